@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * divvy_wire.h: what the front library and the agent share.
+ *
+ * Two pages per client and one message format. The Go view (internal/wire) is
+ * generated from this file by tools/wiregen, which reads the #define lines and
+ * the struct definitions below; keep to fixed-width types, one field per line
+ * and plain names.
+ *
+ * limits page: one per share, a memfd sealed against growing, shrinking and
+ *   writing (F_SEAL_FUTURE_WRITE, after the agent mapped it). Only the agent
+ *   writes it.
+ * client page: one per attached process, a memfd sealed against growing and
+ *   shrinking. The process and the agent write it; the agent trusts nothing in
+ *   it and bounds every read.
+ *
+ * Every 64-bit word is read and written with atomic operations. Sizes are
+ * bytes, times are CLOCK_MONOTONIC nanoseconds. A writer may die at any
+ * instruction: no word depends on another one being written after it.
+ *
+ * Ledger of a card slot, seen from one process:
+ *   grantedbytes  what the agent has given this process (agent writes)
+ *   creditbytes   the part of it not in use; the process takes from it and puts
+ *                 back by compare-and-swap, the agent takes back unused credit
+ *                 by compare-and-swap; never negative
+ *   in use        grantedbytes - creditbytes
+ */
+#ifndef DIVVY_WIRE_H
+#define DIVVY_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DIVVY_WIRE_VERSION 1u
+#define DIVVY_PAGE_BYTES 4096u
+#define DIVVY_MAX_CARDS 8u
+#define DIVVY_LIMITS_MAGIC 0x3173746c79767644ull /* "Dvvylts1", little endian */
+#define DIVVY_CLIENT_MAGIC 0x316c6379767644ull   /* "Dvvycl1" */
+#define DIVVY_MESSAGE_MAGIC 0x79767644u          /* "Dvvy" */
+#define DIVVY_TEXT_BYTES 96u
+#define DIVVY_BUILD_ID_BYTES 20u
+#define DIVVY_ALLOCATION_UNIT 512u /* linear and pitched memory is charged in these */
+
+/* limits.state */
+#define DIVVY_STATE_ACTIVE 0u
+#define DIVVY_STATE_PAUSED 1u
+#define DIVVY_STATE_REVOKED 2u
+
+/* limits.policy */
+#define DIVVY_POLICY_BEST_EFFORT 0u
+#define DIVVY_POLICY_EQUAL 1u
+#define DIVVY_POLICY_FIXED 2u
+#define DIVVY_POLICY_WEIGHTED 3u
+
+/* limits.card[].flags */
+#define DIVVY_CARD_TIGHT 1u     /* over its limit: ask before every allocation, use no credit */
+#define DIVVY_CARD_UNLIMITED 2u /* no quota of its own: totalbytes is the card's, free is what the card has left */
+
+struct divvy_limits_card {
+	uint8_t uuid[16];       /* CUuuid of the card */
+	uint64_t limitbytes;    /* quota; the card's total for an unlimited share */
+	uint64_t usedbytes;     /* in use by all processes of the share when last summed */
+	uint64_t stampns;       /* when usedbytes was summed */
+	uint64_t contextbytes;  /* what one context costs on this card */
+	uint64_t totalbytes;    /* of the physical card */
+	uint32_t flags;         /* DIVVY_CARD_* */
+	uint32_t corespercent;  /* 1..100 of the card */
+	uint64_t reserved[8];
+};
+
+struct divvy_limits {
+	uint64_t magic;      /* DIVVY_LIMITS_MAGIC */
+	uint32_t version;    /* DIVVY_WIRE_VERSION */
+	uint32_t sizebytes;  /* sizeof(struct divvy_limits) */
+	uint64_t epoch;      /* +1 after every change of the words below */
+	uint32_t state;      /* DIVVY_STATE_* */
+	uint32_t clients;    /* attached processes; with 1 a process's own page is the whole truth */
+	uint32_t policy;     /* DIVVY_POLICY_* */
+	uint32_t priority;   /* higher goes first */
+	uint32_t weight;     /* for DIVVY_POLICY_WEIGHTED */
+	uint32_t cards;      /* slots in use, 1..DIVVY_MAX_CARDS */
+	uint64_t leaseendns; /* the lease of the share's card, kept for the gate */
+	char name[64];       /* of the share, NUL-terminated */
+	uint64_t reserved[9];
+	struct divvy_limits_card card[DIVVY_MAX_CARDS];
+};
+
+struct divvy_client_card {
+	uint64_t creditbytes;  /* both sides, by compare-and-swap only */
+	uint64_t grantedbytes; /* agent */
+	uint64_t contextbytes; /* process: the part of what is in use that is contexts */
+	uint64_t allocations;  /* process: successful allocations so far */
+	uint64_t denials;      /* process: allocations refused for want of room */
+	uint64_t launches;     /* process: counted in steps of 64 per thread */
+	uint64_t reserved[6];
+};
+
+struct divvy_client {
+	uint64_t magic;     /* DIVVY_CLIENT_MAGIC; anything else means a broken client */
+	uint32_t version;   /* DIVVY_WIRE_VERSION */
+	uint32_t sizebytes; /* sizeof(struct divvy_client) */
+	uint64_t token;     /* names this client to a restarted agent */
+	uint64_t reserved[5];
+	struct divvy_client_card card[DIVVY_MAX_CARDS];
+};
+
+/*
+ * Messages. A SOCK_SEQPACKET unix socket carries one struct divvy_message per
+ * packet, in both directions; any other length is a protocol error and ends
+ * the connection. The process sends one request at a time and waits for the
+ * answer with the same sequence number; DIVVY_EVENT is not answered.
+ */
+#define DIVVY_HELLO 1u     /* process: versions, token and in-use bytes when it re-attaches (bytes[slot]) */
+#define DIVVY_WELCOME 2u   /* agent: two descriptors, limits page then client page */
+#define DIVVY_REFUSED 3u   /* agent: status and text say why; the connection ends */
+#define DIVVY_CHARGE 4u    /* process: wants amount bytes on slot, for kind */
+#define DIVVY_CHARGED 5u   /* agent: granted, and already in use (granted grew, credit did not) */
+#define DIVVY_DENIED 6u    /* agent: no room; usedbytes is exact as of now, amount is what is free */
+#define DIVVY_SYNC 7u      /* process: sum usedbytes again on slot */
+#define DIVVY_SYNCED 8u    /* agent: done */
+#define DIVVY_MEASURE 9u   /* process: what does the driver say this process holds on slot? */
+#define DIVVY_MEASURED 10u /* agent: amount, or status DIVVY_STATUS_UNKNOWN */
+#define DIVVY_EVENT 11u    /* process: kind and text, for the event log */
+
+/* message.status */
+#define DIVVY_STATUS_OK 0u
+#define DIVVY_STATUS_NO_ROOM 1u
+#define DIVVY_STATUS_VERSION 2u  /* library and agent speak different versions */
+#define DIVVY_STATUS_GONE 3u     /* the share does not exist any more */
+#define DIVVY_STATUS_BUSY 4u     /* too many clients */
+#define DIVVY_STATUS_PROTOCOL 5u /* the message made no sense */
+#define DIVVY_STATUS_UNKNOWN 6u  /* the driver does not tell */
+
+/* message.kind of DIVVY_CHARGE: what the bytes are for */
+#define DIVVY_KIND_MEMORY 1u
+#define DIVVY_KIND_CONTEXT 2u
+#define DIVVY_KIND_POOL 3u
+#define DIVVY_KIND_MODULE 4u
+
+/* message.kind of DIVVY_EVENT */
+#define DIVVY_EVENT_UNCLASSIFIED 16u /* text: symbol that the list lacks */
+#define DIVVY_EVENT_SELF_OPEN 17u    /* the driver directory holds the front itself */
+#define DIVVY_EVENT_NO_DRIVER 18u    /* text: why the driver could not be opened */
+#define DIVVY_EVENT_DENIED 19u       /* amount bytes on slot refused; text: the call */
+#define DIVVY_EVENT_HIDDEN 20u       /* text: the share's card is not visible to this process */
+#define DIVVY_EVENT_DRIVER_OOM 21u   /* the driver refused amount bytes on slot though the quota had room */
+
+struct divvy_message {
+	uint32_t magic;    /* DIVVY_MESSAGE_MAGIC */
+	uint16_t type;     /* DIVVY_HELLO ... */
+	uint16_t version;  /* DIVVY_WIRE_VERSION */
+	uint32_t sequence; /* of the request */
+	uint32_t status;   /* DIVVY_STATUS_* */
+	uint32_t slot;     /* card slot */
+	uint32_t kind;     /* DIVVY_KIND_* or DIVVY_EVENT_* */
+	uint64_t amount;   /* bytes */
+	uint64_t token;    /* 0, or the one of the client page a process comes back with */
+	uint32_t pid;      /* as the process sees it: a label, never an identity */
+	uint32_t reserved;
+	uint8_t buildid[DIVVY_BUILD_ID_BYTES]; /* of the front library; zero if it has none */
+	uint32_t reserved2;
+	uint64_t bytes[DIVVY_MAX_CARDS]; /* DIVVY_HELLO: in use per slot when it re-attaches */
+	char text[DIVVY_TEXT_BYTES];     /* NUL-terminated */
+};
+
+_Static_assert(sizeof(struct divvy_limits_card) == 128, "limits card");
+_Static_assert(offsetof(struct divvy_limits_card, limitbytes) == 16, "limits card limit");
+_Static_assert(offsetof(struct divvy_limits_card, flags) == 56, "limits card flags");
+_Static_assert(sizeof(struct divvy_limits) == 192 + 8 * 128, "limits");
+_Static_assert(offsetof(struct divvy_limits, state) == 24, "limits state");
+_Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
+_Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
+_Static_assert(sizeof(struct divvy_client_card) == 96, "client card");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 96, "client");
+_Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
+_Static_assert(sizeof(struct divvy_message) == 232, "message");
+_Static_assert(offsetof(struct divvy_message, bytes) == 72, "message bytes");
+_Static_assert(offsetof(struct divvy_message, text) == 136, "message text");
+_Static_assert(sizeof(struct divvy_limits) <= DIVVY_PAGE_BYTES, "limits fit a page");
+_Static_assert(sizeof(struct divvy_client) <= DIVVY_PAGE_BYTES, "client fits a page");
+
+#endif

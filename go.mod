@@ -1,0 +1,3 @@
+module github.com/divvy-gpu/divvy
+
+go 1.26.0
