@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is the contract between the agent and everything that talks to
+// it: the JSON documents, the paths and the error codes of the HTTP interface
+// on the agent's unix socket. It holds no behaviour beyond validation.
+//
+//	GET    /v1/version              Version
+//	GET    /v1/devices              Devices
+//	GET    /v1/shares               Shares
+//	POST   /v1/shares               ShareSpec -> Share
+//	GET    /v1/shares/{name}        Share
+//	PATCH  /v1/shares/{name}        ShareChange -> Share
+//	DELETE /v1/shares/{name}        -> 204; refused while processes are attached, unless ?force=1
+//	POST   /v1/shares/{name}/hold   keeps an ephemeral share alive while the connection is open
+//	GET    /v1/clients              Clients
+//	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line
+//
+// Errors come as Error with the matching HTTP status.
+package api
+
+import "time"
+
+// Schema names of the documents; fields are only ever added to a version.
+const (
+	SchemaVersion = "divvy.version/v1"
+	SchemaDevices = "divvy.devices/v1"
+	SchemaShares  = "divvy.shares/v1"
+	SchemaClients = "divvy.ps/v1"
+	SchemaEvents  = "divvy.events/v1"
+)
+
+// Code says what kind of failure an Error is; the command line maps it to an
+// exit code.
+type Code string
+
+const (
+	CodeUsage       Code = "usage"       // the request makes no sense: exit 2
+	CodeNotFound    Code = "not-found"   // no such share or card: exit 3
+	CodeNotAllowed  Code = "not-allowed" // exists already, no room, over quota, not yours: exit 4
+	CodeUnavailable Code = "unavailable" // the agent cannot do it now: exit 5
+)
+
+// Error is the body of every failed request.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"` // an exact command or change that helps
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Enforcement says what holds a share to its limits, strongest first.
+type Enforcement string
+
+const (
+	EnforcedMIG    Enforcement = "mig"
+	EnforcedDriver Enforcement = "driver"
+	EnforcedMPS    Enforcement = "mps"
+	EnforcedFront  Enforcement = "front"  // our library: cooperative
+	Booked         Enforcement = "booked" // nothing enforces it
+)
+
+// Policy is how a share gets its time on a card.
+type Policy string
+
+const (
+	BestEffort Policy = "best-effort"
+	Equal      Policy = "equal"
+	Fixed      Policy = "fixed"
+	Weighted   Policy = "weighted"
+)
+
+// Version answers GET /v1/version.
+type Version struct {
+	Schema    string `json:"schema"`
+	Version   string `json:"version"`
+	Wire      int    `json:"wire"` // of the pages and messages shared with the front library
+	PID       int    `json:"pid"`
+	Simulated bool   `json:"simulated"`
+}
+
+// Card is one physical or simulated GPU.
+type Card struct {
+	UUID            string `json:"uuid"` // GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx
+	Name            string `json:"name"`
+	PCIAddress      string `json:"pciAddress"`
+	Simulated       bool   `json:"simulated"`
+	DriverVersion   string `json:"driverVersion"`
+	MemoryBytes     uint64 `json:"memoryBytes"`     // usable, as the driver reports it
+	UsedBytes       uint64 `json:"usedBytes"`       // by the driver's own account
+	BookedBytes     uint64 `json:"bookedBytes"`     // promised to shares with a memory quota
+	FreeToBookBytes uint64 `json:"freeToBookBytes"` // what a new share can still be promised
+	ContextBytes    uint64 `json:"contextBytes"`    // overhead of one context
+	CoresBooked     int    `json:"coresBooked"`     // percent promised by fixed shares
+	Shares          int    `json:"shares"`          // on this card
+	UnledgeredBytes uint64 `json:"unledgeredBytes"` // held by processes that are on no ledger
+	DriftBytes      int64  `json:"driftBytes"`      // driver's figure minus ledger, attached processes
+}
+
+// Devices answers GET /v1/devices.
+type Devices struct {
+	Schema    string `json:"schema"`
+	Simulated bool   `json:"simulated"`
+	Cards     []Card `json:"cards"`
+}
+
+// ShareSpec asks for a share.
+type ShareSpec struct {
+	Name         string      `json:"name,omitempty"`         // empty: the agent makes one up
+	GPU          string      `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or empty: most free
+	MemoryBytes  uint64      `json:"memoryBytes,omitempty"`  // 0: the card, without a promise
+	CoresPercent int         `json:"coresPercent,omitempty"` // 0: 100
+	Policy       Policy      `json:"policy,omitempty"`       // empty: best-effort, fixed when cores are given
+	Weight       int         `json:"weight,omitempty"`
+	Priority     int         `json:"priority,omitempty"`
+	Tenant       string      `json:"tenant,omitempty"`
+	Enforce      Enforcement `json:"enforce,omitempty"`   // at least this level, or refuse
+	Ephemeral    bool        `json:"ephemeral,omitempty"` // goes with its last holder and client
+}
+
+// ShareChange changes a share in place; nil fields stay.
+type ShareChange struct {
+	MemoryBytes  *uint64 `json:"memoryBytes,omitempty"`
+	CoresPercent *int    `json:"coresPercent,omitempty"`
+	Policy       *Policy `json:"policy,omitempty"`
+	Weight       *int    `json:"weight,omitempty"`
+	Priority     *int    `json:"priority,omitempty"`
+}
+
+// Share is a named promise on a card and what became of it.
+type Share struct {
+	ShareSpec
+	CardUUID     string      `json:"cardUuid"`
+	CardName     string      `json:"cardName"`
+	Socket       string      `json:"socket"` // where its processes attach
+	Enforcement  Enforcement `json:"enforcement"`
+	State        string      `json:"state"`      // active, paused, shrinking
+	LimitBytes   uint64      `json:"limitBytes"` // the quota, or the card's total
+	UsedBytes    uint64      `json:"usedBytes"`
+	ContextBytes uint64      `json:"contextBytes"` // part of usedBytes
+	PeakBytes    uint64      `json:"peakBytes"`
+	Clients      int         `json:"clients"`
+	Denials      uint64      `json:"denials"`
+	Launches     uint64      `json:"launches"`
+	Created      time.Time   `json:"created"`
+}
+
+// Shares answers GET /v1/shares.
+type Shares struct {
+	Schema    string  `json:"schema"`
+	Simulated bool    `json:"simulated"`
+	Shares    []Share `json:"shares"`
+}
+
+// Client is one process attached to a share, or one that died and whose memory
+// the driver has not released yet.
+type Client struct {
+	PID          int       `json:"pid"`
+	UID          int       `json:"uid"`
+	Command      string    `json:"command"`
+	Share        string    `json:"share"`
+	CardUUID     string    `json:"cardUuid"`
+	State        string    `json:"state"` // attached, detached (lives on without its socket), dead (driver still holds memory)
+	UsedBytes    uint64    `json:"usedBytes"`
+	ContextBytes uint64    `json:"contextBytes"`
+	DriverBytes  *uint64   `json:"driverBytes,omitempty"` // by the driver's account, where it tells
+	Allocations  uint64    `json:"allocations"`
+	Denials      uint64    `json:"denials"`
+	Launches     uint64    `json:"launches"`
+	Since        time.Time `json:"since"`
+}
+
+// Clients answers GET /v1/clients.
+type Clients struct {
+	Schema    string   `json:"schema"`
+	Simulated bool     `json:"simulated"`
+	Clients   []Client `json:"clients"`
+}
+
+// Event is one thing that happened.
+type Event struct {
+	Sequence uint64    `json:"sequence"`
+	Time     time.Time `json:"time"`
+	Kind     string    `json:"kind"` // lower-case-with-dashes: denied, share-created, client-died, ...
+	Share    string    `json:"share,omitempty"`
+	CardUUID string    `json:"cardUuid,omitempty"`
+	PID      int       `json:"pid,omitempty"`
+	Bytes    uint64    `json:"bytes,omitempty"`
+	Message  string    `json:"message"`
+}
+
+// Events answers GET /v1/events without follow.
+type Events struct {
+	Schema string  `json:"schema"`
+	Events []Event `json:"events"`
+}
