@@ -121,6 +121,15 @@ struct divvy_client {
 #define DIVVY_MEASURE 9u   /* process: what does the driver say this process holds on slot? */
 #define DIVVY_MEASURED 10u /* agent: amount, or status DIVVY_STATUS_UNKNOWN */
 #define DIVVY_EVENT 11u    /* process: kind and text, for the event log */
+#define DIVVY_PROCESSES 12u /* process: which processes of the share use slot? amount: index of the first one wanted */
+/*
+ * agent: amount is how many there are in all. From the wanted index up to
+ * DIVVY_PROCESSES_PER_MESSAGE of them: bytes[] holds what each uses on slot,
+ * text their process ids as uint32_t, 0 after the last. An id is the one the
+ * asking process sees where both live in one pid namespace, else the agent's.
+ */
+#define DIVVY_PROCESSED 13u
+#define DIVVY_PROCESSES_PER_MESSAGE 8u
 
 /* message.status */
 #define DIVVY_STATUS_OK 0u
