@@ -22,9 +22,6 @@ extern const char front_spare_names[DIVVY_SPARES][DIVVY_SPARE_NAME_BYTES];
 /* Hand-written: the address to call for a symbol or spare; never NULL. */
 void *front_resolve(unsigned int symbol);
 
-/* The driver's function of a symbol, with the type of the function named. */
-#define REAL(symbol, function) ((__typeof__(&function))__atomic_load_n(&front_real[symbol], __ATOMIC_RELAXED))
-
 /* One hook per hooked function; its _ptds/_ptsz twins call it with their own symbol. */
 CUresult hook_cuArray3DCreate(enum divvy_symbol called, CUarray *pHandle, const struct CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray);
 CUresult hook_cuArray3DCreate_v2(enum divvy_symbol called, CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray);

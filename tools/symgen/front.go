@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hooksHeader declares the hand-written hooks and how a hook reaches the
-// driver.
+// hooksHeader declares the hand-written hooks and the table of the driver's
+// functions.
 func hooksHeader(symbols []symbol, cuda, nvml *abi) (string, error) {
 	var out strings.Builder
 	out.WriteString(banner("/* %s */"))
@@ -33,9 +33,6 @@ extern const char front_spare_names[DIVVY_SPARES][DIVVY_SPARE_NAME_BYTES];
 
 /* Hand-written: the address to call for a symbol or spare; never NULL. */
 void *front_resolve(unsigned int symbol);
-
-/* The driver's function of a symbol, with the type of the function named. */
-#define REAL(symbol, function) ((__typeof__(&function))__atomic_load_n(&front_real[symbol], __ATOMIC_RELAXED))
 
 /* One hook per hooked function; its _ptds/_ptsz twins call it with their own symbol. */
 `)

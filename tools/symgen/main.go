@@ -82,5 +82,17 @@ func generate(data string) (map[string]string, error) {
 	for _, generation := range generations {
 		files["standin-"+generation.name+".map"] = exportMap(append(exportsOf(symbols, generation.version), "divvy_standin"))
 	}
+	files["null.map"] = exportMap(exportsOf(symbols, nullGeneration))
+	if files["null.c"], err = nullDriver(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("null.c: %w", err)
+	}
+	if files["standin_stubs.c"], err = standinStubs(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("standin_stubs.c: %w", err)
+	}
+	variants, err := readVariants(data, symbols)
+	if err != nil {
+		return nil, err
+	}
+	files["procaddress.inc"] = procAddress(variants)
 	return files, nil
 }
