@@ -26,7 +26,7 @@ int memory_settle(int slot, uint64_t charged, uint64_t truth, unsigned kind, con
 	if (truth > charged)
 		return front_charge(slot, truth - charged, kind, call);
 	if (truth < charged)
-		front_uncharge(slot, charged - truth);
+		front_refund(slot, charged - truth);
 	return 0;
 }
 
@@ -145,15 +145,16 @@ give_back:
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, unsigned symbol), unsigned symbol)
+CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum divvy_symbol called), enum divvy_symbol called)
 {
 	struct table_record record;
 	bool ours = table_take(&front_held, SPACE_POINTER, address, &record);
-	CUresult result = give(address, symbol);
+	CUresult result = give(address, called);
 
 	if (!ours) {
-		/* From a pool, imported, or nonsense: pools say themselves what they hold. */
-		front_pools_settle();
+		/* From a pool, imported, or nonsense. */
+		if (result == CUDA_SUCCESS)
+			pool_freed(address);
 	} else if (result == CUDA_SUCCESS) {
 		front_refund(record.slot, record.bytes);
 	} else {

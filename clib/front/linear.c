@@ -11,15 +11,15 @@
 #include "memory.h"
 #include "front_hooks.h"
 
-CUresult hook_cuMemAlloc_v2(unsigned symbol, CUdeviceptr *dptr, size_t bytesize)
+CUresult hook_cuMemAlloc_v2(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize)
 {
 	struct front_request request = {
-		.sort = FRONT_LINEAR, .symbol = symbol, .call = "cuMemAlloc", .bytes = bytesize,
+		.sort = FRONT_LINEAR, .symbol = called, .call = "cuMemAlloc", .bytes = bytesize,
 	};
 	CUresult result;
 
 	if (!dptr || !bytesize || !front_enter())
-		return REAL(symbol, cuMemAlloc_v2)(dptr, bytesize);
+		return REAL(called, cuMemAlloc_v2)(dptr, bytesize);
 	result = front_allocate(&request);
 	if (result == CUDA_SUCCESS)
 		*dptr = request.pointer;
@@ -27,15 +27,15 @@ CUresult hook_cuMemAlloc_v2(unsigned symbol, CUdeviceptr *dptr, size_t bytesize)
 	return result;
 }
 
-CUresult hook_cuMemAlloc(unsigned symbol, CUdeviceptr_v1 *dptr, unsigned int bytesize)
+CUresult hook_cuMemAlloc(enum divvy_symbol called, CUdeviceptr_v1 *dptr, unsigned int bytesize)
 {
 	struct front_request request = {
-		.sort = FRONT_LINEAR_V1, .symbol = symbol, .call = "cuMemAlloc", .bytes = bytesize,
+		.sort = FRONT_LINEAR_V1, .symbol = called, .call = "cuMemAlloc", .bytes = bytesize,
 	};
 	CUresult result;
 
 	if (!dptr || !bytesize || !front_enter())
-		return REAL(symbol, cuMemAlloc)(dptr, bytesize);
+		return REAL(called, cuMemAlloc)(dptr, bytesize);
 	result = front_allocate(&request);
 	if (result == CUDA_SUCCESS)
 		*dptr = (CUdeviceptr_v1)request.pointer;
@@ -43,16 +43,16 @@ CUresult hook_cuMemAlloc(unsigned symbol, CUdeviceptr_v1 *dptr, unsigned int byt
 	return result;
 }
 
-CUresult hook_cuMemAllocManaged(unsigned symbol, CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+CUresult hook_cuMemAllocManaged(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
 	struct front_request request = {
-		.sort = FRONT_MANAGED, .symbol = symbol, .call = "cuMemAllocManaged", .bytes = bytesize,
+		.sort = FRONT_MANAGED, .symbol = called, .call = "cuMemAllocManaged", .bytes = bytesize,
 		.flags = flags,
 	};
 	CUresult result;
 
 	if (!dptr || !bytesize || !front_enter())
-		return REAL(symbol, cuMemAllocManaged)(dptr, bytesize, flags);
+		return REAL(called, cuMemAllocManaged)(dptr, bytesize, flags);
 	result = front_allocate(&request);
 	if (result == CUDA_SUCCESS)
 		*dptr = request.pointer;
@@ -60,17 +60,17 @@ CUresult hook_cuMemAllocManaged(unsigned symbol, CUdeviceptr *dptr, size_t bytes
 	return result;
 }
 
-CUresult hook_cuMemAllocPitch_v2(unsigned symbol, CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+CUresult hook_cuMemAllocPitch_v2(enum divvy_symbol called, CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
 				 size_t Height, unsigned int ElementSizeBytes)
 {
 	struct front_request request = {
-		.sort = FRONT_PITCH, .symbol = symbol, .call = "cuMemAllocPitch", .bytes = WidthInBytes,
+		.sort = FRONT_PITCH, .symbol = called, .call = "cuMemAllocPitch", .bytes = WidthInBytes,
 		.rows = Height, .element = ElementSizeBytes,
 	};
 	CUresult result;
 
 	if (!dptr || !pPitch || !WidthInBytes || !Height || !front_enter())
-		return REAL(symbol, cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+		return REAL(called, cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	result = front_allocate(&request);
 	if (result == CUDA_SUCCESS) {
 		*dptr = request.pointer;
@@ -80,17 +80,17 @@ CUresult hook_cuMemAllocPitch_v2(unsigned symbol, CUdeviceptr *dptr, size_t *pPi
 	return result;
 }
 
-CUresult hook_cuMemAllocPitch(unsigned symbol, CUdeviceptr_v1 *dptr, unsigned int *pPitch,
+CUresult hook_cuMemAllocPitch(enum divvy_symbol called, CUdeviceptr_v1 *dptr, unsigned int *pPitch,
 			      unsigned int WidthInBytes, unsigned int Height, unsigned int ElementSizeBytes)
 {
 	struct front_request request = {
-		.sort = FRONT_PITCH_V1, .symbol = symbol, .call = "cuMemAllocPitch", .bytes = WidthInBytes,
+		.sort = FRONT_PITCH_V1, .symbol = called, .call = "cuMemAllocPitch", .bytes = WidthInBytes,
 		.rows = Height, .element = ElementSizeBytes,
 	};
 	CUresult result;
 
 	if (!dptr || !pPitch || !WidthInBytes || !Height || !front_enter())
-		return REAL(symbol, cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+		return REAL(called, cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	result = front_allocate(&request);
 	if (result == CUDA_SUCCESS) {
 		*dptr = (CUdeviceptr_v1)request.pointer;
@@ -100,34 +100,34 @@ CUresult hook_cuMemAllocPitch(unsigned symbol, CUdeviceptr_v1 *dptr, unsigned in
 	return result;
 }
 
-static CUresult give_v2(uint64_t address, unsigned symbol)
+static CUresult give_v2(uint64_t address, enum divvy_symbol called)
 {
-	return REAL(symbol, cuMemFree_v2)(address);
+	return REAL(called, cuMemFree_v2)(address);
 }
 
-static CUresult give_v1(uint64_t address, unsigned symbol)
+static CUresult give_v1(uint64_t address, enum divvy_symbol called)
 {
-	return REAL(symbol, cuMemFree)((CUdeviceptr_v1)address);
+	return REAL(called, cuMemFree)((CUdeviceptr_v1)address);
 }
 
-CUresult hook_cuMemFree_v2(unsigned symbol, CUdeviceptr dptr)
+CUresult hook_cuMemFree_v2(enum divvy_symbol called, CUdeviceptr dptr)
 {
 	CUresult result;
 
 	if (!front_enter())
-		return REAL(symbol, cuMemFree_v2)(dptr);
-	result = front_free(dptr, give_v2, symbol);
+		return REAL(called, cuMemFree_v2)(dptr);
+	result = front_free(dptr, give_v2, called);
 	front_leave();
 	return result;
 }
 
-CUresult hook_cuMemFree(unsigned symbol, CUdeviceptr_v1 dptr)
+CUresult hook_cuMemFree(enum divvy_symbol called, CUdeviceptr_v1 dptr)
 {
 	CUresult result;
 
 	if (!front_enter())
-		return REAL(symbol, cuMemFree)(dptr);
-	result = front_free(dptr, give_v1, symbol);
+		return REAL(called, cuMemFree)(dptr);
+	result = front_free(dptr, give_v1, called);
 	front_leave();
 	return result;
 }

@@ -26,6 +26,7 @@
 /* What a key of the table names. */
 enum front_space {
 	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
+	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
 	SPACE_ARRAY,       /* CUarray */
 	SPACE_MIPMAP,      /* CUmipmappedArray */
 	SPACE_HANDLE,      /* cuMemCreate's handle; extra: its backing's number, bytes: references */
@@ -36,8 +37,8 @@ enum front_space {
 	SPACE_GREEN,       /* CUgreenCtx */
 	SPACE_MODULE,      /* CUmodule */
 	SPACE_LIBRARY,     /* CUlibrary */
-	SPACE_LIMIT,       /* a context's raised limits: SPACE_LIMIT + CUlimit, by CUcontext; extra: the default */
-	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; bytes: what its alloc nodes ask for */
+	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
+	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
 };
 
 extern struct table front_held;
@@ -50,8 +51,16 @@ struct front_place {
 
 /* context.c: the place of the current context. */
 struct front_place context_place(void);
-/* context.c: the context's own charge and all that died with it go back to the share. */
-void context_gone(const struct table_record *context);
+/* context.c: the slot of a context, as front_context_slot, quicker for those we saw being made. */
+int context_slot_of(CUcontext handle);
+
+/* virtual.c: the tiles of a sparse array (or, array 0, of the context owner) are mapped no more. */
+void virtual_tiles_gone(uint64_t array, uint32_t owner);
+
+/* pool.c: the card was reset in this process: the pools that the program made there are no more. */
+void pool_card_reset(int slot);
+/* pool.c: memory from a pool was freed by cuMemFree. */
+void pool_freed(uint64_t pointer);
 
 static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
 {
@@ -79,7 +88,7 @@ enum front_sort { FRONT_LINEAR, FRONT_LINEAR_V1, FRONT_PITCH, FRONT_PITCH_V1, FR
 
 struct front_request {
 	enum front_sort sort;
-	unsigned symbol;  /* the driver function to ask */
+	enum divvy_symbol symbol; /* the driver function to ask */
 	const char *call; /* its public name, for events */
 	uint64_t bytes;   /* pitched: of a row */
 	uint64_t rows;    /* pitched only */
@@ -92,7 +101,7 @@ struct front_request {
 CUresult front_allocate(struct front_request *request);
 
 /* The driver's part of giving address back: it is called exactly once. */
-CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, unsigned symbol), unsigned symbol);
+CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum divvy_symbol called), enum divvy_symbol called);
 
 /* Charges, or says which error the program gets. */
 static inline CUresult memory_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
@@ -120,18 +129,27 @@ int memory_note(const struct table_record *record);
 void memory_restore(const struct table_record *record);
 
 /*
- * pool.c and graphmem.c: what pools and graphs reserve changes behind our back.
- * One load when this process has none. front_pools_settle is called before a
- * denial is final, before free memory is reported, and after every call that
- * waits for the card; it never waits and is legal during stream capture.
+ * pool.c and graphmem.c: what pools and graphs reserve shrinks behind our back.
+ * One load when this process has none. front_pools_settle is called before free
+ * memory is reported and after every call that waits for the card;
+ * front_pools_yield before a denial is final: it also has the driver give back
+ * what its pools keep without using it. Both only ever refund, never charge,
+ * never wait, and are legal during stream capture.
  */
 extern uint32_t front_pools_live;
 void front_pools_settle_slow(void);
+void front_pools_yield_slow(void);
 
 static inline void front_pools_settle(void)
 {
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
 		front_pools_settle_slow();
+}
+
+static inline void front_pools_yield(void)
+{
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
+		front_pools_yield_slow();
 }
 
 /*
@@ -146,6 +164,10 @@ void front_graph_launched(CUgraphExec exec);
 
 /* graphmem.c: this process captured or built an alloc node; graphs are looked at from now on. */
 void graphmem_seen(void);
+void graphmem_settle(void);
+/* graphmem.c: the card was reset in this process: its instantiated graphs are no more. */
+void graphmem_card_reset(int slot);
+void graphmem_trim(void);
 
 #pragma GCC visibility pop
 
