@@ -120,7 +120,7 @@ int front_current_slot(void);                 /* of the current context, -1 with
 int front_context_slot(CUcontext context);    /* NULL: the current one */
 unsigned front_cards(void);                   /* slots in use */
 
-/* One launch: a thread-local count, added to the client page every 64th. cuGraphLaunch calls it too. */
+/* One launch: a thread-local count, added to the client page every 64th. */
 #define FRONT_LAUNCH_STEP 64u
 void front_launches_add(void);
 

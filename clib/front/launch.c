@@ -5,6 +5,7 @@
  * jump after the count, so nothing may come after it.
  */
 #include "front.h"
+#include "memory.h"
 
 __attribute__((noinline)) void front_launches_add(void)
 {
@@ -65,4 +66,21 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUD
 {
 	front_launched();
 	return REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+}
+
+/* A graph with memory nodes may take memory when it runs (graphmem.c). */
+CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstream stream)
+{
+	CUresult rc;
+
+	front_launched();
+	if (!front_enter())
+		return REAL(called, cuGraphLaunch)(graph, stream);
+	rc = front_graph_launching(graph, "cuGraphLaunch");
+	if (rc == CUDA_SUCCESS) {
+		rc = REAL(called, cuGraphLaunch)(graph, stream);
+		front_graph_launched(graph);
+	}
+	front_leave();
+	return rc;
 }
