@@ -43,6 +43,9 @@ bool front_forked(void);
 void front_start_lock(void);
 void front_start_unlock(void);
 
+/* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
+int front_ask(struct divvy_message *message);
+
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call);
 void front_uncharge(int slot, uint64_t bytes);
 void front_refund(int slot, uint64_t bytes);
