@@ -42,7 +42,7 @@ struct sum {
 void graphmem_seen(void)
 {
 	__atomic_store_n(&seen, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	front_pools_began();
 }
 
 static bool idle(void)
@@ -249,7 +249,11 @@ static bool more_pending(struct table_record *record, void *arg)
 	return true;
 }
 
-CUresult front_graph_launching(CUgraphExec exec, const char *call)
+/*
+ * Makes room for what the graph's alloc nodes may still have to reserve; when
+ * that succeeds, launched ends it, whatever the driver answered.
+ */
+static CUresult launching(CUgraphExec exec, const char *call)
 {
 	struct table_record record;
 	uint64_t reserved, missing;
@@ -271,7 +275,7 @@ CUresult front_graph_launching(CUgraphExec exec, const char *call)
 	return CUDA_SUCCESS;
 }
 
-void front_graph_launched(CUgraphExec exec)
+static void launched(CUgraphExec exec)
 {
 	if (idle())
 		return;
@@ -305,10 +309,26 @@ CUresult hook_cuGraphUpload(enum divvy_symbol called, CUgraphExec hGraphExec, CU
 
 	if (idle() || !front_enter())
 		return REAL(called, cuGraphUpload)(hGraphExec, hStream);
-	result = front_graph_launching(hGraphExec, "cuGraphUpload");
+	result = launching(hGraphExec, "cuGraphUpload");
 	if (result == CUDA_SUCCESS) {
 		result = REAL(called, cuGraphUpload)(hGraphExec, hStream);
-		front_graph_launched(hGraphExec);
+		launched(hGraphExec);
+	}
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec hGraphExec, CUstream hStream)
+{
+	CUresult result;
+
+	front_launched();
+	if (idle() || !front_enter())
+		return REAL(called, cuGraphLaunch)(hGraphExec, hStream);
+	result = launching(hGraphExec, "cuGraphLaunch");
+	if (result == CUDA_SUCCESS) {
+		result = REAL(called, cuGraphLaunch)(hGraphExec, hStream);
+		launched(hGraphExec);
 	}
 	front_leave();
 	return result;
@@ -375,7 +395,7 @@ CUresult hook_cuGraphInstantiateWithParams(enum divvy_symbol called, CUgraphExec
 		result = after(*phGraphExec, &sum, result);
 		/* It was also uploaded: the reserve is there. */
 		if (result == CUDA_SUCCESS && instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-			front_graph_launched(*phGraphExec);
+			launched(*phGraphExec);
 	}
 	front_leave();
 	return result;

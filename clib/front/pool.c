@@ -49,6 +49,12 @@ struct pool {
 
 uint32_t front_pools_live;
 
+void front_pools_began(void)
+{
+	__atomic_store_n(&front_yield, front_pools_yield_slow, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+}
+
 static struct front_lock lock;
 static struct pool *pools;
 static uint32_t pools_size;
@@ -111,7 +117,7 @@ static struct pool *add(CUmemoryPool handle, int slot, bool made)
 	pools[i] = (struct pool){
 		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
 	};
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	front_pools_began();
 	return &pools[i];
 }
 
