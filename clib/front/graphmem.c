@@ -249,11 +249,7 @@ static bool more_pending(struct table_record *record, void *arg)
 	return true;
 }
 
-/*
- * Makes room for what the graph's alloc nodes may still have to reserve; when
- * that succeeds, launched ends it, whatever the driver answered.
- */
-static CUresult launching(CUgraphExec exec, const char *call)
+CUresult front_graph_launching(CUgraphExec exec, const char *call)
 {
 	struct table_record record;
 	uint64_t reserved, missing;
@@ -275,7 +271,7 @@ static CUresult launching(CUgraphExec exec, const char *call)
 	return CUDA_SUCCESS;
 }
 
-static void launched(CUgraphExec exec)
+void front_graph_launched(CUgraphExec exec)
 {
 	if (idle())
 		return;
@@ -309,26 +305,10 @@ CUresult hook_cuGraphUpload(enum divvy_symbol called, CUgraphExec hGraphExec, CU
 
 	if (idle() || !front_enter())
 		return REAL(called, cuGraphUpload)(hGraphExec, hStream);
-	result = launching(hGraphExec, "cuGraphUpload");
+	result = front_graph_launching(hGraphExec, "cuGraphUpload");
 	if (result == CUDA_SUCCESS) {
 		result = REAL(called, cuGraphUpload)(hGraphExec, hStream);
-		launched(hGraphExec);
-	}
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec hGraphExec, CUstream hStream)
-{
-	CUresult result;
-
-	front_launched();
-	if (idle() || !front_enter())
-		return REAL(called, cuGraphLaunch)(hGraphExec, hStream);
-	result = launching(hGraphExec, "cuGraphLaunch");
-	if (result == CUDA_SUCCESS) {
-		result = REAL(called, cuGraphLaunch)(hGraphExec, hStream);
-		launched(hGraphExec);
+		front_graph_launched(hGraphExec);
 	}
 	front_leave();
 	return result;
@@ -395,7 +375,7 @@ CUresult hook_cuGraphInstantiateWithParams(enum divvy_symbol called, CUgraphExec
 		result = after(*phGraphExec, &sum, result);
 		/* It was also uploaded: the reserve is there. */
 		if (result == CUDA_SUCCESS && instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-			launched(*phGraphExec);
+			front_graph_launched(*phGraphExec);
 	}
 	front_leave();
 	return result;

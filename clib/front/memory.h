@@ -150,6 +150,16 @@ static inline void front_pools_settle(void)
 /* From now on this process has a pool or a graph with memory: a denial asks front_pools_yield_slow first. */
 void front_pools_began(void);
 
+/*
+ * graphmem.c, for the launch hook. front_graph_launching makes room for what
+ * the graph's alloc nodes may still have to reserve: CUDA_SUCCESS, or
+ * CUDA_ERROR_OUT_OF_MEMORY (do not launch). front_graph_launched ends what a
+ * success began, whatever the driver answered. One load each when this process
+ * has no graph with memory nodes.
+ */
+CUresult front_graph_launching(CUgraphExec exec, const char *call);
+void front_graph_launched(CUgraphExec exec);
+
 /* graphmem.c: this process captured or built an alloc node; graphs are looked at from now on. */
 void graphmem_seen(void);
 void graphmem_settle(void);

@@ -328,7 +328,7 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
  * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
  * reserve grew further than there is room for; the rest is then not charged.
  */
-static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got, uint64_t *keep)
+static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got)
 {
 	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t reserved, back = 0, more = 0;
@@ -363,7 +363,6 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	pool = find_serial(serial);
 	if (pool) {
 		pool->charged -= more < pool->charged ? more : pool->charged;
-		*keep = pool->charged;
 		if (got)
 			pool->held -= request;
 	}
@@ -378,7 +377,7 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 	CUdeviceptr pointer = 0;
 	struct table_record record = { .space = SPACE_POOLED };
 	uint32_t serial = 0;
-	uint64_t added = 0, keep = 0;
+	uint64_t added = 0;
 	CUresult result;
 
 	if (is_capturing(demand->stream, demand->perthread)) {
@@ -403,14 +402,14 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 		return result;
 	result = ask(demand, &pointer);
 	if (result != CUDA_SUCCESS) {
-		(void)follow(demand, serial, added, false, &keep);
+		(void)follow(demand, serial, added, false);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			front_driver_oom(slot, demand->bytes, demand->call);
 		return result;
 	}
-	if (follow(demand, serial, added, true, &keep) != 0) {
+	if (follow(demand, serial, added, true) != 0) {
 		undo(demand, pointer);
-		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, keep);
+		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
 		front_pools_settle();
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

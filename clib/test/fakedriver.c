@@ -41,11 +41,13 @@ static bool take(uint64_t bytes)
 
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
 {
+	void (*yield)(void) = __atomic_load_n(&front_yield, __ATOMIC_ACQUIRE);
+
 	(void)kind;
 	if (slot < 0 || take(bytes))
 		return 0;
-	if (front_yield) {
-		front_yield();
+	if (yield) {
+		yield();
 		if (take(bytes))
 			return 0;
 	}
@@ -125,9 +127,9 @@ void front_log(const char *format, ...)
 	(void)format;
 }
 
-void front_launches_add(void)
+void front_count_launches(int slot, uint64_t launches)
 {
-	front_thread.launches = 0;
+	(void)slot, (void)launches;
 }
 
 bool front_has(unsigned symbol)
@@ -581,12 +583,14 @@ static CUresult f_limit_set(CUlimit limit, size_t value)
 {
 	uint64_t before, now;
 
-	ENTER(CUDA_ERROR_OUT_OF_MEMORY);
+	pthread_mutex_lock(&big);
 	if (!current)
 		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
 	value = (value + 4095) / 4096 * 4096;
 	before = divvy_limit_bytes((int)limit, things[current].limit[limit], 100);
 	now = divvy_limit_bytes((int)limit, value, 100);
+	if (now > before && fails())
+		LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
 	things[current].limit[limit] = value;
 	things[current].bytes += now - before;
 	grow(now - before);
@@ -721,7 +725,7 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 	unsigned i;
 
 	(void)stream;
-	ENTER(CUDA_ERROR_UNKNOWN);
+	pthread_mutex_lock(&big); /* never fails: it is what takes back an allocation that there is no room for */
 	i = find(pointer, POOLED);
 	LEAVE(i ? give_pooled(i) : CUDA_ERROR_INVALID_VALUE);
 }
@@ -913,7 +917,13 @@ uint64_t fake_held(void)
 
 uint64_t fake_most(void)
 {
-	return most;
+	uint64_t was;
+
+	pthread_mutex_lock(&big);
+	was = most;
+	most = held;
+	pthread_mutex_unlock(&big);
+	return was;
 }
 
 void fake_start(uint64_t limitbytes)

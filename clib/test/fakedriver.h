@@ -16,9 +16,9 @@
 
 void fake_start(uint64_t limitbytes);
 
-/* What the driver holds, by its own rules, and what the ledger has charged. */
+/* What the driver holds, by its own rules; the most since it was last asked; what the ledger has charged. */
 uint64_t fake_held(void);
-uint64_t fake_most(void); /* at any time, contents of pools in the course of an allocation left out */
+uint64_t fake_most(void);
 uint64_t fake_charged(void);
 uint64_t fake_contexts(void);
 unsigned fake_denials(void);
