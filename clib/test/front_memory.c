@@ -5,19 +5,8 @@
  * driver holds, and the driver never holds more than the quota.
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "check.h"
 #include "fakedriver.h"
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-			exit(1); \
-		} \
-	} while (0)
 
 #define LIMIT (1ull << 30)
 #define MIB (1ull << 20)
@@ -491,23 +480,47 @@ static void in_threads(void)
 	BALANCED();
 }
 
-int main(void)
+/* A program's life around it: a context, and at the end nothing. */
+static void within(void (*run)(void))
 {
 	CUcontext context = NULL;
 
 	fake_start(LIMIT);
 	CHECK(hook_cuCtxCreate_v2(SYM_cuCtxCreate_v2, &context, 0, FAKE_CARD) == CUDA_SUCCESS);
-	linear_rules();
-	context_rules();
-	virtual_rules();
-	module_rules();
-	pool_rules();
-	graph_rules();
-	for (uint64_t seed = 1; seed <= 5; seed++)
-		random_walk(seed * 0x9e3779b97f4a7c15ull);
-	in_threads();
+	run();
 	CHECK(hook_cuCtxDestroy_v2(SYM_cuCtxDestroy_v2, context) == CUDA_SUCCESS);
 	CHECK(fake_charged() == 0 && fake_held() == 0 && fake_contexts() == 0);
-	puts("ok");
-	return 0;
 }
+
+static void random_walks(void)
+{
+	for (uint64_t seed = 1; seed <= 8; seed++)
+		random_walk(seed * 0x9e3779b97f4a7c15ull);
+}
+
+#define SCENARIO(function) \
+	static void run_##function(void) \
+	{ \
+		within(function); \
+	}
+SCENARIO(linear_rules)
+SCENARIO(context_rules)
+SCENARIO(virtual_rules)
+SCENARIO(module_rules)
+SCENARIO(pool_rules)
+SCENARIO(graph_rules)
+SCENARIO(random_walks)
+SCENARIO(in_threads)
+
+static const struct scenario scenarios[] = {
+	{"linear", run_linear_rules},
+	{"contexts", run_context_rules},
+	{"virtual", run_virtual_rules},
+	{"modules", run_module_rules},
+	{"pools", run_pool_rules},
+	{"graphs", run_graph_rules},
+	{"any-order", run_random_walks},
+	{"threads", run_in_threads},
+};
+
+RUN_SCENARIOS(scenarios)
