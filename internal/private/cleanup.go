@@ -70,6 +70,13 @@ func (r Root) Clean(ctx context.Context, force bool) ([]Outcome, error) {
 	return all, nil
 }
 
+// Remove stops the daemons behind an endpoint, used or not, and removes their
+// folder.
+func (r Root) Remove(ctx context.Context, end Endpoint) error {
+	_, err := (&Folder{path: filepath.Dir(end.AgentSocket)}).clean(ctx, true)
+	return err
+}
+
 func (f *Folder) clean(ctx context.Context, force bool) (Outcome, error) {
 	unlock, err := f.lock(ctx)
 	if err != nil {

@@ -81,33 +81,43 @@ func readLinkerConfig(root, path string, depth int, folders *[]string) {
 	}
 }
 
-// DriverFolder makes a folder that holds the driver in found and nothing else,
-// under names the linker does not know: what Divvy opens as the real driver.
+// DriverFolder makes a folder under the root for LinkDriver and fills it.
 func (r Root) DriverFolder(found string) (string, error) {
 	if err := ensurePrivate(r.path); err != nil {
 		return "", err
 	}
-	targets := make([]string, len(driverNames))
-	for i, name := range driverNames {
+	sum := sha256.Sum256([]byte(found))
+	folder := filepath.Join(r.path, ".driver-"+hex.EncodeToString(sum[:5]))
+	return folder, LinkDriver(found, folder, 0o700)
+}
+
+// LinkDriver makes a folder that holds the driver in found and nothing else,
+// under names that no linker configuration lists: what Divvy opens as the real
+// driver. A link that leads elsewhere, as after a driver update, is replaced
+// whole.
+func LinkDriver(found, folder string, mode fs.FileMode) error {
+	if err := os.Mkdir(folder, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := checkOwned(folder); err != nil {
+		return err
+	}
+	for _, name := range driverNames {
 		target, err := filepath.EvalSymlinks(filepath.Join(found, name))
 		if err != nil {
-			return "", fmt.Errorf("find the driver: %w", err)
+			return fmt.Errorf("find the driver: %w", err)
 		}
-		targets[i] = target
-	}
-	sum := sha256.Sum256([]byte(strings.Join(targets, "\x00")))
-	folder := filepath.Join(r.path, ".driver-"+hex.EncodeToString(sum[:5]))
-	if err := ensurePrivate(folder); err != nil {
-		return "", err
-	}
-	for i, name := range driverNames {
 		link := filepath.Join(folder, name)
-		if err := os.Symlink(targets[i], link); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", err
+		if current, err := os.Readlink(link); err == nil && current == target {
+			continue
 		}
-		if current, err := os.Readlink(link); err != nil || current != targets[i] {
-			return "", fmt.Errorf("%s: %w: it does not lead to %s", link, ErrUnsafe, targets[i])
+		next := fmt.Sprintf("%s.new.%d", link, os.Getpid())
+		if err := os.Symlink(target, next); err != nil {
+			return err
+		}
+		if err := os.Rename(next, link); err != nil {
+			return err
 		}
 	}
-	return folder, nil
+	return nil
 }

@@ -45,6 +45,9 @@ func Locate(runtimeDirectory string, uid int) Root {
 // Path is where the root is, or would be.
 func (r Root) Path() string { return r.path }
 
+// Create makes the root, or checks that it is the user's alone.
+func (r Root) Create() error { return ensurePrivate(r.path) }
+
 // folder opens the folder name under the root and creates both as needed.
 func (r Root) folder(name string) (*Folder, error) {
 	if err := ensurePrivate(r.path); err != nil {
@@ -88,7 +91,13 @@ func ensurePrivate(path string) error {
 	return checkPrivate(path)
 }
 
-func checkPrivate(path string) error {
+// checkPrivate says whether a folder is ours and nobody else can look into it.
+func checkPrivate(path string) error { return check(path, 0o077) }
+
+// checkOwned says whether a folder is ours and nobody else can write to it.
+func checkOwned(path string) error { return check(path, 0o022) }
+
+func check(path string, others uint32) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 		return fmt.Errorf("%s: %w: not a folder, or a link to one", path, ErrUnsafe)
@@ -107,7 +116,7 @@ func checkPrivate(path string) error {
 	switch {
 	case int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("%s: %w: it belongs to uid %d", path, ErrUnsafe, st.Uid)
-	case st.Mode&0o077 != 0:
+	case st.Mode&others != 0:
 		return fmt.Errorf("%s: %w: its mode %#o lets others in", path, ErrUnsafe, st.Mode&0o777)
 	}
 	return nil
