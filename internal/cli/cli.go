@@ -69,12 +69,33 @@ that know nothing of it. Without a GPU, add --simulate.`,
 		a.simulateCommand(), a.agentCommand(), a.benchCommand(), a.doctorCommand(), a.cleanupCommand(),
 		a.versionCommand(), a.completionCommand(),
 	)
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(helpTemplate)
 	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
 	for _, command := range root.Commands() {
 		command.Flags().SortFlags = false
 	}
 	return root
 }
+
+// helpTemplate ends with the example.
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}{{end}}
+
+Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+{{- if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{- if .HasExample}}
+
+Example:
+{{.Example}}{{end}}
+`
 
 // action wraps the code of a subcommand so that Main can tell its errors from
 // those of the command line.

@@ -35,11 +35,11 @@ type promise struct {
 
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&p.mem, "mem", "", "memory quota, like `8GiB` or 8192MiB; a bare number is MiB (default: the card)")
+	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the card")
 	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (booked; not yet enforced)")
-	flags.StringVar(&p.policy, "policy", "", "how time is shared: `fixed`, equal, weighted or best-effort (booked)")
+	flags.StringVar(&p.policy, "policy", "", "how time is shared: best-effort, equal, fixed, weighted (booked)")
 	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy (booked)")
-	flags.IntVar(&p.priority, "priority", 0, "higher goes first (booked)")
+	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first (booked)")
 	complete(cmd, "policy", words("best-effort", "equal", "fixed", "weighted"))
 	complete(cmd, "mem", words("1GiB", "2GiB", "4GiB", "8GiB", "16GiB"))
 	complete(cmd, "cores", words("10", "25", "30", "50", "100"))
@@ -50,7 +50,7 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, start of it, or PCI address (default: most free)")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
-	flags.StringVar(&p.enforce, "enforce", "", "refuse unless limits are held at this `level` or a stronger one: mig, driver, mps, front, booked")
+	flags.StringVar(&p.enforce, "enforce", "", "least `level` that holds the limits: mig, driver, mps, front, booked")
 	complete(cmd, "gpu", a.completeCards)
 	complete(cmd, "enforce", words("mig", "driver", "mps", "front", "booked"))
 }

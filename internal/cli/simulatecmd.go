@@ -85,4 +85,3 @@ func (a *app) completeModels(_ *cobra.Command, _ []string, typed string) ([]stri
 	}
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
-

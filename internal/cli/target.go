@@ -35,10 +35,10 @@ type target struct {
 // targetFlags adds the flags that choose an agent.
 func (a *app) targetFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&a.target.simulate, "simulate", "", "use simulated `cards`, like 2xA100-40GB or H100-80GB,L4")
+	flags.StringVar(&a.target.simulate, "simulate", "", "use simulated `cards`, like 2xA100-40GB,L4")
 	flags.Lookup("simulate").NoOptDefVal = defaultCards
-	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated cards play: 11.8, 12.2 or 13.0")
-	flags.StringVar(&a.target.socket, "agent", "", "`socket` of the agent (default: the machine's, else your own)")
+	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated cards play")
+	flags.StringVar(&a.target.socket, "agent", "", "`socket` of an agent; default: the machine's, else your own")
 	complete(cmd, "agent", fileCompletion)
 	complete(cmd, "simulate", a.completeModels)
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
