@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench is TODO.
+// Package bench measures what Divvy costs.
 package bench
 
 import (

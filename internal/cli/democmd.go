@@ -79,13 +79,13 @@ func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.R
 }
 
 // redraw draws the same lines again and again.
-func redraw(w io.Writer) func([]demo.ShareReport) {
+func redraw(w io.Writer) func(demo.Report) {
 	drawn := 0
-	return func(shares []demo.ShareReport) {
+	return func(now demo.Report) {
 		if drawn > 0 {
 			fmt.Fprintf(w, "\x1b[%dA\x1b[J", drawn)
 		}
-		demo.Bars(w, uint64(80)<<30, shares, func(s demo.ShareReport) uint64 { return s.MemoryBytes })
-		drawn = len(shares)
+		demo.Bars(w, now.Card.MemoryBytes, now.Shares, demo.ShareReport.NowBytes)
+		drawn = len(now.Shares)
 	}
 }

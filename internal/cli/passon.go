@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"syscall"
 
@@ -40,10 +39,10 @@ func (a *app) passOn(path string, args, env []string) (int, error) {
 	for {
 		select {
 		case s := <-signals:
-			passSignal(child, s.(syscall.Signal), signals)
+			passSignal(child, s.(syscall.Signal))
 		case <-stopped:
 			if isStopped(child) {
-				stopSelf(signals)
+				stopSelf()
 			}
 		case err := <-failed:
 			return 0, fmt.Errorf("wait for %s: %w", path, err)
@@ -72,7 +71,7 @@ func notify(signals chan<- os.Signal) {
 }
 
 // passSignal gives a signal to the child, unless the terminal has done so.
-func passSignal(child int, s syscall.Signal, signals chan<- os.Signal) {
+func passSignal(child int, s syscall.Signal) {
 	switch s {
 	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
 		if !inForeground() {
@@ -82,7 +81,7 @@ func passSignal(child int, s syscall.Signal, signals chan<- os.Signal) {
 		if !inForeground() {
 			_ = unix.Kill(child, s)
 		}
-		stopSelf(signals)
+		stopSelf()
 	default:
 		_ = unix.Kill(child, s)
 	}
@@ -98,16 +97,6 @@ func inForeground() bool {
 	defer unix.Close(tty)
 	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
-}
-
-// stopSelf stops this process as the terminal would; a process group that
-// nobody could continue is not stopped. SIGCONT ends it, and is passed on.
-func stopSelf(signals chan<- os.Signal) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	signal.Reset(unix.SIGTSTP)
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
-	signal.Notify(signals, unix.SIGTSTP)
 }
 
 // awaitChild reports each stop and the end of the child.

@@ -24,7 +24,9 @@ func passOnHelper() {
 	if err == nil {
 		var code int
 		code, err = (&app{}).passOn(path, os.Args[1:], os.Environ())
-		err = &exitError{code: code}
+		if err == nil {
+			err = &exitError{code: code}
+		}
 	}
 	os.Exit(exitCode(err))
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -28,8 +29,8 @@ const Schema = "divvy.demo/v1"
 
 const (
 	samplePeriod = 100 * time.Millisecond
-	// startAllowance and endAllowance are added to the asked time before a
-	// program that does not end is killed.
+	// endAllowance is added to the asked time before a program that does not
+	// end is killed.
 	endAllowance = 60 * time.Second
 )
 
@@ -45,7 +46,7 @@ type Options struct {
 	// then hold nobody, and the demo must not pass.
 	Control bool
 	// Watch, if there is one, is told how it goes, a few times per second.
-	Watch func([]ShareReport)
+	Watch func(Report)
 }
 
 // Report is `divvy demo --json`.
@@ -75,11 +76,15 @@ type ShareReport struct {
 	CoresAchievedPercent *float64 `json:"coresAchievedPercent"`
 	MemoryLimitBytes     uint64   `json:"memoryLimitBytes"`
 	MemoryPeakBytes      uint64   `json:"memoryPeakBytes"` // by the simulator's account
-	MemoryBytes          uint64   `json:"memoryBytes"`     // last seen
 	DeniedAllocations    uint64   `json:"deniedAllocations"`
 	ResultsCorrect       bool     `json:"resultsCorrect"`
 	Fault                string   `json:"fault,omitempty"` // why it did not pass
+
+	nowBytes uint64
 }
+
+// NowBytes is what the share's program held when last looked at.
+func (r ShareReport) NowBytes() uint64 { return r.nowBytes }
 
 // plan are the three shares.
 var plan = []struct {
@@ -95,7 +100,7 @@ type tenant struct {
 	program *exec.Cmd
 	output  bytes.Buffer
 	errors  bytes.Buffer
-	pid     uint32
+	pid     int
 	ended   error
 }
 
@@ -111,11 +116,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	card := devices.Cards[0]
 	report.Simulated, report.Card = true, Card{UUID: card.UUID, Name: card.Name, MemoryBytes: card.MemoryBytes}
-	truth, err := openTruth(o.Simulator)
+	truth, err := simgpu.Dial(ctx, o.Simulator)
 	if err != nil {
 		return report, err
 	}
-	defer truth.close()
+	defer truth.Close()
 	tenants, err := start(ctx, o)
 	defer func() {
 		for _, t := range tenants {
@@ -125,7 +130,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	if err := watch(ctx, o, tenants, truth); err != nil {
+	if err := watch(ctx, o, report, tenants, truth); err != nil {
 		return report, err
 	}
 	report.Pass = true
@@ -156,7 +161,7 @@ func start(ctx context.Context, o Options) ([]*tenant, error) {
 			stopAll(tenants)
 			return tenants, fmt.Errorf("start %s: %w", o.Program, err)
 		}
-		t.pid = uint32(t.program.Process.Pid)
+		t.pid = t.program.Process.Pid
 	}
 	return tenants, nil
 }
@@ -172,7 +177,7 @@ func stopAll(tenants []*tenant) {
 }
 
 // watch follows the programs to their end.
-func watch(ctx context.Context, o Options, tenants []*tenant, truth *truth) error {
+func watch(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
 	var running sync.WaitGroup
 	for _, t := range tenants {
 		running.Go(func() { t.ended = t.program.Wait() })
@@ -195,7 +200,7 @@ func watch(ctx context.Context, o Options, tenants []*tenant, truth *truth) erro
 	for {
 		select {
 		case <-all:
-			return sample(o, tenants, truth)
+			return sample(ctx, o, report, tenants, truth)
 		case <-ctx.Done():
 			kill()
 			return ctx.Err()
@@ -203,7 +208,7 @@ func watch(ctx context.Context, o Options, tenants []*tenant, truth *truth) erro
 			kill()
 			return errors.New("a program of the demo did not end")
 		case <-ticker.C:
-			if err := sample(o, tenants, truth); err != nil {
+			if err := sample(ctx, o, report, tenants, truth); err != nil {
 				kill()
 				return err
 			}
@@ -212,26 +217,27 @@ func watch(ctx context.Context, o Options, tenants []*tenant, truth *truth) erro
 }
 
 // sample reads the simulator's account.
-func sample(o Options, tenants []*tenant, truth *truth) error {
-	accounts, err := truth.processes()
+func sample(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
+	live, err := truth.Processes(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask the simulator: %w", err)
 	}
-	reports := make([]ShareReport, len(tenants))
-	for i, t := range tenants {
-		// A process may be listed dead and with more than one entry: its
-		// peak is the highest of them.
-		t.report.MemoryBytes = 0
-		for _, account := range accounts {
-			if account.PID == t.pid {
-				t.report.MemoryPeakBytes = max(t.report.MemoryPeakBytes, account.PeakBytes)
-				t.report.MemoryBytes += account.Bytes
+	for _, t := range tenants {
+		peak, err := truth.PeakBytes(ctx, t.pid, 0)
+		if err != nil {
+			return fmt.Errorf("ask the simulator: %w", err)
+		}
+		t.report.MemoryPeakBytes = max(t.report.MemoryPeakBytes, peak)
+		t.report.nowBytes = 0
+		for _, p := range live {
+			if p.PID == t.pid && p.Card == 0 {
+				t.report.nowBytes = p.Bytes
 			}
 		}
-		reports[i] = t.report
+		report.Shares = append(report.Shares, t.report)
 	}
 	if o.Watch != nil {
-		o.Watch(reports)
+		o.Watch(report)
 	}
 	return nil
 }
