@@ -196,13 +196,15 @@ static __thread unsigned capture_graph;
 
 static bool fails(void)
 {
+	unsigned every = __atomic_load_n(&failing, __ATOMIC_RELAXED);
+
 	dice = dice * 1103515245u + 12345u;
-	return failing && (dice >> 16) % failing == 0;
+	return every && (dice >> 16) % every == 0;
 }
 
 void fake_fail(unsigned n)
 {
-	failing = n;
+	__atomic_store_n(&failing, n, __ATOMIC_RELAXED);
 }
 
 static void grow(uint64_t bytes)
