@@ -29,8 +29,10 @@ var rooms = []room{
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/agent"},
 	{path: "internal/cli"},
+	{path: "internal/library"},
 	{path: "tools/symgen"},
 	{path: "tools/wiregen"},
+	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 
