@@ -47,7 +47,6 @@ type client struct {
 	granteds uint64 // the most that was ever granted
 	peak     uint64
 	reading  Reading // the last good one
-	base     Reading // counters from earlier pages
 	driver   *uint64 // held, by the driver's account
 
 	ended    time.Time // left Attached
@@ -68,7 +67,7 @@ func (cl *client) awaited() bool { return cl.state == Detached && !cl.page }
 // ending is true of a client that goes as soon as the driver holds nothing for it.
 func (cl *client) ending() bool { return cl.state != Attached && !cl.awaited() }
 
-func (cl *client) launches() uint64 { return cl.base.Launches + cl.reading.Launches }
+func (cl *client) launches() uint64 { return cl.reading.Launches }
 
 // ClientView is a client and what it holds.
 type ClientView struct {
@@ -114,7 +113,7 @@ func (c *Core) viewClients(s *share) []ClientView {
 		views = append(views, ClientView{
 			Process: cl.Process, ID: cl.id, Share: s.Name, CardUUID: s.card.UUID, State: cl.state, Frozen: cl.frozen,
 			UsedBytes: used, ContextBytes: min(cl.contextBytes(), used), GrantedBytes: cl.granted, PeakBytes: cl.peak,
-			DriverBytes: cl.driver, Allocations: cl.base.Allocations + cl.reading.Allocations,
+			DriverBytes: cl.driver, Allocations: cl.reading.Allocations,
 			Denials: cl.denials, Launches: cl.launches(), Since: cl.since,
 		})
 	}
@@ -147,9 +146,6 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		return err
 	}
 	c.flushDenied(now, cl)
-	cl.base.Allocations += cl.reading.Allocations
-	cl.base.Launches += cl.reading.Launches
-	cl.reading = Reading{}
 	wasLost := cl.state == Detached
 	cl.state, cl.page, cl.frozen = Attached, true, false
 	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
