@@ -711,7 +711,7 @@ static CUresult f_alloc_from(CUdeviceptr *pointer, size_t bytes, CUmemoryPool po
 	things[i].pool = p;
 	things[p].used += bytes;
 	if (things[p].used > things[p].bytes) {
-		held += chunks(things[p].used) - things[p].bytes;
+		grow(chunks(things[p].used) - things[p].bytes);
 		things[p].bytes = chunks(things[p].used);
 	}
 	*pointer = name(i);
