@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs that the tests run. They are built with the other files because the
+# Go tests under test/ start them; nothing of it is installed.
+
+test_dir := build/test
+test_standin := lib/divvy/standin
+test_cflags := -std=gnu17 -O1 -g -Wall -Wextra -Wstrict-prototypes -Werror -Iclib/gen -Iclib/include -I$(test_dir)
+test_snippets := $(filter-out clib/test/snippets/snippet.h,$(wildcard clib/test/snippets/*.c))
+
+TEST_TARGETS += test-programs
+
+.PHONY: test-programs
+test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath)
+
+# Drivers differ: what one generation lacks must not keep a program from loading.
+$(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
+	@mkdir -p $(@D)
+	sed -nE 's/^(CUresult|nvmlReturn_t) ((cu|nvml)[A-Za-z0-9_]+)\(.*/#pragma weak \2/p' $^ > $@
+
+# Linked like a program of the vendor's toolkit, with -lcuda.
+$(test_dir)/snippets-linked: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -L$(test_standin) -l:libcuda.so.1 -l:libnvidia-ml.so.1 -ldl
+
+# The same with a path in the program that leads past LD_LIBRARY_PATH.
+$(test_dir)/snippets-rpath: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -L$(test_standin) -l:libcuda.so.1 -ldl \
+		-Wl,--disable-new-dtags,-rpath,$(abspath $(test_standin))
+
+# Every call found by dlopen and dlsym.
+$(test_dir)/snippets-named: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h
+	$(CC) $(test_cflags) -DSNIPPET_BY_NAME -o $@ $(test_snippets) -ldl
