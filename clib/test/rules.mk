@@ -11,7 +11,8 @@ test_snippets := $(filter-out clib/test/snippets/snippet.h,$(wildcard clib/test/
 TEST_TARGETS += test-programs
 
 .PHONY: test-programs
-test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath)
+test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
+	procaddress dlopen-go)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
@@ -27,6 +28,20 @@ $(test_dir)/snippets-rpath: $(test_snippets) clib/test/snippets/snippet.h $(test
 	$(CC) $(test_cflags) -o $@ $(test_snippets) -L$(test_standin) -l:libcuda.so.1 -ldl \
 		-Wl,--disable-new-dtags,-rpath,$(abspath $(test_standin))
 
+# The same as most linkers write it today.
+$(test_dir)/snippets-runpath: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -L$(test_standin) -l:libcuda.so.1 -ldl \
+		-Wl,--enable-new-dtags,-rpath,$(abspath $(test_standin))
+
 # Every call found by dlopen and dlsym.
 $(test_dir)/snippets-named: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h
 	$(CC) $(test_cflags) -DSNIPPET_BY_NAME -o $@ $(test_snippets) -ldl
+
+$(test_dir)/procaddress: clib/test/procaddress.c clib/gen/cuda_abi.h
+	@mkdir -p $(@D)
+	$(CC) $(test_cflags) -o $@ $< -ldl
+
+# A Go program without cgo that finds the driver by dlopen; a module of its own.
+$(test_dir)/dlopen-go: $(wildcard test/dlopen/*.go) test/dlopen/go.mod
+	@mkdir -p $(@D)
+	cd test/dlopen && CGO_ENABLED=0 $(GO) build -trimpath -o $(abspath $@) .

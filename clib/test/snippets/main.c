@@ -26,8 +26,11 @@ void *snippet_lookup(const char *symbol)
 #ifdef SNIPPET_BY_NAME
 	static void *cuda, *nvml;
 
-	if (!cuda)
-		cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!cuda) {
+		const char *name = getenv("SNIPPET_LIBCUDA"); /* libcuda.so, or a path */
+
+		cuda = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	}
 	if (!nvml)
 		nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (strncmp(symbol, "nvml", 4) == 0)
