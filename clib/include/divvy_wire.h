@@ -92,7 +92,8 @@ struct divvy_client_card {
 	uint64_t allocations;  /* process: successful allocations so far */
 	uint64_t denials;      /* process: allocations refused for want of room */
 	uint64_t launches;     /* process: counted in steps of 64 per thread */
-	uint64_t reserved[6];
+	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
+	uint64_t reserved[5];
 };
 
 struct divvy_client {
