@@ -12,7 +12,7 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress dlopen-go)
+	procaddress dlopen-go front-other/libcuda.so.1)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h

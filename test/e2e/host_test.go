@@ -22,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/library"
 )
 
 const (
@@ -60,6 +61,17 @@ var generations = []generation{
 	{"11.8", "standin-11.8"},
 	{"12.2", "standin"},
 	{"13.0", "standin-13.0"},
+}
+
+// frontFor is the front library, prepared for a generation's stand-in.
+func frontFor(t testing.TB, g generation) string {
+	t.Helper()
+	front, err := library.Dir(built(t, "lib", "divvy")).FrontFor(built(t, "lib", "divvy", g.standin),
+		filepath.Join(root(t), "build", "test", "fronts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return front.Dir
 }
 
 // hostOptions says what a host looks like; the zero value is one H100 with a
@@ -105,8 +117,8 @@ func newHost(t testing.TB, o hostOptions) *host {
 	h.simulator = daemon(t, h.directory, "simulator", "simulate", "--cards", o.cards, "--socket", h.SimulatorSocket,
 		"--driver", o.generation.name)
 	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) })
-	h.agentArgs = append([]string{"agent", "--private", directory, "--driver-dir", h.DriverDirectory,
-		"--simulator", h.SimulatorSocket}, o.agentFlags...)
+	h.agentArgs = append([]string{"agent", "--directory", directory, "--creation", "all",
+		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
 	h.startAgent(t)
 	return h
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
 )
 
 // everything is the environment that divvy run sets.
@@ -252,4 +251,3 @@ func cards(t *testing.T, h *host, env []string) []string {
 	}
 	return words[1:]
 }
-
