@@ -270,6 +270,13 @@ func TestErrorsNameTheFile(t *testing.T) {
 	if _, err := dir.FrontFor(empty, t.TempDir()); err == nil || !strings.Contains(err.Error(), filepath.Join(empty, CUDAName)) {
 		t.Errorf("a driver that is no library: %v", err)
 	}
+	named := Dir(t.TempDir())
+	source := filepath.Join(t.TempDir(), "named.c")
+	write(t, source, "int cuInit(unsigned);\nint (*named)(unsigned) = cuInit;\n")
+	buildFront(t, filepath.Join(string(named), "front", "base"), source, "-Wl,-Bno-symbolic", "-fvisibility=default")
+	if _, err := named.FrontFor(buildDriver(t, ""), t.TempDir()); err == nil || !strings.Contains(err.Error(), "-Bsymbolic") {
+		t.Errorf("a front that looks its own symbols up by name: %v", err)
+	}
 	gnu := Dir(t.TempDir())
 	buildFront(t, filepath.Join(string(gnu), "front", "base"), "-Wl,--hash-style=both")
 	if _, err := gnu.FrontFor(buildDriver(t, ""), t.TempDir()); err == nil || !strings.Contains(err.Error(), "--hash-style=sysv") {

@@ -22,11 +22,12 @@ type Report struct {
 }
 
 const (
-	maxFrontBytes = 64 << 20
-	symbolBytes   = 24
-	sparePrefix   = "divvy_spare_"
-	sparesSection = ".divvy.spares"
-	absentSection = ".divvy.absent"
+	maxFrontBytes   = 64 << 20
+	symbolBytes     = 24
+	relocationBytes = 24
+	sparePrefix     = "divvy_spare_"
+	sparesSection   = ".divvy.spares"
+	absentSection   = ".divvy.absent"
 )
 
 // image is the file of a front in memory, with the tables that are edited.
@@ -38,6 +39,7 @@ type image struct {
 	hash    []byte // .hash: bucket count, chain count, buckets, chains
 	spares  []byte // front_spare_names
 	absent  map[string]bool
+	used    map[uint32]bool // symbols that the front's own relocations name
 }
 
 // readImage reads the front as it was built.
@@ -72,7 +74,7 @@ func parseImage(data []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &image{data: data, id: library.id, absent: map[string]bool{}}
+	i := &image{data: data, id: library.id, absent: map[string]bool{}, used: map[uint32]bool{}}
 	for _, section := range f.Sections {
 		var table *[]byte
 		switch {
@@ -88,6 +90,15 @@ func parseImage(data []byte) (*image, error) {
 			}
 		case section.Type == elf.SHT_HASH:
 			table = &i.hash
+		case section.Type == elf.SHT_RELA && section.Flags&elf.SHF_ALLOC != 0:
+			relocations, err := i.cut(section)
+			if err != nil {
+				return nil, err
+			}
+			for ; len(relocations) >= relocationBytes; relocations = relocations[relocationBytes:] {
+				i.used[binary.LittleEndian.Uint32(relocations[12:])] = true
+			}
+			continue
 		case section.Name == sparesSection:
 			table = &i.spares
 		case section.Name == absentSection:
@@ -182,12 +193,16 @@ func (i *image) name(n int) (string, error) {
 }
 
 // blank turns a symbol into a weak undefined one, which no loader finds and no
-// linker minds.
-func (i *image) blank(n int) {
+// linker minds. The front must not look it up by name itself.
+func (i *image) blank(n int) error {
+	if i.used[uint32(n)] {
+		return fmt.Errorf("symbol %d has a relocation: link with -Bsymbolic", n)
+	}
 	entry := i.symbol(n)
 	entry[4] = byte(elf.STB_WEAK)<<4 | byte(elf.STT_NOTYPE)
 	entry[5] = 0
 	clear(entry[6:])
+	return nil
 }
 
 // hashOf is the hash function of the System V ABI.
@@ -257,7 +272,9 @@ func (i *image) prepare(driver *Driver) (Report, error) {
 			continue
 		}
 		report.Blanked = append(report.Blanked, name)
-		i.blank(n)
+		if err := i.blank(n); err != nil {
+			return Report{}, err
+		}
 	}
 	extra := []string{}
 	for name := range wanted {
@@ -305,7 +322,9 @@ func (i *image) fill(spares []spare, extra []string, report *Report) error {
 		used++
 	}
 	for _, s := range spares[used:] {
-		i.blank(s.symbol)
+		if err := i.blank(s.symbol); err != nil {
+			return err
+		}
 	}
 	return nil
 }
