@@ -26,6 +26,9 @@ type room struct {
 var rooms = []room{
 	{path: "internal/wire", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/api"},
+	{path: "internal/simgpu/silicon", pure: true},
+	{path: "internal/simgpu/simwire"},
+	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/agent"},
 	{path: "internal/cli"},
