@@ -31,11 +31,14 @@ var rooms = []room{
 	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/agent"},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
+		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/cli"},
 	{path: "internal/library"},
 	{path: "tools/symgen"},
 	{path: "tools/wiregen"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

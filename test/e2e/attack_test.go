@@ -278,7 +278,7 @@ func TestDamagedPage(t *testing.T) {
 				do(t, vandal, "scribble 4")
 				// The magic is gone by now: nothing is left to be found.
 				do(t, vandal, "punch")
-			} else if pages := do(t, vandal, damage); pages[0] == "0" {
+			} else if pages := do(t, vandal, "%s", damage); pages[0] == "0" {
 				t.Fatal("it found no page of its own")
 			}
 			// What its own calls come to is its own affair; they end.

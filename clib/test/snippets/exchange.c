@@ -99,7 +99,78 @@ static void open_v1(void)
 	open_in_second("cuIpcOpenMemHandle");
 }
 
+/* What another API made (here: a memory file) costs its maker, not us. */
+static int import_external(CUexternalMemory *memory, int fd, uint64_t bytes)
+{
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC description;
+
+	memset(&description, 0, sizeof description);
+	description.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+	description.handle.fd = fd;
+	description.size = bytes;
+	return (int)DRIVER(cuImportExternalMemory)(memory, &description);
+}
+
+static void external_buffer(void)
+{
+	CUmemAllocationProp prop = {0};
+	CUDA_EXTERNAL_MEMORY_BUFFER_DESC part;
+	CUmemGenericAllocationHandle handle = 0;
+	CUexternalMemory memory = NULL;
+	CUdeviceptr address = 0;
+	uint64_t before = snippet_room();
+	int fd = -1;
+
+	memset(&part, 0, sizeof part);
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	prop.location.id = snippet_run.device;
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	OK(DRIVER(cuMemCreate)(&handle, SHARED_BYTES, &prop, 0));
+	OK(DRIVER(cuMemExportToShareableHandle)(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(import_external(&memory, fd, SHARED_BYTES));
+	EQUAL(before - snippet_room(), SHARED_BYTES);
+	part.size = SHARED_BYTES;
+	OK(DRIVER(cuExternalMemoryGetMappedBuffer)(&address, memory, &part));
+	EQUAL(before - snippet_room(), SHARED_BYTES);
+	OK(snippet_linear_data(address, SHARED_BYTES));
+	OK(DRIVER(cuMemFree_v2)(address));
+	OK(DRIVER(cuDestroyExternalMemory)(memory));
+	EQUAL(before - snippet_room(), SHARED_BYTES);
+	OK(DRIVER(cuMemRelease)(handle));
+	EQUAL(snippet_room(), before);
+}
+
+static void external_mipmap(void)
+{
+	CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC part;
+	CUexternalMemory memory = NULL;
+	CUmipmappedArray levels = NULL;
+	CUarray level = NULL;
+	uint64_t before = snippet_room();
+	int fd = memfd_create("external", MFD_CLOEXEC);
+
+	CHECK(fd >= 0 && ftruncate(fd, (off_t)SHARED_BYTES) == 0);
+	memset(&part, 0, sizeof part);
+	part.arrayDesc.Width = 512;
+	part.arrayDesc.Height = 512;
+	part.arrayDesc.Format = CU_AD_FORMAT_FLOAT;
+	part.arrayDesc.NumChannels = 1;
+	part.numLevels = 3;
+	OK(import_external(&memory, fd, SHARED_BYTES));
+	OK(DRIVER(cuExternalMemoryGetMappedMipmappedArray)(&levels, memory, &part));
+	EQUAL(snippet_room(), before);
+	OK(DRIVER(cuMipmappedArrayGetLevel)(&level, levels, 0));
+	OK(DRIVER(cuMipmappedArrayDestroy)(levels));
+	OK(DRIVER(cuDestroyExternalMemory)(memory));
+	EQUAL(snippet_room(), before);
+}
+
 static const struct snippet snippets[] = {
+	SNIPPET(cuImportExternalMemory, external_buffer),
+	SNIPPET(cuExternalMemoryGetMappedBuffer, external_buffer),
+	SNIPPET(cuExternalMemoryGetMappedMipmappedArray, external_mipmap),
+	SNIPPET(cuDestroyExternalMemory, external_mipmap),
 	SNIPPET(cuIpcOpenMemHandle_v2, open_v2),
 	SNIPPET(cuIpcOpenMemHandle, open_v1),
 	SNIPPET(cuIpcCloseMemHandle, open_v2),
