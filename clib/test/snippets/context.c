@@ -218,8 +218,10 @@ static void green(void)
 	CUdevResource all, some;
 	CUdevResourceDesc description = NULL;
 	CUgreenCtx context = NULL;
+	CUcontext plain = NULL;
+	CUdeviceptr address = 0, more = 0;
 	unsigned int groups = 1;
-	uint64_t before = snippet_room();
+	uint64_t before = snippet_room(), held;
 
 	memset(&all, 0, sizeof all);
 	memset(&some, 0, sizeof some);
@@ -228,6 +230,17 @@ static void green(void)
 	OK(DRIVER(cuDevResourceGenerateDesc)(&description, &some, 1));
 	OK(DRIVER(cuGreenCtxCreate)(&context, description, snippet_run.device, CU_GREEN_CTX_DEFAULT_STREAM));
 	CHECK(before - snippet_room() <= CONTEXT_BYTES);
+	/* Memory that is taken through it counts like any other. */
+	OK(DRIVER(cuCtxFromGreenCtx)(&plain, context));
+	OK(DRIVER(cuCtxSetCurrent)(plain));
+	held = snippet_room();
+	OK(DRIVER(cuMemAlloc_v2)(&address, 8 * MIB));
+	EQUAL(held - snippet_room(), 8 * MIB);
+	EQUAL(DRIVER(cuMemAlloc_v2)(&more, snippet_too_much()), OVER);
+	if (snippet_run.control)
+		OK(DRIVER(cuMemFree_v2)(more));
+	OK(DRIVER(cuMemFree_v2)(address));
+	OK(DRIVER(cuCtxSetCurrent)(snippet_run.context));
 	OK(DRIVER(cuGreenCtxDestroy)(context));
 	EQUAL(snippet_room(), before);
 }
@@ -236,6 +249,7 @@ static const struct snippet snippets[] = {
 	SNIPPET(cuCtxSetLimit, limited),
 	SNIPPET(cuGreenCtxCreate, green),
 	SNIPPET(cuGreenCtxDestroy, green),
+	SNIPPET(cuCtxFromGreenCtx, green),
 	SNIPPET(cuCtxCreate_v2, created_v2),
 	SNIPPET(cuCtxCreate, created_v1),
 	SNIPPET(cuCtxCreate_v3, created_v3),
