@@ -235,6 +235,17 @@ func TestSecondCardIsInvisible(t *testing.T) {
 	}
 }
 
+// NVML tells the same story on a machine with two cards.
+func TestSecondCardIsInvisibleInNVML(t *testing.T) {
+	h := newHost(t, hostOptions{cards: "2xH100-80GB"})
+	share := h.share(t, "one-card", snippetQuota)
+	runSnippets(t, h, way{name: "dlopen", program: "snippets-named", env: everything()}, "nvml", share.Socket)
+	bare := run(t, h.Unheld(), built(t, "build", "test", "snippets-named"), "nvml", fmt.Sprint(snippetQuota), "--control")
+	if !strings.Contains(bare.stdout, "not ok nvmlDeviceGetCount_v2") {
+		t.Errorf("control without the front: NVML shows one card of two\n%s", tail(bare.stdout, 1000))
+	}
+}
+
 // cards are the UUIDs a program sees in this environment; none when the driver
 // says that there is no device.
 func cards(t *testing.T, h *host, env []string) []string {

@@ -131,3 +131,61 @@ func TestProcessesOfAShareAddUp(t *testing.T) {
 		t.Errorf("the driver saw %d bytes in use, want exactly the quota %d", peak, quota)
 	}
 }
+
+// A share that grows has the room at once; one that shrinks below its use
+// grants nothing until it is under its limit again, and keeps what it has.
+func TestLiveChange(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	share := h.share(t, "changing", 256*mib)
+	holder := h.holder(t, share)
+	do(t, holder, "start")
+	first := alloc(t, holder, 192*mib)
+	refused(t, holder, outOfMemory, "alloc %d", 128*mib)
+	set := func(bytes uint64) {
+		t.Helper()
+		if _, err := h.client.ChangeShare(t.Context(), share.Name, api.ShareChange{MemoryBytes: &bytes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(512 * mib)
+	second := alloc(t, holder, 128*mib)
+	if free, total := room(t, holder); total != 512*mib || free != 128*mib {
+		t.Errorf("grown: %d of %d free", free, total)
+	}
+	set(256 * mib)
+	if free, total := room(t, holder); total != 256*mib || free != 0 {
+		t.Errorf("shrunk below its use: %d of %d free", free, total)
+	}
+	refused(t, holder, outOfMemory, "alloc 512")
+	do(t, holder, "write %d %d", second, mib)
+	do(t, holder, "check %d %d", second, mib)
+	do(t, holder, "free %d", first) // 192 of 256 are used now
+	alloc(t, holder, 64*mib)
+	refused(t, holder, outOfMemory, "alloc 512")
+}
+
+// A share without a quota sees the card as it is and may use what is not
+// promised to others.
+func TestShareWithoutQuota(t *testing.T) {
+	h := newHost(t, hostOptions{cards: "T4"})
+	devices, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	card := devices.Cards[0].MemoryBytes
+	promised := h.share(t, "promised", 2048*mib)
+	holder := h.holder(t, h.share(t, "open", 0))
+	do(t, holder, "start")
+	bare := h.holderIn(t, h.Unheld())
+	do(t, bare, "start")
+	_, total := room(t, bare)
+	if _, got := room(t, holder); got != total || total == 0 {
+		t.Errorf("total of %d bytes, the bare card has %d", got, total)
+	}
+	bare.Kill()
+	refused(t, holder, outOfMemory, "alloc %d", card-2048*mib)
+	alloc(t, holder, card-2048*mib-1024*mib)
+	other := h.holder(t, promised)
+	do(t, other, "start")
+	alloc(t, other, 2048*mib-contextBytes)
+}

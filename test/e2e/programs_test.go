@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -103,6 +104,31 @@ func TestFFmpeg(t *testing.T) {
 			t.Errorf("the driver saw %d bytes in use: no quota above would have been passed", peak)
 		}
 	})
+}
+
+// The same by the command line, with nothing set up before.
+func TestFFmpegUnderDivvyRun(t *testing.T) {
+	ffmpeg := needProgram(t, "ffmpeg")
+	directory, err := os.MkdirTemp("/tmp", "dv-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(directory) })
+	env := cliEnv(t, directory)
+	want := run(t, env, ffmpeg, ffmpegArgs(false)...)
+	for _, c := range []struct {
+		quota string
+		fits  bool
+	}{{"2GiB", true}, {"130MiB", true}, {"129MiB", false}, {"65MiB", false}} {
+		args := append([]string{"run", "--simulate", "--mem", c.quota, "--", ffmpeg}, ffmpegArgs(true)...)
+		got := run(t, env, divvy(t), args...)
+		if same := frames(got.stdout) == frames(want.stdout); c.fits != (got.code == 0) || c.fits != same {
+			t.Errorf("--mem %s: code %d, frames equal: %v; should fit: %v\n%s", c.quota, got.code, same, c.fits, tail(got.stderr, 1500))
+		}
+		if !c.fits && !strings.Contains(got.stderr, "out of memory") && !strings.Contains(got.stderr, "OUT_OF_MEMORY") {
+			t.Errorf("--mem %s: no out-of-memory error\n%s", c.quota, tail(got.stderr, 1500))
+		}
+	}
 }
 
 const numbaProgram = `
