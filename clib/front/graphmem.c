@@ -42,7 +42,7 @@ struct sum {
 void graphmem_seen(void)
 {
 	__atomic_store_n(&seen, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	front_pools_began();
 }
 
 static bool idle(void)

@@ -55,6 +55,7 @@ _Static_assert(sizeof(struct process) <= DIVVY_PAGE_BYTES, "fits its page");
 
 uint32_t *front_live = &cold.live;
 struct front_pages *front_pages_now;
+void (*front_yield)(void);
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -456,29 +457,42 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 		broken_locked();
 }
 
-__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+/* From credit that has come meanwhile, or from the agent. */
+static bool try_locked(int slot, uint64_t bytes, unsigned kind, const char *call)
 {
 	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .kind = kind, .amount = bytes};
 	int rc;
 
 	text_set(&message, call);
-	pthread_mutex_lock(&process->mutex);
 	sweep_locked();
-	if (take(pages_now(), (unsigned)slot, bytes)) {
-		pthread_mutex_unlock(&process->mutex);
-		return 0;
-	}
+	if (take(pages_now(), (unsigned)slot, bytes))
+		return true;
 	rc = ask_locked(&message, true);
-	if (rc == -EINPROGRESS || (rc == 0 && message.type == DIVVY_CHARGED)) {
-		count(&pages_now()->client.card[slot].allocations, 1);
-		rc = 0;
-	} else {
+	if (rc != -EINPROGRESS && (rc != 0 || message.type != DIVVY_CHARGED))
+		return false;
+	count(&pages_now()->client.card[slot].allocations, 1);
+	return true;
+}
+
+__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+{
+	void (*yield)(void) = __atomic_load_n(&front_yield, __ATOMIC_ACQUIRE);
+	bool charged;
+
+	pthread_mutex_lock(&process->mutex);
+	charged = try_locked(slot, bytes, kind, call);
+	if (!charged && yield != NULL) {
+		pthread_mutex_unlock(&process->mutex);
+		yield();
+		pthread_mutex_lock(&process->mutex);
+		charged = try_locked(slot, bytes, kind, call);
+	}
+	if (!charged) {
 		count(&pages_now()->client.card[slot].denials, 1);
 		event_locked(DIVVY_EVENT_DENIED, slot, bytes, call);
-		rc = -ENOMEM;
 	}
 	pthread_mutex_unlock(&process->mutex);
-	return rc;
+	return charged ? 0 : -ENOMEM;
 }
 
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)

@@ -132,8 +132,9 @@ void memory_restore(const struct table_record *record);
  * pool.c and graphmem.c: what pools and graphs reserve shrinks behind our back.
  * One load when this process has none. front_pools_settle is called before free
  * memory is reported and after every call that waits for the card;
- * front_pools_yield before a denial is final: it also has the driver give back
- * what its pools keep without using it. Both only ever refund, never charge,
+ * front_pools_yield_slow (through front_yield, ledger.h) before a denial is
+ * final: it also has the driver give back what its pools keep without using it.
+ * Both only ever refund, never charge,
  * never wait, and are legal during stream capture.
  */
 extern uint32_t front_pools_live;
@@ -146,11 +147,8 @@ static inline void front_pools_settle(void)
 		front_pools_settle_slow();
 }
 
-static inline void front_pools_yield(void)
-{
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
-		front_pools_yield_slow();
-}
+/* From now on this process has a pool or a graph with memory: a denial asks front_pools_yield_slow first. */
+void front_pools_began(void);
 
 /*
  * graphmem.c, for the launch hook. front_graph_launching makes room for what

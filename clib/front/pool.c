@@ -49,6 +49,12 @@ struct pool {
 
 uint32_t front_pools_live;
 
+void front_pools_began(void)
+{
+	__atomic_store_n(&front_yield, front_pools_yield_slow, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+}
+
 static struct front_lock lock;
 static struct pool *pools;
 static uint32_t pools_size;
@@ -111,7 +117,7 @@ static struct pool *add(CUmemoryPool handle, int slot, bool made)
 	pools[i] = (struct pool){
 		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
 	};
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	front_pools_began();
 	return &pools[i];
 }
 
@@ -322,7 +328,7 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
  * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
  * reserve grew further than there is room for; the rest is then not charged.
  */
-static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got, uint64_t *keep)
+static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got)
 {
 	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t reserved, back = 0, more = 0;
@@ -357,7 +363,6 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	pool = find_serial(serial);
 	if (pool) {
 		pool->charged -= more < pool->charged ? more : pool->charged;
-		*keep = pool->charged;
 		if (got)
 			pool->held -= request;
 	}
@@ -372,7 +377,7 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 	CUdeviceptr pointer = 0;
 	struct table_record record = { .space = SPACE_POOLED };
 	uint32_t serial = 0;
-	uint64_t added = 0, keep = 0;
+	uint64_t added = 0;
 	CUresult result;
 
 	if (is_capturing(demand->stream, demand->perthread)) {
@@ -397,14 +402,14 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 		return result;
 	result = ask(demand, &pointer);
 	if (result != CUDA_SUCCESS) {
-		(void)follow(demand, serial, added, false, &keep);
+		(void)follow(demand, serial, added, false);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			front_driver_oom(slot, demand->bytes, demand->call);
 		return result;
 	}
-	if (follow(demand, serial, added, true, &keep) != 0) {
+	if (follow(demand, serial, added, true) != 0) {
 		undo(demand, pointer);
-		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, keep);
+		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
 		front_pools_settle();
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

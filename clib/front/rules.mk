@@ -51,3 +51,45 @@ $(front_dir)/base/libcuda.so.1: build/front/libcuda.so.1
 	@mkdir -p $(@D)
 	install -m 755 $< $@.new
 	mv $@.new $@
+
+# Tests. The logic links into plain programs, once per sanitiser.
+front_test_dir := build/test/front
+front_test_cflags := -std=gnu17 -O1 -g -D_GNU_SOURCE -DFRONT_PLAIN -Wall -Wextra -Wstrict-prototypes -Werror \
+	-Iclib/include -Iclib/gen -Iclib/front -Iclib/test
+front_sanitizers := plain address thread
+front_sanitize_plain :=
+front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
+front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
+front_tests := front_page front_names front_ledger
+front_page_sources := clib/front/page.c
+front_names_sources := clib/front/names.c
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c attach.c page.c log.c thread.c)
+
+TEST_TARGETS += test-front check-front
+BUILD_TARGETS += lib/divvy/tools/callbench
+
+.PHONY: test-front check-front
+
+define front_test
+$(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $$(@D)
+	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread
+endef
+$(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
+
+test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
+		build/test/test-agent
+	@for program in $(filter-out build/test/test-agent,$^); do \
+		echo "== $$program"; TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 $$program; \
+	done
+
+build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread
+
+check-front: build/front/libcuda.so.1
+	scripts/check-front $< clib/gen/front.map
+
+lib/divvy/tools/callbench: clib/tools/callbench.c clib/gen/cuda_abi.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu17 -O2 -D_GNU_SOURCE -Wall -Wextra -Wstrict-prototypes -Werror -Iclib/gen -o $@ $< -ldl
