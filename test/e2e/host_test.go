@@ -87,8 +87,8 @@ type host struct {
 	directory string
 	bench.Target
 	client    *client.Client
-	simulator *exec.Cmd
-	agent     *exec.Cmd
+	simulator *process
+	agent     *process
 	agentArgs []string
 }
 
@@ -116,7 +116,7 @@ func newHost(t testing.TB, o hostOptions) *host {
 	h.client = client.New(h.AgentSocket)
 	h.simulator = daemon(t, h.directory, "simulator", "simulate", "--cards", o.cards, "--socket", h.SimulatorSocket,
 		"--driver", o.generation.name)
-	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) })
+	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) }, h.simulator)
 	h.agentArgs = append([]string{"agent", "--directory", directory, "--creation", "all",
 		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
 	h.startAgent(t)
@@ -130,47 +130,74 @@ func (h *host) startAgent(t testing.TB) {
 	eventually(t, "the agent answers", func() error {
 		_, err := h.client.Version(t.Context())
 		return err
-	})
+	}, h.agent)
+}
+
+// process is a daemon of the product.
+type process struct {
+	name  string
+	pid   int
+	ended chan struct{} // closed when it has ended and was reaped
 }
 
 // daemon starts a part of the product that runs until the test ends; its log is
 // shown when the test fails.
-func daemon(t testing.TB, directory, name string, args ...string) *exec.Cmd {
+func daemon(t testing.TB, directory, name string, args ...string) *process {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(directory, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	process := exec.Command(divvy(t), args...)
-	process.Stdout, process.Stderr = log, log
-	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	process.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + directory, "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
-	if err := process.Start(); err != nil {
+	command := exec.Command(divvy(t), args...)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + directory, "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
+	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p := &process{name: name, pid: command.Process.Pid, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = command.Wait()
+	}()
 	t.Cleanup(func() {
-		_ = syscall.Kill(-process.Process.Pid, syscall.SIGTERM)
-		ended := make(chan error, 1)
-		go func() { ended <- process.Wait() }()
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			t.Errorf("%s did not end after SIGTERM", name)
-			_ = syscall.Kill(-process.Process.Pid, syscall.SIGKILL)
-			<-ended
-		}
+		p.stop(t)
 		if t.Failed() {
 			if text, err := os.ReadFile(log.Name()); err == nil && len(text) > 0 {
 				t.Logf("%s:\n%s", name, tail(string(text), 4000))
 			}
 		}
 	})
-	return process
+	return p
 }
 
-// eventually calls check until it succeeds.
-func eventually(t testing.TB, what string, check func() error) {
+// stop ends a daemon and its children in good order.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	_ = syscall.Kill(-p.pid, syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+}
+
+// kill ends it and its children at once.
+func (p *process) kill() {
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	<-p.ended
+}
+
+// eventually calls check until it succeeds; it waits for nothing any more when
+// one of the daemons that it depends on has ended.
+func eventually(t testing.TB, what string, check func() error, daemons ...*process) {
 	t.Helper()
 	deadline := time.NewTimer(waitAtMost)
 	defer deadline.Stop()
@@ -185,6 +212,13 @@ func eventually(t testing.TB, what string, check func() error) {
 		case <-deadline.C:
 			t.Fatalf("%s: not within %v: %v", what, waitAtMost, err)
 		case <-tick.C:
+		}
+		for _, p := range daemons {
+			select {
+			case <-p.ended:
+				t.Fatalf("%s: %s has ended: %v", what, p.name, err)
+			default:
+			}
 		}
 	}
 }
@@ -206,7 +240,7 @@ func (h *host) share(t testing.TB, name string, bytes uint64) api.Share {
 		t.Fatalf("create share %s: %v", name, err)
 	}
 	t.Cleanup(func() {
-		if err := h.client.DeleteShare(context.Background(), name, true); err != nil && h.agent.ProcessState == nil {
+		if err := h.client.DeleteShare(context.Background(), name, true); err != nil {
 			t.Logf("delete share %s: %v", name, err)
 		}
 	})

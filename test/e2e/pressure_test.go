@@ -4,10 +4,8 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/bench"
@@ -84,10 +82,7 @@ func TestWholeAgentKilled(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
 		Kill: func(context.Context) error {
-			if err := syscall.Kill(-h.agent.Process.Pid, syscall.SIGKILL); err != nil {
-				return fmt.Errorf("kill the agent and its supervisor: %w", err)
-			}
-			_ = h.agent.Wait()
+			h.agent.kill()
 			h.startAgent(t)
 			return nil
 		}})
