@@ -366,7 +366,10 @@ static CUresult end_array(uint64_t handle, enum sort sort)
 {
 	unsigned i;
 
-	ENTER(CUDA_ERROR_UNKNOWN);
+	pthread_mutex_lock(&big);
+	/* like cuMemFreeAsync below, unloading takes back what there is no room for */
+	if (sort != MODULE && fails())
+		LEAVE(CUDA_ERROR_UNKNOWN);
 	i = find(handle, sort);
 	if (!i)
 		LEAVE(CUDA_ERROR_INVALID_VALUE);
@@ -708,7 +711,7 @@ static CUresult f_alloc_from(CUdeviceptr *pointer, size_t bytes, CUmemoryPool po
 	things[i].pool = p;
 	things[p].used += bytes;
 	if (things[p].used > things[p].bytes) {
-		held += chunks(things[p].used) - things[p].bytes;
+		grow(chunks(things[p].used) - things[p].bytes);
 		things[p].bytes = chunks(things[p].used);
 	}
 	*pointer = name(i);

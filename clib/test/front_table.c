@@ -4,19 +4,8 @@
  * and under threads (build it with -fsanitize=thread, too).
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "check.h"
 #include "table.h"
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-			exit(1); \
-		} \
-	} while (0)
 
 static struct table table;
 
@@ -224,11 +213,10 @@ static void under_threads(void)
 	table_drop(&table);
 }
 
-int main(void)
-{
-	against_twin();
-	many();
-	under_threads();
-	puts("ok");
-	return 0;
-}
+static const struct scenario scenarios[] = {
+	{"against-twin", against_twin},
+	{"many", many},
+	{"under-threads", under_threads},
+};
+
+RUN_SCENARIOS(scenarios)
