@@ -18,7 +18,6 @@
 #define ANSWER_MS 3000                     /* how long for one that is there */
 #define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
 #define PROBE_MS 50                        /* at most this long at a time with the mutex held */
-#define SYNC_NS (5 * 1000000ull)           /* how old usedbytes may be */
 #define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
 #define SHORTEST_PAUSE_NS 1000000ull
 #define LONGEST_PAUSE_NS 100000000ull
@@ -40,10 +39,6 @@ struct ledger {
 	uint64_t token;
 	unsigned olds;         /* pages left behind, oldest first */
 	struct front_pages *old[OLD_PAGES];
-	struct {
-		uint64_t stamp; /* of the last answer to our own SYNC */
-		uint64_t own;   /* in use by this process then */
-	} synced[DIVVY_MAX_CARDS];
 };
 
 static struct process cold;
@@ -94,15 +89,6 @@ bool front_credit_take(struct divvy_client_card *card, uint64_t bytes)
 void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
 {
 	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
-}
-
-/* The agent takes credit back first and lowers the grant after it: never below zero. */
-uint64_t front_in_use(const struct divvy_client_card *card)
-{
-	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
-
-	return granted > credit ? granted - credit : 0;
 }
 
 static void count(uint64_t *word, uint64_t by)
@@ -247,7 +233,6 @@ static int attach_again_locked(void)
 	leave_behind_locked(old);
 	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
 	sweep_locked();
-	memset(ledger.synced, 0, sizeof(ledger.synced));
 	ledger.awaysince = 0;
 	ledger.refused = false;
 	return 0;
@@ -526,30 +511,6 @@ void front_uncharge(int slot, uint64_t bytes)
 	count(&pages->client.card[slot].allocations, (uint64_t)-1);
 }
 
-void front_context_held(int slot, int64_t bytes)
-{
-	struct front_pages *pages = pages_now();
-
-	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
-		count(&pages->client.card[slot].contextbytes, (uint64_t)bytes);
-}
-
-void front_count_launches(int slot, uint64_t launches)
-{
-	struct front_pages *pages = pages_now();
-
-	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
-		count(&pages->client.card[slot].launches, launches);
-}
-
-void front_count_by_name(void)
-{
-	struct front_pages *pages = pages_now();
-
-	if (pages != NULL && __atomic_load_n(front_live, __ATOMIC_ACQUIRE))
-		count(&pages->client.byname, 1);
-}
-
 /* -- telling and asking --------------------------------------------------- */
 
 void front_event(unsigned kind, int slot, uint64_t amount, const char *text)
@@ -566,7 +527,7 @@ void front_driver_oom(int slot, uint64_t bytes, const char *call)
 	front_event(DIVVY_EVENT_DRIVER_OOM, slot, bytes, call);
 }
 
-static int ask(struct divvy_message *message)
+int front_ask(struct divvy_message *message)
 {
 	int rc;
 
@@ -576,125 +537,4 @@ static int ask(struct divvy_message *message)
 	rc = ask_locked(message, false);
 	pthread_mutex_unlock(&process->mutex);
 	return rc;
-}
-
-int front_measure(int slot, uint64_t *bytes)
-{
-	struct divvy_message message = {.type = DIVVY_MEASURE, .slot = (uint32_t)slot};
-
-	if ((unsigned)slot >= DIVVY_MAX_CARDS || ask(&message) < 0 || message.type != DIVVY_MEASURED ||
-	    message.status != DIVVY_STATUS_OK)
-		return -ENODATA;
-	*bytes = message.amount;
-	return 0;
-}
-
-int front_users(int slot, struct front_user *users, unsigned room)
-{
-	uint32_t pids[DIVVY_PROCESSES_PER_MESSAGE];
-	uint64_t total;
-	unsigned have = 0;
-
-	do {
-		struct divvy_message message = {.type = DIVVY_PROCESSES, .slot = (uint32_t)slot, .amount = have};
-		unsigned before = have;
-		int rc = ask(&message);
-
-		if (rc < 0)
-			return rc;
-		if (message.type != DIVVY_PROCESSED || message.status != DIVVY_STATUS_OK)
-			return -EPROTO;
-		total = message.amount < INT32_MAX ? message.amount : INT32_MAX;
-		memcpy(pids, message.text, sizeof(pids));
-		for (unsigned i = 0; i < DIVVY_PROCESSES_PER_MESSAGE && pids[i] != 0 && have < room; i++)
-			users[have++] = (struct front_user){.pid = pids[i], .bytes = message.bytes[i]};
-		if (have == before)
-			break;
-	} while (have < room && have < total);
-	return have < room ? (int)have : (int)total;
-}
-
-/* -- views ---------------------------------------------------------------- */
-
-const struct divvy_limits *front_limits(void)
-{
-	struct front_pages *pages = pages_now();
-
-	return pages == NULL ? NULL : &pages->limits;
-}
-
-uint64_t front_context_bytes(int slot)
-{
-	const struct divvy_limits *limits = front_limits();
-
-	return limits == NULL || (unsigned)slot >= DIVVY_MAX_CARDS
-		       ? 0
-		       : __atomic_load_n(&limits->card[slot].contextbytes, __ATOMIC_RELAXED);
-}
-
-/* usedbytes may be this old: fresh enough, and this process has not changed its own part since. */
-static bool fresh_locked(const struct front_pages *pages, int slot)
-{
-	uint64_t stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
-
-	return stamp == ledger.synced[slot].stamp && now_ns(CLOCK_MONOTONIC_COARSE) < stamp + SYNC_NS;
-}
-
-/* In use by all processes of the share. */
-__attribute__((noinline)) static uint64_t used_by_all(int slot)
-{
-	struct divvy_message message = {.type = DIVVY_SYNC, .slot = (uint32_t)slot};
-	struct front_pages *pages;
-	uint64_t used, own;
-
-	pthread_mutex_lock(&process->mutex);
-	pages = pages_now();
-	if (!fresh_locked(pages, slot) && ask_locked(&message, false) == 0) {
-		pages = pages_now();
-		ledger.synced[slot].stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
-		ledger.synced[slot].own = front_in_use(&pages->client.card[slot]);
-	}
-	used = __atomic_load_n(&pages->limits.card[slot].usedbytes, __ATOMIC_RELAXED);
-	own = front_in_use(&pages->client.card[slot]);
-	/* what this process did since then it knows best */
-	if (ledger.synced[slot].stamp == __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_RELAXED)) {
-		used += own - ledger.synced[slot].own;
-		if (used < own || used > INT64_MAX)
-			used = own;
-	}
-	pthread_mutex_unlock(&process->mutex);
-	return used;
-}
-
-uint64_t front_own_use(int slot)
-{
-	struct front_pages *pages = pages_now();
-
-	return pages == NULL || (unsigned)slot >= DIVVY_MAX_CARDS ? 0 : front_in_use(&pages->client.card[slot]);
-}
-
-bool front_limited(int slot)
-{
-	const struct divvy_limits *limits = front_limits();
-
-	return limits != NULL && (unsigned)slot < DIVVY_MAX_CARDS &&
-	       (__atomic_load_n(&limits->card[slot].flags, __ATOMIC_RELAXED) & DIVVY_CARD_UNLIMITED) == 0;
-}
-
-void front_memory(int slot, uint64_t driverfree, uint64_t drivertotal, uint64_t *freebytes, uint64_t *totalbytes)
-{
-	struct front_pages *pages = pages_now();
-	uint64_t used, limit;
-
-	*freebytes = driverfree;
-	*totalbytes = drivertotal;
-	if (!front_limited(slot))
-		return;
-	if (__atomic_load_n(&pages->limits.clients, __ATOMIC_RELAXED) == 1 || front_forked())
-		used = front_in_use(&pages->client.card[slot]);
-	else
-		used = used_by_all(slot);
-	limit = __atomic_load_n(&pages->limits.card[slot].limitbytes, __ATOMIC_RELAXED);
-	*totalbytes = limit;
-	*freebytes = limit > used ? limit - used : 0;
 }

@@ -43,6 +43,9 @@ bool front_forked(void);
 void front_start_lock(void);
 void front_start_unlock(void);
 
+/* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
+int front_ask(struct divvy_message *message);
+
 /*
  * Called before a denial is final, without a lock, and then the charge is tried
  * once more: gives back what the process holds without using it. NULL: nothing.

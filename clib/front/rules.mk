@@ -63,15 +63,16 @@ front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
 front_tests := front_page front_names front_ledger front_table front_memory
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
-front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c attach.c page.c log.c thread.c)
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c view.c attach.c page.c log.c thread.c)
 front_table_sources := $(addprefix clib/front/,table.c lock.c)
 front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
 	virtual.c graphmem.c launch.c context.c module.c ctxlimit.c external.c)
 
 TEST_TARGETS += test-front check-front
+LINT_TARGETS += lint-front
 BUILD_TARGETS += lib/divvy/tools/callbench
 
-.PHONY: test-front check-front
+.PHONY: test-front check-front lint-front
 
 define front_test
 $(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
@@ -81,9 +82,22 @@ endef
 $(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
 
 test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
-		build/test/test-agent
-	@for program in $(filter-out build/test/test-agent,$^); do \
-		echo "== $$program"; TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 $$program; \
+		$(front_test_dir)/front_calls build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy'; \
+	for program in $(filter $(front_test_dir)/%,$^); do echo "== $$program"; $$program; done
+
+# The built front, loaded by path before the null driver.
+$(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
+
+# The other compiler's opinion.
+lint-front:
+	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
+		clang $(front_cflags) -fsyntax-only $$source; \
+	done
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c) clib/tools/callbench.c; do \
+		clang $(front_test_cflags) -fsyntax-only $$source; \
 	done
 
 build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h $(front_headers)
