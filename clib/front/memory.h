@@ -43,6 +43,9 @@ enum front_space {
 
 extern struct table front_held;
 
+/* In steps of this much, drivers take memory for pools and graphs: the granule of every card so far. */
+#define MEMORY_STEP (2ull << 20)
+
 /* Where memory that is asked for now lands and what it dies with. */
 struct front_place {
 	int slot;
@@ -69,6 +72,14 @@ static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
 	if (__builtin_add_overflow(bytes, unit - 1, &rounded))
 		return UINT64_MAX; /* no card has it: the charge will be refused */
 	return rounded - rounded % unit;
+}
+
+/* a + b, UINT64_MAX when that does not fit. */
+static inline uint64_t memory_plus(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 /* a * b, UINT64_MAX when that does not fit. */

@@ -4,9 +4,9 @@
  *
  * Rule: a pool is charged what it reserves (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
  * what the driver keeps from everybody else), not what is in use of it. Before an
- * allocation, what the request may add to the reserve is charged: the request
- * rounded up to 512, less what is charged, unused and not spoken for. Afterwards
- * the reserve is read and the charge follows it; if it grew further than there
+ * allocation, what the request must add to the reserve is charged: the request
+ * less what is charged, unused and not spoken for, rounded up to 2 MiB, the step
+ * in which pools grow. Afterwards the reserve is read and the charge follows it; if it grew further than there
  * is room for, the memory is freed again, the pool is trimmed and the program
  * gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink later, when streams get that
  * far, so they are read again at every call that waits for the card, when
@@ -131,13 +131,24 @@ static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, ui
 	return value;
 }
 
-/* Under lock: what the pool is charged beyond its reserve and may be refunded; it is taken off. */
+/*
+ * Under lock: what the pool is charged beyond its reserve and may be refunded;
+ * it is taken off. An allocation under way that needed no charge because there
+ * was enough unused keeps that, though the driver may let go of it meanwhile.
+ */
 static uint64_t surplus(struct pool *pool, uint64_t reserved)
 {
-	uint64_t wanted;
+	uint64_t wanted = memory_plus(reserved, pool->pending);
 	uint64_t extra;
 
-	if (__builtin_add_overflow(reserved, pool->pending, &wanted) || pool->charged <= wanted)
+	if (pool->claimed && pool->charged > wanted) {
+		uint64_t used = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
+
+		used = memory_round(memory_plus(used, pool->claimed), MEMORY_STEP);
+		if (used > wanted)
+			wanted = used;
+	}
+	if (pool->charged <= wanted)
 		return 0;
 	extra = pool->charged - wanted;
 	pool->charged = wanted;
@@ -295,11 +306,11 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	}
 	slot = pool->slot;
 	taken = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
-	if (__builtin_add_overflow(taken, pool->claimed, &taken) || __builtin_add_overflow(taken, request, &taken))
-		taken = UINT64_MAX;
+	taken = memory_plus(memory_plus(taken, pool->claimed), request);
 	need = taken > pool->charged ? taken - pool->charged : 0;
 	if (need > request)
 		need = request;
+	need = memory_round(need, MEMORY_STEP);
 	pool->claimed += request;
 	front_lock_drop(&lock);
 
@@ -370,15 +381,41 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	return -ENOMEM;
 }
 
+/* The driver took the memory of *record back, now or when its stream gets there. */
+static void released(const struct table_record *record)
+{
+	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
+	uint64_t back = 0;
+	struct pool *pool;
+	int slot = -1;
+
+	front_lock_take(&lock);
+	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	if (pool && pool->slot >= 0) {
+		slot = pool->slot;
+		pool->held -= size < pool->held ? size : pool->held;
+		if (!pool->destroyed) {
+			back = look(pool);
+		} else if (!pool->held) {
+			back = pool->charged;
+			*pool = (struct pool){ 0 };
+		}
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(slot, back);
+}
+
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 {
 	int slot = slot_of_stream(demand->stream);
 	CUmemoryPool handle = demand->pool;
 	CUdeviceptr pointer = 0;
-	struct table_record record = { .space = SPACE_POOLED };
+	struct table_record record = { .space = SPACE_POOLED }, old;
 	uint32_t serial = 0;
 	uint64_t added = 0;
 	CUresult result;
+	int rc;
 
 	if (is_capturing(demand->stream, demand->perthread)) {
 		result = ask(demand, &pointer);
@@ -416,9 +453,12 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 	record.key = pointer;
 	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
 		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
-	if (memory_note(&record) != 0) {
+	rc = table_put(&front_held, &record, &old);
+	if (rc == 1)
+		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
+	if (rc < 0) {
 		undo(demand, pointer);
-		front_pools_settle();
+		released(&record);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*out = pointer;
@@ -454,31 +494,6 @@ CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dpt
 	result = allocate(&demand, dptr);
 	front_leave();
 	return result;
-}
-
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
-{
-	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
-	uint64_t back = 0;
-	struct pool *pool;
-	int slot = -1;
-
-	front_lock_take(&lock);
-	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
-	if (pool && pool->slot >= 0) {
-		slot = pool->slot;
-		pool->held -= size < pool->held ? size : pool->held;
-		if (!pool->destroyed) {
-			back = look(pool);
-		} else if (!pool->held) {
-			back = pool->charged;
-			*pool = (struct pool){ 0 };
-		}
-	}
-	front_lock_drop(&lock);
-	if (back)
-		front_refund(slot, back);
 }
 
 void pool_freed(uint64_t pointer)

@@ -539,6 +539,16 @@ static CUresult f_ctx_set(CUcontext context)
 	LEAVE(CUDA_SUCCESS);
 }
 
+static CUresult f_ctx_version(CUcontext context, unsigned *version)
+{
+	unsigned i;
+
+	pthread_mutex_lock(&big);
+	i = find((uintptr_t)context, CONTEXT);
+	*version = 3020;
+	LEAVE(i ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+}
+
 static CUresult f_primary_retain(CUcontext *context, CUdevice device)
 {
 	(void)device;
@@ -713,7 +723,7 @@ static CUresult f_alloc_from(CUdeviceptr *pointer, size_t bytes, CUmemoryPool po
 	things[i].pool = p;
 	things[p].used += bytes;
 	if (things[p].used > things[p].bytes) {
-		held += chunks(things[p].used) - things[p].bytes;
+		grow(chunks(things[p].used) - things[p].bytes);
 		things[p].bytes = chunks(things[p].used);
 	}
 	*pointer = name(i);
@@ -877,6 +887,7 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuCtxDestroy_v2] = f_ctx_destroy,
 	[SYM_cuCtxGetCurrent] = f_ctx_current,
 	[SYM_cuCtxSetCurrent] = f_ctx_set,
+	[SYM_cuCtxGetApiVersion] = f_ctx_version,
 	[SYM_cuDevicePrimaryCtxRetain] = f_primary_retain,
 	[SYM_cuDevicePrimaryCtxGetState] = f_primary_state,
 	[SYM_cuDevicePrimaryCtxRelease_v2] = f_primary_release,

@@ -71,7 +71,6 @@ that know nothing of it. Without a GPU, add --simulate.`,
 	)
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(helpTemplate)
-	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
 	for _, command := range root.Commands() {
 		command.Flags().SortFlags = false
 	}

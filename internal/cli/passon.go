@@ -73,15 +73,11 @@ func notify(signals chan<- os.Signal) {
 // passSignal gives a signal to the child, unless the terminal has done so.
 func passSignal(child int, s syscall.Signal) {
 	switch s {
-	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH:
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH, unix.SIGTSTP:
+		// We stop when the child does, not when it is asked to.
 		if !inForeground() {
 			_ = unix.Kill(child, s)
 		}
-	case unix.SIGTSTP:
-		if !inForeground() {
-			_ = unix.Kill(child, s)
-		}
-		stopSelf()
 	default:
 		_ = unix.Kill(child, s)
 	}

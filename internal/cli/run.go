@@ -60,7 +60,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 	})
 	cmd.Flags().SetInterspersed(false)
 	p.addAll(a, cmd)
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one (default: made up)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
 	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
 	complete(cmd, "share", a.completeShares)
 	a.targetFlags(cmd)

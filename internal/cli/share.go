@@ -37,7 +37,7 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the card")
 	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (booked; not yet enforced)")
-	flags.StringVar(&p.policy, "policy", "", "how time is shared: best-effort, equal, fixed, weighted (booked)")
+	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted (booked)")
 	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy (booked)")
 	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first (booked)")
 	complete(cmd, "policy", words("best-effort", "equal", "fixed", "weighted"))
@@ -48,9 +48,9 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	p.addChangeable(a, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, start of it, or PCI address (default: most free)")
+	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, its start, or PCI address; default: most free")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
-	flags.StringVar(&p.enforce, "enforce", "", "least `level` that holds the limits: mig, driver, mps, front, booked")
+	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
 	complete(cmd, "gpu", a.completeCards)
 	complete(cmd, "enforce", words("mig", "driver", "mps", "front", "booked"))
 }

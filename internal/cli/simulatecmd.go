@@ -60,7 +60,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`cards`, like 2xA100-40GB or H100-80GB,L4")
-	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` that the cards' driver plays: 11.8, 12.2 or 13.0")
+	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
