@@ -102,7 +102,8 @@ struct divvy_client {
 	uint32_t sizebytes; /* sizeof(struct divvy_client) */
 	uint64_t token;     /* names this client to a restarted agent */
 	uint64_t chargedsequence; /* agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer */
-	uint64_t reserved[4];
+	uint64_t byname;    /* process: answers of cuGetProcAddress chosen by name, because the address told nothing */
+	uint64_t reserved[3];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 

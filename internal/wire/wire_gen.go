@@ -151,7 +151,8 @@ type Client struct {
 	SizeBytes       uint32 // sizeof(struct divvy_client)
 	Token           uint64 // names this client to a restarted agent
 	ChargedSequence uint64 // agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer
-	Reserved        [4]uint64
+	Byname          uint64 // process: answers of cuGetProcAddress chosen by name, because the address told nothing
+	Reserved        [3]uint64
 	Card            [8]ClientCard
 }
 
@@ -163,7 +164,8 @@ const (
 	ClientOffsetSizeBytes       = 12
 	ClientOffsetToken           = 16
 	ClientOffsetChargedSequence = 24
-	ClientOffsetReserved        = 32
+	ClientOffsetByname          = 32
+	ClientOffsetReserved        = 40
 	ClientOffsetCard            = 64
 )
 
