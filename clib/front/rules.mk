@@ -66,11 +66,10 @@ front_names_sources := clib/front/names.c
 front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c view.c attach.c page.c log.c thread.c)
 front_table_sources := $(addprefix clib/front/,table.c lock.c)
 front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
-	virtual.c graphmem.c launch.c context.c module.c ctxlimit.c external.c)
+	virtual.c multicast.c graphmem.c launch.c context.c module.c ctxlimit.c external.c)
 
 TEST_TARGETS += test-front check-front
 LINT_TARGETS += lint-front
-BUILD_TARGETS += lib/divvy/tools/callbench
 
 .PHONY: test-front check-front lint-front
 
@@ -96,7 +95,7 @@ lint-front:
 	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
 		clang $(front_cflags) -fsyntax-only $$source; \
 	done
-	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c) clib/tools/callbench.c; do \
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c); do \
 		clang $(front_test_cflags) -fsyntax-only $$source; \
 	done
 
@@ -106,7 +105,3 @@ build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h
 
 check-front: build/front/libcuda.so.1
 	scripts/check-front $< clib/gen/front.map
-
-lib/divvy/tools/callbench: clib/tools/callbench.c clib/gen/cuda_abi.h
-	@mkdir -p $(@D)
-	$(CC) -std=gnu17 -O2 -D_GNU_SOURCE -Wall -Wextra -Wstrict-prototypes -Werror -Iclib/gen -o $@ $< -ldl
