@@ -28,6 +28,7 @@ var rooms = []room{
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/agent"},
 	{path: "internal/cli"},
+	{path: "tools/symgen"},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

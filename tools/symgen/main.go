@@ -54,16 +54,45 @@ func generate(data string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	exports, err := readTable(filepath.Join(data, "cuda-driver-exports.tsv"), 3)
+	symbols, err := readList(data, cuda, nvml)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]string{}
-	if files["cuda_abi.h"], err = newABI(cuda).header("DIVVY_CUDA_ABI_H", twinsOf(exports)); err != nil {
+	cudaABI, nvmlABI := newABI(cuda), newABI(nvml)
+	files := map[string]string{
+		"symbols.tsv":       symbolsTSV(symbols),
+		"symbols.h":         symbolsHeader(symbols),
+		"symbols_table.inc": symbolsTable(symbols),
+		"symbols.c":         symbolsSource(),
+		"front_jumps.S":     jumps(symbols),
+	}
+	if files["cuda_abi.h"], err = cudaABI.header("DIVVY_CUDA_ABI_H", twinsOf(symbols)); err != nil {
 		return nil, fmt.Errorf("cuda_abi.h: %w", err)
 	}
-	if files["nvml_abi.h"], err = newABI(nvml).header("DIVVY_NVML_ABI_H", nil); err != nil {
+	if files["nvml_abi.h"], err = nvmlABI.header("DIVVY_NVML_ABI_H", nil); err != nil {
 		return nil, fmt.Errorf("nvml_abi.h: %w", err)
 	}
+	if files["front_hooks.h"], err = hooksHeader(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("front_hooks.h: %w", err)
+	}
+	if files["front_wrappers.c"], err = wrappers(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("front_wrappers.c: %w", err)
+	}
+	files["front.map"] = exportMap(frontExports(symbols))
+	for _, generation := range generations {
+		files["standin-"+generation.name+".map"] = exportMap(append(exportsOf(symbols, generation.version), "divvy_standin"))
+	}
+	files["null.map"] = exportMap(exportsOf(symbols, nullGeneration))
+	if files["null.c"], err = nullDriver(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("null.c: %w", err)
+	}
+	if files["standin_stubs.c"], err = standinStubs(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("standin_stubs.c: %w", err)
+	}
+	variants, err := readVariants(data, symbols)
+	if err != nil {
+		return nil, err
+	}
+	files["procaddress.inc"] = procAddress(variants)
 	return files, nil
 }
