@@ -50,14 +50,18 @@ static CUresult take(struct sd_card *card, uint64_t bytes, struct sd_texels *tex
 		return result;
 	}
 	texels->bytes = bytes;
-	texels->borrowed = false;
+	texels->mapping = NULL;
 	return CUDA_SUCCESS;
 }
 
 static void give(struct sd_card *card, const struct sd_texels *texels)
 {
-	if (!texels->bytes || texels->borrowed)
+	if (!texels->bytes)
 		return;
+	if (texels->mapping) {
+		sd_memory_end(texels->mapping);
+		return;
+	}
 	sd_arena_give(card, texels->address, texels->bytes);
 	sd_release(card, DIVVY_SIM_KIND_ARRAY, texels->bytes);
 }
@@ -112,7 +116,7 @@ void sd_array_end(struct sd_array *array)
 }
 
 CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels,
-		       const struct sd_texels *borrowed, struct sd_mipmap **out)
+		       const struct sd_texels *mapped, struct sd_mipmap **out)
 {
 	uint64_t bytes = 0;
 	uint64_t longest = shape->Width > shape->Height ? shape->Width : shape->Height;
@@ -132,10 +136,10 @@ CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR
 	if (divvy_array_bytes(shape->Width, shape->Height, shape->Depth, shape->Format, shape->NumChannels,
 			      shape->Flags, levels, &bytes) < 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (borrowed) {
-		if (borrowed->bytes < bytes)
+	if (mapped) {
+		if (mapped->bytes < bytes)
 			return CUDA_ERROR_INVALID_VALUE;
-		texels = *borrowed;
+		texels = *mapped;
 	} else {
 		result = take(context->card, bytes, &texels);
 	}
@@ -144,7 +148,8 @@ CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR
 	struct sd_mipmap *mipmap = sd_object_new(SD_MIPMAP, sizeof(*mipmap), &context->object);
 
 	if (!mipmap) {
-		give(context->card, &texels);
+		if (!mapped)
+			give(context->card, &texels);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	mipmap->card = context->card;

@@ -6,12 +6,12 @@
 #include "context.h"
 #include "divvy_arrays.h"
 
-/* Contents of an array or mipmapped array: in the card's arena, or in external
- * memory, which then outlives the array. */
+/* Contents of an array or mipmapped array: in the card's arena, or in a mapping
+ * of external memory that ends with the array. */
 struct sd_texels {
 	uint64_t address;
 	uint64_t bytes;
-	bool borrowed;
+	struct sd_memory *mapping;
 };
 
 struct sd_array {
@@ -38,6 +38,6 @@ struct sd_mipmap {
 void sd_array_end(struct sd_array *array);
 void sd_mipmap_end(struct sd_mipmap *mipmap);
 CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels,
-		       const struct sd_texels *borrowed, struct sd_mipmap **out);
+		       const struct sd_texels *mapped, struct sd_mipmap **out);
 
 #endif

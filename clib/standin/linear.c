@@ -86,6 +86,12 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	case SD_LINEAR:
 	case SD_MANAGED:
 	case SD_POOLED:
+	case SD_IMPORTED:
+		sd_memory_end(memory);
+		return sd_leave(CUDA_SUCCESS);
+	case SD_OPENED: /* a pool's pointer from another process; IPC handles are closed */
+		if (!memory->owner)
+			return sd_leave(CUDA_ERROR_INVALID_VALUE);
 		sd_memory_end(memory);
 		return sd_leave(CUDA_SUCCESS);
 	case SD_GRAPHED:

@@ -57,9 +57,36 @@ static struct sd_hole *spare(struct sd_space *space)
 int sd_space_open(struct sd_space *space, uint64_t base, uint64_t size)
 {
 	*space = (struct sd_space){ .base = base, .size = size };
+	if (size == 0)
+		return 0;
 	if (set_aside(space) < 0)
 		return -ENOMEM;
 	add(space, spare(space), base, size);
+	return 0;
+}
+
+int sd_space_add(struct sd_space *space, uint64_t at, uint64_t bytes)
+{
+	if (set_aside(space) < 0)
+		return -ENOMEM;
+	space->parts++;
+	space->taken += bytes;
+	space->size += bytes;
+	sd_space_give(space, at, bytes);
+	return 0;
+}
+
+int sd_space_remove(struct sd_space *space, uint64_t at, uint64_t bytes)
+{
+	int result = sd_space_take_at(space, at, bytes);
+
+	if (result < 0)
+		return result;
+	space->parts--;
+	space->taken -= bytes;
+	space->size -= bytes;
+	while (space->spares > space->parts)
+		free(spare(space));
 	return 0;
 }
 

@@ -16,7 +16,7 @@ struct sd_hole;
 
 struct sd_space {
 	uint64_t base;
-	uint64_t size;
+	uint64_t size; /* 0 at first for one that grows by sd_space_add */
 	uint64_t taken;
 	struct sd_tree byaddress;
 	struct sd_tree bysize;
@@ -26,6 +26,9 @@ struct sd_space {
 };
 
 int sd_space_open(struct sd_space *space, uint64_t base, uint64_t size);
+/* more room, and less: a part can be removed only while it is free (-ENOSPC) */
+int sd_space_add(struct sd_space *space, uint64_t at, uint64_t bytes);
+int sd_space_remove(struct sd_space *space, uint64_t at, uint64_t bytes);
 void sd_space_close(struct sd_space *space);
 /* bytes > 0, align a power of two; -ENOSPC or -ENOMEM */
 int sd_space_take(struct sd_space *space, uint64_t bytes, uint64_t align, uint64_t *at);
