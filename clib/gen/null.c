@@ -11,7 +11,7 @@ extern void *const null_functions[DIVVY_SYMBOLS] __attribute__((visibility("hidd
 unsigned long long null_handle(void) __attribute__((visibility("hidden")));
 unsigned long long null_address(unsigned long long bytes) __attribute__((visibility("hidden")));
 
-__attribute__((weak)) CUresult cuArray3DCreate(CUarray *pHandle, const struct CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
+__attribute__((weak)) CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
 {
 	(void)pAllocateArray;
 	if (pHandle)
@@ -27,7 +27,7 @@ __attribute__((weak)) CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_A
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuArray3DGetDescriptor(struct CUDA_ARRAY3D_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
+__attribute__((weak)) CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
 {
 	(void)hArray;
 	if (pArrayDescriptor)
@@ -43,7 +43,7 @@ __attribute__((weak)) CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuArrayCreate(CUarray *pHandle, const struct CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
+__attribute__((weak)) CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
 {
 	(void)pAllocateArray;
 	if (pHandle)
@@ -65,7 +65,7 @@ __attribute__((weak)) CUresult cuArrayDestroy(CUarray hArray)
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuArrayGetDescriptor(struct CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
+__attribute__((weak)) CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
 {
 	(void)hArray;
 	if (pArrayDescriptor)
@@ -2772,13 +2772,13 @@ __attribute__((weak)) CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2D(const struct CUDA_MEMCPY2D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2DAsync(const struct CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
+__attribute__((weak)) CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
 {
 	(void)pCopy;
 	(void)hStream;
@@ -2799,7 +2799,7 @@ __attribute__((weak)) CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCop
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2DUnaligned(const struct CUDA_MEMCPY2D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_SUCCESS;
@@ -2829,13 +2829,13 @@ __attribute__((weak)) CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuMemcpy3D(const struct CUDA_MEMCPY3D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuMemcpy3DAsync(const struct CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
+__attribute__((weak)) CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
 {
 	(void)pCopy;
 	(void)hStream;
@@ -4738,7 +4738,7 @@ __attribute__((weak)) CUresult cuTexRefSetAddress(unsigned int *ByteOffset, CUte
 	return CUDA_SUCCESS;
 }
 
-__attribute__((weak)) CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const struct CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch)
+__attribute__((weak)) CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch)
 {
 	(void)hTexRef;
 	(void)desc;
@@ -4971,21 +4971,13 @@ long cudbgReportDriverInternalError(void)
 	return 0;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceDestroy(struct nvmlComputeInstance_t computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t computeInstance)
 {
 	(void)computeInstance;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
-{
-	(void)computeInstance;
-	if (info)
-		memset(info, 0, sizeof(*info));
-	return NVML_SUCCESS;
-}
-
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo_v2(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
 {
 	(void)computeInstance;
 	if (info)
@@ -4993,26 +4985,34 @@ __attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo_v2(struct nvmlComp
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearAccountingPids(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
+{
+	(void)computeInstance;
+	if (info)
+		memset(info, 0, sizeof(*info));
+	return NVML_SUCCESS;
+}
+
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearCpuAffinity(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearCpuAffinity(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearEccErrorCounts(struct nvmlDevice_t device, nvmlEccCounterType_t counterType)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterType_t counterType)
 {
 	(void)device;
 	(void)counterType;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
 {
 	(void)device;
 	(void)valuesCount;
@@ -5020,7 +5020,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)profileId;
@@ -5028,7 +5028,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(struct nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)profileId;
@@ -5043,7 +5043,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceDiscoverGpus(nvmlPciInfo_t *pciInfo
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze)
 {
 	(void)device;
 	(void)link;
@@ -5052,7 +5052,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted)
 {
 	(void)device;
 	(void)apiType;
@@ -5061,7 +5061,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingBufferSize(struct nvmlDevice_t device, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *bufferSize)
 {
 	(void)device;
 	if (bufferSize)
@@ -5069,7 +5069,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingBufferSize(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	if (mode)
@@ -5077,7 +5077,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingMode(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(struct nvmlDevice_t device, unsigned int *count, unsigned int *pids)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
 {
 	(void)device;
 	if (count)
@@ -5087,7 +5087,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(struct nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
 {
 	(void)device;
 	(void)pid;
@@ -5096,7 +5096,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats_v2(struct nvmlDevice_t device, struct nvmlAccountingStats_v2_t *stats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
 {
 	(void)device;
 	if (stats)
@@ -5104,7 +5104,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats_v2(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances)
 {
 	(void)device;
 	if (vgpuCount)
@@ -5114,7 +5114,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(struct nvmlDevice_t device, unsigned int *adaptiveClockStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(nvmlDevice_t device, unsigned int *adaptiveClockStatus)
 {
 	(void)device;
 	if (adaptiveClockStatus)
@@ -5122,7 +5122,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct nvmlDevice_t device, struct nvmlAdaptiveTgpModeInfo_v1_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(nvmlDevice_t device, nvmlAdaptiveTgpModeInfo_v1_t *info)
 {
 	(void)device;
 	if (info)
@@ -5130,7 +5130,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAddressingMode(struct nvmlDevice_t device, struct nvmlDeviceAddressingMode_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_t *mode)
 {
 	(void)device;
 	if (mode)
@@ -5138,7 +5138,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAddressingMode(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5147,7 +5147,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetArchitecture(struct nvmlDevice_t device, nvmlDeviceArchitecture_t *arch)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arch)
 {
 	(void)device;
 	if (arch)
@@ -5155,21 +5155,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetArchitecture(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
 {
 	(void)device;
 	(void)attributes;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes_v2(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
 {
 	(void)device;
 	(void)attributes;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled)
 {
 	(void)device;
 	if (isEnabled)
@@ -5179,7 +5179,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(struct nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
 {
 	(void)device;
 	if (bar1Memory)
@@ -5187,7 +5187,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(struct nvmlDevice_t device, struct nvmlBBXTimeData_v1_t *timeData)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(nvmlDevice_t device, nvmlBBXTimeData_v1_t *timeData)
 {
 	(void)device;
 	if (timeData)
@@ -5195,7 +5195,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(struct nvmlDevice_t device, struct nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t device, nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus)
 {
 	(void)device;
 	if (pBankRemapperStatus)
@@ -5203,7 +5203,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardId(struct nvmlDevice_t device, unsigned int *boardId)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *boardId)
 {
 	(void)device;
 	if (boardId)
@@ -5211,7 +5211,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardId(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(struct nvmlDevice_t device, char *partNumber, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *partNumber, unsigned int length)
 {
 	(void)device;
 	(void)partNumber;
@@ -5219,7 +5219,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBrand(struct nvmlDevice_t device, nvmlBrandType_t *type)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type)
 {
 	(void)device;
 	if (type)
@@ -5227,7 +5227,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBrand(struct nvmlDevice_t device
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBridgeChipInfo(struct nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBridgeChipInfo(nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy)
 {
 	(void)device;
 	if (bridgeHierarchy)
@@ -5235,7 +5235,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBridgeChipInfo(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBusType(struct nvmlDevice_t device, nvmlBusType_t *type)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)
 {
 	(void)device;
 	if (type)
@@ -5243,7 +5243,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBusType(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetC2cModeInfoV(struct nvmlDevice_t device, struct nvmlC2cModeInfo_v1_t *c2cModeInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t *c2cModeInfo)
 {
 	(void)device;
 	if (c2cModeInfo)
@@ -5251,7 +5251,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetC2cModeInfoV(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCapabilities(struct nvmlDevice_t device, struct nvmlDeviceCapabilities_t *caps)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCapabilities(nvmlDevice_t device, nvmlDeviceCapabilities_t *caps)
 {
 	(void)device;
 	if (caps)
@@ -5259,7 +5259,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCapabilities(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClkMonStatus(struct nvmlDevice_t device, nvmlClkMonStatus_t *status)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClkMonStatus(nvmlDevice_t device, nvmlClkMonStatus_t *status)
 {
 	(void)device;
 	if (status)
@@ -5267,7 +5267,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClkMonStatus(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(struct nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5277,7 +5277,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(struct nvmlDevice_t device
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
 	(void)device;
 	(void)type;
@@ -5286,7 +5286,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(struct nvmlDevice_t de
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info)
 {
 	(void)device;
 	if (info)
@@ -5294,7 +5294,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockOffsets(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeInstanceId(struct nvmlDevice_t device, unsigned int *id)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
 	(void)device;
 	if (id)
@@ -5302,7 +5302,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeInstanceId(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
 {
 	(void)device;
 	if (mode)
@@ -5310,7 +5310,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeMode(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5319,7 +5319,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5328,7 +5328,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5337,7 +5337,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(struct nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport)
 {
 	(void)device;
 	if (gpuAtstReport)
@@ -5345,7 +5345,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(struct nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert)
 {
 	(void)device;
 	if (gpuCert)
@@ -5353,7 +5353,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(struct nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo)
 {
 	(void)device;
 	if (memInfo)
@@ -5361,7 +5361,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(struct nvmlDevice_t device, nvmlMemory_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	(void)device;
 	if (memory)
@@ -5369,7 +5369,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCoolerInfo(struct nvmlDevice_t device, struct nvmlCoolerInfo_t *coolerInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCoolerInfo(nvmlDevice_t device, nvmlCoolerInfo_t *coolerInfo)
 {
 	(void)device;
 	if (coolerInfo)
@@ -5391,7 +5391,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCou
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
 {
 	(void)device;
 	(void)cpuSetSize;
@@ -5400,7 +5400,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
 {
 	(void)device;
 	(void)cpuSetSize;
@@ -5410,7 +5410,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
 {
 	(void)device;
 	if (vgpuCount)
@@ -5420,7 +5420,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct nvmlDevice_t device, int *major, int *minor)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
 	(void)device;
 	if (major)
@@ -5430,7 +5430,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *currLinkGen)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *currLinkGen)
 {
 	(void)device;
 	if (currLinkGen)
@@ -5438,7 +5438,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(struct nvmlDevice_t device, unsigned int *currLinkWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *currLinkWidth)
 {
 	(void)device;
 	if (currLinkWidth)
@@ -5446,7 +5446,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(struct nvmlDevice_t device, struct nvmlDeviceCurrentClockFreqs_t *currentClockFreqs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t device, nvmlDeviceCurrentClockFreqs_t *currentClockFreqs)
 {
 	(void)device;
 	if (currentClockFreqs)
@@ -5454,7 +5454,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(struct nvmlDevice_t device, unsigned long long *clocksEventReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *clocksEventReasons)
 {
 	(void)device;
 	if (clocksEventReasons)
@@ -5462,7 +5462,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *clocksThrottleReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *clocksThrottleReasons)
 {
 	(void)device;
 	if (clocksThrottleReasons)
@@ -5470,7 +5470,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(str
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	if (utilization)
@@ -5480,7 +5480,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5489,7 +5489,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultEccMode(struct nvmlDevice_t device, nvmlEnableState_t *defaultMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t *defaultMode)
 {
 	(void)device;
 	if (defaultMode)
@@ -5497,7 +5497,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultEccMode(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts)
 {
 	(void)device;
 	(void)errorType;
@@ -5507,7 +5507,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct nvmlDevice_t migDevice, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t migDevice, nvmlDevice_t *device)
 {
 	(void)migDevice;
 	if (device)
@@ -5515,7 +5515,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayActive(struct nvmlDevice_t device, nvmlEnableState_t *isActive)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *isActive)
 {
 	(void)device;
 	if (isActive)
@@ -5523,7 +5523,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayActive(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayMode(struct nvmlDevice_t device, nvmlEnableState_t *display)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *display)
 {
 	(void)device;
 	if (display)
@@ -5531,7 +5531,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayMode(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(struct nvmlDevice_t device, struct nvmlDramEncryptionInfo_t *current, struct nvmlDramEncryptionInfo_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryptionInfo_t *current, nvmlDramEncryptionInfo_t *pending)
 {
 	(void)device;
 	if (current)
@@ -5541,7 +5541,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
 {
 	(void)device;
 	if (current)
@@ -5551,7 +5551,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
 {
 	(void)device;
 	if (current)
@@ -5561,7 +5561,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(struct nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo)
 {
 	(void)device;
 	if (pDynamicPstatesInfo)
@@ -5569,7 +5569,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(struct nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
 	(void)device;
 	if (current)
@@ -5579,7 +5579,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(struct nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity)
 {
 	(void)device;
 	(void)encoderQueryType;
@@ -5588,7 +5588,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos)
 {
 	(void)device;
 	(void)sessionInfos;
@@ -5597,7 +5597,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(struct nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency)
 {
 	(void)device;
 	if (sessionCount)
@@ -5609,7 +5609,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	if (utilization)
@@ -5619,7 +5619,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_t device, unsigned int *limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit)
 {
 	(void)device;
 	if (limit)
@@ -5627,7 +5627,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo)
 {
 	(void)device;
 	(void)sessionInfo;
@@ -5636,7 +5636,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCStats(struct nvmlDevice_t device, nvmlFBCStats_t *fbcStats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbcStats)
 {
 	(void)device;
 	if (fbcStats)
@@ -5644,7 +5644,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCStats(struct nvmlDevice_t dev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy)
 {
 	(void)device;
 	(void)fan;
@@ -5653,7 +5653,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed(struct nvmlDevice_t device, unsigned int *speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed)
 {
 	(void)device;
 	if (speed)
@@ -5661,7 +5661,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed(struct nvmlDevice_t dev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeedRPM(struct nvmlDevice_t device, struct nvmlFanSpeedInfo_t *fanSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeedRPM(nvmlDevice_t device, nvmlFanSpeedInfo_t *fanSpeed)
 {
 	(void)device;
 	if (fanSpeed)
@@ -5669,7 +5669,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeedRPM(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int *speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed)
 {
 	(void)device;
 	(void)fan;
@@ -5678,7 +5678,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
 {
 	(void)device;
 	(void)valuesCount;
@@ -5686,7 +5686,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset)
 {
 	(void)device;
 	if (minOffset)
@@ -5696,7 +5696,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(struct nvmlDevice_t device, int *offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(nvmlDevice_t device, int *offset)
 {
 	(void)device;
 	if (offset)
@@ -5704,7 +5704,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo)
 {
 	(void)device;
 	if (gpuFabricInfo)
@@ -5712,7 +5712,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(struct nvmlDevice_t device, struct nvmlGpuFabricInfoV_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo)
 {
 	(void)device;
 	if (gpuFabricInfo)
@@ -5720,7 +5720,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_v4_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t device, nvmlGpuFabricInfo_v4_t *gpuFabricInfo)
 {
 	(void)device;
 	if (gpuFabricInfo)
@@ -5728,7 +5728,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(struct nvmlDevice_t device, unsigned int id, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)id;
@@ -5737,7 +5737,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct nvmlDevice_t device, unsigned int *id)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
 	(void)device;
 	if (id)
@@ -5745,7 +5745,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -5755,7 +5755,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(st
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -5765,7 +5765,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info)
 {
 	(void)device;
 	(void)profile;
@@ -5774,7 +5774,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	(void)device;
 	(void)profileId;
@@ -5783,7 +5783,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	(void)device;
 	(void)profile;
@@ -5792,7 +5792,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(struct nvmlDevice_t device, unsigned int profileId, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int profileId, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -5801,7 +5801,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(str
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstances, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstances, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -5811,7 +5811,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGenDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGenDevice)
 {
 	(void)device;
 	if (maxLinkGenDevice)
@@ -5819,7 +5819,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending)
 {
 	(void)device;
 	if (current)
@@ -5829,7 +5829,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5838,7 +5838,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5847,7 +5847,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -5856,7 +5856,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	if (pGridLicensableFeatures)
@@ -5864,7 +5864,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	if (pGridLicensableFeatures)
@@ -5872,7 +5872,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	if (pGridLicensableFeatures)
@@ -5880,7 +5880,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	if (pGridLicensableFeatures)
@@ -5888,7 +5888,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(struct nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode)
 {
 	(void)device;
 	if (isEnabled)
@@ -5898,14 +5898,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(struct nvmlDevice_t device, char *version)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
 {
 	(void)device;
 	(void)version;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
 	(void)index;
 	if (device)
@@ -5913,7 +5913,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
 	(void)index;
 	if (device)
@@ -5921,7 +5921,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int in
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device)
 {
 	(void)pciBusId;
 	if (device)
@@ -5929,7 +5929,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pci
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device)
 {
 	(void)pciBusId;
 	if (device)
@@ -5937,7 +5937,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
 	(void)serial;
 	if (device)
@@ -5945,7 +5945,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *seria
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
 	(void)uuid;
 	if (device)
@@ -5953,7 +5953,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, s
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_t *uuid, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
 {
 	(void)uuid;
 	if (device)
@@ -5961,7 +5961,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlU
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostVgpuMode(struct nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostVgpuMode(nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode)
 {
 	(void)device;
 	if (pHostVgpuMode)
@@ -5969,7 +5969,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostVgpuMode(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname)
 {
 	(void)device;
 	if (hostname)
@@ -5977,7 +5977,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostname_v1(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIndex(struct nvmlDevice_t device, unsigned int *index)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	(void)device;
 	if (index)
@@ -5985,7 +5985,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetIndex(struct nvmlDevice_t device
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(struct nvmlDevice_t device, unsigned int *checksum)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t device, unsigned int *checksum)
 {
 	(void)device;
 	if (checksum)
@@ -5993,7 +5993,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(str
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(struct nvmlDevice_t device, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
 	(void)device;
 	(void)version;
@@ -6001,7 +6001,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(struct nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length)
 {
 	(void)device;
 	(void)object;
@@ -6010,7 +6010,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIrqNum(struct nvmlDevice_t device, unsigned int *irqNum)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIrqNum(nvmlDevice_t device, unsigned int *irqNum)
 {
 	(void)device;
 	if (irqNum)
@@ -6018,7 +6018,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetIrqNum(struct nvmlDevice_t devic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	if (utilization)
@@ -6028,7 +6028,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(struct nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs)
 {
 	(void)device;
 	if (timestamp)
@@ -6038,7 +6038,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -6047,7 +6047,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -6056,7 +6056,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(st
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infos;
@@ -6065,7 +6065,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(st
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMarginTemperature(struct nvmlDevice_t device, struct nvmlMarginTemperature_t *marginTempInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *marginTempInfo)
 {
 	(void)device;
 	if (marginTempInfo)
@@ -6073,7 +6073,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMarginTemperature(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
 	(void)device;
 	(void)type;
@@ -6082,7 +6082,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -6091,7 +6091,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(struct nvmlDevice_t device, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
 	(void)device;
 	if (count)
@@ -6099,7 +6099,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGen)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGen)
 {
 	(void)device;
 	if (maxLinkGen)
@@ -6107,7 +6107,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(struct nvmlDevice_t device, unsigned int *maxLinkWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *maxLinkWidth)
 {
 	(void)device;
 	if (maxLinkWidth)
@@ -6115,7 +6115,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset)
 {
 	(void)device;
 	if (minOffset)
@@ -6125,7 +6125,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkVfOffset(struct nvmlDevice_t device, int *offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkVfOffset(nvmlDevice_t device, int *offset)
 {
 	(void)device;
 	if (offset)
@@ -6133,7 +6133,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkVfOffset(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(struct nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
 {
 	(void)device;
 	(void)nodeSetSize;
@@ -6143,7 +6143,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryBusWidth(struct nvmlDevice_t device, unsigned int *busWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *busWidth)
 {
 	(void)device;
 	if (busWidth)
@@ -6151,7 +6151,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryBusWidth(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count)
 {
 	(void)device;
 	(void)errorType;
@@ -6162,7 +6162,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo(struct nvmlDevice_t device, nvmlMemory_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	(void)device;
 	if (memory)
@@ -6170,7 +6170,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct nvmlDevice_t device, nvmlMemory_v2_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
 	(void)device;
 	if (memory)
@@ -6178,7 +6178,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlGetMemoryLimits_v1_t *limits)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits)
 {
 	(void)device;
 	if (limits)
@@ -6186,7 +6186,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct nvmlDevice_t device, unsigned int index, struct nvmlDevice_t *migDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *migDevice)
 {
 	(void)device;
 	(void)index;
@@ -6195,7 +6195,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(struct nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
 {
 	(void)device;
 	if (currentMode)
@@ -6205,7 +6205,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(struct nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz)
 {
 	(void)device;
 	(void)type;
@@ -6217,7 +6217,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(struct nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed)
 {
 	(void)device;
 	if (minSpeed)
@@ -6227,7 +6227,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinorNumber(struct nvmlDevice_t device, unsigned int *minorNumber)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber)
 {
 	(void)device;
 	if (minorNumber)
@@ -6235,7 +6235,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinorNumber(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetModuleId(struct nvmlDevice_t device, unsigned int *moduleId)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *moduleId)
 {
 	(void)device;
 	if (moduleId)
@@ -6243,7 +6243,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetModuleId(struct nvmlDevice_t dev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMultiGpuBoard(struct nvmlDevice_t device, unsigned int *multiGpuBool)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiGpuBool)
 {
 	(void)device;
 	if (multiGpuBool)
@@ -6251,7 +6251,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMultiGpuBoard(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(struct nvmlDevice_t device, char *name, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
 	(void)device;
 	(void)name;
@@ -6259,7 +6259,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(struct nvmlDevice_t device,
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumFans(struct nvmlDevice_t device, unsigned int *numFans)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans)
 {
 	(void)device;
 	if (numFans)
@@ -6267,7 +6267,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumFans(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumGpuCores(struct nvmlDevice_t device, unsigned int *numCores)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *numCores)
 {
 	(void)device;
 	if (numCores)
@@ -6275,7 +6275,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumGpuCores(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumaNodeId(struct nvmlDevice_t device, unsigned int *node)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
 {
 	(void)device;
 	if (node)
@@ -6283,7 +6283,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumaNodeId(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)
 {
 	(void)device;
 	(void)link;
@@ -6293,7 +6293,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue)
 {
 	(void)device;
 	(void)link;
@@ -6303,7 +6303,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkInfo(struct nvmlDevice_t device, struct nvmlNvLinkInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkInfo(nvmlDevice_t device, nvmlNvLinkInfo_t *info)
 {
 	(void)device;
 	if (info)
@@ -6311,7 +6311,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkInfo(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType)
 {
 	(void)device;
 	(void)link;
@@ -6320,7 +6320,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)link;
@@ -6329,7 +6329,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)link;
@@ -6338,7 +6338,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(struct nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive)
 {
 	(void)device;
 	(void)link;
@@ -6347,7 +6347,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(struct nvmlDevice_t device, struct nvmlNvlinkTelemetrySamples_v1_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(nvmlDevice_t device, nvmlNvlinkTelemetrySamples_v1_t *samples)
 {
 	(void)device;
 	if (samples)
@@ -6355,7 +6355,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control)
 {
 	(void)device;
 	(void)link;
@@ -6365,7 +6365,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter)
 {
 	(void)device;
 	(void)link;
@@ -6377,7 +6377,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(struct nvmlDevice_t device, unsigned int link, unsigned int *version)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version)
 {
 	(void)device;
 	(void)link;
@@ -6386,7 +6386,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(struct nvmlDevice_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkGetBwMode_t *getBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkGetBwMode_t *getBwMode)
 {
 	(void)device;
 	if (getBwMode)
@@ -6394,7 +6394,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkBwMode(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(struct nvmlDevice_t device, struct nvmlNvlinkSupportedBwModes_t *supportedBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(nvmlDevice_t device, nvmlNvlinkSupportedBwModes_t *supportedBwMode)
 {
 	(void)device;
 	if (supportedBwMode)
@@ -6402,7 +6402,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	if (utilization)
@@ -6412,7 +6412,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus)
 {
 	(void)device1;
 	(void)device2;
@@ -6422,7 +6422,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(struct nvmlDevice_t de
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	if (pci)
@@ -6430,7 +6430,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfoExt(struct nvmlDevice_t device, struct nvmlPciInfoExt_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {
 	(void)device;
 	if (pci)
@@ -6438,7 +6438,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfoExt(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v2(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	if (pci)
@@ -6446,7 +6446,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v2(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	if (pci)
@@ -6454,7 +6454,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(struct nvmlDevice_t device, unsigned int *maxSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *maxSpeed)
 {
 	(void)device;
 	if (maxSpeed)
@@ -6462,7 +6462,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieReplayCounter(struct nvmlDevice_t device, unsigned int *value)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value)
 {
 	(void)device;
 	if (value)
@@ -6470,7 +6470,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieReplayCounter(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieSpeed(struct nvmlDevice_t device, unsigned int *pcieSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *pcieSpeed)
 {
 	(void)device;
 	if (pcieSpeed)
@@ -6478,7 +6478,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieSpeed(struct nvmlDevice_t de
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(struct nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value)
 {
 	(void)device;
 	(void)counter;
@@ -6487,7 +6487,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPdi(struct nvmlDevice_t device, struct nvmlPdi_t *pdi)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi)
 {
 	(void)device;
 	if (pdi)
@@ -6495,7 +6495,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPdi(struct nvmlDevice_t device, 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceModes(struct nvmlDevice_t device, struct nvmlDevicePerfModes_t *perfModes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceModes(nvmlDevice_t device, nvmlDevicePerfModes_t *perfModes)
 {
 	(void)device;
 	if (perfModes)
@@ -6503,7 +6503,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceModes(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceState(struct nvmlDevice_t device, nvmlPstates_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
 	(void)device;
 	if (pState)
@@ -6511,7 +6511,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceState(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	if (mode)
@@ -6519,7 +6519,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPersistenceMode(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(struct nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize)
 {
 	(void)device;
 	(void)pgpuMetadata;
@@ -6528,7 +6528,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPlatformInfo(struct nvmlDevice_t device, struct nvmlPlatformInfo_t *platformInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *platformInfo)
 {
 	(void)device;
 	if (platformInfo)
@@ -6536,7 +6536,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPlatformInfo(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(struct nvmlDevice_t device, unsigned int *defaultLimit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *defaultLimit)
 {
 	(void)device;
 	if (defaultLimit)
@@ -6544,7 +6544,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimit(struct nvmlDevice_t device, unsigned int *limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit)
 {
 	(void)device;
 	if (limit)
@@ -6552,7 +6552,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimit(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(struct nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit)
 {
 	(void)device;
 	if (minLimit)
@@ -6562,7 +6562,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	if (mode)
@@ -6570,7 +6570,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementMode(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
 {
 	(void)device;
 	if (powerMizerMode)
@@ -6578,7 +6578,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerSource(struct nvmlDevice_t device, nvmlPowerSource_t *powerSource)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerSource(nvmlDevice_t device, nvmlPowerSource_t *powerSource)
 {
 	(void)device;
 	if (powerSource)
@@ -6586,7 +6586,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerSource(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerState(struct nvmlDevice_t device, nvmlPstates_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
 	(void)device;
 	if (pState)
@@ -6594,7 +6594,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerState(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerUsage(struct nvmlDevice_t device, unsigned int *power)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)
 {
 	(void)device;
 	if (power)
@@ -6602,7 +6602,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerUsage(struct nvmlDevice_t d
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(struct nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
 {
 	(void)device;
 	(void)utilization;
@@ -6612,7 +6612,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlProcessesUtilizationInfo_t *procesesUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *procesesUtilInfo)
 {
 	(void)device;
 	if (procesesUtilInfo)
@@ -6620,7 +6620,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(struct nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
 {
 	(void)device;
 	if (corrRows)
@@ -6634,7 +6634,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows_v2(struct nvmlDevice_t device, struct nvmlRemappedRowsInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows_v2(nvmlDevice_t device, nvmlRemappedRowsInfo_v2_t *info)
 {
 	(void)device;
 	if (info)
@@ -6642,7 +6642,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows_v2(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRepairStatus(struct nvmlDevice_t device, struct nvmlRepairStatus_t *repairStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *repairStatus)
 {
 	(void)device;
 	if (repairStatus)
@@ -6650,7 +6650,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRepairStatus(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses)
 {
 	(void)device;
 	(void)cause;
@@ -6661,7 +6661,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(struct nvmlDevice_t device, nvmlEnableState_t *isPending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *isPending)
 {
 	(void)device;
 	if (isPending)
@@ -6669,7 +6669,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps)
 {
 	(void)device;
 	(void)cause;
@@ -6682,7 +6682,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(struct nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
 {
 	(void)device;
 	if (values)
@@ -6690,7 +6690,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(struct nvmlDevice_t device, struct nvmlProcessDetailList_t *plist)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist)
 {
 	(void)device;
 	if (plist)
@@ -6698,7 +6698,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(struct nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples)
 {
 	(void)device;
 	(void)type;
@@ -6711,7 +6711,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(struct nvmlDevice_t device, char *serial, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length)
 {
 	(void)device;
 	(void)serial;
@@ -6719,7 +6719,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(struct nvmlDevice_t devic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(struct nvmlDevice_t device, struct nvmlEccSramErrorStatus_t *status)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *status)
 {
 	(void)device;
 	if (status)
@@ -6727,7 +6727,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(struct nvmlDevice_t device, struct nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(nvmlDevice_t device, nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts)
 {
 	(void)device;
 	if (errorCounts)
@@ -6735,7 +6735,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCou
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksEventReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *supportedClocksEventReasons)
 {
 	(void)device;
 	if (supportedClocksEventReasons)
@@ -6743,7 +6743,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons)
 {
 	(void)device;
 	if (supportedClocksThrottleReasons)
@@ -6751,7 +6751,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(s
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedEventTypes(struct nvmlDevice_t device, unsigned long long *eventTypes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *eventTypes)
 {
 	(void)device;
 	if (eventTypes)
@@ -6759,7 +6759,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedEventTypes(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(struct nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz)
 {
 	(void)device;
 	(void)memoryClockMHz;
@@ -6770,7 +6770,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(struct nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz)
 {
 	(void)device;
 	if (count)
@@ -6780,7 +6780,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(struct nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size)
 {
 	(void)device;
 	(void)size;
@@ -6789,7 +6789,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
 {
 	(void)device;
 	if (vgpuCount)
@@ -6799,7 +6799,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(struct nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed)
 {
 	(void)device;
 	(void)fan;
@@ -6808,7 +6808,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(struct nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)
 {
 	(void)device;
 	(void)sensorType;
@@ -6817,7 +6817,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp)
 {
 	(void)device;
 	(void)thresholdType;
@@ -6826,7 +6826,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureV(struct nvmlDevice_t device, struct nvmlTemperature_t *temperature)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature)
 {
 	(void)device;
 	if (temperature)
@@ -6834,7 +6834,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureV(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(struct nvmlDevice_t device, unsigned int sensorIndex, struct nvmlGpuThermalSettings_t *pThermalSettings)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(nvmlDevice_t device, unsigned int sensorIndex, nvmlGpuThermalSettings_t *pThermalSettings)
 {
 	(void)device;
 	(void)sensorIndex;
@@ -6843,7 +6843,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
 {
 	(void)device1;
 	(void)device2;
@@ -6852,7 +6852,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(struct nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, struct nvmlDevice_t *deviceArray)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, nvmlDevice_t *deviceArray)
 {
 	(void)device;
 	(void)level;
@@ -6862,7 +6862,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
 {
 	(void)device;
 	(void)errorType;
@@ -6872,7 +6872,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct nvmlDevice_t device, unsigned long long *energy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy)
 {
 	(void)device;
 	if (energy)
@@ -6880,7 +6880,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(struct nvmlDevice_t device, char *uuid, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
 	(void)device;
 	(void)uuid;
@@ -6888,7 +6888,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(struct nvmlDevice_t device,
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(struct nvmlDevice_t device, struct nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus)
 {
 	(void)device;
 	if (unrepairableMemoryStatus)
@@ -6896,7 +6896,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUtilizationRates(struct nvmlDevice_t device, nvmlUtilization_t *utilization)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
 	(void)device;
 	if (utilization)
@@ -6904,7 +6904,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetUtilizationRates(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(struct nvmlDevice_t device, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
 	(void)device;
 	(void)version;
@@ -6912,7 +6912,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult)
 {
 	(void)device;
 	(void)capability;
@@ -6921,7 +6921,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(struct nvmlDevice_t device, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)device;
 	if (pHeterogeneousMode)
@@ -6929,7 +6929,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(nvmlDevice_t device, nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo)
 {
 	(void)device;
 	if (vgpuUtilInfo)
@@ -6937,7 +6937,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(str
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(struct nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize)
 {
 	(void)device;
 	(void)pgpuMetadata;
@@ -6946,7 +6946,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples)
 {
 	(void)device;
 	(void)lastSeenTimeStamp;
@@ -6956,7 +6956,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(struct nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(nvmlDevice_t device, nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo)
 {
 	(void)device;
 	if (vgpuProcUtilInfo)
@@ -6964,7 +6964,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(str
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(struct nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities)
 {
 	(void)device;
 	if (pCapabilities)
@@ -6972,7 +6972,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(struct
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(struct nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog)
 {
 	(void)device;
 	if (pSchedulerLog)
@@ -6980,7 +6980,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(nvmlDevice_t device, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
 {
 	(void)device;
 	if (pSchedulerLogInfo)
@@ -6988,7 +6988,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(struct nvmlD
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState)
 {
 	(void)device;
 	if (pSchedulerState)
@@ -6996,7 +6996,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
 {
 	(void)device;
 	if (pSchedulerStateInfo)
@@ -7004,7 +7004,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -7013,7 +7013,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -7022,7 +7022,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(stru
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples)
 {
 	(void)device;
 	(void)lastSeenTimeStamp;
@@ -7034,7 +7034,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(struct nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime)
 {
 	(void)device;
 	(void)perfPolicyType;
@@ -7043,7 +7043,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
 {
 	(void)device;
 	if (pVirtualMode)
@@ -7051,7 +7051,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVirtualizationMode(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceIsMigDeviceHandle(struct nvmlDevice_t device, unsigned int *isMigDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *isMigDevice)
 {
 	(void)device;
 	if (isMigDevice)
@@ -7066,7 +7066,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceModifyDrainState(nvmlPciInfo_t *pci
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(struct nvmlDevice_t device1, struct nvmlDevice_t device2, int *onSameBoard)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard)
 {
 	(void)device1;
 	(void)device2;
@@ -7075,7 +7075,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(struct nvmlDevice_t dev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(struct nvmlDevice_t device, struct nvmlPerfMetricsSamples_v1_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(nvmlDevice_t device, nvmlPerfMetricsSamples_v1_t *samples)
 {
 	(void)device;
 	if (samples)
@@ -7083,21 +7083,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile)
 {
 	(void)device;
 	(void)profile;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingSetState(struct nvmlDevice_t device, struct nvmlPowerSmoothingState_t *state)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingSetState(nvmlDevice_t device, nvmlPowerSmoothingState_t *state)
 {
 	(void)device;
 	(void)state;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile)
 {
 	(void)device;
 	(void)profile;
@@ -7113,7 +7113,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceQueryDrainState(nvmlPciInfo_t *pciI
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceReadPRMCounters_v1(struct nvmlDevice_t device, struct nvmlPRMCounterList_v1_t *counterList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceReadPRMCounters_v1(nvmlDevice_t device, nvmlPRMCounterList_v1_t *counterList)
 {
 	(void)device;
 	if (counterList)
@@ -7121,14 +7121,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceReadPRMCounters_v1(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceReadWritePRM_v1(struct nvmlDevice_t device, struct nvmlPRMTLV_v1_t *buffer)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceReadWritePRM_v1(nvmlDevice_t device, nvmlPRMTLV_v1_t *buffer)
 {
 	(void)device;
 	(void)buffer;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceRegisterEvents(struct nvmlDevice_t device, unsigned long long eventTypes, struct nvmlEventSet_t set)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes, nvmlEventSet_t set)
 {
 	(void)device;
 	(void)eventTypes;
@@ -7150,32 +7150,32 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceRemoveGpu_v2(nvmlPciInfo_t *pciInfo
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetApplicationsClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetApplicationsClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetGpuLockedClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(struct nvmlDevice_t device, unsigned int link)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(nvmlDevice_t device, unsigned int link)
 {
 	(void)device;
 	(void)link;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter)
 {
 	(void)device;
 	(void)link;
@@ -7183,7 +7183,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted)
 {
 	(void)device;
 	(void)apiType;
@@ -7191,21 +7191,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(struct nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz)
 {
 	(void)device;
 	(void)memClockMHz;
@@ -7213,41 +7213,41 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled)
 {
 	(void)device;
 	(void)enabled;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(struct nvmlDevice_t device, unsigned long long sizeKiB)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(nvmlDevice_t device, unsigned long long sizeKiB)
 {
 	(void)device;
 	(void)sizeKiB;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetCpuAffinity(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetCpuAffinity(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags)
 {
 	(void)device;
 	(void)enabled;
@@ -7255,21 +7255,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(nvmlDevice_t device, unsigned int fan)
 {
 	(void)device;
 	(void)fan;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDramEncryptionMode(struct nvmlDevice_t device, const struct nvmlDramEncryptionInfo_t *dramEncryption)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDramEncryptionMode(nvmlDevice_t device, const nvmlDramEncryptionInfo_t *dramEncryption)
 {
 	(void)device;
 	(void)dramEncryption;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags)
 {
 	(void)device;
 	(void)driverModel;
@@ -7277,14 +7277,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetEccMode(struct nvmlDevice_t device, nvmlEnableState_t ecc)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetEccMode(nvmlDevice_t device, nvmlEnableState_t ecc)
 {
 	(void)device;
 	(void)ecc;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy)
 {
 	(void)device;
 	(void)fan;
@@ -7292,7 +7292,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int speed)
 {
 	(void)device;
 	(void)fan;
@@ -7300,14 +7300,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(struct nvmlDevice_t 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(struct nvmlDevice_t device, int offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(nvmlDevice_t device, int offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(struct nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz)
 {
 	(void)device;
 	(void)minGpuClockMHz;
@@ -7315,35 +7315,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(struct nvmlDevic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname)
 {
 	(void)device;
 	(void)hostname;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemClkVfOffset(struct nvmlDevice_t device, int offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemClkVfOffset(nvmlDevice_t device, int offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlSetMemoryLimits_v1_t *limits)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits)
 {
 	(void)device;
 	(void)limits;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(struct nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz)
 {
 	(void)device;
 	(void)minMemClockMHz;
@@ -7351,7 +7351,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(struct nvmlDe
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(struct nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus)
 {
 	(void)device;
 	(void)mode;
@@ -7359,14 +7359,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(struct nvmlDevice_t devi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(struct nvmlDevice_t device, nvmlNvLinkPowerThres_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(nvmlDevice_t device, nvmlNvLinkPowerThres_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset)
 {
 	(void)device;
 	(void)link;
@@ -7376,56 +7376,56 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkSetBwMode_t *setBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkSetBwMode_t *setBwMode)
 {
 	(void)device;
 	(void)setBwMode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(struct nvmlDevice_t device, struct nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(nvmlDevice_t device, nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync)
 {
 	(void)device;
 	(void)setBwModeAsync;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit(struct nvmlDevice_t device, unsigned int limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit)
 {
 	(void)device;
 	(void)limit;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(struct nvmlDevice_t device, struct nvmlPowerValue_v2_t *powerValue)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, nvmlPowerValue_v2_t *powerValue)
 {
 	(void)device;
 	(void)powerValue;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
 {
 	(void)device;
 	(void)powerMizerMode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetRusdSettings_v1(struct nvmlDevice_t device, struct nvmlRusdSettings_v1_t *settings)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetRusdSettings_v1(nvmlDevice_t device, nvmlRusdSettings_v1_t *settings)
 {
 	(void)device;
 	(void)settings;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp)
 {
 	(void)device;
 	(void)thresholdType;
@@ -7433,7 +7433,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(struct nvml
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state)
 {
 	(void)device;
 	(void)capability;
@@ -7441,54 +7441,54 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(struct nvmlDevi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(struct nvmlDevice_t device, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(nvmlDevice_t device, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)device;
 	(void)pHeterogeneousMode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState)
 {
 	(void)device;
 	(void)pSchedulerState;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerState_v2_t *pSchedulerState)
 {
 	(void)device;
 	(void)pSchedulerState;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode)
 {
 	(void)device;
 	(void)virtualMode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceValidateInforom(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceVgpuForceGspUnload(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceVgpuForceGspUnload(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
 {
 	(void)device;
 	(void)requestedProfiles;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles)
 {
 	(void)device;
 	if (currentProfiles)
@@ -7496,7 +7496,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfi
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(nvmlDevice_t device, nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo)
 {
 	(void)device;
 	if (profilesInfo)
@@ -7504,14 +7504,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
 {
 	(void)device;
 	(void)requestedProfiles;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(nvmlDevice_t device, nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles)
 {
 	(void)device;
 	(void)updateProfiles;
@@ -7524,27 +7524,19 @@ __attribute__((weak)) const char *nvmlErrorString(nvmlReturn_t result)
 	return "";
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetCreate(struct nvmlEventSet_t *set)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
 	(void)set;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetFree(struct nvmlEventSet_t set)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
 	(void)set;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextCount_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextCount_v1_t *params)
-{
-	(void)set;
-	if (params)
-		memset(params, 0, sizeof(*params));
-	return NVML_SUCCESS;
-}
-
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextData_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextData_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextCount_v1(nvmlEventSet_t set, nvmlEventSetGetContextCount_v1_t *params)
 {
 	(void)set;
 	if (params)
@@ -7552,7 +7544,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextData_v1(struct nvmlEven
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextInfo_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextInfo_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextData_v1(nvmlEventSet_t set, nvmlEventSetGetContextData_v1_t *params)
 {
 	(void)set;
 	if (params)
@@ -7560,7 +7552,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextInfo_v1(struct nvmlEven
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextInfo_v1(nvmlEventSet_t set, nvmlEventSetGetContextInfo_v1_t *params)
 {
 	(void)set;
 	if (params)
@@ -7568,14 +7560,22 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLega
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(struct nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(nvmlEventSet_t set, nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params)
+{
+	(void)set;
+	if (params)
+		memset(params, 0, sizeof(*params));
+	return NVML_SUCCESS;
+}
+
+__attribute__((weak)) nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config)
 {
 	(void)eventSet;
 	(void)config;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	(void)set;
 	(void)data;
@@ -7583,7 +7583,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetWait(struct nvmlEventSet_t set, n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	(void)set;
 	(void)data;
@@ -7591,7 +7591,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(struct nvmlEventSet_t set
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v3(struct nvmlEventSet_t set, struct nvmlEventSetWait_v3_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v3(nvmlEventSet_t set, nvmlEventSetWait_v3_t *params)
 {
 	(void)set;
 	(void)params;
@@ -7641,14 +7641,14 @@ __attribute__((weak)) nvmlReturn_t nvmlGetVgpuVersion(nvmlVgpuVersion_t *support
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmMetricsGet(struct nvmlGpmMetricsGet_t *metricsGet)
+__attribute__((weak)) nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *metricsGet)
 {
 	if (metricsGet)
 		memset((char *)metricsGet + sizeof(metricsGet->version), 0, sizeof(*metricsGet) - sizeof(metricsGet->version));
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(struct nvmlDevice_t device, unsigned int gpuInstanceId, struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gpuInstanceId, nvmlGpmSample_t gpmSample)
 {
 	(void)device;
 	(void)gpuInstanceId;
@@ -7656,7 +7656,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(struct nvmlDevice_t devic
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmQueryDeviceSupport(struct nvmlDevice_t device, struct nvmlGpmSupport_t *gpmSupport)
+__attribute__((weak)) nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpmSupport)
 {
 	(void)device;
 	if (gpmSupport)
@@ -7664,7 +7664,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpmQueryDeviceSupport(struct nvmlDevice_t
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(struct nvmlDevice_t device, unsigned int *state)
+__attribute__((weak)) nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(nvmlDevice_t device, unsigned int *state)
 {
 	(void)device;
 	if (state)
@@ -7672,33 +7672,33 @@ __attribute__((weak)) nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(struct nvmlDev
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleAlloc(struct nvmlGpmSample_t *gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *gpmSample)
 {
 	(void)gpmSample;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleFree(struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t gpmSample)
 {
 	(void)gpmSample;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleGet(struct nvmlDevice_t device, struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t gpmSample)
 {
 	(void)device;
 	(void)gpmSample;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSetStreamingEnabled(struct nvmlDevice_t device, unsigned int state)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSetStreamingEnabled(nvmlDevice_t device, unsigned int state)
 {
 	(void)device;
 	(void)state;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7706,7 +7706,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7715,13 +7715,13 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlace
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceDestroy(struct nvmlGpuInstance_t gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gpuInstance)
 {
 	(void)gpuInstance;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(nvmlGpuInstance_t gpuInstance, nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo)
 {
 	(void)gpuInstance;
 	if (pVgpuInstanceInfo)
@@ -7729,7 +7729,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(struct nvmlGpuI
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(struct nvmlGpuInstance_t gpuInstance, unsigned int id, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpuInstance, unsigned int id, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)id;
@@ -7738,7 +7738,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7748,7 +7748,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlac
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info)
 {
 	(void)gpuInstance;
 	(void)profile;
@@ -7758,7 +7758,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info)
 {
 	(void)gpuInstance;
 	(void)profile;
@@ -7768,7 +7768,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7777,7 +7777,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCap
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstances, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstances, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7787,7 +7787,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuTypeIdInfo_t *pVgpus)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(nvmlGpuInstance_t gpuInstance, nvmlVgpuTypeIdInfo_t *pVgpus)
 {
 	(void)gpuInstance;
 	if (pVgpus)
@@ -7795,7 +7795,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(struct nvmlG
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetInfo(struct nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info)
 {
 	(void)gpuInstance;
 	if (info)
@@ -7803,7 +7803,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetInfo(struct nvmlGpuInstance
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)gpuInstance;
 	if (pHeterogeneousMode)
@@ -7811,7 +7811,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo)
 {
 	(void)gpuInstance;
 	if (pSchedulerLogInfo)
@@ -7819,7 +7819,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(struct nvm
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
 {
 	(void)gpuInstance;
 	if (pSchedulerLogInfo)
@@ -7827,7 +7827,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(struct 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo)
 {
 	(void)gpuInstance;
 	if (pSchedulerStateInfo)
@@ -7835,7 +7835,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(struct n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
 {
 	(void)gpuInstance;
 	if (pSchedulerStateInfo)
@@ -7843,7 +7843,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(struc
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(nvmlGpuInstance_t gpuInstance, nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo)
 {
 	(void)gpuInstance;
 	if (pCreatablePlacementInfo)
@@ -7851,21 +7851,21 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)gpuInstance;
 	(void)pHeterogeneousMode;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_t *pScheduler)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_t *pScheduler)
 {
 	(void)gpuInstance;
 	(void)pScheduler;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_v2_t *pSchedulerState)
 {
 	(void)gpuInstance;
 	(void)pSchedulerState;
@@ -7899,25 +7899,25 @@ __attribute__((weak)) nvmlReturn_t nvmlShutdown(void)
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetCreate(struct nvmlSystemEventSetCreateRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetCreate(nvmlSystemEventSetCreateRequest_t *request)
 {
 	(void)request;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetFree(struct nvmlSystemEventSetFreeRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetFree(nvmlSystemEventSetFreeRequest_t *request)
 {
 	(void)request;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetWait(struct nvmlSystemEventSetWaitRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetWait(nvmlSystemEventSetWaitRequest_t *request)
 {
 	(void)request;
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetCPER_v1(struct nvmlGetCPER_v1_t *cper)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetCPER_v1(nvmlGetCPER_v1_t *cper)
 {
 	if (cper)
 		memset(cper, 0, sizeof(*cper));
@@ -7945,7 +7945,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeKeyRotationThresholdI
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeSettings(struct nvmlSystemConfComputeSettings_t *settings)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeSettings(nvmlSystemConfComputeSettings_t *settings)
 {
 	if (settings)
 		memset((char *)settings + sizeof(settings->version), 0, sizeof(*settings) - sizeof(settings->version));
@@ -7973,7 +7973,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDr
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetDriverBranch(struct nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length)
 {
 	(void)length;
 	if (branchInfo)
@@ -8018,7 +8018,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, ch
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, struct nvmlDevice_t *deviceArray)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, nvmlDevice_t *deviceArray)
 {
 	(void)cpuNumber;
 	(void)deviceArray;
@@ -8027,7 +8027,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuN
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemRegisterEvents(struct nvmlSystemRegisterEventRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemRegisterEvents(nvmlSystemRegisterEventRequest_t *request)
 {
 	(void)request;
 	return NVML_SUCCESS;
@@ -8058,7 +8058,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetCount(unsigned int *unitCount)
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(struct nvmlUnit_t unit, unsigned int *deviceCount, struct nvmlDevice_t *devices)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *deviceCount, nvmlDevice_t *devices)
 {
 	(void)unit;
 	(void)devices;
@@ -8067,7 +8067,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(struct nvmlUnit_t unit, un
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetFanSpeedInfo(struct nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetFanSpeedInfo(nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds)
 {
 	(void)unit;
 	if (fanSpeeds)
@@ -8075,7 +8075,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetFanSpeedInfo(struct nvmlUnit_t uni
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, struct nvmlUnit_t *unit)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, nvmlUnit_t *unit)
 {
 	(void)index;
 	if (unit)
@@ -8083,7 +8083,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, 
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetLedState(struct nvmlUnit_t unit, nvmlLedState_t *state)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetLedState(nvmlUnit_t unit, nvmlLedState_t *state)
 {
 	(void)unit;
 	if (state)
@@ -8091,7 +8091,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetLedState(struct nvmlUnit_t unit, n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetPsuInfo(struct nvmlUnit_t unit, nvmlPSUInfo_t *psu)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetPsuInfo(nvmlUnit_t unit, nvmlPSUInfo_t *psu)
 {
 	(void)unit;
 	if (psu)
@@ -8099,7 +8099,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetPsuInfo(struct nvmlUnit_t unit, nv
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(struct nvmlUnit_t unit, unsigned int type, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(nvmlUnit_t unit, unsigned int type, unsigned int *temp)
 {
 	(void)unit;
 	(void)type;
@@ -8108,7 +8108,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(struct nvmlUnit_t unit
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetUnitInfo(struct nvmlUnit_t unit, nvmlUnitInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetUnitInfo(nvmlUnit_t unit, nvmlUnitInfo_t *info)
 {
 	(void)unit;
 	if (info)
@@ -8116,7 +8116,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetUnitInfo(struct nvmlUnit_t unit, n
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitSetLedState(struct nvmlUnit_t unit, nvmlLedColor_t color)
+__attribute__((weak)) nvmlReturn_t nvmlUnitSetLedState(nvmlUnit_t unit, nvmlLedColor_t color)
 {
 	(void)unit;
 	(void)color;
@@ -8284,7 +8284,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetMetadata(nvmlVgpuInstance_
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuPlacementId_t *pPlacement)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuPlacementId_t *pPlacement)
 {
 	(void)vgpuInstance;
 	if (pPlacement)
@@ -8292,7 +8292,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstan
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuRuntimeState_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuRuntimeState_t *pState)
 {
 	(void)vgpuInstance;
 	if (pState)
@@ -8341,7 +8341,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceSetEncoderCapacity(nvmlVgpuIn
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuTypeBar1Info_t *bar1Info)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuTypeBar1Info_t *bar1Info)
 {
 	(void)vgpuTypeId;
 	if (bar1Info)
@@ -8425,7 +8425,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetLicense(nvmlVgpuTypeId_t vgpuT
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -8434,7 +8434,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(struct nvmlDevice
 	return NVML_SUCCESS;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(struct nvmlVgpuTypeMaxInstance_t *pMaxInstance)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvmlVgpuTypeMaxInstance_t *pMaxInstance)
 {
 	if (pMaxInstance)
 		memset((char *)pMaxInstance + sizeof(pMaxInstance->version), 0, sizeof(*pMaxInstance) - sizeof(pMaxInstance->version));

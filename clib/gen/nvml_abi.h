@@ -2378,14 +2378,14 @@ struct nvmlProcessDetailList_v1_t {
 	unsigned int version;
 	unsigned int mode;
 	unsigned int numProcArrayEntries;
-	struct nvmlProcessDetail_v1_t *procArray;
+	nvmlProcessDetail_v1_t *procArray;
 };
 
 struct nvmlProcessDetailList_t {
 	unsigned int version;
 	unsigned int mode;
 	unsigned int numProcArrayEntries;
-	struct nvmlProcessDetail_v1_t *procArray;
+	nvmlProcessDetail_v1_t *procArray;
 };
 
 struct nvmlDeviceAttributes_st {
@@ -2491,7 +2491,7 @@ struct nvmlGpuThermalSettingsSensor_t {
 
 struct nvmlGpuThermalSettings_t {
 	unsigned int count;
-	struct nvmlGpuThermalSettingsSensor_t sensor[3];
+	nvmlGpuThermalSettingsSensor_t sensor[3];
 };
 
 struct nvmlCoolerInfo_v1_t {
@@ -2516,13 +2516,13 @@ union nvmlUUIDValue_t {
 struct nvmlUUID_v1_t {
 	unsigned int version;
 	unsigned int type;
-	union nvmlUUIDValue_t value;
+	nvmlUUIDValue_t value;
 };
 
 struct nvmlUUID_t {
 	unsigned int version;
 	unsigned int type;
-	union nvmlUUIDValue_t value;
+	nvmlUUIDValue_t value;
 };
 
 struct nvmlPdi_v1_t {
@@ -2545,7 +2545,7 @@ struct nvmlRailMetrics_t {
 };
 
 struct nvmlCoreRailMetrics_t {
-	struct nvmlRailMetrics_t rails[2];
+	nvmlRailMetrics_t rails[2];
 };
 
 struct nvmlPwrModelMetricsDlppm1xPerf_t {
@@ -2554,28 +2554,28 @@ struct nvmlPwrModelMetricsDlppm1xPerf_t {
 
 struct nvmlPwrModelMetricsDlppm1x_t {
 	unsigned char bValid;
-	struct nvmlCoreRailMetrics_t coreRail;
-	struct nvmlRailMetrics_t fbRail;
-	struct nvmlPmgrPwrTuple_t tgpPwrTuple;
-	struct nvmlPwrModelMetricsDlppm1xPerf_t perfMetrics;
+	nvmlCoreRailMetrics_t coreRail;
+	nvmlRailMetrics_t fbRail;
+	nvmlPmgrPwrTuple_t tgpPwrTuple;
+	nvmlPwrModelMetricsDlppm1xPerf_t perfMetrics;
 };
 
 struct nvmlPwrModelMetricsDlppm1xDramclkEstimates_t {
-	struct nvmlPwrModelMetricsDlppm1x_t estimatedMetrics[8];
+	nvmlPwrModelMetricsDlppm1x_t estimatedMetrics[8];
 	unsigned char numEstimatedMetrics;
 };
 
 struct nvmlObservedMetrics_t {
-	struct nvmlPwrModelMetricsDlppm1xDramclkEstimates_t initialDramclkEst[3];
+	nvmlPwrModelMetricsDlppm1xDramclkEstimates_t initialDramclkEst[3];
 	unsigned char bValid;
-	struct nvmlCoreRailMetrics_t coreRail;
-	struct nvmlRailMetrics_t fbRail;
-	struct nvmlPmgrPwrTuple_t tgpPwrTuple;
-	struct nvmlPwrModelMetricsDlppm1xPerf_t perfMetrics;
+	nvmlCoreRailMetrics_t coreRail;
+	nvmlRailMetrics_t fbRail;
+	nvmlPmgrPwrTuple_t tgpPwrTuple;
+	nvmlPwrModelMetricsDlppm1xPerf_t perfMetrics;
 };
 
 struct nvmlPerfMetricsDlppc2xSample_t {
-	struct nvmlObservedMetrics_t observedMetrics;
+	nvmlObservedMetrics_t observedMetrics;
 };
 
 struct nvmlPwrModelMetricsSamplePfpp1x_t {
@@ -2590,33 +2590,33 @@ struct nvmlPwrModelOperatingPointPfpp1x_t {
 
 struct nvmlPwrModelMetricsPfpp1x_t {
 	unsigned char numVfPoints;
-	struct nvmlPwrModelMetricsSamplePfpp1x_t estimatedMetrics[32];
+	nvmlPwrModelMetricsSamplePfpp1x_t estimatedMetrics[32];
 	unsigned char bValid;
-	struct nvmlPwrModelOperatingPointPfpp1x_t maxPerfPerWattPoint;
-	struct nvmlPwrModelOperatingPointPfpp1x_t fmaxAtVmaxPoint;
+	nvmlPwrModelOperatingPointPfpp1x_t maxPerfPerWattPoint;
+	nvmlPwrModelOperatingPointPfpp1x_t fmaxAtVmaxPoint;
 	unsigned int tgpHeadroommW;
 };
 
 struct nvmlPerfMetricsPfpp1xSample_t {
-	struct nvmlPwrModelMetricsPfpp1x_t estimatedMetrics;
+	nvmlPwrModelMetricsPfpp1x_t estimatedMetrics;
 };
 
 struct nvmlPerfMetricControllerSample_t {
 	unsigned int controllerType;
 	union {
-		struct nvmlPerfMetricsDlppc2xSample_t dlppc2x;
-		struct nvmlPerfMetricsPfpp1xSample_t pfpp1x;
+		nvmlPerfMetricsDlppc2xSample_t dlppc2x;
+		nvmlPerfMetricsPfpp1xSample_t pfpp1x;
 	} data;
 };
 
 struct nvmlPerfMetricsSample_t {
 	unsigned char numControllerData;
-	struct nvmlPerfMetricControllerSample_t controllerData[4];
+	nvmlPerfMetricControllerSample_t controllerData[4];
 };
 
 struct nvmlPerfMetricsSamples_v1_t {
 	unsigned int numSamples;
-	struct nvmlPerfMetricsSample_t samples[13];
+	nvmlPerfMetricsSample_t samples[13];
 };
 
 struct nvmlBBXTimeData_v1_t {
@@ -2737,14 +2737,14 @@ struct nvmlProcessesUtilizationInfo_v1_t {
 	unsigned int version;
 	unsigned int processSamplesCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+	nvmlProcessUtilizationInfo_v1_t *procUtilArray;
 };
 
 struct nvmlProcessesUtilizationInfo_t {
 	unsigned int version;
 	unsigned int processSamplesCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+	nvmlProcessUtilizationInfo_v1_t *procUtilArray;
 };
 
 struct nvmlEccSramErrorStatus_v1_t {
@@ -2829,13 +2829,13 @@ struct nvmlEccSramUniqueUncorrectedErrorEntry_v1_t {
 struct nvmlEccSramUniqueUncorrectedErrorCounts_v1_t {
 	unsigned int version;
 	unsigned int entryCount;
-	struct nvmlEccSramUniqueUncorrectedErrorEntry_v1_t *entries;
+	nvmlEccSramUniqueUncorrectedErrorEntry_v1_t *entries;
 };
 
 struct nvmlEccSramUniqueUncorrectedErrorCounts_t {
 	unsigned int version;
 	unsigned int entryCount;
-	struct nvmlEccSramUniqueUncorrectedErrorEntry_v1_t *entries;
+	nvmlEccSramUniqueUncorrectedErrorEntry_v1_t *entries;
 };
 
 struct nvmlRemappedRowsInfo_v2_t {
@@ -2865,7 +2865,7 @@ struct nvmlGpuDynamicPstatesInfoUtilization_t {
 
 struct nvmlGpuDynamicPstatesInfo_st {
 	unsigned int flags;
-	struct nvmlGpuDynamicPstatesInfoUtilization_t utilization[8];
+	nvmlGpuDynamicPstatesInfoUtilization_t utilization[8];
 };
 typedef struct nvmlGpuDynamicPstatesInfo_st nvmlGpuDynamicPstatesInfo_t;
 typedef unsigned char nvmlPowerScopeType_t;
@@ -2965,7 +2965,7 @@ struct nvmlVgpuInstancesUtilizationInfo_v1_t {
 	nvmlValueType_t sampleValType;
 	unsigned int vgpuInstanceCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlVgpuInstanceUtilizationInfo_v1_t *vgpuUtilArray;
+	nvmlVgpuInstanceUtilizationInfo_v1_t *vgpuUtilArray;
 };
 
 struct nvmlVgpuInstancesUtilizationInfo_t {
@@ -2973,7 +2973,7 @@ struct nvmlVgpuInstancesUtilizationInfo_t {
 	nvmlValueType_t sampleValType;
 	unsigned int vgpuInstanceCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlVgpuInstanceUtilizationInfo_v1_t *vgpuUtilArray;
+	nvmlVgpuInstanceUtilizationInfo_v1_t *vgpuUtilArray;
 };
 
 struct nvmlVgpuProcessUtilizationSample_st {
@@ -3005,14 +3005,14 @@ struct nvmlVgpuProcessesUtilizationInfo_v1_t {
 	unsigned int version;
 	unsigned int vgpuProcessCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlVgpuProcessUtilizationInfo_v1_t *vgpuProcUtilArray;
+	nvmlVgpuProcessUtilizationInfo_v1_t *vgpuProcUtilArray;
 };
 
 struct nvmlVgpuProcessesUtilizationInfo_t {
 	unsigned int version;
 	unsigned int vgpuProcessCount;
 	unsigned long long lastSeenTimeStamp;
-	struct nvmlVgpuProcessUtilizationInfo_v1_t *vgpuProcUtilArray;
+	nvmlVgpuProcessUtilizationInfo_v1_t *vgpuProcUtilArray;
 };
 
 struct nvmlVgpuRuntimeState_v1_t {
@@ -3035,8 +3035,8 @@ struct nvmlVgpuSchedulerParamsVgpuSchedData_t {
 };
 
 union nvmlVgpuSchedulerParams_t {
-	struct nvmlVgpuSchedulerParamsVgpuSchedDataWithARR_t vgpuSchedDataWithARR;
-	struct nvmlVgpuSchedulerParamsVgpuSchedData_t vgpuSchedData;
+	nvmlVgpuSchedulerParamsVgpuSchedDataWithARR_t vgpuSchedDataWithARR;
+	nvmlVgpuSchedulerParamsVgpuSchedData_t vgpuSchedData;
 };
 
 struct nvmlVgpuSchedulerLogEntries_st {
@@ -3053,7 +3053,7 @@ struct nvmlVgpuSchedulerLog_st {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 	unsigned int entriesCount;
 	nvmlVgpuSchedulerLogEntry_t logEntries[200];
 };
@@ -3062,7 +3062,7 @@ typedef struct nvmlVgpuSchedulerLog_st nvmlVgpuSchedulerLog_t;
 struct nvmlVgpuSchedulerGetState_st {
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 };
 typedef struct nvmlVgpuSchedulerGetState_st nvmlVgpuSchedulerGetState_t;
 
@@ -3076,14 +3076,14 @@ struct nvmlVgpuSchedulerSetParamsVgpuSchedData_t {
 };
 
 union nvmlVgpuSchedulerSetParams_t {
-	struct nvmlVgpuSchedulerSetParamsVgpuSchedDataWithARR_t vgpuSchedDataWithARR;
-	struct nvmlVgpuSchedulerSetParamsVgpuSchedData_t vgpuSchedData;
+	nvmlVgpuSchedulerSetParamsVgpuSchedDataWithARR_t vgpuSchedDataWithARR;
+	nvmlVgpuSchedulerSetParamsVgpuSchedData_t vgpuSchedData;
 };
 
 struct nvmlVgpuSchedulerSetState_st {
 	unsigned int schedulerPolicy;
 	unsigned int enableARRMode;
-	union nvmlVgpuSchedulerSetParams_t schedulerParams;
+	nvmlVgpuSchedulerSetParams_t schedulerParams;
 };
 typedef struct nvmlVgpuSchedulerSetState_st nvmlVgpuSchedulerSetState_t;
 
@@ -3186,7 +3186,7 @@ struct nvmlVgpuSchedulerState_v1_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int enableARRMode;
-	union nvmlVgpuSchedulerSetParams_t schedulerParams;
+	nvmlVgpuSchedulerSetParams_t schedulerParams;
 };
 
 struct nvmlVgpuSchedulerState_t {
@@ -3194,7 +3194,7 @@ struct nvmlVgpuSchedulerState_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int enableARRMode;
-	union nvmlVgpuSchedulerSetParams_t schedulerParams;
+	nvmlVgpuSchedulerSetParams_t schedulerParams;
 };
 
 struct nvmlVgpuSchedulerStateInfo_v1_t {
@@ -3202,7 +3202,7 @@ struct nvmlVgpuSchedulerStateInfo_v1_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 };
 
 struct nvmlVgpuSchedulerStateInfo_t {
@@ -3210,7 +3210,7 @@ struct nvmlVgpuSchedulerStateInfo_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 };
 
 struct nvmlVgpuSchedulerLogInfo_v1_t {
@@ -3218,7 +3218,7 @@ struct nvmlVgpuSchedulerLogInfo_v1_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 	unsigned int entriesCount;
 	nvmlVgpuSchedulerLogEntry_t logEntries[200];
 };
@@ -3228,7 +3228,7 @@ struct nvmlVgpuSchedulerLogInfo_t {
 	unsigned int engineId;
 	unsigned int schedulerPolicy;
 	unsigned int arrMode;
-	union nvmlVgpuSchedulerParams_t schedulerParams;
+	nvmlVgpuSchedulerParams_t schedulerParams;
 	unsigned int entriesCount;
 	nvmlVgpuSchedulerLogEntry_t logEntries[200];
 };
@@ -3272,7 +3272,7 @@ struct nvmlVgpuSchedulerLogInfo_v2_t {
 	unsigned int avgFactor;
 	unsigned int timeslice;
 	unsigned int entriesCount;
-	struct nvmlVgpuSchedulerLogEntry_v2_t logEntries[200];
+	nvmlVgpuSchedulerLogEntry_v2_t logEntries[200];
 };
 
 struct nvmlVgpuSchedulerState_v2_t {
@@ -3347,7 +3347,7 @@ struct nvmlEventSet_t {
 };
 
 struct nvmlEventData_st {
-	struct nvmlDevice_t device;
+	nvmlDevice_t device;
 	unsigned long long eventType;
 	unsigned long long eventData;
 	unsigned int gpuInstanceId;
@@ -3384,34 +3384,34 @@ struct nvmlSystemEventSet_t {
 
 struct nvmlSystemEventSetCreateRequest_v1_t {
 	unsigned int version;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemEventSetCreateRequest_t {
 	unsigned int version;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemEventSetFreeRequest_v1_t {
 	unsigned int version;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemEventSetFreeRequest_t {
 	unsigned int version;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemRegisterEventRequest_v1_t {
 	unsigned int version;
 	unsigned long long eventTypes;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemRegisterEventRequest_t {
 	unsigned int version;
 	unsigned long long eventTypes;
-	struct nvmlSystemEventSet_t set;
+	nvmlSystemEventSet_t set;
 };
 
 struct nvmlSystemEventData_v1_t {
@@ -3422,8 +3422,8 @@ struct nvmlSystemEventData_v1_t {
 struct nvmlSystemEventSetWaitRequest_v1_t {
 	unsigned int version;
 	unsigned int timeoutms;
-	struct nvmlSystemEventSet_t set;
-	struct nvmlSystemEventData_v1_t *data;
+	nvmlSystemEventSet_t set;
+	nvmlSystemEventData_v1_t *data;
 	unsigned int dataSize;
 	unsigned int numEvent;
 };
@@ -3431,8 +3431,8 @@ struct nvmlSystemEventSetWaitRequest_v1_t {
 struct nvmlSystemEventSetWaitRequest_t {
 	unsigned int version;
 	unsigned int timeoutms;
-	struct nvmlSystemEventSet_t set;
-	struct nvmlSystemEventData_v1_t *data;
+	nvmlSystemEventSet_t set;
+	nvmlSystemEventData_v1_t *data;
 	unsigned int dataSize;
 	unsigned int numEvent;
 };
@@ -3608,7 +3608,7 @@ struct nvmlGpuFabricClique_v1_t {
 struct nvmlGpuFabricInfo_v4_t {
 	unsigned char clusterUuid[16];
 	nvmlReturn_t status;
-	struct nvmlGpuFabricClique_v1_t cliques[64];
+	nvmlGpuFabricClique_v1_t cliques[64];
 	unsigned int numCliques;
 	nvmlGpuFabricState_t state;
 	unsigned int healthMask;
@@ -3658,7 +3658,7 @@ struct nvmlCPERCursor_v1_t {
 };
 
 struct nvmlGetCPER_v1_t {
-	struct nvmlCPERCursor_v1_t cursor;
+	nvmlCPERCursor_v1_t cursor;
 	unsigned char *buffer;
 	unsigned int bufferSize;
 };
@@ -3741,20 +3741,20 @@ struct nvmlNvlinkFirmwareVersion_t {
 };
 
 struct nvmlNvlinkFirmwareInfo_t {
-	struct nvmlNvlinkFirmwareVersion_t firmwareVersion[100];
+	nvmlNvlinkFirmwareVersion_t firmwareVersion[100];
 	unsigned int numValidEntries;
 };
 
 struct nvmlNvLinkInfo_v2_t {
 	unsigned int version;
 	unsigned int isNvleEnabled;
-	struct nvmlNvlinkFirmwareInfo_t firmwareInfo;
+	nvmlNvlinkFirmwareInfo_t firmwareInfo;
 };
 
 struct nvmlNvLinkInfo_t {
 	unsigned int version;
 	unsigned int isNvleEnabled;
-	struct nvmlNvlinkFirmwareInfo_t firmwareInfo;
+	nvmlNvlinkFirmwareInfo_t firmwareInfo;
 };
 
 struct nvmlNvlinkTelemetrySample_v1_t {
@@ -3767,7 +3767,7 @@ struct nvmlNvlinkTelemetrySample_v1_t {
 
 struct nvmlNvlinkTelemetrySamples_v1_t {
 	unsigned int telemetryCount;
-	struct nvmlNvlinkTelemetrySample_v1_t *telemetrySamples;
+	nvmlNvlinkTelemetrySample_v1_t *telemetrySamples;
 };
 
 struct nvmlVgpuVersion_st {
@@ -3835,13 +3835,13 @@ struct nvmlPRMCounterValue_v1_t {
 
 struct nvmlPRMCounter_v1_t {
 	unsigned int counterId;
-	struct nvmlPRMCounterInput_v1_t inData;
-	struct nvmlPRMCounterValue_v1_t counterValue;
+	nvmlPRMCounterInput_v1_t inData;
+	nvmlPRMCounterValue_v1_t counterValue;
 };
 
 struct nvmlPRMCounterList_v1_t {
 	unsigned int numCounters;
-	struct nvmlPRMCounter_v1_t *counters;
+	nvmlPRMCounter_v1_t *counters;
 };
 
 struct nvmlGpuInstancePlacement_st {
@@ -3900,7 +3900,7 @@ struct nvmlGpuInstanceProfileInfo_v3_st {
 typedef struct nvmlGpuInstanceProfileInfo_v3_st nvmlGpuInstanceProfileInfo_v3_t;
 
 struct nvmlGpuInstanceInfo_st {
-	struct nvmlDevice_t device;
+	nvmlDevice_t device;
 	unsigned int id;
 	unsigned int profileId;
 	nvmlGpuInstancePlacement_t placement;
@@ -3958,8 +3958,8 @@ struct nvmlComputeInstanceProfileInfo_v3_st {
 typedef struct nvmlComputeInstanceProfileInfo_v3_st nvmlComputeInstanceProfileInfo_v3_t;
 
 struct nvmlComputeInstanceInfo_st {
-	struct nvmlDevice_t device;
-	struct nvmlGpuInstance_t gpuInstance;
+	nvmlDevice_t device;
+	nvmlGpuInstance_t gpuInstance;
 	unsigned int id;
 	unsigned int profileId;
 	nvmlComputeInstancePlacement_t placement;
@@ -3984,15 +3984,15 @@ struct nvmlGpmMetric_t {
 	unsigned int metricId;
 	nvmlReturn_t nvmlReturn;
 	double value;
-	struct nvmlGpmMetricMetricInfo_t metricInfo;
+	nvmlGpmMetricMetricInfo_t metricInfo;
 };
 
 struct nvmlGpmMetricsGet_t {
 	unsigned int version;
 	unsigned int numMetrics;
-	struct nvmlGpmSample_t sample1;
-	struct nvmlGpmSample_t sample2;
-	struct nvmlGpmMetric_t metrics[477];
+	nvmlGpmSample_t sample1;
+	nvmlGpmSample_t sample2;
+	nvmlGpmMetric_t metrics[477];
 };
 
 struct nvmlGpmSupport_t {
@@ -4018,55 +4018,55 @@ struct nvmlWorkloadPowerProfileInfo_v1_t {
 	unsigned int version;
 	unsigned int profileId;
 	unsigned int priority;
-	struct nvmlMask255_t conflictingMask;
+	nvmlMask255_t conflictingMask;
 };
 
 struct nvmlWorkloadPowerProfileInfo_t {
 	unsigned int version;
 	unsigned int profileId;
 	unsigned int priority;
-	struct nvmlMask255_t conflictingMask;
+	nvmlMask255_t conflictingMask;
 };
 
 struct nvmlWorkloadPowerProfileProfilesInfo_v1_t {
 	unsigned int version;
-	struct nvmlMask255_t perfProfilesMask;
-	struct nvmlWorkloadPowerProfileInfo_t perfProfile[255];
+	nvmlMask255_t perfProfilesMask;
+	nvmlWorkloadPowerProfileInfo_t perfProfile[255];
 };
 
 struct nvmlWorkloadPowerProfileProfilesInfo_t {
 	unsigned int version;
-	struct nvmlMask255_t perfProfilesMask;
-	struct nvmlWorkloadPowerProfileInfo_t perfProfile[255];
+	nvmlMask255_t perfProfilesMask;
+	nvmlWorkloadPowerProfileInfo_t perfProfile[255];
 };
 
 struct nvmlWorkloadPowerProfileCurrentProfiles_v1_t {
 	unsigned int version;
-	struct nvmlMask255_t perfProfilesMask;
-	struct nvmlMask255_t requestedProfilesMask;
-	struct nvmlMask255_t enforcedProfilesMask;
+	nvmlMask255_t perfProfilesMask;
+	nvmlMask255_t requestedProfilesMask;
+	nvmlMask255_t enforcedProfilesMask;
 };
 
 struct nvmlWorkloadPowerProfileCurrentProfiles_t {
 	unsigned int version;
-	struct nvmlMask255_t perfProfilesMask;
-	struct nvmlMask255_t requestedProfilesMask;
-	struct nvmlMask255_t enforcedProfilesMask;
+	nvmlMask255_t perfProfilesMask;
+	nvmlMask255_t requestedProfilesMask;
+	nvmlMask255_t enforcedProfilesMask;
 };
 
 struct nvmlWorkloadPowerProfileRequestedProfiles_v1_t {
 	unsigned int version;
-	struct nvmlMask255_t requestedProfilesMask;
+	nvmlMask255_t requestedProfilesMask;
 };
 
 struct nvmlWorkloadPowerProfileRequestedProfiles_t {
 	unsigned int version;
-	struct nvmlMask255_t requestedProfilesMask;
+	nvmlMask255_t requestedProfilesMask;
 };
 
 struct nvmlWorkloadPowerProfileUpdateProfiles_v1_t {
 	nvmlPowerProfileOperation_t operation;
-	struct nvmlMask255_t updateProfilesMask;
+	nvmlMask255_t updateProfilesMask;
 };
 
 struct nvmlPowerSmoothingProfile_v1_t {
@@ -4102,397 +4102,397 @@ struct nvmlEccBankRemapperStatus_v1_t {
 	unsigned int activeRemappings;
 	unsigned int inactiveRemappings;
 	unsigned int bPending;
-	struct nvmlEccBankRemapperHistogram_v1_t histogram;
+	nvmlEccBankRemapperHistogram_v1_t histogram;
 };
 
 /* Whichever library defines these exports them. */
 #pragma GCC visibility push(default)
-nvmlReturn_t nvmlComputeInstanceDestroy(struct nvmlComputeInstance_t computeInstance);
-nvmlReturn_t nvmlComputeInstanceGetInfo(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info);
-nvmlReturn_t nvmlComputeInstanceGetInfo_v2(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info);
-nvmlReturn_t nvmlDeviceClearAccountingPids(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceClearCpuAffinity(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceClearEccErrorCounts(struct nvmlDevice_t device, nvmlEccCounterType_t counterType);
-nvmlReturn_t nvmlDeviceClearFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values);
-nvmlReturn_t nvmlDeviceCreateGpuInstance(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstance);
-nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(struct nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, struct nvmlGpuInstance_t *gpuInstance);
+nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t computeInstance);
+nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info);
+nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info);
+nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceClearCpuAffinity(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterType_t counterType);
+nvmlReturn_t nvmlDeviceClearFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values);
+nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstance);
+nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, nvmlGpuInstance_t *gpuInstance);
 nvmlReturn_t nvmlDeviceDiscoverGpus(nvmlPciInfo_t *pciInfo);
-nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze);
-nvmlReturn_t nvmlDeviceGetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted);
-nvmlReturn_t nvmlDeviceGetAccountingBufferSize(struct nvmlDevice_t device, unsigned int *bufferSize);
-nvmlReturn_t nvmlDeviceGetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t *mode);
-nvmlReturn_t nvmlDeviceGetAccountingPids(struct nvmlDevice_t device, unsigned int *count, unsigned int *pids);
-nvmlReturn_t nvmlDeviceGetAccountingStats(struct nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats);
-nvmlReturn_t nvmlDeviceGetAccountingStats_v2(struct nvmlDevice_t device, struct nvmlAccountingStats_v2_t *stats);
-nvmlReturn_t nvmlDeviceGetActiveVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances);
-nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(struct nvmlDevice_t device, unsigned int *adaptiveClockStatus);
-nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct nvmlDevice_t device, struct nvmlAdaptiveTgpModeInfo_v1_t *info);
-nvmlReturn_t nvmlDeviceGetAddressingMode(struct nvmlDevice_t device, struct nvmlDeviceAddressingMode_t *mode);
-nvmlReturn_t nvmlDeviceGetApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
-nvmlReturn_t nvmlDeviceGetArchitecture(struct nvmlDevice_t device, nvmlDeviceArchitecture_t *arch);
-nvmlReturn_t nvmlDeviceGetAttributes(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
-nvmlReturn_t nvmlDeviceGetAttributes_v2(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
-nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled);
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(struct nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory);
-nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(struct nvmlDevice_t device, struct nvmlBBXTimeData_v1_t *timeData);
-nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(struct nvmlDevice_t device, struct nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus);
-nvmlReturn_t nvmlDeviceGetBoardId(struct nvmlDevice_t device, unsigned int *boardId);
-nvmlReturn_t nvmlDeviceGetBoardPartNumber(struct nvmlDevice_t device, char *partNumber, unsigned int length);
-nvmlReturn_t nvmlDeviceGetBrand(struct nvmlDevice_t device, nvmlBrandType_t *type);
-nvmlReturn_t nvmlDeviceGetBridgeChipInfo(struct nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy);
-nvmlReturn_t nvmlDeviceGetBusType(struct nvmlDevice_t device, nvmlBusType_t *type);
-nvmlReturn_t nvmlDeviceGetC2cModeInfoV(struct nvmlDevice_t device, struct nvmlC2cModeInfo_v1_t *c2cModeInfo);
-nvmlReturn_t nvmlDeviceGetCapabilities(struct nvmlDevice_t device, struct nvmlDeviceCapabilities_t *caps);
-nvmlReturn_t nvmlDeviceGetClkMonStatus(struct nvmlDevice_t device, nvmlClkMonStatus_t *status);
-nvmlReturn_t nvmlDeviceGetClock(struct nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz);
-nvmlReturn_t nvmlDeviceGetClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock);
-nvmlReturn_t nvmlDeviceGetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info);
-nvmlReturn_t nvmlDeviceGetComputeInstanceId(struct nvmlDevice_t device, unsigned int *id);
-nvmlReturn_t nvmlDeviceGetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t *mode);
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
-nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(struct nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport);
-nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(struct nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert);
-nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(struct nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo);
-nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(struct nvmlDevice_t device, nvmlMemory_t *memory);
-nvmlReturn_t nvmlDeviceGetCoolerInfo(struct nvmlDevice_t device, struct nvmlCoolerInfo_t *coolerInfo);
+nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze);
+nvmlReturn_t nvmlDeviceGetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted);
+nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *bufferSize);
+nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode);
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids);
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats);
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats);
+nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances);
+nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(nvmlDevice_t device, unsigned int *adaptiveClockStatus);
+nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(nvmlDevice_t device, nvmlAdaptiveTgpModeInfo_v1_t *info);
+nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_t *mode);
+nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arch);
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes);
+nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled);
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory);
+nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(nvmlDevice_t device, nvmlBBXTimeData_v1_t *timeData);
+nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t device, nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus);
+nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *boardId);
+nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *partNumber, unsigned int length);
+nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type);
+nvmlReturn_t nvmlDeviceGetBridgeChipInfo(nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy);
+nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type);
+nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t *c2cModeInfo);
+nvmlReturn_t nvmlDeviceGetCapabilities(nvmlDevice_t device, nvmlDeviceCapabilities_t *caps);
+nvmlReturn_t nvmlDeviceGetClkMonStatus(nvmlDevice_t device, nvmlClkMonStatus_t *status);
+nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz);
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock);
+nvmlReturn_t nvmlDeviceGetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info);
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id);
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
+nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport);
+nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert);
+nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo);
+nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory);
+nvmlReturn_t nvmlDeviceGetCoolerInfo(nvmlDevice_t device, nvmlCoolerInfo_t *coolerInfo);
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount);
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount);
-nvmlReturn_t nvmlDeviceGetCpuAffinity(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet);
-nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope);
-nvmlReturn_t nvmlDeviceGetCreatableVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds);
-nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct nvmlDevice_t device, int *major, int *minor);
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *currLinkGen);
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(struct nvmlDevice_t device, unsigned int *currLinkWidth);
-nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(struct nvmlDevice_t device, struct nvmlDeviceCurrentClockFreqs_t *currentClockFreqs);
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(struct nvmlDevice_t device, unsigned long long *clocksEventReasons);
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *clocksThrottleReasons);
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
-nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
-nvmlReturn_t nvmlDeviceGetDefaultEccMode(struct nvmlDevice_t device, nvmlEnableState_t *defaultMode);
-nvmlReturn_t nvmlDeviceGetDetailedEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts);
-nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct nvmlDevice_t migDevice, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetDisplayActive(struct nvmlDevice_t device, nvmlEnableState_t *isActive);
-nvmlReturn_t nvmlDeviceGetDisplayMode(struct nvmlDevice_t device, nvmlEnableState_t *display);
-nvmlReturn_t nvmlDeviceGetDramEncryptionMode(struct nvmlDevice_t device, struct nvmlDramEncryptionInfo_t *current, struct nvmlDramEncryptionInfo_t *pending);
-nvmlReturn_t nvmlDeviceGetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending);
-nvmlReturn_t nvmlDeviceGetDriverModel_v2(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending);
-nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(struct nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo);
-nvmlReturn_t nvmlDeviceGetEccMode(struct nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending);
-nvmlReturn_t nvmlDeviceGetEncoderCapacity(struct nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity);
-nvmlReturn_t nvmlDeviceGetEncoderSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos);
-nvmlReturn_t nvmlDeviceGetEncoderStats(struct nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency);
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_t device, unsigned int *limit);
-nvmlReturn_t nvmlDeviceGetFBCSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo);
-nvmlReturn_t nvmlDeviceGetFBCStats(struct nvmlDevice_t device, nvmlFBCStats_t *fbcStats);
-nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy);
-nvmlReturn_t nvmlDeviceGetFanSpeed(struct nvmlDevice_t device, unsigned int *speed);
-nvmlReturn_t nvmlDeviceGetFanSpeedRPM(struct nvmlDevice_t device, struct nvmlFanSpeedInfo_t *fanSpeed);
-nvmlReturn_t nvmlDeviceGetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int *speed);
-nvmlReturn_t nvmlDeviceGetFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values);
-nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset);
-nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(struct nvmlDevice_t device, int *offset);
-nvmlReturn_t nvmlDeviceGetGpuFabricInfo(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_t *gpuFabricInfo);
-nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(struct nvmlDevice_t device, struct nvmlGpuFabricInfoV_t *gpuFabricInfo);
-nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_v4_t *gpuFabricInfo);
-nvmlReturn_t nvmlDeviceGetGpuInstanceById(struct nvmlDevice_t device, unsigned int id, struct nvmlGpuInstance_t *gpuInstance);
-nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct nvmlDevice_t device, unsigned int *id);
-nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count);
-nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count);
-nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info);
-nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info);
-nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info);
-nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(struct nvmlDevice_t device, unsigned int profileId, unsigned int *count);
-nvmlReturn_t nvmlDeviceGetGpuInstances(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstances, unsigned int *count);
-nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGenDevice);
-nvmlReturn_t nvmlDeviceGetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending);
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
-nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
-nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
-nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
-nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
-nvmlReturn_t nvmlDeviceGetGspFirmwareMode(struct nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode);
-nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(struct nvmlDevice_t device, char *version);
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_t *uuid, struct nvmlDevice_t *device);
-nvmlReturn_t nvmlDeviceGetHostVgpuMode(struct nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode);
-nvmlReturn_t nvmlDeviceGetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname);
-nvmlReturn_t nvmlDeviceGetIndex(struct nvmlDevice_t device, unsigned int *index);
-nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(struct nvmlDevice_t device, unsigned int *checksum);
-nvmlReturn_t nvmlDeviceGetInforomImageVersion(struct nvmlDevice_t device, char *version, unsigned int length);
-nvmlReturn_t nvmlDeviceGetInforomVersion(struct nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length);
-nvmlReturn_t nvmlDeviceGetIrqNum(struct nvmlDevice_t device, unsigned int *irqNum);
-nvmlReturn_t nvmlDeviceGetJpgUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
-nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(struct nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs);
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
-nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
-nvmlReturn_t nvmlDeviceGetMarginTemperature(struct nvmlDevice_t device, struct nvmlMarginTemperature_t *marginTempInfo);
-nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock);
-nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(struct nvmlDevice_t device, unsigned int *count);
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGen);
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(struct nvmlDevice_t device, unsigned int *maxLinkWidth);
-nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset);
-nvmlReturn_t nvmlDeviceGetMemClkVfOffset(struct nvmlDevice_t device, int *offset);
-nvmlReturn_t nvmlDeviceGetMemoryAffinity(struct nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope);
-nvmlReturn_t nvmlDeviceGetMemoryBusWidth(struct nvmlDevice_t device, unsigned int *busWidth);
-nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count);
-nvmlReturn_t nvmlDeviceGetMemoryInfo(struct nvmlDevice_t device, nvmlMemory_t *memory);
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct nvmlDevice_t device, nvmlMemory_v2_t *memory);
-nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlGetMemoryLimits_v1_t *limits);
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct nvmlDevice_t device, unsigned int index, struct nvmlDevice_t *migDevice);
-nvmlReturn_t nvmlDeviceGetMigMode(struct nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode);
-nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(struct nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz);
-nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(struct nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed);
-nvmlReturn_t nvmlDeviceGetMinorNumber(struct nvmlDevice_t device, unsigned int *minorNumber);
-nvmlReturn_t nvmlDeviceGetModuleId(struct nvmlDevice_t device, unsigned int *moduleId);
-nvmlReturn_t nvmlDeviceGetMultiGpuBoard(struct nvmlDevice_t device, unsigned int *multiGpuBool);
-nvmlReturn_t nvmlDeviceGetName(struct nvmlDevice_t device, char *name, unsigned int length);
-nvmlReturn_t nvmlDeviceGetNumFans(struct nvmlDevice_t device, unsigned int *numFans);
-nvmlReturn_t nvmlDeviceGetNumGpuCores(struct nvmlDevice_t device, unsigned int *numCores);
-nvmlReturn_t nvmlDeviceGetNumaNodeId(struct nvmlDevice_t device, unsigned int *node);
-nvmlReturn_t nvmlDeviceGetNvLinkCapability(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult);
-nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue);
-nvmlReturn_t nvmlDeviceGetNvLinkInfo(struct nvmlDevice_t device, struct nvmlNvLinkInfo_t *info);
-nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType);
-nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetNvLinkState(struct nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive);
-nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(struct nvmlDevice_t device, struct nvmlNvlinkTelemetrySamples_v1_t *samples);
-nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control);
-nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter);
-nvmlReturn_t nvmlDeviceGetNvLinkVersion(struct nvmlDevice_t device, unsigned int link, unsigned int *version);
-nvmlReturn_t nvmlDeviceGetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkGetBwMode_t *getBwMode);
-nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(struct nvmlDevice_t device, struct nvmlNvlinkSupportedBwModes_t *supportedBwMode);
-nvmlReturn_t nvmlDeviceGetOfaUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
-nvmlReturn_t nvmlDeviceGetP2PStatus(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus);
-nvmlReturn_t nvmlDeviceGetPciInfo(struct nvmlDevice_t device, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetPciInfoExt(struct nvmlDevice_t device, struct nvmlPciInfoExt_t *pci);
-nvmlReturn_t nvmlDeviceGetPciInfo_v2(struct nvmlDevice_t device, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct nvmlDevice_t device, nvmlPciInfo_t *pci);
-nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(struct nvmlDevice_t device, unsigned int *maxSpeed);
-nvmlReturn_t nvmlDeviceGetPcieReplayCounter(struct nvmlDevice_t device, unsigned int *value);
-nvmlReturn_t nvmlDeviceGetPcieSpeed(struct nvmlDevice_t device, unsigned int *pcieSpeed);
-nvmlReturn_t nvmlDeviceGetPcieThroughput(struct nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value);
-nvmlReturn_t nvmlDeviceGetPdi(struct nvmlDevice_t device, struct nvmlPdi_t *pdi);
-nvmlReturn_t nvmlDeviceGetPerformanceModes(struct nvmlDevice_t device, struct nvmlDevicePerfModes_t *perfModes);
-nvmlReturn_t nvmlDeviceGetPerformanceState(struct nvmlDevice_t device, nvmlPstates_t *pState);
-nvmlReturn_t nvmlDeviceGetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t *mode);
-nvmlReturn_t nvmlDeviceGetPgpuMetadataString(struct nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize);
-nvmlReturn_t nvmlDeviceGetPlatformInfo(struct nvmlDevice_t device, struct nvmlPlatformInfo_t *platformInfo);
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(struct nvmlDevice_t device, unsigned int *defaultLimit);
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(struct nvmlDevice_t device, unsigned int *limit);
-nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(struct nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit);
-nvmlReturn_t nvmlDeviceGetPowerManagementMode(struct nvmlDevice_t device, nvmlEnableState_t *mode);
-nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode);
-nvmlReturn_t nvmlDeviceGetPowerSource(struct nvmlDevice_t device, nvmlPowerSource_t *powerSource);
-nvmlReturn_t nvmlDeviceGetPowerState(struct nvmlDevice_t device, nvmlPstates_t *pState);
-nvmlReturn_t nvmlDeviceGetPowerUsage(struct nvmlDevice_t device, unsigned int *power);
-nvmlReturn_t nvmlDeviceGetProcessUtilization(struct nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp);
-nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlProcessesUtilizationInfo_t *procesesUtilInfo);
-nvmlReturn_t nvmlDeviceGetRemappedRows(struct nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred);
-nvmlReturn_t nvmlDeviceGetRemappedRows_v2(struct nvmlDevice_t device, struct nvmlRemappedRowsInfo_v2_t *info);
-nvmlReturn_t nvmlDeviceGetRepairStatus(struct nvmlDevice_t device, struct nvmlRepairStatus_t *repairStatus);
-nvmlReturn_t nvmlDeviceGetRetiredPages(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses);
-nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(struct nvmlDevice_t device, nvmlEnableState_t *isPending);
-nvmlReturn_t nvmlDeviceGetRetiredPages_v2(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps);
-nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(struct nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values);
-nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(struct nvmlDevice_t device, struct nvmlProcessDetailList_t *plist);
-nvmlReturn_t nvmlDeviceGetSamples(struct nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples);
-nvmlReturn_t nvmlDeviceGetSerial(struct nvmlDevice_t device, char *serial, unsigned int length);
-nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(struct nvmlDevice_t device, struct nvmlEccSramErrorStatus_t *status);
-nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(struct nvmlDevice_t device, struct nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts);
-nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksEventReasons);
-nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons);
-nvmlReturn_t nvmlDeviceGetSupportedEventTypes(struct nvmlDevice_t device, unsigned long long *eventTypes);
-nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(struct nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz);
-nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(struct nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz);
-nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(struct nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size);
-nvmlReturn_t nvmlDeviceGetSupportedVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds);
-nvmlReturn_t nvmlDeviceGetTargetFanSpeed(struct nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed);
-nvmlReturn_t nvmlDeviceGetTemperature(struct nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp);
-nvmlReturn_t nvmlDeviceGetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp);
-nvmlReturn_t nvmlDeviceGetTemperatureV(struct nvmlDevice_t device, struct nvmlTemperature_t *temperature);
-nvmlReturn_t nvmlDeviceGetThermalSettings(struct nvmlDevice_t device, unsigned int sensorIndex, struct nvmlGpuThermalSettings_t *pThermalSettings);
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo);
-nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(struct nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, struct nvmlDevice_t *deviceArray);
-nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts);
-nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct nvmlDevice_t device, unsigned long long *energy);
-nvmlReturn_t nvmlDeviceGetUUID(struct nvmlDevice_t device, char *uuid, unsigned int length);
-nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(struct nvmlDevice_t device, struct nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus);
-nvmlReturn_t nvmlDeviceGetUtilizationRates(struct nvmlDevice_t device, nvmlUtilization_t *utilization);
-nvmlReturn_t nvmlDeviceGetVbiosVersion(struct nvmlDevice_t device, char *version, unsigned int length);
-nvmlReturn_t nvmlDeviceGetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult);
-nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(struct nvmlDevice_t device, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
-nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo);
-nvmlReturn_t nvmlDeviceGetVgpuMetadata(struct nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize);
-nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples);
-nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo);
-nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(struct nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities);
-nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(struct nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog);
-nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo);
-nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState);
-nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo);
-nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList);
-nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList);
-nvmlReturn_t nvmlDeviceGetVgpuUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples);
-nvmlReturn_t nvmlDeviceGetViolationStatus(struct nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime);
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode);
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(struct nvmlDevice_t device, unsigned int *isMigDevice);
+nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet);
+nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope);
+nvmlReturn_t nvmlDeviceGetCreatableVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds);
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *currLinkGen);
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *currLinkWidth);
+nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t device, nvmlDeviceCurrentClockFreqs_t *currentClockFreqs);
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *clocksEventReasons);
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *clocksThrottleReasons);
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
+nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
+nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t *defaultMode);
+nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts);
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t migDevice, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *isActive);
+nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *display);
+nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryptionInfo_t *current, nvmlDramEncryptionInfo_t *pending);
+nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending);
+nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending);
+nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo);
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending);
+nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity);
+nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos);
+nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency);
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit);
+nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo);
+nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbcStats);
+nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy);
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed);
+nvmlReturn_t nvmlDeviceGetFanSpeedRPM(nvmlDevice_t device, nvmlFanSpeedInfo_t *fanSpeed);
+nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed);
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values);
+nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset);
+nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(nvmlDevice_t device, int *offset);
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo);
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo);
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t device, nvmlGpuFabricInfo_v4_t *gpuFabricInfo);
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *gpuInstance);
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id);
+nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int profileId, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstances, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGenDevice);
+nvmlReturn_t nvmlDeviceGetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending);
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
+nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures);
+nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode);
+nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version);
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetHostVgpuMode(nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode);
+nvmlReturn_t nvmlDeviceGetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname);
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index);
+nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t device, unsigned int *checksum);
+nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version, unsigned int length);
+nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length);
+nvmlReturn_t nvmlDeviceGetIrqNum(nvmlDevice_t device, unsigned int *irqNum);
+nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
+nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs);
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos);
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *marginTempInfo);
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock);
+nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz);
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count);
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGen);
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *maxLinkWidth);
+nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset);
+nvmlReturn_t nvmlDeviceGetMemClkVfOffset(nvmlDevice_t device, int *offset);
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope);
+nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *busWidth);
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count);
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *migDevice);
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode);
+nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz);
+nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed);
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber);
+nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *moduleId);
+nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiGpuBool);
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length);
+nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans);
+nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *numCores);
+nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node);
+nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult);
+nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue);
+nvmlReturn_t nvmlDeviceGetNvLinkInfo(nvmlDevice_t device, nvmlNvLinkInfo_t *info);
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType);
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci);
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci);
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive);
+nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(nvmlDevice_t device, nvmlNvlinkTelemetrySamples_v1_t *samples);
+nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control);
+nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter);
+nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version);
+nvmlReturn_t nvmlDeviceGetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkGetBwMode_t *getBwMode);
+nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(nvmlDevice_t device, nvmlNvlinkSupportedBwModes_t *supportedBwMode);
+nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs);
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus);
+nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci);
+nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci);
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci);
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci);
+nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *maxSpeed);
+nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value);
+nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *pcieSpeed);
+nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value);
+nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi);
+nvmlReturn_t nvmlDeviceGetPerformanceModes(nvmlDevice_t device, nvmlDevicePerfModes_t *perfModes);
+nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *pState);
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode);
+nvmlReturn_t nvmlDeviceGetPgpuMetadataString(nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize);
+nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *platformInfo);
+nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *defaultLimit);
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit);
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit);
+nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode);
+nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode);
+nvmlReturn_t nvmlDeviceGetPowerSource(nvmlDevice_t device, nvmlPowerSource_t *powerSource);
+nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *pState);
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power);
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp);
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *procesesUtilInfo);
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred);
+nvmlReturn_t nvmlDeviceGetRemappedRows_v2(nvmlDevice_t device, nvmlRemappedRowsInfo_v2_t *info);
+nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *repairStatus);
+nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses);
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *isPending);
+nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps);
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values);
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist);
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples);
+nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length);
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *status);
+nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(nvmlDevice_t device, nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts);
+nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *supportedClocksEventReasons);
+nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons);
+nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *eventTypes);
+nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz);
+nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz);
+nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size);
+nvmlReturn_t nvmlDeviceGetSupportedVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds);
+nvmlReturn_t nvmlDeviceGetTargetFanSpeed(nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed);
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp);
+nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp);
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature);
+nvmlReturn_t nvmlDeviceGetThermalSettings(nvmlDevice_t device, unsigned int sensorIndex, nvmlGpuThermalSettings_t *pThermalSettings);
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo);
+nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, nvmlDevice_t *deviceArray);
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts);
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy);
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length);
+nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus);
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization);
+nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length);
+nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult);
+nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
+nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(nvmlDevice_t device, nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo);
+nvmlReturn_t nvmlDeviceGetVgpuMetadata(nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize);
+nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples);
+nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(nvmlDevice_t device, nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo);
+nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities);
+nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog);
+nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(nvmlDevice_t device, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo);
+nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState);
+nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo);
+nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList);
+nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList);
+nvmlReturn_t nvmlDeviceGetVgpuUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples);
+nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime);
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode);
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *isMigDevice);
 nvmlReturn_t nvmlDeviceModifyDrainState(nvmlPciInfo_t *pciInfo, nvmlEnableState_t newState);
-nvmlReturn_t nvmlDeviceOnSameBoard(struct nvmlDevice_t device1, struct nvmlDevice_t device2, int *onSameBoard);
-nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(struct nvmlDevice_t device, struct nvmlPerfMetricsSamples_v1_t *samples);
-nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile);
-nvmlReturn_t nvmlDevicePowerSmoothingSetState(struct nvmlDevice_t device, struct nvmlPowerSmoothingState_t *state);
-nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile);
+nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard);
+nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(nvmlDevice_t device, nvmlPerfMetricsSamples_v1_t *samples);
+nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile);
+nvmlReturn_t nvmlDevicePowerSmoothingSetState(nvmlDevice_t device, nvmlPowerSmoothingState_t *state);
+nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile);
 nvmlReturn_t nvmlDeviceQueryDrainState(nvmlPciInfo_t *pciInfo, nvmlEnableState_t *currentState);
-nvmlReturn_t nvmlDeviceReadPRMCounters_v1(struct nvmlDevice_t device, struct nvmlPRMCounterList_v1_t *counterList);
-nvmlReturn_t nvmlDeviceReadWritePRM_v1(struct nvmlDevice_t device, struct nvmlPRMTLV_v1_t *buffer);
-nvmlReturn_t nvmlDeviceRegisterEvents(struct nvmlDevice_t device, unsigned long long eventTypes, struct nvmlEventSet_t set);
+nvmlReturn_t nvmlDeviceReadPRMCounters_v1(nvmlDevice_t device, nvmlPRMCounterList_v1_t *counterList);
+nvmlReturn_t nvmlDeviceReadWritePRM_v1(nvmlDevice_t device, nvmlPRMTLV_v1_t *buffer);
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes, nvmlEventSet_t set);
 nvmlReturn_t nvmlDeviceRemoveGpu(nvmlPciInfo_t *pciInfo);
 nvmlReturn_t nvmlDeviceRemoveGpu_v2(nvmlPciInfo_t *pciInfo, nvmlDetachGpuState_t gpuState, nvmlPcieLinkState_t linkState);
-nvmlReturn_t nvmlDeviceResetApplicationsClocks(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceResetGpuLockedClocks(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(struct nvmlDevice_t device, unsigned int link);
-nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter);
-nvmlReturn_t nvmlDeviceSetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted);
-nvmlReturn_t nvmlDeviceSetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t mode);
-nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(struct nvmlDevice_t device, nvmlEnableState_t mode);
-nvmlReturn_t nvmlDeviceSetApplicationsClocks(struct nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz);
-nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled);
-nvmlReturn_t nvmlDeviceSetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info);
-nvmlReturn_t nvmlDeviceSetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t mode);
-nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(struct nvmlDevice_t device, unsigned long long sizeKiB);
-nvmlReturn_t nvmlDeviceSetCpuAffinity(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags);
-nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan);
-nvmlReturn_t nvmlDeviceSetDramEncryptionMode(struct nvmlDevice_t device, const struct nvmlDramEncryptionInfo_t *dramEncryption);
-nvmlReturn_t nvmlDeviceSetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags);
-nvmlReturn_t nvmlDeviceSetEccMode(struct nvmlDevice_t device, nvmlEnableState_t ecc);
-nvmlReturn_t nvmlDeviceSetFanControlPolicy(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy);
-nvmlReturn_t nvmlDeviceSetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int speed);
-nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(struct nvmlDevice_t device, int offset);
-nvmlReturn_t nvmlDeviceSetGpuLockedClocks(struct nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz);
-nvmlReturn_t nvmlDeviceSetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t mode);
-nvmlReturn_t nvmlDeviceSetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname);
-nvmlReturn_t nvmlDeviceSetMemClkVfOffset(struct nvmlDevice_t device, int offset);
-nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlSetMemoryLimits_v1_t *limits);
-nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(struct nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz);
-nvmlReturn_t nvmlDeviceSetMigMode(struct nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus);
-nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(struct nvmlDevice_t device, nvmlNvLinkPowerThres_t *info);
-nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset);
-nvmlReturn_t nvmlDeviceSetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkSetBwMode_t *setBwMode);
-nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(struct nvmlDevice_t device, struct nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync);
-nvmlReturn_t nvmlDeviceSetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t mode);
-nvmlReturn_t nvmlDeviceSetPowerManagementLimit(struct nvmlDevice_t device, unsigned int limit);
-nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(struct nvmlDevice_t device, struct nvmlPowerValue_v2_t *powerValue);
-nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode);
-nvmlReturn_t nvmlDeviceSetRusdSettings_v1(struct nvmlDevice_t device, struct nvmlRusdSettings_v1_t *settings);
-nvmlReturn_t nvmlDeviceSetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp);
-nvmlReturn_t nvmlDeviceSetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state);
-nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(struct nvmlDevice_t device, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
-nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState);
-nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState);
-nvmlReturn_t nvmlDeviceSetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode);
-nvmlReturn_t nvmlDeviceValidateInforom(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceVgpuForceGspUnload(struct nvmlDevice_t device);
-nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles);
-nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles);
-nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo);
-nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles);
-nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles);
+nvmlReturn_t nvmlDeviceResetApplicationsClocks(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(nvmlDevice_t device, unsigned int link);
+nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter);
+nvmlReturn_t nvmlDeviceSetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted);
+nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t mode);
+nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(nvmlDevice_t device, nvmlEnableState_t mode);
+nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz);
+nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled);
+nvmlReturn_t nvmlDeviceSetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info);
+nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode);
+nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(nvmlDevice_t device, unsigned long long sizeKiB);
+nvmlReturn_t nvmlDeviceSetCpuAffinity(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags);
+nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(nvmlDevice_t device, unsigned int fan);
+nvmlReturn_t nvmlDeviceSetDramEncryptionMode(nvmlDevice_t device, const nvmlDramEncryptionInfo_t *dramEncryption);
+nvmlReturn_t nvmlDeviceSetDriverModel(nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags);
+nvmlReturn_t nvmlDeviceSetEccMode(nvmlDevice_t device, nvmlEnableState_t ecc);
+nvmlReturn_t nvmlDeviceSetFanControlPolicy(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy);
+nvmlReturn_t nvmlDeviceSetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int speed);
+nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(nvmlDevice_t device, int offset);
+nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz);
+nvmlReturn_t nvmlDeviceSetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t mode);
+nvmlReturn_t nvmlDeviceSetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname);
+nvmlReturn_t nvmlDeviceSetMemClkVfOffset(nvmlDevice_t device, int offset);
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz);
+nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus);
+nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(nvmlDevice_t device, nvmlNvLinkPowerThres_t *info);
+nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset);
+nvmlReturn_t nvmlDeviceSetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkSetBwMode_t *setBwMode);
+nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(nvmlDevice_t device, nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync);
+nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode);
+nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit);
+nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, nvmlPowerValue_v2_t *powerValue);
+nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode);
+nvmlReturn_t nvmlDeviceSetRusdSettings_v1(nvmlDevice_t device, nvmlRusdSettings_v1_t *settings);
+nvmlReturn_t nvmlDeviceSetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp);
+nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state);
+nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(nvmlDevice_t device, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
+nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState);
+nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerState_v2_t *pSchedulerState);
+nvmlReturn_t nvmlDeviceSetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode);
+nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceVgpuForceGspUnload(nvmlDevice_t device);
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles);
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles);
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(nvmlDevice_t device, nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo);
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles);
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(nvmlDevice_t device, nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles);
 const char *nvmlErrorString(nvmlReturn_t result);
-nvmlReturn_t nvmlEventSetCreate(struct nvmlEventSet_t *set);
-nvmlReturn_t nvmlEventSetFree(struct nvmlEventSet_t set);
-nvmlReturn_t nvmlEventSetGetContextCount_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextCount_v1_t *params);
-nvmlReturn_t nvmlEventSetGetContextData_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextData_v1_t *params);
-nvmlReturn_t nvmlEventSetGetContextInfo_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextInfo_v1_t *params);
-nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params);
-nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(struct nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config);
-nvmlReturn_t nvmlEventSetWait(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms);
-nvmlReturn_t nvmlEventSetWait_v2(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms);
-nvmlReturn_t nvmlEventSetWait_v3(struct nvmlEventSet_t set, struct nvmlEventSetWait_v3_t *params);
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set);
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set);
+nvmlReturn_t nvmlEventSetGetContextCount_v1(nvmlEventSet_t set, nvmlEventSetGetContextCount_v1_t *params);
+nvmlReturn_t nvmlEventSetGetContextData_v1(nvmlEventSet_t set, nvmlEventSetGetContextData_v1_t *params);
+nvmlReturn_t nvmlEventSetGetContextInfo_v1(nvmlEventSet_t set, nvmlEventSetGetContextInfo_v1_t *params);
+nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(nvmlEventSet_t set, nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params);
+nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config);
+nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms);
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms);
+nvmlReturn_t nvmlEventSetWait_v3(nvmlEventSet_t set, nvmlEventSetWait_v3_t *params);
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *deviceCount);
 nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info);
 nvmlReturn_t nvmlGetVgpuCompatibility(nvmlVgpuMetadata_t *vgpuMetadata, nvmlVgpuPgpuMetadata_t *pgpuMetadata, nvmlVgpuPgpuCompatibility_t *compatibilityInfo);
 nvmlReturn_t nvmlGetVgpuDriverCapabilities(nvmlVgpuDriverCapability_t capability, unsigned int *capResult);
 nvmlReturn_t nvmlGetVgpuVersion(nvmlVgpuVersion_t *supported, nvmlVgpuVersion_t *current);
-nvmlReturn_t nvmlGpmMetricsGet(struct nvmlGpmMetricsGet_t *metricsGet);
-nvmlReturn_t nvmlGpmMigSampleGet(struct nvmlDevice_t device, unsigned int gpuInstanceId, struct nvmlGpmSample_t gpmSample);
-nvmlReturn_t nvmlGpmQueryDeviceSupport(struct nvmlDevice_t device, struct nvmlGpmSupport_t *gpmSupport);
-nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(struct nvmlDevice_t device, unsigned int *state);
-nvmlReturn_t nvmlGpmSampleAlloc(struct nvmlGpmSample_t *gpmSample);
-nvmlReturn_t nvmlGpmSampleFree(struct nvmlGpmSample_t gpmSample);
-nvmlReturn_t nvmlGpmSampleGet(struct nvmlDevice_t device, struct nvmlGpmSample_t gpmSample);
-nvmlReturn_t nvmlGpmSetStreamingEnabled(struct nvmlDevice_t device, unsigned int state);
-nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstance);
-nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, struct nvmlComputeInstance_t *computeInstance);
-nvmlReturn_t nvmlGpuInstanceDestroy(struct nvmlGpuInstance_t gpuInstance);
-nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(struct nvmlGpuInstance_t gpuInstance, unsigned int id, struct nvmlComputeInstance_t *computeInstance);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstances(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstances, unsigned int *count);
-nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuTypeIdInfo_t *pVgpus);
-nvmlReturn_t nvmlGpuInstanceGetInfo(struct nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info);
-nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
-nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo);
-nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo);
-nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo);
-nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo);
-nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo);
-nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
-nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_t *pScheduler);
-nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState);
+nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *metricsGet);
+nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gpuInstanceId, nvmlGpmSample_t gpmSample);
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpmSupport);
+nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(nvmlDevice_t device, unsigned int *state);
+nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *gpmSample);
+nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t gpmSample);
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t gpmSample);
+nvmlReturn_t nvmlGpmSetStreamingEnabled(nvmlDevice_t device, unsigned int state);
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstance);
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *computeInstance);
+nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gpuInstance);
+nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(nvmlGpuInstance_t gpuInstance, nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpuInstance, unsigned int id, nvmlComputeInstance_t *computeInstance);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count);
+nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstances, unsigned int *count);
+nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(nvmlGpuInstance_t gpuInstance, nvmlVgpuTypeIdInfo_t *pVgpus);
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info);
+nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
+nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo);
+nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo);
+nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo);
+nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo);
+nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(nvmlGpuInstance_t gpuInstance, nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo);
+nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode);
+nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_t *pScheduler);
+nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_v2_t *pSchedulerState);
 nvmlReturn_t nvmlInit(void);
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlSetVgpuVersion(nvmlVgpuVersion_t *vgpuVersion);
 nvmlReturn_t nvmlShutdown(void);
-nvmlReturn_t nvmlSystemEventSetCreate(struct nvmlSystemEventSetCreateRequest_t *request);
-nvmlReturn_t nvmlSystemEventSetFree(struct nvmlSystemEventSetFreeRequest_t *request);
-nvmlReturn_t nvmlSystemEventSetWait(struct nvmlSystemEventSetWaitRequest_t *request);
-nvmlReturn_t nvmlSystemGetCPER_v1(struct nvmlGetCPER_v1_t *cper);
+nvmlReturn_t nvmlSystemEventSetCreate(nvmlSystemEventSetCreateRequest_t *request);
+nvmlReturn_t nvmlSystemEventSetFree(nvmlSystemEventSetFreeRequest_t *request);
+nvmlReturn_t nvmlSystemEventSetWait(nvmlSystemEventSetWaitRequest_t *request);
+nvmlReturn_t nvmlSystemGetCPER_v1(nvmlGetCPER_v1_t *cper);
 nvmlReturn_t nvmlSystemGetConfComputeCapabilities(nvmlConfComputeSystemCaps_t *capabilities);
 nvmlReturn_t nvmlSystemGetConfComputeGpusReadyState(unsigned int *isAcceptingWork);
 nvmlReturn_t nvmlSystemGetConfComputeKeyRotationThresholdInfo(nvmlConfComputeGetKeyRotationThresholdInfo_t *pKeyRotationThrInfo);
-nvmlReturn_t nvmlSystemGetConfComputeSettings(struct nvmlSystemConfComputeSettings_t *settings);
+nvmlReturn_t nvmlSystemGetConfComputeSettings(nvmlSystemConfComputeSettings_t *settings);
 nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state);
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cudaDriverVersion);
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDriverVersion);
-nvmlReturn_t nvmlSystemGetDriverBranch(struct nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length);
+nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length);
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length);
 nvmlReturn_t nvmlSystemGetHicVersion(unsigned int *hwbcCount, nvmlHwbcEntry_t *hwbcEntries);
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length);
 nvmlReturn_t nvmlSystemGetNvlinkBwMode(unsigned int *nvlinkBwMode);
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length);
-nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, struct nvmlDevice_t *deviceArray);
-nvmlReturn_t nvmlSystemRegisterEvents(struct nvmlSystemRegisterEventRequest_t *request);
+nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, nvmlDevice_t *deviceArray);
+nvmlReturn_t nvmlSystemRegisterEvents(nvmlSystemRegisterEventRequest_t *request);
 nvmlReturn_t nvmlSystemSetConfComputeGpusReadyState(unsigned int isAcceptingWork);
 nvmlReturn_t nvmlSystemSetConfComputeKeyRotationThresholdInfo(nvmlConfComputeSetKeyRotationThresholdInfo_t *pKeyRotationThrInfo);
 nvmlReturn_t nvmlSystemSetNvlinkBwMode(unsigned int nvlinkBwMode);
 nvmlReturn_t nvmlUnitGetCount(unsigned int *unitCount);
-nvmlReturn_t nvmlUnitGetDevices(struct nvmlUnit_t unit, unsigned int *deviceCount, struct nvmlDevice_t *devices);
-nvmlReturn_t nvmlUnitGetFanSpeedInfo(struct nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds);
-nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, struct nvmlUnit_t *unit);
-nvmlReturn_t nvmlUnitGetLedState(struct nvmlUnit_t unit, nvmlLedState_t *state);
-nvmlReturn_t nvmlUnitGetPsuInfo(struct nvmlUnit_t unit, nvmlPSUInfo_t *psu);
-nvmlReturn_t nvmlUnitGetTemperature(struct nvmlUnit_t unit, unsigned int type, unsigned int *temp);
-nvmlReturn_t nvmlUnitGetUnitInfo(struct nvmlUnit_t unit, nvmlUnitInfo_t *info);
-nvmlReturn_t nvmlUnitSetLedState(struct nvmlUnit_t unit, nvmlLedColor_t color);
+nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *deviceCount, nvmlDevice_t *devices);
+nvmlReturn_t nvmlUnitGetFanSpeedInfo(nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds);
+nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, nvmlUnit_t *unit);
+nvmlReturn_t nvmlUnitGetLedState(nvmlUnit_t unit, nvmlLedState_t *state);
+nvmlReturn_t nvmlUnitGetPsuInfo(nvmlUnit_t unit, nvmlPSUInfo_t *psu);
+nvmlReturn_t nvmlUnitGetTemperature(nvmlUnit_t unit, unsigned int type, unsigned int *temp);
+nvmlReturn_t nvmlUnitGetUnitInfo(nvmlUnit_t unit, nvmlUnitInfo_t *info);
+nvmlReturn_t nvmlUnitSetLedState(nvmlUnit_t unit, nvmlLedColor_t color);
 nvmlReturn_t nvmlVgpuInstanceClearAccountingPids(nvmlVgpuInstance_t vgpuInstance);
 nvmlReturn_t nvmlVgpuInstanceGetAccountingMode(nvmlVgpuInstance_t vgpuInstance, nvmlEnableState_t *mode);
 nvmlReturn_t nvmlVgpuInstanceGetAccountingPids(nvmlVgpuInstance_t vgpuInstance, unsigned int *count, unsigned int *pids);
@@ -4512,14 +4512,14 @@ nvmlReturn_t nvmlVgpuInstanceGetLicenseInfo_v2(nvmlVgpuInstance_t vgpuInstance, 
 nvmlReturn_t nvmlVgpuInstanceGetLicenseStatus(nvmlVgpuInstance_t vgpuInstance, unsigned int *licensed);
 nvmlReturn_t nvmlVgpuInstanceGetMdevUUID(nvmlVgpuInstance_t vgpuInstance, char *mdevUuid, unsigned int size);
 nvmlReturn_t nvmlVgpuInstanceGetMetadata(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuMetadata_t *vgpuMetadata, unsigned int *bufferSize);
-nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuPlacementId_t *pPlacement);
-nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuRuntimeState_t *pState);
+nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuPlacementId_t *pPlacement);
+nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuRuntimeState_t *pState);
 nvmlReturn_t nvmlVgpuInstanceGetType(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuTypeId_t *vgpuTypeId);
 nvmlReturn_t nvmlVgpuInstanceGetUUID(nvmlVgpuInstance_t vgpuInstance, char *uuid, unsigned int size);
 nvmlReturn_t nvmlVgpuInstanceGetVmDriverVersion(nvmlVgpuInstance_t vgpuInstance, char *version, unsigned int length);
 nvmlReturn_t nvmlVgpuInstanceGetVmID(nvmlVgpuInstance_t vgpuInstance, char *vmId, unsigned int size, nvmlVgpuVmIdType_t *vmIdType);
 nvmlReturn_t nvmlVgpuInstanceSetEncoderCapacity(nvmlVgpuInstance_t vgpuInstance, unsigned int encoderCapacity);
-nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuTypeBar1Info_t *bar1Info);
+nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuTypeBar1Info_t *bar1Info);
 nvmlReturn_t nvmlVgpuTypeGetCapabilities(nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuCapability_t capability, unsigned int *capResult);
 nvmlReturn_t nvmlVgpuTypeGetClass(nvmlVgpuTypeId_t vgpuTypeId, char *vgpuTypeClass, unsigned int *size);
 nvmlReturn_t nvmlVgpuTypeGetDeviceID(nvmlVgpuTypeId_t vgpuTypeId, unsigned long long *deviceID, unsigned long long *subsystemID);
@@ -4529,8 +4529,8 @@ nvmlReturn_t nvmlVgpuTypeGetFramebufferSize(nvmlVgpuTypeId_t vgpuTypeId, unsigne
 nvmlReturn_t nvmlVgpuTypeGetGpuInstanceProfileId(nvmlVgpuTypeId_t vgpuTypeId, unsigned int *gpuInstanceProfileId);
 nvmlReturn_t nvmlVgpuTypeGetGspHeapSize(nvmlVgpuTypeId_t vgpuTypeId, unsigned long long *gspHeapSize);
 nvmlReturn_t nvmlVgpuTypeGetLicense(nvmlVgpuTypeId_t vgpuTypeId, char *vgpuTypeLicenseString, unsigned int size);
-nvmlReturn_t nvmlVgpuTypeGetMaxInstances(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount);
-nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(struct nvmlVgpuTypeMaxInstance_t *pMaxInstance);
+nvmlReturn_t nvmlVgpuTypeGetMaxInstances(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount);
+nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvmlVgpuTypeMaxInstance_t *pMaxInstance);
 nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerVm(nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCountPerVm);
 nvmlReturn_t nvmlVgpuTypeGetName(nvmlVgpuTypeId_t vgpuTypeId, char *vgpuTypeName, unsigned int *size);
 nvmlReturn_t nvmlVgpuTypeGetNumDisplayHeads(nvmlVgpuTypeId_t vgpuTypeId, unsigned int *numDisplayHeads);

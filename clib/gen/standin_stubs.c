@@ -8,7 +8,7 @@
 
 extern void *const standin_functions[DIVVY_SYMBOLS] __attribute__((visibility("hidden")));
 
-__attribute__((weak)) CUresult cuArray3DCreate(CUarray *pHandle, const struct CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
+__attribute__((weak)) CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray)
 {
 	(void)pHandle;
 	(void)pAllocateArray;
@@ -22,7 +22,7 @@ __attribute__((weak)) CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_A
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuArray3DGetDescriptor(struct CUDA_ARRAY3D_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
+__attribute__((weak)) CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
 {
 	(void)pArrayDescriptor;
 	(void)hArray;
@@ -36,7 +36,7 @@ __attribute__((weak)) CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuArrayCreate(CUarray *pHandle, const struct CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
+__attribute__((weak)) CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray)
 {
 	(void)pHandle;
 	(void)pAllocateArray;
@@ -56,7 +56,7 @@ __attribute__((weak)) CUresult cuArrayDestroy(CUarray hArray)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuArrayGetDescriptor(struct CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
+__attribute__((weak)) CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray)
 {
 	(void)pArrayDescriptor;
 	(void)hArray;
@@ -3112,13 +3112,13 @@ __attribute__((weak)) CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2D(const struct CUDA_MEMCPY2D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2DAsync(const struct CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
+__attribute__((weak)) CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
 {
 	(void)pCopy;
 	(void)hStream;
@@ -3139,7 +3139,7 @@ __attribute__((weak)) CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *pCop
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuMemcpy2DUnaligned(const struct CUDA_MEMCPY2D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_ERROR_NOT_SUPPORTED;
@@ -3169,13 +3169,13 @@ __attribute__((weak)) CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuMemcpy3D(const struct CUDA_MEMCPY3D_v1 *pCopy)
+__attribute__((weak)) CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *pCopy)
 {
 	(void)pCopy;
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuMemcpy3DAsync(const struct CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
+__attribute__((weak)) CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
 {
 	(void)pCopy;
 	(void)hStream;
@@ -5233,7 +5233,7 @@ __attribute__((weak)) CUresult cuTexRefSetAddress(unsigned int *ByteOffset, CUte
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const struct CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch)
+__attribute__((weak)) CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 dptr, unsigned int Pitch)
 {
 	(void)hTexRef;
 	(void)desc;
@@ -5465,46 +5465,46 @@ long cudbgReportDriverInternalError(void)
 	return 801;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceDestroy(struct nvmlComputeInstance_t computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t computeInstance)
 {
 	(void)computeInstance;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
-{
-	(void)computeInstance;
-	(void)info;
-	return NVML_ERROR_NOT_SUPPORTED;
-}
-
-__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo_v2(struct nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
 {
 	(void)computeInstance;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearAccountingPids(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t computeInstance, nvmlComputeInstanceInfo_t *info)
+{
+	(void)computeInstance;
+	(void)info;
+	return NVML_ERROR_NOT_SUPPORTED;
+}
+
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearCpuAffinity(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearCpuAffinity(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearEccErrorCounts(struct nvmlDevice_t device, nvmlEccCounterType_t counterType)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterType_t counterType)
 {
 	(void)device;
 	(void)counterType;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
 {
 	(void)device;
 	(void)valuesCount;
@@ -5512,7 +5512,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceClearFieldValues(struct nvmlDevice_
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)profileId;
@@ -5520,7 +5520,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstance(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(struct nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsigned int profileId, const nvmlGpuInstancePlacement_t *placement, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)profileId;
@@ -5535,7 +5535,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceDiscoverGpus(nvmlPciInfo_t *pciInfo
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlEnableState_t freeze)
 {
 	(void)device;
 	(void)link;
@@ -5544,7 +5544,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceFreezeNvLinkUtilizationCounter(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t *isRestricted)
 {
 	(void)device;
 	(void)apiType;
@@ -5552,21 +5552,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAPIRestriction(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingBufferSize(struct nvmlDevice_t device, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *bufferSize)
 {
 	(void)device;
 	(void)bufferSize;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(struct nvmlDevice_t device, unsigned int *count, unsigned int *pids)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
 {
 	(void)device;
 	(void)count;
@@ -5574,7 +5574,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingPids(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(struct nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
 {
 	(void)device;
 	(void)pid;
@@ -5582,14 +5582,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats_v2(struct nvmlDevice_t device, struct nvmlAccountingStats_v2_t *stats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
 {
 	(void)device;
 	(void)stats;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuInstance_t *vgpuInstances)
 {
 	(void)device;
 	(void)vgpuCount;
@@ -5597,28 +5597,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetActiveVgpus(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(struct nvmlDevice_t device, unsigned int *adaptiveClockStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveClockInfoStatus(nvmlDevice_t device, unsigned int *adaptiveClockStatus)
 {
 	(void)device;
 	(void)adaptiveClockStatus;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(struct nvmlDevice_t device, struct nvmlAdaptiveTgpModeInfo_v1_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAdaptiveTgpModeInfo_v1(nvmlDevice_t device, nvmlAdaptiveTgpModeInfo_v1_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAddressingMode(struct nvmlDevice_t device, struct nvmlDeviceAddressingMode_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_t *mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5626,28 +5626,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetApplicationsClock(struct nvmlDev
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetArchitecture(struct nvmlDevice_t device, nvmlDeviceArchitecture_t *arch)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arch)
 {
 	(void)device;
 	(void)arch;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
 {
 	(void)device;
 	(void)attributes;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes_v2(struct nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
 {
 	(void)device;
 	(void)attributes;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled)
 {
 	(void)device;
 	(void)isEnabled;
@@ -5655,35 +5655,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(struct nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
 {
 	(void)device;
 	(void)bar1Memory;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(struct nvmlDevice_t device, struct nvmlBBXTimeData_v1_t *timeData)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBBXTimeData_v1(nvmlDevice_t device, nvmlBBXTimeData_v1_t *timeData)
 {
 	(void)device;
 	(void)timeData;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(struct nvmlDevice_t device, struct nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBankRemapperStatus_v1(nvmlDevice_t device, nvmlEccBankRemapperStatus_v1_t *pBankRemapperStatus)
 {
 	(void)device;
 	(void)pBankRemapperStatus;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardId(struct nvmlDevice_t device, unsigned int *boardId)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *boardId)
 {
 	(void)device;
 	(void)boardId;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(struct nvmlDevice_t device, char *partNumber, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *partNumber, unsigned int length)
 {
 	(void)device;
 	(void)partNumber;
@@ -5691,49 +5691,49 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetBoardPartNumber(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBrand(struct nvmlDevice_t device, nvmlBrandType_t *type)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type)
 {
 	(void)device;
 	(void)type;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBridgeChipInfo(struct nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBridgeChipInfo(nvmlDevice_t device, nvmlBridgeChipHierarchy_t *bridgeHierarchy)
 {
 	(void)device;
 	(void)bridgeHierarchy;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBusType(struct nvmlDevice_t device, nvmlBusType_t *type)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)
 {
 	(void)device;
 	(void)type;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetC2cModeInfoV(struct nvmlDevice_t device, struct nvmlC2cModeInfo_v1_t *c2cModeInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t *c2cModeInfo)
 {
 	(void)device;
 	(void)c2cModeInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCapabilities(struct nvmlDevice_t device, struct nvmlDeviceCapabilities_t *caps)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCapabilities(nvmlDevice_t device, nvmlDeviceCapabilities_t *caps)
 {
 	(void)device;
 	(void)caps;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClkMonStatus(struct nvmlDevice_t device, nvmlClkMonStatus_t *status)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClkMonStatus(nvmlDevice_t device, nvmlClkMonStatus_t *status)
 {
 	(void)device;
 	(void)status;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(struct nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5742,7 +5742,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClock(struct nvmlDevice_t device
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
 	(void)device;
 	(void)type;
@@ -5750,28 +5750,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockInfo(struct nvmlDevice_t de
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeInstanceId(struct nvmlDevice_t device, unsigned int *id)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
 	(void)device;
 	(void)id;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -5779,7 +5779,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(struct n
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -5787,7 +5787,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(struc
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -5795,35 +5795,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(struc
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(struct nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport)
 {
 	(void)device;
 	(void)gpuAtstReport;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(struct nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeGpuCertificate(nvmlDevice_t device, nvmlConfComputeGpuCertificate_t *gpuCert)
 {
 	(void)device;
 	(void)gpuCert;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(struct nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t device, nvmlConfComputeMemSizeInfo_t *memInfo)
 {
 	(void)device;
 	(void)memInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(struct nvmlDevice_t device, nvmlMemory_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	(void)device;
 	(void)memory;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCoolerInfo(struct nvmlDevice_t device, struct nvmlCoolerInfo_t *coolerInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCoolerInfo(nvmlDevice_t device, nvmlCoolerInfo_t *coolerInfo)
 {
 	(void)device;
 	(void)coolerInfo;
@@ -5842,7 +5842,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCou
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
 {
 	(void)device;
 	(void)cpuSetSize;
@@ -5850,7 +5850,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinity(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(struct nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
 {
 	(void)device;
 	(void)cpuSetSize;
@@ -5859,7 +5859,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
 {
 	(void)device;
 	(void)vgpuCount;
@@ -5867,7 +5867,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCreatableVgpus(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct nvmlDevice_t device, int *major, int *minor)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
 	(void)device;
 	(void)major;
@@ -5875,42 +5875,42 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct nvm
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *currLinkGen)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *currLinkGen)
 {
 	(void)device;
 	(void)currLinkGen;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(struct nvmlDevice_t device, unsigned int *currLinkWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *currLinkWidth)
 {
 	(void)device;
 	(void)currLinkWidth;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(struct nvmlDevice_t device, struct nvmlDeviceCurrentClockFreqs_t *currentClockFreqs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t device, nvmlDeviceCurrentClockFreqs_t *currentClockFreqs)
 {
 	(void)device;
 	(void)currentClockFreqs;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(struct nvmlDevice_t device, unsigned long long *clocksEventReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *clocksEventReasons)
 {
 	(void)device;
 	(void)clocksEventReasons;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *clocksThrottleReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *clocksThrottleReasons)
 {
 	(void)device;
 	(void)clocksThrottleReasons;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	(void)utilization;
@@ -5918,7 +5918,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -5926,14 +5926,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultEccMode(struct nvmlDevice_t device, nvmlEnableState_t *defaultMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t *defaultMode)
 {
 	(void)device;
 	(void)defaultMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlEccErrorCounts_t *eccCounts)
 {
 	(void)device;
 	(void)errorType;
@@ -5942,28 +5942,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDetailedEccErrors(struct nvmlDev
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct nvmlDevice_t migDevice, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t migDevice, nvmlDevice_t *device)
 {
 	(void)migDevice;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayActive(struct nvmlDevice_t device, nvmlEnableState_t *isActive)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *isActive)
 {
 	(void)device;
 	(void)isActive;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayMode(struct nvmlDevice_t device, nvmlEnableState_t *display)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *display)
 {
 	(void)device;
 	(void)display;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(struct nvmlDevice_t device, struct nvmlDramEncryptionInfo_t *current, struct nvmlDramEncryptionInfo_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryptionInfo_t *current, nvmlDramEncryptionInfo_t *pending)
 {
 	(void)device;
 	(void)current;
@@ -5971,7 +5971,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDramEncryptionMode(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
 {
 	(void)device;
 	(void)current;
@@ -5979,7 +5979,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(struct nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
 {
 	(void)device;
 	(void)current;
@@ -5987,14 +5987,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetDriverModel_v2(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(struct nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo)
 {
 	(void)device;
 	(void)pDynamicPstatesInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(struct nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
 	(void)device;
 	(void)current;
@@ -6002,7 +6002,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEccMode(struct nvmlDevice_t devi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(struct nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, nvmlEncoderType_t encoderQueryType, unsigned int *encoderCapacity)
 {
 	(void)device;
 	(void)encoderQueryType;
@@ -6010,7 +6010,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderCapacity(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlEncoderSessionInfo_t *sessionInfos)
 {
 	(void)device;
 	(void)sessionCount;
@@ -6018,7 +6018,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderSessions(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(struct nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps, unsigned int *averageLatency)
 {
 	(void)device;
 	(void)sessionCount;
@@ -6027,7 +6027,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderStats(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	(void)utilization;
@@ -6035,14 +6035,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_t device, unsigned int *limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit)
 {
 	(void)device;
 	(void)limit;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(struct nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *sessionCount, nvmlFBCSessionInfo_t *sessionInfo)
 {
 	(void)device;
 	(void)sessionCount;
@@ -6050,14 +6050,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCSessions(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCStats(struct nvmlDevice_t device, nvmlFBCStats_t *fbcStats)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbcStats)
 {
 	(void)device;
 	(void)fbcStats;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t *policy)
 {
 	(void)device;
 	(void)fan;
@@ -6065,21 +6065,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanControlPolicy_v2(struct nvmlD
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed(struct nvmlDevice_t device, unsigned int *speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed)
 {
 	(void)device;
 	(void)speed;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeedRPM(struct nvmlDevice_t device, struct nvmlFanSpeedInfo_t *fanSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeedRPM(nvmlDevice_t device, nvmlFanSpeedInfo_t *fanSpeed)
 {
 	(void)device;
 	(void)fanSpeed;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int *speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed)
 {
 	(void)device;
 	(void)fan;
@@ -6087,7 +6087,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFanSpeed_v2(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(struct nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
 {
 	(void)device;
 	(void)valuesCount;
@@ -6095,7 +6095,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetFieldValues(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset)
 {
 	(void)device;
 	(void)minOffset;
@@ -6103,35 +6103,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkMinMaxVfOffset(struct nvml
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(struct nvmlDevice_t device, int *offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpcClkVfOffset(nvmlDevice_t device, int *offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo)
 {
 	(void)device;
 	(void)gpuFabricInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(struct nvmlDevice_t device, struct nvmlGpuFabricInfoV_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo)
 {
 	(void)device;
 	(void)gpuFabricInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(struct nvmlDevice_t device, struct nvmlGpuFabricInfo_v4_t *gpuFabricInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t device, nvmlGpuFabricInfo_v4_t *gpuFabricInfo)
 {
 	(void)device;
 	(void)gpuFabricInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(struct nvmlDevice_t device, unsigned int id, struct nvmlGpuInstance_t *gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *gpuInstance)
 {
 	(void)device;
 	(void)id;
@@ -6139,14 +6139,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceById(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceId(struct nvmlDevice_t device, unsigned int *id)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
 	(void)device;
 	(void)id;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -6155,7 +6155,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(st
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -6164,7 +6164,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_t *info)
 {
 	(void)device;
 	(void)profile;
@@ -6172,7 +6172,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(struct nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	(void)device;
 	(void)profileId;
@@ -6180,7 +6180,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(struct nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int profile, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	(void)device;
 	(void)profile;
@@ -6188,7 +6188,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(struct n
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(struct nvmlDevice_t device, unsigned int profileId, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int profileId, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -6196,7 +6196,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(str
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(struct nvmlDevice_t device, unsigned int profileId, struct nvmlGpuInstance_t *gpuInstances, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profileId, nvmlGpuInstance_t *gpuInstances, unsigned int *count)
 {
 	(void)device;
 	(void)profileId;
@@ -6205,14 +6205,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuInstances(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGenDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGenDevice)
 {
 	(void)device;
 	(void)maxLinkGenDevice;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t *current, nvmlGpuOperationMode_t *pending)
 {
 	(void)device;
 	(void)current;
@@ -6220,7 +6220,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGpuOperationMode(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6228,7 +6228,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6236,7 +6236,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6244,35 +6244,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	(void)pGridLicensableFeatures;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	(void)pGridLicensableFeatures;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	(void)pGridLicensableFeatures;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(struct nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, nvmlGridLicensableFeatures_t *pGridLicensableFeatures)
 {
 	(void)device;
 	(void)pGridLicensableFeatures;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(struct nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *isEnabled, unsigned int *defaultMode)
 {
 	(void)device;
 	(void)isEnabled;
@@ -6280,91 +6280,91 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareMode(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(struct nvmlDevice_t device, char *version)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
 {
 	(void)device;
 	(void)version;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
 	(void)index;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
 	(void)index;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device)
 {
 	(void)pciBusId;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device)
 {
 	(void)pciBusId;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
 {
 	(void)serial;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
 	(void)uuid;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const struct nvmlUUID_t *uuid, struct nvmlDevice_t *device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
 {
 	(void)uuid;
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostVgpuMode(struct nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostVgpuMode(nvmlDevice_t device, nvmlHostVgpuMode_t *pHostVgpuMode)
 {
 	(void)device;
 	(void)pHostVgpuMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname)
 {
 	(void)device;
 	(void)hostname;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIndex(struct nvmlDevice_t device, unsigned int *index)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
 	(void)device;
 	(void)index;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(struct nvmlDevice_t device, unsigned int *checksum)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t device, unsigned int *checksum)
 {
 	(void)device;
 	(void)checksum;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(struct nvmlDevice_t device, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
 	(void)device;
 	(void)version;
@@ -6372,7 +6372,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomImageVersion(struct nvmlD
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(struct nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_t object, char *version, unsigned int length)
 {
 	(void)device;
 	(void)object;
@@ -6381,14 +6381,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetInforomVersion(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIrqNum(struct nvmlDevice_t device, unsigned int *irqNum)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetIrqNum(nvmlDevice_t device, unsigned int *irqNum)
 {
 	(void)device;
 	(void)irqNum;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	(void)utilization;
@@ -6396,7 +6396,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetJpgUtilization(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(struct nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs)
 {
 	(void)device;
 	(void)timestamp;
@@ -6404,7 +6404,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6412,7 +6412,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(struc
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6420,7 +6420,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(st
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(struct nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	(void)device;
 	(void)infoCount;
@@ -6428,14 +6428,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(st
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMarginTemperature(struct nvmlDevice_t device, struct nvmlMarginTemperature_t *marginTempInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *marginTempInfo)
 {
 	(void)device;
 	(void)marginTempInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
 	(void)device;
 	(void)type;
@@ -6443,7 +6443,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(struct nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
 {
 	(void)device;
 	(void)clockType;
@@ -6451,28 +6451,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(struct nvm
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(struct nvmlDevice_t device, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
 	(void)device;
 	(void)count;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(struct nvmlDevice_t device, unsigned int *maxLinkGen)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGen)
 {
 	(void)device;
 	(void)maxLinkGen;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(struct nvmlDevice_t device, unsigned int *maxLinkWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *maxLinkWidth)
 {
 	(void)device;
 	(void)maxLinkWidth;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(struct nvmlDevice_t device, int *minOffset, int *maxOffset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(nvmlDevice_t device, int *minOffset, int *maxOffset)
 {
 	(void)device;
 	(void)minOffset;
@@ -6480,14 +6480,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkMinMaxVfOffset(struct nvml
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkVfOffset(struct nvmlDevice_t device, int *offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemClkVfOffset(nvmlDevice_t device, int *offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(struct nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
 {
 	(void)device;
 	(void)nodeSetSize;
@@ -6496,14 +6496,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryAffinity(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryBusWidth(struct nvmlDevice_t device, unsigned int *busWidth)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *busWidth)
 {
 	(void)device;
 	(void)busWidth;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, nvmlMemoryLocation_t locationType, unsigned long long *count)
 {
 	(void)device;
 	(void)errorType;
@@ -6513,28 +6513,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo(struct nvmlDevice_t device, nvmlMemory_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	(void)device;
 	(void)memory;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct nvmlDevice_t device, nvmlMemory_v2_t *memory)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
 	(void)device;
 	(void)memory;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlGetMemoryLimits_v1_t *limits)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits)
 {
 	(void)device;
 	(void)limits;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct nvmlDevice_t device, unsigned int index, struct nvmlDevice_t *migDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *migDevice)
 {
 	(void)device;
 	(void)index;
@@ -6542,7 +6542,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(struct nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
 {
 	(void)device;
 	(void)currentMode;
@@ -6550,7 +6550,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMigMode(struct nvmlDevice_t devi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(struct nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, nvmlClockType_t type, nvmlPstates_t pstate, unsigned int *minClockMHz, unsigned int *maxClockMHz)
 {
 	(void)device;
 	(void)type;
@@ -6560,7 +6560,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(struct nvmlD
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(struct nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t device, unsigned int *minSpeed, unsigned int *maxSpeed)
 {
 	(void)device;
 	(void)minSpeed;
@@ -6568,28 +6568,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinorNumber(struct nvmlDevice_t device, unsigned int *minorNumber)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber)
 {
 	(void)device;
 	(void)minorNumber;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetModuleId(struct nvmlDevice_t device, unsigned int *moduleId)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *moduleId)
 {
 	(void)device;
 	(void)moduleId;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMultiGpuBoard(struct nvmlDevice_t device, unsigned int *multiGpuBool)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiGpuBool)
 {
 	(void)device;
 	(void)multiGpuBool;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(struct nvmlDevice_t device, char *name, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
 	(void)device;
 	(void)name;
@@ -6597,28 +6597,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetName(struct nvmlDevice_t device,
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumFans(struct nvmlDevice_t device, unsigned int *numFans)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans)
 {
 	(void)device;
 	(void)numFans;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumGpuCores(struct nvmlDevice_t device, unsigned int *numCores)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *numCores)
 {
 	(void)device;
 	(void)numCores;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumaNodeId(struct nvmlDevice_t device, unsigned int *node)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
 {
 	(void)device;
 	(void)node;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)
 {
 	(void)device;
 	(void)link;
@@ -6627,7 +6627,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkCapability(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(struct nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *counterValue)
 {
 	(void)device;
 	(void)link;
@@ -6636,14 +6636,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkInfo(struct nvmlDevice_t device, struct nvmlNvLinkInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkInfo(nvmlDevice_t device, nvmlNvLinkInfo_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType)
 {
 	(void)device;
 	(void)link;
@@ -6651,7 +6651,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)link;
@@ -6659,7 +6659,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(struct nvmlD
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)link;
@@ -6667,7 +6667,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(struct nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive)
 {
 	(void)device;
 	(void)link;
@@ -6675,14 +6675,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkState(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(struct nvmlDevice_t device, struct nvmlNvlinkTelemetrySamples_v1_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkTelemetrySamples_v1(nvmlDevice_t device, nvmlNvlinkTelemetrySamples_v1_t *samples)
 {
 	(void)device;
 	(void)samples;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control)
 {
 	(void)device;
 	(void)link;
@@ -6691,7 +6691,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationControl(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter, unsigned long long *rxcounter, unsigned long long *txcounter)
 {
 	(void)device;
 	(void)link;
@@ -6701,7 +6701,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkUtilizationCounter(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(struct nvmlDevice_t device, unsigned int link, unsigned int *version)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version)
 {
 	(void)device;
 	(void)link;
@@ -6709,21 +6709,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvLinkVersion(struct nvmlDevice_
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkGetBwMode_t *getBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkGetBwMode_t *getBwMode)
 {
 	(void)device;
 	(void)getBwMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(struct nvmlDevice_t device, struct nvmlNvlinkSupportedBwModes_t *supportedBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetNvlinkSupportedBwModes(nvmlDevice_t device, nvmlNvlinkSupportedBwModes_t *supportedBwMode)
 {
 	(void)device;
 	(void)supportedBwMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(struct nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	(void)device;
 	(void)utilization;
@@ -6731,7 +6731,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetOfaUtilization(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus)
 {
 	(void)device1;
 	(void)device2;
@@ -6740,56 +6740,56 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetP2PStatus(struct nvmlDevice_t de
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)pci;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfoExt(struct nvmlDevice_t device, struct nvmlPciInfoExt_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {
 	(void)device;
 	(void)pci;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v2(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)pci;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct nvmlDevice_t device, nvmlPciInfo_t *pci)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	(void)device;
 	(void)pci;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(struct nvmlDevice_t device, unsigned int *maxSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *maxSpeed)
 {
 	(void)device;
 	(void)maxSpeed;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieReplayCounter(struct nvmlDevice_t device, unsigned int *value)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value)
 {
 	(void)device;
 	(void)value;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieSpeed(struct nvmlDevice_t device, unsigned int *pcieSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *pcieSpeed)
 {
 	(void)device;
 	(void)pcieSpeed;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(struct nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value)
 {
 	(void)device;
 	(void)counter;
@@ -6797,35 +6797,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPcieThroughput(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPdi(struct nvmlDevice_t device, struct nvmlPdi_t *pdi)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi)
 {
 	(void)device;
 	(void)pdi;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceModes(struct nvmlDevice_t device, struct nvmlDevicePerfModes_t *perfModes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceModes(nvmlDevice_t device, nvmlDevicePerfModes_t *perfModes)
 {
 	(void)device;
 	(void)perfModes;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceState(struct nvmlDevice_t device, nvmlPstates_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
 	(void)device;
 	(void)pState;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(struct nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(nvmlDevice_t device, char *pgpuMetadata, unsigned int *bufferSize)
 {
 	(void)device;
 	(void)pgpuMetadata;
@@ -6833,28 +6833,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPgpuMetadataString(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPlatformInfo(struct nvmlDevice_t device, struct nvmlPlatformInfo_t *platformInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *platformInfo)
 {
 	(void)device;
 	(void)platformInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(struct nvmlDevice_t device, unsigned int *defaultLimit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *defaultLimit)
 {
 	(void)device;
 	(void)defaultLimit;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimit(struct nvmlDevice_t device, unsigned int *limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit)
 {
 	(void)device;
 	(void)limit;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(struct nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit)
 {
 	(void)device;
 	(void)minLimit;
@@ -6862,42 +6862,42 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementMode(struct nvmlDevice_t device, nvmlEnableState_t *mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
 {
 	(void)device;
 	(void)powerMizerMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerSource(struct nvmlDevice_t device, nvmlPowerSource_t *powerSource)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerSource(nvmlDevice_t device, nvmlPowerSource_t *powerSource)
 {
 	(void)device;
 	(void)powerSource;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerState(struct nvmlDevice_t device, nvmlPstates_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
 	(void)device;
 	(void)pState;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerUsage(struct nvmlDevice_t device, unsigned int *power)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)
 {
 	(void)device;
 	(void)power;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(struct nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization, unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
 {
 	(void)device;
 	(void)utilization;
@@ -6906,14 +6906,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessUtilization(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlProcessesUtilizationInfo_t *procesesUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *procesesUtilInfo)
 {
 	(void)device;
 	(void)procesesUtilInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(struct nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
 {
 	(void)device;
 	(void)corrRows;
@@ -6923,21 +6923,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows_v2(struct nvmlDevice_t device, struct nvmlRemappedRowsInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRemappedRows_v2(nvmlDevice_t device, nvmlRemappedRowsInfo_v2_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRepairStatus(struct nvmlDevice_t device, struct nvmlRepairStatus_t *repairStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *repairStatus)
 {
 	(void)device;
 	(void)repairStatus;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses)
 {
 	(void)device;
 	(void)cause;
@@ -6946,14 +6946,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(struct nvmlDevice_t device, nvmlEnableState_t *isPending)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *isPending)
 {
 	(void)device;
 	(void)isPending;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(struct nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps)
 {
 	(void)device;
 	(void)cause;
@@ -6963,21 +6963,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetRetiredPages_v2(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(struct nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
 {
 	(void)device;
 	(void)values;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(struct nvmlDevice_t device, struct nvmlProcessDetailList_t *plist)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist)
 {
 	(void)device;
 	(void)plist;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(struct nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *sampleCount, nvmlSample_t *samples)
 {
 	(void)device;
 	(void)type;
@@ -6988,7 +6988,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSamples(struct nvmlDevice_t devi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(struct nvmlDevice_t device, char *serial, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length)
 {
 	(void)device;
 	(void)serial;
@@ -6996,42 +6996,42 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSerial(struct nvmlDevice_t devic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(struct nvmlDevice_t device, struct nvmlEccSramErrorStatus_t *status)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *status)
 {
 	(void)device;
 	(void)status;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(struct nvmlDevice_t device, struct nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(nvmlDevice_t device, nvmlEccSramUniqueUncorrectedErrorCounts_t *errorCounts)
 {
 	(void)device;
 	(void)errorCounts;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksEventReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *supportedClocksEventReasons)
 {
 	(void)device;
 	(void)supportedClocksEventReasons;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(struct nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons)
 {
 	(void)device;
 	(void)supportedClocksThrottleReasons;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedEventTypes(struct nvmlDevice_t device, unsigned long long *eventTypes)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *eventTypes)
 {
 	(void)device;
 	(void)eventTypes;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(struct nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned int memoryClockMHz, unsigned int *count, unsigned int *clocksMHz)
 {
 	(void)device;
 	(void)memoryClockMHz;
@@ -7040,7 +7040,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(struct n
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(struct nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned int *count, unsigned int *clocksMHz)
 {
 	(void)device;
 	(void)count;
@@ -7048,7 +7048,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(struct nvm
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(struct nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, nvmlPstates_t *pstates, unsigned int size)
 {
 	(void)device;
 	(void)pstates;
@@ -7056,7 +7056,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(struc
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(struct nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(nvmlDevice_t device, unsigned int *vgpuCount, nvmlVgpuTypeId_t *vgpuTypeIds)
 {
 	(void)device;
 	(void)vgpuCount;
@@ -7064,7 +7064,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetSupportedVgpus(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(struct nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(nvmlDevice_t device, unsigned int fan, unsigned int *targetSpeed)
 {
 	(void)device;
 	(void)fan;
@@ -7072,7 +7072,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTargetFanSpeed(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(struct nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)
 {
 	(void)device;
 	(void)sensorType;
@@ -7080,7 +7080,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperature(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp)
 {
 	(void)device;
 	(void)thresholdType;
@@ -7088,14 +7088,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureThreshold(struct nvml
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureV(struct nvmlDevice_t device, struct nvmlTemperature_t *temperature)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature)
 {
 	(void)device;
 	(void)temperature;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(struct nvmlDevice_t device, unsigned int sensorIndex, struct nvmlGpuThermalSettings_t *pThermalSettings)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(nvmlDevice_t device, unsigned int sensorIndex, nvmlGpuThermalSettings_t *pThermalSettings)
 {
 	(void)device;
 	(void)sensorIndex;
@@ -7103,7 +7103,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetThermalSettings(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(struct nvmlDevice_t device1, struct nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
 {
 	(void)device1;
 	(void)device2;
@@ -7111,7 +7111,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(struct nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, struct nvmlDevice_t *deviceArray)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, nvmlDevice_t *deviceArray)
 {
 	(void)device;
 	(void)level;
@@ -7120,7 +7120,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(struct nvmlD
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
 {
 	(void)device;
 	(void)errorType;
@@ -7129,14 +7129,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct nvmlDevice_t device, unsigned long long *energy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy)
 {
 	(void)device;
 	(void)energy;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(struct nvmlDevice_t device, char *uuid, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
 	(void)device;
 	(void)uuid;
@@ -7144,21 +7144,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetUUID(struct nvmlDevice_t device,
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(struct nvmlDevice_t device, struct nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlUnrepairableMemoryStatus_v1_t *unrepairableMemoryStatus)
 {
 	(void)device;
 	(void)unrepairableMemoryStatus;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUtilizationRates(struct nvmlDevice_t device, nvmlUtilization_t *utilization)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
 	(void)device;
 	(void)utilization;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(struct nvmlDevice_t device, char *version, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
 	(void)device;
 	(void)version;
@@ -7166,7 +7166,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVbiosVersion(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, unsigned int *capResult)
 {
 	(void)device;
 	(void)capability;
@@ -7174,21 +7174,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuCapabilities(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(struct nvmlDevice_t device, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)device;
 	(void)pHeterogeneousMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuInstancesUtilizationInfo(nvmlDevice_t device, nvmlVgpuInstancesUtilizationInfo_t *vgpuUtilInfo)
 {
 	(void)device;
 	(void)vgpuUtilInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(struct nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(nvmlDevice_t device, nvmlVgpuPgpuMetadata_t *pgpuMetadata, unsigned int *bufferSize)
 {
 	(void)device;
 	(void)pgpuMetadata;
@@ -7196,7 +7196,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuMetadata(struct nvmlDevice_t
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, unsigned int *vgpuProcessSamplesCount, nvmlVgpuProcessUtilizationSample_t *utilizationSamples)
 {
 	(void)device;
 	(void)lastSeenTimeStamp;
@@ -7205,49 +7205,49 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessUtilization(struct nv
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(struct nvmlDevice_t device, struct nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuProcessesUtilizationInfo(nvmlDevice_t device, nvmlVgpuProcessesUtilizationInfo_t *vgpuProcUtilInfo)
 {
 	(void)device;
 	(void)vgpuProcUtilInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(struct nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerCapabilities(nvmlDevice_t device, nvmlVgpuSchedulerCapabilities_t *pCapabilities)
 {
 	(void)device;
 	(void)pCapabilities;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(struct nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog(nvmlDevice_t device, nvmlVgpuSchedulerLog_t *pSchedulerLog)
 {
 	(void)device;
 	(void)pSchedulerLog;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerLog_v2(nvmlDevice_t device, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
 {
 	(void)device;
 	(void)pSchedulerLogInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerGetState_t *pSchedulerState)
 {
 	(void)device;
 	(void)pSchedulerState;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
 {
 	(void)device;
 	(void)pSchedulerStateInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -7255,7 +7255,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuPlacementList_t *pPlacementList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuPlacementList_t *pPlacementList)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -7263,7 +7263,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuTypeSupportedPlacements(stru
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(struct nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(nvmlDevice_t device, unsigned long long lastSeenTimeStamp, nvmlValueType_t *sampleValType, unsigned int *vgpuInstanceSamplesCount, nvmlVgpuInstanceUtilizationSample_t *utilizationSamples)
 {
 	(void)device;
 	(void)lastSeenTimeStamp;
@@ -7273,7 +7273,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetVgpuUtilization(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(struct nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t perfPolicyType, nvmlViolationTime_t *violTime)
 {
 	(void)device;
 	(void)perfPolicyType;
@@ -7281,14 +7281,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceGetViolationStatus(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
 {
 	(void)device;
 	(void)pVirtualMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceIsMigDeviceHandle(struct nvmlDevice_t device, unsigned int *isMigDevice)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *isMigDevice)
 {
 	(void)device;
 	(void)isMigDevice;
@@ -7302,7 +7302,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceModifyDrainState(nvmlPciInfo_t *pci
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(struct nvmlDevice_t device1, struct nvmlDevice_t device2, int *onSameBoard)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard)
 {
 	(void)device1;
 	(void)device2;
@@ -7310,28 +7310,28 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceOnSameBoard(struct nvmlDevice_t dev
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(struct nvmlDevice_t device, struct nvmlPerfMetricsSamples_v1_t *samples)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePerfMetricsGetSamples_v1(nvmlDevice_t device, nvmlPerfMetricsSamples_v1_t *samples)
 {
 	(void)device;
 	(void)samples;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingActivatePresetProfile(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile)
 {
 	(void)device;
 	(void)profile;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingSetState(struct nvmlDevice_t device, struct nvmlPowerSmoothingState_t *state)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingSetState(nvmlDevice_t device, nvmlPowerSmoothingState_t *state)
 {
 	(void)device;
 	(void)state;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(struct nvmlDevice_t device, struct nvmlPowerSmoothingProfile_t *profile)
+__attribute__((weak)) nvmlReturn_t nvmlDevicePowerSmoothingUpdatePresetProfileParam(nvmlDevice_t device, nvmlPowerSmoothingProfile_t *profile)
 {
 	(void)device;
 	(void)profile;
@@ -7345,21 +7345,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceQueryDrainState(nvmlPciInfo_t *pciI
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceReadPRMCounters_v1(struct nvmlDevice_t device, struct nvmlPRMCounterList_v1_t *counterList)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceReadPRMCounters_v1(nvmlDevice_t device, nvmlPRMCounterList_v1_t *counterList)
 {
 	(void)device;
 	(void)counterList;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceReadWritePRM_v1(struct nvmlDevice_t device, struct nvmlPRMTLV_v1_t *buffer)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceReadWritePRM_v1(nvmlDevice_t device, nvmlPRMTLV_v1_t *buffer)
 {
 	(void)device;
 	(void)buffer;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceRegisterEvents(struct nvmlDevice_t device, unsigned long long eventTypes, struct nvmlEventSet_t set)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes, nvmlEventSet_t set)
 {
 	(void)device;
 	(void)eventTypes;
@@ -7381,32 +7381,32 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceRemoveGpu_v2(nvmlPciInfo_t *pciInfo
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetApplicationsClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetApplicationsClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetGpuLockedClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(struct nvmlDevice_t device, unsigned int link)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkErrorCounters(nvmlDevice_t device, unsigned int link)
 {
 	(void)device;
 	(void)link;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(struct nvmlDevice_t device, unsigned int link, unsigned int counter)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(nvmlDevice_t device, unsigned int link, unsigned int counter)
 {
 	(void)device;
 	(void)link;
@@ -7414,7 +7414,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceResetNvLinkUtilizationCounter(struc
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(struct nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t apiType, nvmlEnableState_t isRestricted)
 {
 	(void)device;
 	(void)apiType;
@@ -7422,21 +7422,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetAPIRestriction(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAccountingMode(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAdaptiveTgpMode_v1(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(struct nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned int memClockMHz, unsigned int graphicsClockMHz)
 {
 	(void)device;
 	(void)memClockMHz;
@@ -7444,41 +7444,41 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetApplicationsClocks(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled)
 {
 	(void)device;
 	(void)enabled;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetClockOffsets(struct nvmlDevice_t device, struct nvmlClockOffset_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetComputeMode(struct nvmlDevice_t device, nvmlComputeMode_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(struct nvmlDevice_t device, unsigned long long sizeKiB)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetConfComputeUnprotectedMemSize(nvmlDevice_t device, unsigned long long sizeKiB)
 {
 	(void)device;
 	(void)sizeKiB;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetCpuAffinity(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetCpuAffinity(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(struct nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t enabled, unsigned int flags)
 {
 	(void)device;
 	(void)enabled;
@@ -7486,21 +7486,21 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultAutoBoostedClocksEnabled(
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDefaultFanSpeed_v2(nvmlDevice_t device, unsigned int fan)
 {
 	(void)device;
 	(void)fan;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDramEncryptionMode(struct nvmlDevice_t device, const struct nvmlDramEncryptionInfo_t *dramEncryption)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDramEncryptionMode(nvmlDevice_t device, const nvmlDramEncryptionInfo_t *dramEncryption)
 {
 	(void)device;
 	(void)dramEncryption;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(struct nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(nvmlDevice_t device, nvmlDriverModel_t driverModel, unsigned int flags)
 {
 	(void)device;
 	(void)driverModel;
@@ -7508,14 +7508,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetDriverModel(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetEccMode(struct nvmlDevice_t device, nvmlEnableState_t ecc)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetEccMode(nvmlDevice_t device, nvmlEnableState_t ecc)
 {
 	(void)device;
 	(void)ecc;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(struct nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(nvmlDevice_t device, unsigned int fan, nvmlFanControlPolicy_t policy)
 {
 	(void)device;
 	(void)fan;
@@ -7523,7 +7523,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanControlPolicy(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(struct nvmlDevice_t device, unsigned int fan, unsigned int speed)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int speed)
 {
 	(void)device;
 	(void)fan;
@@ -7531,14 +7531,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetFanSpeed_v2(struct nvmlDevice_t 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(struct nvmlDevice_t device, int offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpcClkVfOffset(nvmlDevice_t device, int offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(struct nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned int minGpuClockMHz, unsigned int maxGpuClockMHz)
 {
 	(void)device;
 	(void)minGpuClockMHz;
@@ -7546,35 +7546,35 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuLockedClocks(struct nvmlDevic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuOperationMode(struct nvmlDevice_t device, nvmlGpuOperationMode_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetHostname_v1(struct nvmlDevice_t device, struct nvmlHostname_v1_t *hostname)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetHostname_v1(nvmlDevice_t device, nvmlHostname_v1_t *hostname)
 {
 	(void)device;
 	(void)hostname;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemClkVfOffset(struct nvmlDevice_t device, int offset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemClkVfOffset(nvmlDevice_t device, int offset)
 {
 	(void)device;
 	(void)offset;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(struct nvmlDevice_t device, struct nvmlSetMemoryLimits_v1_t *limits)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits)
 {
 	(void)device;
 	(void)limits;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(struct nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(nvmlDevice_t device, unsigned int minMemClockMHz, unsigned int maxMemClockMHz)
 {
 	(void)device;
 	(void)minMemClockMHz;
@@ -7582,7 +7582,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(struct nvmlDe
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(struct nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activationStatus)
 {
 	(void)device;
 	(void)mode;
@@ -7590,14 +7590,14 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetMigMode(struct nvmlDevice_t devi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(struct nvmlDevice_t device, nvmlNvLinkPowerThres_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkDeviceLowPowerThreshold(nvmlDevice_t device, nvmlNvLinkPowerThres_t *info)
 {
 	(void)device;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(struct nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(nvmlDevice_t device, unsigned int link, unsigned int counter, nvmlNvLinkUtilizationControl_t *control, unsigned int reset)
 {
 	(void)device;
 	(void)link;
@@ -7607,56 +7607,56 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvLinkUtilizationControl(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwMode(struct nvmlDevice_t device, struct nvmlNvlinkSetBwMode_t *setBwMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwMode(nvmlDevice_t device, nvmlNvlinkSetBwMode_t *setBwMode)
 {
 	(void)device;
 	(void)setBwMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(struct nvmlDevice_t device, struct nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetNvlinkBwModeAsync_v1(nvmlDevice_t device, nvmlNvlinkSetBwModeAsync_v1_t *setBwModeAsync)
 {
 	(void)device;
 	(void)setBwModeAsync;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPersistenceMode(struct nvmlDevice_t device, nvmlEnableState_t mode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode)
 {
 	(void)device;
 	(void)mode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit(struct nvmlDevice_t device, unsigned int limit)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit)
 {
 	(void)device;
 	(void)limit;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(struct nvmlDevice_t device, struct nvmlPowerValue_v2_t *powerValue)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, nvmlPowerValue_v2_t *powerValue)
 {
 	(void)device;
 	(void)powerValue;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(struct nvmlDevice_t device, struct nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetPowerMizerMode_v1(nvmlDevice_t device, nvmlDevicePowerMizerModes_v1_t *powerMizerMode)
 {
 	(void)device;
 	(void)powerMizerMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetRusdSettings_v1(struct nvmlDevice_t device, struct nvmlRusdSettings_v1_t *settings)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetRusdSettings_v1(nvmlDevice_t device, nvmlRusdSettings_v1_t *settings)
 {
 	(void)device;
 	(void)settings;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(struct nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, int *temp)
 {
 	(void)device;
 	(void)thresholdType;
@@ -7664,7 +7664,7 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetTemperatureThreshold(struct nvml
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(struct nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, nvmlDeviceVgpuCapability_t capability, nvmlEnableState_t state)
 {
 	(void)device;
 	(void)capability;
@@ -7672,75 +7672,75 @@ __attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuCapabilities(struct nvmlDevi
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(struct nvmlDevice_t device, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuHeterogeneousMode(nvmlDevice_t device, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)device;
 	(void)pHeterogeneousMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(struct nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState(nvmlDevice_t device, nvmlVgpuSchedulerSetState_t *pSchedulerState)
 {
 	(void)device;
 	(void)pSchedulerState;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(struct nvmlDevice_t device, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVgpuSchedulerState_v2(nvmlDevice_t device, nvmlVgpuSchedulerState_v2_t *pSchedulerState)
 {
 	(void)device;
 	(void)pSchedulerState;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVirtualizationMode(struct nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceSetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t virtualMode)
 {
 	(void)device;
 	(void)virtualMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceValidateInforom(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceVgpuForceGspUnload(struct nvmlDevice_t device)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceVgpuForceGspUnload(nvmlDevice_t device)
 {
 	(void)device;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileClearRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
 {
 	(void)device;
 	(void)requestedProfiles;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileCurrentProfiles_t *currentProfiles)
 {
 	(void)device;
 	(void)currentProfiles;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetProfilesInfo(nvmlDevice_t device, nvmlWorkloadPowerProfileProfilesInfo_t *profilesInfo)
 {
 	(void)device;
 	(void)profilesInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileSetRequestedProfiles(nvmlDevice_t device, nvmlWorkloadPowerProfileRequestedProfiles_t *requestedProfiles)
 {
 	(void)device;
 	(void)requestedProfiles;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(struct nvmlDevice_t device, struct nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles)
+__attribute__((weak)) nvmlReturn_t nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(nvmlDevice_t device, nvmlWorkloadPowerProfileUpdateProfiles_v1_t *updateProfiles)
 {
 	(void)device;
 	(void)updateProfiles;
@@ -7753,54 +7753,54 @@ __attribute__((weak)) const char *nvmlErrorString(nvmlReturn_t result)
 	return "";
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetCreate(struct nvmlEventSet_t *set)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
 	(void)set;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetFree(struct nvmlEventSet_t set)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
 	(void)set;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextCount_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextCount_v1_t *params)
-{
-	(void)set;
-	(void)params;
-	return NVML_ERROR_NOT_SUPPORTED;
-}
-
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextData_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextData_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextCount_v1(nvmlEventSet_t set, nvmlEventSetGetContextCount_v1_t *params)
 {
 	(void)set;
 	(void)params;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextInfo_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetContextInfo_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextData_v1(nvmlEventSet_t set, nvmlEventSetGetContextData_v1_t *params)
 {
 	(void)set;
 	(void)params;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(struct nvmlEventSet_t set, struct nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetContextInfo_v1(nvmlEventSet_t set, nvmlEventSetGetContextInfo_v1_t *params)
 {
 	(void)set;
 	(void)params;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(struct nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(nvmlEventSet_t set, nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t *params)
+{
+	(void)set;
+	(void)params;
+	return NVML_ERROR_NOT_SUPPORTED;
+}
+
+__attribute__((weak)) nvmlReturn_t nvmlEventSetRegisterGpuOperationalEvents_v1(nvmlEventSet_t eventSet, const nvmlGpuOperationalEventConfig_v1_t *config)
 {
 	(void)eventSet;
 	(void)config;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	(void)set;
 	(void)data;
@@ -7808,7 +7808,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetWait(struct nvmlEventSet_t set, n
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(struct nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	(void)set;
 	(void)data;
@@ -7816,7 +7816,7 @@ __attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v2(struct nvmlEventSet_t set
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v3(struct nvmlEventSet_t set, struct nvmlEventSetWait_v3_t *params)
+__attribute__((weak)) nvmlReturn_t nvmlEventSetWait_v3(nvmlEventSet_t set, nvmlEventSetWait_v3_t *params)
 {
 	(void)set;
 	(void)params;
@@ -7858,13 +7858,13 @@ __attribute__((weak)) nvmlReturn_t nvmlGetVgpuVersion(nvmlVgpuVersion_t *support
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmMetricsGet(struct nvmlGpmMetricsGet_t *metricsGet)
+__attribute__((weak)) nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *metricsGet)
 {
 	(void)metricsGet;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(struct nvmlDevice_t device, unsigned int gpuInstanceId, struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gpuInstanceId, nvmlGpmSample_t gpmSample)
 {
 	(void)device;
 	(void)gpuInstanceId;
@@ -7872,47 +7872,47 @@ __attribute__((weak)) nvmlReturn_t nvmlGpmMigSampleGet(struct nvmlDevice_t devic
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmQueryDeviceSupport(struct nvmlDevice_t device, struct nvmlGpmSupport_t *gpmSupport)
+__attribute__((weak)) nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpmSupport)
 {
 	(void)device;
 	(void)gpmSupport;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(struct nvmlDevice_t device, unsigned int *state)
+__attribute__((weak)) nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(nvmlDevice_t device, unsigned int *state)
 {
 	(void)device;
 	(void)state;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleAlloc(struct nvmlGpmSample_t *gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *gpmSample)
 {
 	(void)gpmSample;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleFree(struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t gpmSample)
 {
 	(void)gpmSample;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSampleGet(struct nvmlDevice_t device, struct nvmlGpmSample_t gpmSample)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t gpmSample)
 {
 	(void)device;
 	(void)gpmSample;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpmSetStreamingEnabled(struct nvmlDevice_t device, unsigned int state)
+__attribute__((weak)) nvmlReturn_t nvmlGpmSetStreamingEnabled(nvmlDevice_t device, unsigned int state)
 {
 	(void)device;
 	(void)state;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7920,7 +7920,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(struct n
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuInstance_t gpuInstance, unsigned int profileId, const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7929,20 +7929,20 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlace
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceDestroy(struct nvmlGpuInstance_t gpuInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gpuInstance)
 {
 	(void)gpuInstance;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(nvmlGpuInstance_t gpuInstance, nvmlActiveVgpuInstanceInfo_t *pVgpuInstanceInfo)
 {
 	(void)gpuInstance;
 	(void)pVgpuInstanceInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(struct nvmlGpuInstance_t gpuInstance, unsigned int id, struct nvmlComputeInstance_t *computeInstance)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpuInstance, unsigned int id, nvmlComputeInstance_t *computeInstance)
 {
 	(void)gpuInstance;
 	(void)id;
@@ -7950,7 +7950,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(struct 
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstancePlacement_t *placements, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7959,7 +7959,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlac
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_t *info)
 {
 	(void)gpuInstance;
 	(void)profile;
@@ -7968,7 +7968,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t gpuInstance, unsigned int profile, unsigned int engProfile, nvmlComputeInstanceProfileInfo_v2_t *info)
 {
 	(void)gpuInstance;
 	(void)profile;
@@ -7977,7 +7977,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t gpuInstance, unsigned int profileId, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7985,7 +7985,7 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCap
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(struct nvmlGpuInstance_t gpuInstance, unsigned int profileId, struct nvmlComputeInstance_t *computeInstances, unsigned int *count)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpuInstance, unsigned int profileId, nvmlComputeInstance_t *computeInstances, unsigned int *count)
 {
 	(void)gpuInstance;
 	(void)profileId;
@@ -7994,77 +7994,77 @@ __attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetComputeInstances(struct nvm
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuTypeIdInfo_t *pVgpus)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(nvmlGpuInstance_t gpuInstance, nvmlVgpuTypeIdInfo_t *pVgpus)
 {
 	(void)gpuInstance;
 	(void)pVgpus;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetInfo(struct nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpuInstance, nvmlGpuInstanceInfo_t *info)
 {
 	(void)gpuInstance;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)gpuInstance;
 	(void)pHeterogeneousMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_t *pSchedulerLogInfo)
 {
 	(void)gpuInstance;
 	(void)pSchedulerLogInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerLog_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerLogInfo_v2_t *pSchedulerLogInfo)
 {
 	(void)gpuInstance;
 	(void)pSchedulerLogInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_t *pSchedulerStateInfo)
 {
 	(void)gpuInstance;
 	(void)pSchedulerStateInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerStateInfo_v2_t *pSchedulerStateInfo)
 {
 	(void)gpuInstance;
 	(void)pSchedulerStateInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(nvmlGpuInstance_t gpuInstance, nvmlVgpuCreatablePlacementInfo_t *pCreatablePlacementInfo)
 {
 	(void)gpuInstance;
 	(void)pCreatablePlacementInfo;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(struct nvmlGpuInstance_t gpuInstance, const struct nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(nvmlGpuInstance_t gpuInstance, const nvmlVgpuHeterogeneousMode_t *pHeterogeneousMode)
 {
 	(void)gpuInstance;
 	(void)pHeterogeneousMode;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_t *pScheduler)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_t *pScheduler)
 {
 	(void)gpuInstance;
 	(void)pScheduler;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(struct nvmlGpuInstance_t gpuInstance, struct nvmlVgpuSchedulerState_v2_t *pSchedulerState)
+__attribute__((weak)) nvmlReturn_t nvmlGpuInstanceSetVgpuSchedulerState_v2(nvmlGpuInstance_t gpuInstance, nvmlVgpuSchedulerState_v2_t *pSchedulerState)
 {
 	(void)gpuInstance;
 	(void)pSchedulerState;
@@ -8098,25 +8098,25 @@ __attribute__((weak)) nvmlReturn_t nvmlShutdown(void)
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetCreate(struct nvmlSystemEventSetCreateRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetCreate(nvmlSystemEventSetCreateRequest_t *request)
 {
 	(void)request;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetFree(struct nvmlSystemEventSetFreeRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetFree(nvmlSystemEventSetFreeRequest_t *request)
 {
 	(void)request;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetWait(struct nvmlSystemEventSetWaitRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemEventSetWait(nvmlSystemEventSetWaitRequest_t *request)
 {
 	(void)request;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetCPER_v1(struct nvmlGetCPER_v1_t *cper)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetCPER_v1(nvmlGetCPER_v1_t *cper)
 {
 	(void)cper;
 	return NVML_ERROR_NOT_SUPPORTED;
@@ -8140,7 +8140,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeKeyRotationThresholdI
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeSettings(struct nvmlSystemConfComputeSettings_t *settings)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetConfComputeSettings(nvmlSystemConfComputeSettings_t *settings)
 {
 	(void)settings;
 	return NVML_ERROR_NOT_SUPPORTED;
@@ -8164,7 +8164,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDr
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetDriverBranch(struct nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo, unsigned int length)
 {
 	(void)branchInfo;
 	(void)length;
@@ -8206,7 +8206,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, ch
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, struct nvmlDevice_t *deviceArray)
+__attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuNumber, unsigned int *count, nvmlDevice_t *deviceArray)
 {
 	(void)cpuNumber;
 	(void)count;
@@ -8214,7 +8214,7 @@ __attribute__((weak)) nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpuN
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlSystemRegisterEvents(struct nvmlSystemRegisterEventRequest_t *request)
+__attribute__((weak)) nvmlReturn_t nvmlSystemRegisterEvents(nvmlSystemRegisterEventRequest_t *request)
 {
 	(void)request;
 	return NVML_ERROR_NOT_SUPPORTED;
@@ -8244,7 +8244,7 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetCount(unsigned int *unitCount)
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(struct nvmlUnit_t unit, unsigned int *deviceCount, struct nvmlDevice_t *devices)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned int *deviceCount, nvmlDevice_t *devices)
 {
 	(void)unit;
 	(void)deviceCount;
@@ -8252,35 +8252,35 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetDevices(struct nvmlUnit_t unit, un
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetFanSpeedInfo(struct nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetFanSpeedInfo(nvmlUnit_t unit, nvmlUnitFanSpeeds_t *fanSpeeds)
 {
 	(void)unit;
 	(void)fanSpeeds;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, struct nvmlUnit_t *unit)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, nvmlUnit_t *unit)
 {
 	(void)index;
 	(void)unit;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetLedState(struct nvmlUnit_t unit, nvmlLedState_t *state)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetLedState(nvmlUnit_t unit, nvmlLedState_t *state)
 {
 	(void)unit;
 	(void)state;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetPsuInfo(struct nvmlUnit_t unit, nvmlPSUInfo_t *psu)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetPsuInfo(nvmlUnit_t unit, nvmlPSUInfo_t *psu)
 {
 	(void)unit;
 	(void)psu;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(struct nvmlUnit_t unit, unsigned int type, unsigned int *temp)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(nvmlUnit_t unit, unsigned int type, unsigned int *temp)
 {
 	(void)unit;
 	(void)type;
@@ -8288,14 +8288,14 @@ __attribute__((weak)) nvmlReturn_t nvmlUnitGetTemperature(struct nvmlUnit_t unit
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitGetUnitInfo(struct nvmlUnit_t unit, nvmlUnitInfo_t *info)
+__attribute__((weak)) nvmlReturn_t nvmlUnitGetUnitInfo(nvmlUnit_t unit, nvmlUnitInfo_t *info)
 {
 	(void)unit;
 	(void)info;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlUnitSetLedState(struct nvmlUnit_t unit, nvmlLedColor_t color)
+__attribute__((weak)) nvmlReturn_t nvmlUnitSetLedState(nvmlUnit_t unit, nvmlLedColor_t color)
 {
 	(void)unit;
 	(void)color;
@@ -8443,14 +8443,14 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetMetadata(nvmlVgpuInstance_
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuPlacementId_t *pPlacement)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuPlacementId_t *pPlacement)
 {
 	(void)vgpuInstance;
 	(void)pPlacement;
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, struct nvmlVgpuRuntimeState_t *pState)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t vgpuInstance, nvmlVgpuRuntimeState_t *pState)
 {
 	(void)vgpuInstance;
 	(void)pState;
@@ -8496,7 +8496,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuInstanceSetEncoderCapacity(nvmlVgpuIn
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, struct nvmlVgpuTypeBar1Info_t *bar1Info)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t vgpuTypeId, nvmlVgpuTypeBar1Info_t *bar1Info)
 {
 	(void)vgpuTypeId;
 	(void)bar1Info;
@@ -8570,7 +8570,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetLicense(nvmlVgpuTypeId_t vgpuT
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(struct nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(nvmlDevice_t device, nvmlVgpuTypeId_t vgpuTypeId, unsigned int *vgpuInstanceCount)
 {
 	(void)device;
 	(void)vgpuTypeId;
@@ -8578,7 +8578,7 @@ __attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstances(struct nvmlDevice
 	return NVML_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(struct nvmlVgpuTypeMaxInstance_t *pMaxInstance)
+__attribute__((weak)) nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvmlVgpuTypeMaxInstance_t *pMaxInstance)
 {
 	(void)pMaxInstance;
 	return NVML_ERROR_NOT_SUPPORTED;

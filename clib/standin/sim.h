@@ -39,6 +39,9 @@
 extern const int sim_generation;
 extern const char sim_driver_version[];
 
+/* Exported: marks the library as the stand-in for whoever opens it. */
+extern const char divvy_standin[];
+
 /* Opens the connection if there is none and takes the role
  * (DIVVY_SIM_ROLE_OBSERVE or _COMPUTE). The compute role is kept until the
  * process ends; the observer role counts opens and closes, and the connection

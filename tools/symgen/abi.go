@@ -47,7 +47,7 @@ func (a *abi) spell(ctype string) (string, error) {
 		}
 		row, known := a.byName[word]
 		switch {
-		case known && row.kind == "typedef":
+		case known && (row.kind == "typedef" || a.namesItself(row)):
 			return word
 		case known:
 			return row.kind + " " + word
@@ -58,6 +58,12 @@ func (a *abi) spell(ctype string) (string, error) {
 		return word
 	})
 	return spelled, failed
+}
+
+// namesItself says that a struct or union is used by its bare name: no typedef
+// of the facts renames it.
+func (a *abi) namesItself(row typeRow) bool {
+	return !a.isTarget[row.name] && !strings.HasSuffix(row.name, "_st") && !strings.HasSuffix(row.name, "_union")
 }
 
 // need emits what must stand before a use of ctype by value or pointer.
@@ -314,7 +320,7 @@ func (a *abi) header(guard string, twins map[string][]string) (string, error) {
 			continue
 		}
 		fmt.Fprintf(&a.out, "%s %s;\n", row.kind, row.name)
-		if !a.isTarget[row.name] && !strings.HasSuffix(row.name, "_st") {
+		if a.namesItself(row) {
 			fmt.Fprintf(&a.out, "typedef %s %s %s;\n", row.kind, row.name, row.name)
 		}
 	}

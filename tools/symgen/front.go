@@ -115,8 +115,21 @@ func jumps(symbols []symbol) string {
 		fmt.Fprintf(&out, "\tPASS\t%s, %d\n", spareName(i), len(symbols)+i)
 	}
 	out.WriteString(lazyStubs)
+	out.WriteString("\n\t/* Names that the preparation never passes on, each with its terminating zero. */\n\t.section .divvy.absent, \"a\", @progbits\n")
+	for _, name := range neverPassed {
+		fmt.Fprintf(&out, "\t.asciz\t\"%s\"\n", name)
+	}
+	for _, s := range symbols {
+		if s.fate == "absent" {
+			fmt.Fprintf(&out, "\t.asciz\t\"%s\"\n", s.name)
+		}
+	}
+	out.WriteString("\n\t.section .note.GNU-stack, \"\", @progbits\n")
 	return out.String()
 }
+
+// neverPassed are exports of a driver library that are not its interface.
+var neverPassed = []string{"_init", "_fini", "divvy_standin"}
 
 // lazyStubs keeps the argument registers over front_resolve. A stub of 16
 // bytes per entry pushes its index; on entry of front_lazy the stack holds the
@@ -208,6 +221,4 @@ front_real:
 front_spare_names:
 	.zero	SPARES * SPARE_NAME_BYTES
 	.size	front_spare_names, .-front_spare_names
-
-	.section .note.GNU-stack, "", @progbits
 `

@@ -178,5 +178,9 @@ func frontExports(symbols []symbol) []string {
 	return names
 }
 
-// spareName is what a spare slot is called until the front is prepared.
-func spareName(i int) string { return fmt.Sprintf("divvy_spare_%02d", i) }
+// spareName is what a spare slot is called until the front is prepared: long
+// enough that any name of a driver export fits in its place.
+func spareName(i int) string {
+	prefix := fmt.Sprintf("divvy_spare_%02d_", i)
+	return prefix + strings.Repeat("x", spareNameBytes-1-len(prefix))
+}

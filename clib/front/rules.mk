@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front library: lib/divvy/front/base/libcuda.so.1 exports the whole list
+# plus spares; tools/preparefront makes from it what matches one driver.
+
+front_dir := lib/divvy/front
+front_sources := $(filter-out clib/front/dispatch.c clib/front/thread.c,$(wildcard clib/front/*.c))
+# Files that choose symbol versions in assembler stay out of link-time optimisation.
+front_plain := build/front/dispatch.o build/front/thread.o build/front/front_jumps.o
+front_objects := $(patsubst clib/front/%.c,build/front/%.o,$(front_sources)) build/front/front_wrappers.o \
+	build/front/symbols.o
+front_headers := $(wildcard clib/front/*.h clib/include/*.h clib/gen/*.h clib/gen/*.inc)
+front_cflags := -std=gnu17 -O2 -g -fPIC -D_GNU_SOURCE -fno-plt -ftls-model=initial-exec \
+	-fno-semantic-interposition -fcf-protection=none -Wall -Wextra -Wstrict-prototypes -Werror \
+	-Iclib/include -Iclib/gen -Iclib/front
+# Inlines the hooks into the exported functions: 3 ns less on a launch.
+front_lto ?= -flto=auto
+# Our own needs of the C library are met by glibc 2.17, where these two are files of their own.
+front_ldflags := -shared -nostartfiles -Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/gen/front.map -Wl,-Bsymbolic \
+	-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noexecstack -Wl,--hash-style=sysv -Wl,--build-id=sha1
+front_libc = $(foreach name,libdl.so.2 libpthread.so.0,$(shell $(CC) -print-file-name=$(name)))
+
+BUILD_TARGETS += $(front_dir)/base/libcuda.so.1
+
+build/front/front_wrappers.o: clib/gen/front_wrappers.c $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_cflags) $(front_lto) -c -o $@ $<
+
+build/front/symbols.o: clib/gen/symbols.c $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
+
+build/front/front_jumps.o: clib/gen/front_jumps.S
+	@mkdir -p $(@D)
+	$(CC) -c -o $@ $<
+
+build/front/dispatch.o build/front/thread.o: build/front/%.o: clib/front/%.c $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_cflags) -fvisibility=hidden -fno-lto -c -o $@ $<
+
+build/front/%.o: clib/front/%.c $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
+
+build/front/libcuda.so.1: $(front_objects) $(front_plain) clib/gen/front.map
+	$(CC) $(front_cflags) $(front_lto) $(front_ldflags) -o $@.new $(front_objects) $(front_plain) \
+		-Wl,--no-as-needed $(front_libc)
+	mv $@.new $@
+
+$(front_dir)/base/libcuda.so.1: build/front/libcuda.so.1
+	@mkdir -p $(@D)
+	install -m 755 $< $@.new
+	mv $@.new $@
+
+# Tests. The logic links into plain programs, once per sanitiser.
+front_test_dir := build/test/front
+front_test_cflags := -std=gnu17 -O1 -g -D_GNU_SOURCE -DFRONT_PLAIN -Wall -Wextra -Wstrict-prototypes -Werror \
+	-Iclib/include -Iclib/gen -Iclib/front -Iclib/test
+front_sanitizers := plain address thread
+front_sanitize_plain :=
+front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
+front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
+front_tests := front_page front_names front_ledger front_table front_memory
+front_page_sources := clib/front/page.c
+front_names_sources := clib/front/names.c
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c view.c attach.c page.c log.c thread.c)
+front_table_sources := $(addprefix clib/front/,table.c lock.c)
+front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
+	virtual.c multicast.c graphmem.c launch.c context.c module.c ctxlimit.c external.c)
+
+TEST_TARGETS += test-front check-front
+LINT_TARGETS += lint-front
+
+.PHONY: test-front check-front lint-front
+
+define front_test
+$(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $$(@D)
+	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread
+endef
+$(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
+
+test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
+		$(front_test_dir)/front_calls build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy'; \
+	for program in $(filter $(front_test_dir)/%,$^); do echo "== $$program"; $$program; done
+
+# The built front, loaded by path before the null driver.
+$(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
+
+# The other compiler's opinion.
+lint-front:
+	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
+		clang $(front_cflags) -fsyntax-only $$source; \
+	done
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c); do \
+		clang $(front_test_cflags) -fsyntax-only $$source; \
+	done
+
+build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread
+
+check-front: build/front/libcuda.so.1
+	scripts/check-front $< clib/gen/front.map
