@@ -103,7 +103,7 @@ no_charge:
 	return result;
 }
 
-CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, uint64_t *address)
+CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address)
 {
 	uint64_t span = 0;
 	uint64_t at = 0;
