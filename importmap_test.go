@@ -49,8 +49,8 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
-			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/library",
-			"internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
+			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
+			"internal/gpu/nvml", "internal/library", "internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
