@@ -237,7 +237,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, CU
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
 {
-	CUDA_ARRAY3D_DESCRIPTOR shape;
+	CUDA_ARRAY3D_DESCRIPTOR shape = { 0 };
 	CUresult result = cuArray3DGetDescriptor_v2(&shape, hArray);
 
 	if (result != CUDA_SUCCESS)
