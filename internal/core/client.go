@@ -247,6 +247,7 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 		c.setGranted(cl, cl.granted-n)
 	}
 	cl.state, cl.ended = state, now
+	c.someEnded = true
 	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
 	c.squeeze(now, cl.share)
