@@ -39,7 +39,8 @@ var rooms = []room{
 	{path: "internal/agent"},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "internal/bench", executes: true},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
+		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",
 		may:      []string{"internal/api", "internal/client", "internal/simgpu", "internal/size"},
@@ -48,8 +49,8 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
-			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/library",
-			"internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
+			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
+			"internal/gpu/nvml", "internal/library", "internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
@@ -57,6 +58,7 @@ var rooms = []room{
 	{path: "tools/symgen"},
 	{path: "tools/wiregen"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

@@ -381,15 +381,41 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	return -ENOMEM;
 }
 
+/* The driver took the memory of *record back, now or when its stream gets there. */
+static void released(const struct table_record *record)
+{
+	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
+	uint64_t back = 0;
+	struct pool *pool;
+	int slot = -1;
+
+	front_lock_take(&lock);
+	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	if (pool && pool->slot >= 0) {
+		slot = pool->slot;
+		pool->held -= size < pool->held ? size : pool->held;
+		if (!pool->destroyed) {
+			back = look(pool);
+		} else if (!pool->held) {
+			back = pool->charged;
+			*pool = (struct pool){ 0 };
+		}
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(slot, back);
+}
+
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 {
 	int slot = slot_of_stream(demand->stream);
 	CUmemoryPool handle = demand->pool;
 	CUdeviceptr pointer = 0;
-	struct table_record record = { .space = SPACE_POOLED };
+	struct table_record record = { .space = SPACE_POOLED }, old;
 	uint32_t serial = 0;
 	uint64_t added = 0;
 	CUresult result;
+	int rc;
 
 	if (is_capturing(demand->stream, demand->perthread)) {
 		result = ask(demand, &pointer);
@@ -427,9 +453,12 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 	record.key = pointer;
 	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
 		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
-	if (memory_note(&record) != 0) {
+	rc = table_put(&front_held, &record, &old);
+	if (rc == 1)
+		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
+	if (rc < 0) {
 		undo(demand, pointer);
-		front_pools_settle();
+		released(&record);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*out = pointer;
@@ -465,31 +494,6 @@ CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dpt
 	result = allocate(&demand, dptr);
 	front_leave();
 	return result;
-}
-
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
-{
-	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
-	uint64_t back = 0;
-	struct pool *pool;
-	int slot = -1;
-
-	front_lock_take(&lock);
-	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
-	if (pool && pool->slot >= 0) {
-		slot = pool->slot;
-		pool->held -= size < pool->held ? size : pool->held;
-		if (!pool->destroyed) {
-			back = look(pool);
-		} else if (!pool->held) {
-			back = pool->charged;
-			*pool = (struct pool){ 0 };
-		}
-	}
-	front_lock_drop(&lock);
-	if (back)
-		front_refund(slot, back);
 }
 
 void pool_freed(uint64_t pointer)

@@ -196,13 +196,15 @@ static __thread unsigned capture_graph;
 
 static bool fails(void)
 {
+	unsigned every = __atomic_load_n(&failing, __ATOMIC_RELAXED);
+
 	dice = dice * 1103515245u + 12345u;
-	return failing && (dice >> 16) % failing == 0;
+	return every && (dice >> 16) % every == 0;
 }
 
 void fake_fail(unsigned n)
 {
-	failing = n;
+	__atomic_store_n(&failing, n, __ATOMIC_RELAXED);
 }
 
 static void grow(uint64_t bytes)
@@ -477,6 +479,39 @@ static CUresult f_retain(CUmemGenericAllocationHandle *handle, void *address)
 	LEAVE(CUDA_ERROR_INVALID_VALUE);
 }
 
+static CUresult f_multicast(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
+{
+	CUmemAllocationProp none = { 0 };
+
+	(void)prop;
+	return f_create(handle, 0, &none, 0);
+}
+
+static CUresult f_bind(CUmemGenericAllocationHandle object, size_t at, CUmemGenericAllocationHandle handle, size_t from,
+		       size_t size, unsigned long long flags)
+{
+	(void)from;
+	return find(object, BACKING) ? f_map(object + at, size, 0, handle, flags) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult f_unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t at, size_t size)
+{
+	(void)device;
+	return f_unmap(object + at, size);
+}
+
+static CUresult f_map_array(CUarrayMapInfo *info, unsigned count, CUstream stream)
+{
+	uint64_t array = (uintptr_t)info->resource.array;
+
+	(void)stream;
+	if (count != 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (info->memOperationType == CU_MEM_OPERATION_TYPE_UNMAP)
+		return f_unmap(array, 1);
+	return f_map(array, 1, 0, info->memHandle.memHandle, 0);
+}
+
 /* -- contexts -------------------------------------------------------------- */
 
 static void end_context(unsigned context)
@@ -535,6 +570,16 @@ static CUresult f_ctx_set(CUcontext context)
 	pthread_mutex_lock(&big);
 	current = find((uintptr_t)context, CONTEXT);
 	LEAVE(CUDA_SUCCESS);
+}
+
+static CUresult f_ctx_version(CUcontext context, unsigned *version)
+{
+	unsigned i;
+
+	pthread_mutex_lock(&big);
+	i = find((uintptr_t)context, CONTEXT);
+	*version = 3020;
+	LEAVE(i ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
 }
 
 static CUresult f_primary_retain(CUcontext *context, CUdevice device)
@@ -870,11 +915,16 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuMemRelease] = f_release,
 	[SYM_cuMemMap] = f_map,
 	[SYM_cuMemUnmap] = f_unmap,
+	[SYM_cuMulticastCreate] = f_multicast,
+	[SYM_cuMulticastBindMem] = f_bind,
+	[SYM_cuMulticastUnbind] = f_unbind,
+	[SYM_cuMemMapArrayAsync] = f_map_array,
 	[SYM_cuMemRetainAllocationHandle] = f_retain,
 	[SYM_cuCtxCreate_v2] = f_ctx_create,
 	[SYM_cuCtxDestroy_v2] = f_ctx_destroy,
 	[SYM_cuCtxGetCurrent] = f_ctx_current,
 	[SYM_cuCtxSetCurrent] = f_ctx_set,
+	[SYM_cuCtxGetApiVersion] = f_ctx_version,
 	[SYM_cuDevicePrimaryCtxRetain] = f_primary_retain,
 	[SYM_cuDevicePrimaryCtxGetState] = f_primary_state,
 	[SYM_cuDevicePrimaryCtxRelease_v2] = f_primary_release,

@@ -135,6 +135,58 @@ static void virtual_rules(void)
 	BALANCED();
 }
 
+/* What a sparse array or a multicast object uses stays charged when its handle is released. */
+static void user_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUmemAllocationProp prop = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, FAKE_CARD } };
+	CUmulticastObjectProp multicast = { .numDevices = 1, .size = 2 * MIB };
+	CUDA_ARRAY3D_DESCRIPTOR sparse = {
+		.Width = 4096, .Height = 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1, .Flags = 0x40,
+	};
+	CUarrayMapInfo info = { .memOperationType = CU_MEM_OPERATION_TYPE_MAP };
+	CUmemGenericAllocationHandle handle = 0, object = 0;
+	CUarray array = NULL;
+
+	CHECK(hook_cuArray3DCreate_v2(SYM_cuArray3DCreate_v2, &array, &sparse) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base); /* no memory of its own */
+	CHECK(hook_cuMemCreate(SYM_cuMemCreate, &handle, 2 * MIB, &prop, 0) == CUDA_SUCCESS);
+	info.resource.array = array;
+	info.memHandle.memHandle = handle;
+	CHECK(hook_cuMemMapArrayAsync(SYM_cuMemMapArrayAsync, &info, 1, NULL) == CUDA_SUCCESS);
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, handle) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base + 2 * MIB);
+	info.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+	CHECK(hook_cuMemMapArrayAsync(SYM_cuMemMapArrayAsync, &info, 1, NULL) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	CHECK(hook_cuMemCreate(SYM_cuMemCreate, &handle, 2 * MIB, &prop, 0) == CUDA_SUCCESS);
+	info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+	info.memHandle.memHandle = handle;
+	CHECK(hook_cuMemMapArrayAsync(SYM_cuMemMapArrayAsync, &info, 1, NULL) == CUDA_SUCCESS);
+	CHECK(hook_cuArrayDestroy(SYM_cuArrayDestroy, array) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base + 2 * MIB); /* the handle's again */
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, handle) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	CHECK(REAL(SYM_cuMemUnmap, cuMemUnmap)((uintptr_t)array, 1) == CUDA_SUCCESS); /* our driver forgets nothing */
+
+	CHECK(hook_cuMulticastCreate(SYM_cuMulticastCreate, &object, &multicast) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	for (int unbind = 0; unbind < 2; unbind++) {
+		CHECK(hook_cuMemCreate(SYM_cuMemCreate, &handle, 2 * MIB, &prop, 0) == CUDA_SUCCESS);
+		CHECK(hook_cuMulticastBindMem(SYM_cuMulticastBindMem, object, 0, handle, 0, 2 * MIB, 0) == CUDA_SUCCESS);
+		CHECK(hook_cuMemRelease(SYM_cuMemRelease, handle) == CUDA_SUCCESS);
+		CHECK(fake_charged() == base + 2 * MIB);
+		if (unbind)
+			break;
+		CHECK(hook_cuMulticastUnbind(SYM_cuMulticastUnbind, object, FAKE_CARD, 0, 2 * MIB) == CUDA_SUCCESS);
+		CHECK(fake_charged() == base);
+	}
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, object) == CUDA_SUCCESS); /* with what is bound to it */
+	CHECK(fake_charged() == base);
+	CHECK(REAL(SYM_cuMemUnmap, cuMemUnmap)(object, 2 * MIB) == CUDA_SUCCESS);
+	BALANCED();
+}
+
 static void pool_rules(void)
 {
 	uint64_t base = fake_charged();
@@ -505,6 +557,7 @@ static void random_walks(void)
 SCENARIO(linear_rules)
 SCENARIO(context_rules)
 SCENARIO(virtual_rules)
+SCENARIO(user_rules)
 SCENARIO(module_rules)
 SCENARIO(pool_rules)
 SCENARIO(graph_rules)
@@ -515,6 +568,7 @@ static const struct scenario scenarios[] = {
 	{"linear", run_linear_rules},
 	{"contexts", run_context_rules},
 	{"virtual", run_virtual_rules},
+	{"users-of-handles", run_user_rules},
 	{"modules", run_module_rules},
 	{"pools", run_pool_rules},
 	{"graphs", run_graph_rules},

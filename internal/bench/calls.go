@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures what Divvy costs.
 package bench
 
 import (

@@ -65,7 +65,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.journal, "journal-dir", "", "`folder` of the journal (default "+system.JournalDirectory+", or --directory)")
 	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
-	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` besides root makes shares: owner, ephemeral, all")
+	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
 	hide(cmd, "private", "worker")

@@ -24,7 +24,7 @@ and so shows the share's view.`,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if a.insideShare(cmd) {
-			return a.shareView(cmd.Context(), asJSON)
+			return a.shareView(asJSON)
 		}
 		var list api.Devices
 		err := a.withAgent(cmd.Context(), func(p place) error {

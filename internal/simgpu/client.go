@@ -39,6 +39,7 @@ type CardState struct {
 	ReservedBytes uint64 // the driver's own part
 	UsableBytes   uint64 // what processes can hold in all
 	UsedBytes     uint64 // by processes
+	PeakUsedBytes uint64 // most of UsedBytes since the last Reset
 	Processes     int    // that hold something
 }
 
@@ -138,7 +139,7 @@ func (t *Truth) Cards(ctx context.Context) ([]CardState, error) {
 			Index: i, Name: simwire.Text(c.Name[:]), UUID: silicon.Card{UUID: c.UUID}.UUIDString(),
 			PCIAddress: fmt.Sprintf("%08x:%02x:%02x.0", c.PCIDomain, c.PCIBus, c.PCIDevice),
 			TotalBytes: c.TotalBytes, ReservedBytes: c.ReservedBytes, UsableBytes: c.UsableBytes,
-			UsedBytes: c.UsedBytes, Processes: int(c.Processes),
+			UsedBytes: c.UsedBytes, PeakUsedBytes: c.PeakUsedBytes, Processes: int(c.Processes),
 		})
 	}
 	return states, nil

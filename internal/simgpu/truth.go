@@ -25,7 +25,7 @@ func (k *kernel) observe(r request, out *answer) error {
 		return nil
 	}
 	info := cardInfo(facts, k.config.PlainNames)
-	info.UsedBytes, info.Processes = used, uint32(processes)
+	info.UsedBytes, info.PeakUsedBytes, info.Processes = used, k.machine.PeakBytes(card), uint32(processes)
 	out.payload, err = simwire.EncodeEntries([]simwire.CardInfo{info})
 	return err
 }

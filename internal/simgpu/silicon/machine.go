@@ -95,6 +95,7 @@ type process struct {
 type cardState struct {
 	Card
 	usedBytes uint64
+	peakBytes uint64 // most of usedBytes since the last Reset
 	orphans   uint64 // part of usedBytes that no live process shows
 }
 
@@ -146,6 +147,9 @@ func (m *Machine) Card(index int) (card Card, usedBytes uint64, processes int, e
 	}
 	return m.cards[index].Card, m.cards[index].usedBytes, processes, nil
 }
+
+// PeakBytes is the most that was held of a card together since the last Reset.
+func (m *Machine) PeakBytes(card int) uint64 { return m.cards[card].peakBytes }
 
 // FreeBytes is what can still be held of a card.
 func (m *Machine) FreeBytes(card int) uint64 {
@@ -256,6 +260,7 @@ func (m *Machine) take(p *process, card int, kind Kind, bytes uint64, now int64)
 		return fmt.Errorf("take %d bytes of card %d, %d are free: %w", bytes, card, free, ErrNoRoom)
 	}
 	c.usedBytes += bytes
+	c.peakBytes = max(c.peakBytes, c.usedBytes)
 	u.hold(kind, bytes)
 	return nil
 }
@@ -375,6 +380,9 @@ func (m *Machine) Reset() {
 		for i := range p.usage {
 			p.usage[i].PeakBytes = p.usage[i].Bytes
 		}
+	}
+	for i := range m.cards {
+		m.cards[i].peakBytes = m.cards[i].usedBytes
 	}
 	m.dead.forget()
 	m.releases.forget()

@@ -318,7 +318,12 @@ func TestAgainstTwin(t *testing.T) {
 				}
 			}
 		}
+		var peak uint64
 		for step := range 3000 {
+			if step%500 == 499 {
+				m.Reset()
+				peak = w.used()
+			}
 			if len(live) == 0 || (len(live) < 6 && r.IntN(20) == 0) {
 				live = append(live, attach(t, m, step))
 			}
@@ -419,6 +424,9 @@ func TestAgainstTwin(t *testing.T) {
 			settle()
 			if got := usedBytes(t, m, 0); got != w.used() {
 				t.Fatalf("seed %d step %d: %d bytes used, twin says %d", seed, step, got, w.used())
+			}
+			if peak = max(peak, w.used()); m.PeakBytes(0) != peak {
+				t.Fatalf("seed %d step %d: peak of %d bytes, twin says %d", seed, step, m.PeakBytes(0), peak)
 			}
 			if m.cards[0].orphans != w.of(0) {
 				t.Fatalf("seed %d step %d: %d orphaned bytes, twin says %d", seed, step, m.cards[0].orphans, w.of(0))

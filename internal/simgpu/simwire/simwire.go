@@ -176,7 +176,8 @@ type CardInfo struct {
 	GPUPercent                 uint32
 	MemoryPercent              uint32
 	PowerMW                    uint32
-	Reserved3                  [4]uint64
+	PeakUsedBytes              uint64
+	Reserved3                  [3]uint64
 }
 
 // ProcessInfo is one process on one card.
