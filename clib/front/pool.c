@@ -12,7 +12,7 @@
  * far, so they are read again at every call that waits for the card, when
  * memory is freed, and before a denial is final.
  *
- * Pools in host memory cost nothing. Imported pools and pointers cost nothing
+ * Pools in host memory cost nothing, managed ones cost like those on the card. Imported pools and pointers cost nothing
  * here: the exporter is charged. A destroyed pool lives on in the driver until
  * its last allocation is freed and can no longer be asked: its charge stays
  * until then.
@@ -541,6 +541,8 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 			front_leave();
 			return CUDA_ERROR_INVALID_DEVICE;
 		}
+	} else if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED) {
+		slot = front_current_slot(); /* wherever it starts, it may come to the card */
 	}
 	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
 	if (result == CUDA_SUCCESS) {
