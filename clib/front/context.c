@@ -101,7 +101,8 @@ static bool dies(const struct table_record *record, void *arg)
 
 	if (record->owner != sweep->owner || record->space == SPACE_CONTEXT || record->space == SPACE_TILE)
 		return false;
-	sweep->bytes[record->slot] += record->bytes;
+	if (record->space != SPACE_LIBRARY || !(record->flags & LIBRARY_UNPAID))
+		sweep->bytes[record->slot] += record->bytes;
 	return true;
 }
 

@@ -19,6 +19,7 @@
 #define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
 #define PROBE_MS 50                        /* at most this long at a time with the mutex held */
 #define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
+#define FIRST_PROBES 20                    /* so many before the first charge, which uses credit of before */
 #define SHORTEST_PAUSE_NS 1000000ull
 #define LONGEST_PAUSE_NS 100000000ull
 #define REFUSED_PAUSE_NS 2000000000ull
@@ -26,6 +27,7 @@
 /* Wiped in a forked child, mutexes and all: zeros are an unlocked mutex. */
 struct process {
 	uint32_t live;
+	uint32_t watched;      /* the monitor thread has been started */
 	pthread_mutex_t start; /* attaching, and whatever happens once per process */
 	pthread_mutex_t mutex; /* the ledger below; taken after start */
 };
@@ -267,6 +269,24 @@ static void *watch(void *unused)
 	return NULL;
 }
 
+/*
+ * The monitor comes with the first charge or question: programs that do no more
+ * than start need none, and start faster. What happened until then it has missed: if the agent
+ * was restarted, the credit of before is not to be used without it. If there
+ * can be no thread, a broken connection is found by the next question.
+ */
+static void watch_begin_locked(void)
+{
+	if (process->watched)
+		return;
+	for (int i = 0; i < FIRST_PROBES && !attached_locked(); i++) {
+		if (attach_again_locked() != -ETIMEDOUT)
+			break;
+	}
+	__atomic_store_n(&process->watched, 1, __ATOMIC_RELEASE);
+	front_thread_start(watch);
+}
+
 static struct process *process_page(void)
 {
 	struct process *page = __atomic_load_n(&process, __ATOMIC_ACQUIRE);
@@ -356,14 +376,20 @@ int front_attach(const char *path, const uint8_t *buildid)
 	pthread_mutex_lock(&mine->start);
 	if (!mine->live) {
 		rc = attach_first(path, buildid);
-		if (rc == 0) {
+		if (rc == 0)
 			__atomic_store_n(&mine->live, 1, __ATOMIC_RELEASE);
-			/* without it a broken connection is found by the next charge */
-			front_thread_start(watch);
-		}
 	}
 	pthread_mutex_unlock(&mine->start);
 	return rc;
+}
+
+void front_watch(void)
+{
+	if (__atomic_load_n(&process->watched, __ATOMIC_RELAXED) || !__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return;
+	pthread_mutex_lock(&process->mutex);
+	watch_begin_locked();
+	pthread_mutex_unlock(&process->mutex);
 }
 
 void front_start_lock(void)
@@ -465,6 +491,7 @@ __attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, uns
 	bool charged;
 
 	pthread_mutex_lock(&process->mutex);
+	watch_begin_locked();
 	charged = try_locked(slot, bytes, kind, call);
 	if (!charged && yield != NULL) {
 		pthread_mutex_unlock(&process->mutex);
@@ -488,7 +515,7 @@ int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
 		return 0;
 	if (pages == NULL)
 		return -ENOMEM;
-	if (take(pages, (unsigned)slot, bytes))
+	if (__atomic_load_n(&process->watched, __ATOMIC_RELAXED) && take(pages, (unsigned)slot, bytes))
 		return 0;
 	return charge_slowly(slot, bytes, kind, call);
 }

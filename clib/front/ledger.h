@@ -43,6 +43,9 @@ bool front_forked(void);
 void front_start_lock(void);
 void front_start_unlock(void);
 
+/* From now on somebody watches whether the agent is there. */
+void front_watch(void);
+
 /* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
 int front_ask(struct divvy_message *message);
 

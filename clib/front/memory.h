@@ -13,7 +13,7 @@
  *
  * One file per sort of memory; the rule of each, and where the rule comes
  * from, stands at its top: alloc.c and linear.c, array.c, pool.c, virtual.c,
- * multicast.c, graphmem.c, context.c, module.c, ctxlimit.c, external.c.
+ * multicast.c, graphmem.c, context.c, module.c, library.c, ctxlimit.c, external.c.
  */
 #ifndef FRONT_MEMORY_H
 #define FRONT_MEMORY_H
@@ -37,10 +37,14 @@ enum front_space {
 	SPACE_CONTEXT,     /* CUcontext; owner: the serial of the context itself, extra: uses */
 	SPACE_GREEN,       /* CUgreenCtx */
 	SPACE_MODULE,      /* CUmodule */
-	SPACE_LIBRARY,     /* CUlibrary */
+	SPACE_LIBRARY,     /* a CUlibrary in a context, by both; extra: the library */
+	SPACE_KERNEL,      /* CUkernel; extra: its library */
 	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
 	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
 };
+
+/* record.flags of SPACE_LIBRARY: there was no room for bytes, they are not charged. */
+#define LIBRARY_UNPAID 1u
 
 extern struct table front_held;
 
@@ -75,6 +79,21 @@ void multicast_gone(uint64_t object);
 
 /* virtual.c: the tiles of a sparse array (or, array 0, of the context owner) are mapped no more. */
 void virtual_tiles_gone(uint64_t array, uint32_t owner);
+
+/*
+ * module.c: what a load took, which only the driver knows. module_measured ends
+ * what module_measure began, whether the load succeeded or not; *bytes is what
+ * it took (0 when nobody tells), charged when the answer is 0, not charged when
+ * it is -ENOMEM.
+ */
+struct measuring {
+	int slot;
+	bool measured;
+	int64_t before;
+};
+
+struct measuring module_measure(int slot);
+int module_measured(const struct measuring *measuring, bool loaded, const char *call, uint64_t *bytes);
 
 /* pool.c: the card was reset in this process: the pools that the program made there are no more. */
 void pool_card_reset(int slot);

@@ -117,6 +117,8 @@ void front_memory(int slot, uint64_t driverfree, uint64_t drivertotal, uint64_t 
 	*totalbytes = drivertotal;
 	if (!front_limited(slot))
 		return;
+	front_watch();
+	pages = pages_now();
 	if (__atomic_load_n(&pages->limits.clients, __ATOMIC_RELAXED) == 1 || front_forked())
 		used = front_in_use(&pages->client.card[slot]);
 	else
@@ -167,6 +169,7 @@ int front_users(int slot, struct front_user *users, unsigned room)
 	uint64_t total;
 	unsigned have = 0;
 
+	front_watch();
 	do {
 		struct divvy_message message = {.type = DIVVY_PROCESSES, .slot = (uint32_t)slot, .amount = have};
 		unsigned before = have;

@@ -456,6 +456,42 @@ static void keeps_its_credit_while_nobody_answers(void)
 	CHECK(charge(LIMIT) == 0 && agent_in_use(agent, 0) == LIMIT);
 }
 
+/* Nothing charged yet, so no monitor: the credit of before the restart is the new agent's now. */
+static void notices_a_restart_before_its_first_charge(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent = agent_start(&share);
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(agent_counter(agent, 0, offsetof(struct divvy_client_card, creditbytes)) == LIMIT);
+	agent_stop(agent);
+	share.firstcredit = MIB;
+	agent = agent_start(&share);
+	CHECK(charge(MIB) == 0);
+	CHECK(agent_attached(agent) == 1 && agent_in_use(agent, 0) == MIB);
+	CHECK(charge(LIMIT) == -ENOMEM);
+}
+
+/* A program that charges nothing, but looks: it does not show an old page for ever. */
+static void shows_the_present_after_a_restart(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	uint64_t freebytes, totalbytes;
+
+	CHECK(front_attach(path, buildid) == 0);
+	agent_stop(agent);
+	agent = agent_of(2 * LIMIT);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	EVENTUALLY(front_limits()->card[0].limitbytes == 2 * LIMIT, 10);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(totalbytes == 2 * LIMIT);
+	agent_stop(agent);
+	agent = agent_of(LIMIT);
+	EVENTUALLY(front_limits()->card[0].limitbytes == LIMIT, 10);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(totalbytes == LIMIT);
+}
+
 static void counts_a_charge_without_an_answer_once(void)
 {
 	struct agent_share share = share_of(LIMIT);
@@ -590,6 +626,8 @@ static const struct scenario scenarios[] = {
 	{"outlives the agent", outlives_the_agent},
 	{"waits for the agent", waits_for_the_agent},
 	{"keeps its credit while nobody answers", keeps_its_credit_while_nobody_answers},
+	{"notices a restart before its first charge", notices_a_restart_before_its_first_charge},
+	{"shows the present after a restart", shows_the_present_after_a_restart},
 	{"counts a charge without an answer once", counts_a_charge_without_an_answer_once},
 	{"lives on without its socket", lives_on_without_its_socket},
 	{"does not touch who took its number", does_not_touch_who_took_its_number},

@@ -165,6 +165,56 @@ static void library_from_file(void)
 	library_with(library_file);
 }
 
+/* A kernel's function makes the driver load its library here, which counts and comes back. */
+static void kernel(void)
+{
+	CUlibrary library = NULL;
+	CUkernel found = NULL;
+	CUfunction function = NULL;
+	uint64_t before;
+	int result;
+
+	OK(library_data(&library, 4));
+	OK(DRIVER(cuLibraryGetKernel)(&found, library, "nothing"));
+	OK(DRIVER(cuKernelGetFunction)(&function, found));
+	OK(DRIVER(cuLibraryUnload)(library));
+	before = snippet_room();
+	OK(library_data(&library, TABLE_BYTES));
+	OK(DRIVER(cuLibraryGetKernel)(&found, library, "nothing"));
+	OK(DRIVER(cuKernelGetFunction)(&function, found));
+	CHECK(before - snippet_room() >= TABLE_BYTES);
+	OK(DRIVER(cuKernelGetFunction)(&function, found));
+	OK(DRIVER(cuLibraryUnload)(library));
+	EQUAL(snippet_room(), before);
+
+	library = NULL;
+	result = library_data(&library, snippet_too_much());
+	if (result == 0)
+		result = (int)DRIVER(cuLibraryGetKernel)(&found, library, "nothing");
+	if (result == 0)
+		result = (int)DRIVER(cuKernelGetFunction)(&function, found);
+	EQUAL(result, OVER);
+	if (library)
+		OK(DRIVER(cuLibraryUnload)(library));
+	EQUAL(snippet_room(), before);
+}
+
+/* A managed variable is one of the library's; without one by that name nothing is written. */
+static void managed(void)
+{
+	CUlibrary library = NULL;
+	CUdeviceptr address = 0xa5a5;
+	size_t bytes = 0xa5a5;
+	uint64_t before = snippet_room();
+
+	OK(library_data(&library, TABLE_BYTES));
+	EQUAL(DRIVER(cuLibraryGetManaged)(&address, &bytes, library, "missing"), CUDA_ERROR_NOT_FOUND);
+	EQUAL(address, 0xa5a5);
+	EQUAL(bytes, 0xa5a5);
+	OK(DRIVER(cuLibraryUnload)(library));
+	EQUAL(snippet_room(), before);
+}
+
 static const struct snippet snippets[] = {
 	SNIPPET(cuModuleLoadData, data),
 	SNIPPET(cuModuleLoadDataEx, data_ex),
@@ -174,6 +224,11 @@ static const struct snippet snippets[] = {
 	SNIPPET(cuLibraryLoadData, library),
 	SNIPPET(cuLibraryLoadFromFile, library_from_file),
 	SNIPPET(cuLibraryUnload, library),
+	SNIPPET(cuLibraryGetModule, library),
+	SNIPPET(cuLibraryGetGlobal, library),
+	SNIPPET(cuLibraryGetManaged, managed),
+	SNIPPET(cuLibraryGetKernel, kernel),
+	SNIPPET(cuKernelGetFunction, kernel),
 };
 
 const struct area area_module = {
