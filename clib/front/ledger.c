@@ -369,8 +369,10 @@ int front_attach(const char *path, const uint8_t *buildid)
 	struct process *mine = process_page();
 	int rc = 0;
 
-	if (mine == NULL)
+	if (mine == NULL) {
+		complain(path, -ENOMEM, &(struct divvy_message){.type = 0});
 		return -ENOMEM;
+	}
 	if (__atomic_load_n(&mine->live, __ATOMIC_ACQUIRE))
 		return 0;
 	pthread_mutex_lock(&mine->start);

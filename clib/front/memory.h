@@ -27,6 +27,7 @@
 enum front_space {
 	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
 	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
+	SPACE_POOL,        /* CUmemoryPool; extra: its serial in pool.c */
 	SPACE_ARRAY,       /* CUarray */
 	SPACE_MIPMAP,      /* CUmipmappedArray */
 	SPACE_HANDLE,      /* cuMemCreate's handle; extra: its backing's number, bytes: references */

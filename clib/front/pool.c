@@ -32,7 +32,8 @@
 #include <sys/mman.h>
 
 #define POOLS_FIRST 64u
-#define POOLS_MAX 65536u
+#define POOLS_PLACE_BITS 16u
+#define POOLS_MAX (1u << POOLS_PLACE_BITS)
 
 #define SIZE_UNITS_BITS 40u /* record.extra: pool serial << 40 | size in units of 512 bytes */
 
@@ -42,7 +43,9 @@ struct pool {
 	uint64_t pending; /* charged for allocations that are under way */
 	uint64_t claimed; /* asked for by allocations that are under way */
 	uint64_t held;    /* bytes of live allocations */
-	uint32_t serial;  /* 24 bits; 0: empty place */
+	uint32_t serial;  /* its place and, above that, how often the place was used; 0: empty place */
+	uint32_t uses;    /* of an empty place: how often it was used */
+	uint32_t next;    /* of an empty place: the next empty one, + 1 */
 	int16_t slot;     /* -1: costs nothing */
 	bool made;        /* by the program, not the card's default */
 	bool destroyed;   /* cannot be asked any more */
@@ -60,7 +63,7 @@ static struct front_lock lock;
 static struct pool *pools;
 static uint32_t pools_size;
 static uint32_t pools_used; /* places below this may be in use */
-static uint32_t last_serial;
+static uint32_t pools_empty; /* the first empty place among them, + 1; 0: none */
 
 static bool grow(void)
 {
@@ -81,45 +84,65 @@ static bool grow(void)
 	return true;
 }
 
-/* Under lock. NULL when it is not known. */
-static struct pool *find(CUmemoryPool handle)
-{
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial && !pools[i].destroyed && pools[i].handle == (uintptr_t)handle)
-			return &pools[i];
-	}
-	return NULL;
-}
-
+/* Under lock. NULL when it is gone. */
 static struct pool *find_serial(uint32_t serial)
 {
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial == serial)
-			return &pools[i];
-	}
-	return NULL;
+	uint32_t place = serial & (POOLS_MAX - 1);
+
+	return serial && place < pools_used && pools[place].serial == serial ? &pools[place] : NULL;
+}
+
+/* Under lock. NULL when it is not known, or can no longer be asked. */
+static struct pool *find(CUmemoryPool handle)
+{
+	struct table_record record;
+	struct pool *pool;
+
+	if (!table_get(&front_held, SPACE_POOL, (uintptr_t)handle, &record))
+		return NULL;
+	pool = find_serial((uint32_t)record.extra);
+	return pool && !pool->destroyed ? pool : NULL;
+}
+
+/* Under lock. The handle may be another pool's by now. */
+static void forget(struct pool *pool)
+{
+	struct table_record record;
+	uint32_t place = pool->serial & (POOLS_MAX - 1);
+	uint32_t uses = pool->serial >> POOLS_PLACE_BITS;
+
+	if (table_get(&front_held, SPACE_POOL, pool->handle, &record) && record.extra == pool->serial)
+		(void)table_take(&front_held, SPACE_POOL, pool->handle, &record);
+	*pool = (struct pool){ .uses = uses, .next = pools_empty };
+	pools_empty = place + 1;
 }
 
 /* Under lock. NULL when there is no place for it. */
 static struct pool *add(CUmemoryPool handle, int slot, bool made)
 {
-	uint32_t i = 0;
+	struct table_record record = { .key = (uintptr_t)handle, .space = SPACE_POOL };
+	uint32_t place, uses;
 
-	while (i < pools_used && pools[i].serial)
-		i++;
-	if (i == pools_size && !grow())
+	if (pools_empty) {
+		place = pools_empty - 1;
+	} else {
+		if (pools_used == pools_size && !grow())
+			return NULL;
+		place = pools_used;
+	}
+	uses = pools[place].uses % 255 + 1; /* 24 bits in all, never 0 */
+	record.extra = uses << POOLS_PLACE_BITS | place;
+	if (table_put(&front_held, &record, NULL) < 0)
 		return NULL;
-	if (i == pools_used)
+	if (place == pools_used)
 		pools_used++;
-	do {
-		if (++last_serial >= 1u << 24)
-			last_serial = 1;
-	} while (find_serial(last_serial));
-	pools[i] = (struct pool){
-		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
+	else
+		pools_empty = pools[place].next;
+	pools[place] = (struct pool){
+		.handle = (uintptr_t)handle, .serial = (uint32_t)record.extra, .slot = (int16_t)slot, .made = made,
 	};
 	front_pools_began();
-	return &pools[i];
+	return &pools[place];
 }
 
 static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, uint64_t otherwise)
@@ -209,7 +232,7 @@ void pool_card_reset(int slot)
 			continue;
 		/* If it lives on after all, its next allocation finds it unknown and charges it whole. */
 		back += pool->charged;
-		*pool = (struct pool){ 0 };
+		forget(pool);
 	}
 	front_lock_drop(&lock);
 	front_refund(slot, back);
@@ -399,7 +422,7 @@ static void released(const struct table_record *record)
 			back = look(pool);
 		} else if (!pool->held) {
 			back = pool->charged;
-			*pool = (struct pool){ 0 };
+			forget(pool);
 		}
 	}
 	front_lock_drop(&lock);
@@ -547,14 +570,18 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 	}
 	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
 	if (result == CUDA_SUCCESS) {
+		struct pool old = { .slot = -1 };
 		struct pool *known;
 
 		front_lock_take(&lock);
 		known = find(handle);
-		if (known)
-			*known = (struct pool){ 0 };
+		if (known) {
+			old = *known; /* gone without our seeing it: the handle is new again */
+			forget(known);
+		}
 		known = add(handle, slot, true);
 		front_lock_drop(&lock);
+		front_refund(old.slot, old.charged);
 		if (known) {
 			*pool = handle;
 		} else {
@@ -597,7 +624,7 @@ CUresult hook_cuMemPoolDestroy(enum divvy_symbol called, CUmemoryPool pool)
 			known->destroyed = false;
 		} else if (known && !known->held && !known->claimed) {
 			back = known->charged;
-			*known = (struct pool){ 0 };
+			forget(known);
 		}
 		front_lock_drop(&lock);
 		if (back)
