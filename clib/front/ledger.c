@@ -224,9 +224,10 @@ static int attach_again_locked(void)
 	if (rc < 0) {
 		for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
 			front_credit_put(&old->client.card[slot], credit[slot]);
-		if (rc == -ECONNREFUSED && !ledger.refused) {
+		if ((rc == -ECONNREFUSED || rc == -EPROTO) && !ledger.refused) {
 			ledger.refused = true;
-			front_log("the agent does not take this process back (%s): it gets no more memory", answer.text);
+			front_log("the agent does not take this process back (%s): it gets no more memory",
+				  rc == -EPROTO ? "its answer makes no sense" : answer.text);
 		}
 		broken_locked();
 		return rc;
@@ -271,9 +272,10 @@ static void *watch(void *unused)
 
 /*
  * The monitor comes with the first charge or question: programs that do no more
- * than start need none, and start faster. What happened until then it has missed: if the agent
- * was restarted, the credit of before is not to be used without it. If there
- * can be no thread, a broken connection is found by the next question.
+ * than start need none, and start faster. What happened until then it has
+ * missed: if the agent was restarted, the credit of before is not to be used
+ * without asking. If there can be no thread, a broken connection is found by
+ * the next question.
  */
 static void watch_begin_locked(void)
 {
