@@ -89,6 +89,9 @@ func TestRubbish(t *testing.T) {
 		})
 	}
 	must(t, good.alloc(mib))
+	if e := r.awaitEvent("client-refused"); e.Message != "the library speaks version 99, the agent 1" {
+		t.Errorf("event %+v", e)
+	}
 }
 
 func bytesOf(packet []byte, n int) [][]byte {
