@@ -36,7 +36,17 @@ var rooms = []room{
 	{path: "internal/simgpu/simwire"},
 	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
-	{path: "internal/agent"},
+	{path: "internal/process"},
+	{
+		path: "internal/agent",
+		may: []string{
+			"internal/api", "internal/core", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
+			"internal/socket", "internal/wire",
+		},
+		tests:      []string{"internal/client"},
+		thirdParty: []string{"golang.org/x/sys"},
+		executes:   true,
+	},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
@@ -64,6 +74,7 @@ var rooms = []room{
 
 // testThirdParty may be imported by any test.
 var testThirdParty = []string{
+	"github.com/NVIDIA/go-nvml", // runs over the stand-in
 	"github.com/rogpeppe/go-internal",
 	"golang.org/x/sys",
 }

@@ -19,6 +19,7 @@
 #define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
 #define PROBE_MS 50                        /* at most this long at a time with the mutex held */
 #define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
+#define FIRST_PROBES 20                    /* so many before the first charge, which uses credit of before */
 #define SHORTEST_PAUSE_NS 1000000ull
 #define LONGEST_PAUSE_NS 100000000ull
 #define REFUSED_PAUSE_NS 2000000000ull
@@ -278,8 +279,10 @@ static void watch_begin_locked(void)
 {
 	if (process->watched)
 		return;
-	if (!attached_locked())
-		attach_again_locked();
+	for (int i = 0; i < FIRST_PROBES && !attached_locked(); i++) {
+		if (attach_again_locked() != -ETIMEDOUT)
+			break;
+	}
 	__atomic_store_n(&process->watched, 1, __ATOMIC_RELEASE);
 	front_thread_start(watch);
 }

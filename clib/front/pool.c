@@ -6,20 +6,21 @@
  * what the driver keeps from everybody else), not what is in use of it. Before an
  * allocation, what the request must add to the reserve is charged: the request
  * less what is charged, unused and not spoken for, rounded up to 2 MiB, the step
- * in which pools grow. Afterwards the reserve is read and the charge follows it; if it grew further than there
- * is room for, the memory is freed again, the pool is trimmed and the program
- * gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink later, when streams get that
- * far, so they are read again at every call that waits for the card, when
- * memory is freed, and before a denial is final.
+ * in which pools grow. Afterwards the reserve is read and the charge follows it;
+ * if it grew further than there is room for, the memory is freed again, the pool
+ * is trimmed and the program gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink
+ * later, when streams get that far, so they are read again at every call that
+ * waits for the card, when memory is freed, and before a denial is final.
  *
- * Pools in host memory cost nothing. Imported pools and pointers cost nothing
- * here: the exporter is charged. A destroyed pool lives on in the driver until
- * its last allocation is freed and can no longer be asked: its charge stays
- * until then.
+ * Pools in host memory cost nothing, managed ones cost like those on the card.
+ * Imported pools and pointers cost nothing here: the exporter is charged. A
+ * destroyed pool lives on in the driver until its last allocation is freed and
+ * can no longer be asked: its charge stays until then.
  *
  * During a stream capture an allocation is a node of a graph (graphmem.c) and
- * reserves nothing. Nothing here waits; reading a pool's attributes and trimming
- * are legal while a capture is open.
+ * reserves nothing. Nothing here waits. Reading a pool's attributes is legal
+ * while a capture is open; trimming may not be, and is done only where a call
+ * is about to be refused.
  *
  * One lock, never held across a call that allocates or charges.
  */
@@ -541,6 +542,8 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 			front_leave();
 			return CUDA_ERROR_INVALID_DEVICE;
 		}
+	} else if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED) {
+		slot = front_current_slot(); /* wherever it starts, it may come to the card */
 	}
 	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
 	if (result == CUDA_SUCCESS) {

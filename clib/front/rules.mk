@@ -81,14 +81,24 @@ endef
 $(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
 
 test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
-		$(front_test_dir)/front_calls build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
-	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy'; \
-	for program in $(filter $(front_test_dir)/%,$^); do echo "== $$program"; $$program; done
+		$(front_test_dir)/front_calls $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy' \
+		DIVVY_TEST_STRANGE='$(CURDIR)/$(front_test_dir)/strange'; \
+	for program in $(filter $(front_test_dir)/front_%,$^); do echo "== $$program"; $$program; done
 
 # The built front, loaded by path before the null driver.
 $(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
+
+# The null driver with one more export, and the front prepared for that.
+$(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix build/null/,driver.o nvml.o null.o)
+	@mkdir -p $(@D)
+	$(CC) -shared -fPIC -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--build-id=sha1
+	ln -sfn libcuda.so.1 $(@D)/libnvidia-ml.so.1
+
+$(front_test_dir)/strange/front/libcuda.so.1: $(front_dir)/base/libcuda.so.1 $(front_test_dir)/strange/driver/libcuda.so.1
+	$(GO) run ./tools/preparefront -base $< -driver $(front_test_dir)/strange/driver -out $(@D)
 
 # The other compiler's opinion.
 lint-front:

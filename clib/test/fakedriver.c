@@ -165,7 +165,7 @@ unsigned front_cards(void)
 
 /* -- the driver's things --------------------------------------------------- */
 
-enum sort { NONE, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC };
+enum sort { NONE, LIBRARY, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC };
 
 struct thing {
 	enum sort sort;
@@ -670,6 +670,58 @@ static CUresult f_module_unload(CUmodule module)
 	return end_array((uintptr_t)module, MODULE);
 }
 
+/* A library takes memory at its first use, and never gives it back before it is unloaded. */
+static CUresult f_library_load(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned count,
+			       CUlibraryOption *more, void **morevalues, unsigned morecount)
+{
+	(void)code, (void)options, (void)values, (void)count, (void)more, (void)morevalues, (void)morecount;
+	return make_array(library, 0, LIBRARY);
+}
+
+static CUresult use_library(uint64_t handle)
+{
+	unsigned i;
+
+	pthread_mutex_lock(&big);
+	i = find(handle, LIBRARY);
+	if (i && !things[i].bytes) {
+		things[i].bytes = FAKE_MODULE;
+		grow(FAKE_MODULE);
+	}
+	LEAVE(i ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+static CUresult f_library_module(CUmodule *module, CUlibrary library)
+{
+	*module = (CUmodule)library;
+	return use_library((uintptr_t)library);
+}
+
+static CUresult f_library_global(CUdeviceptr *pointer, size_t *bytes, CUlibrary library, const char *name)
+{
+	(void)pointer, (void)bytes, (void)name;
+	(void)use_library((uintptr_t)library);
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult f_library_kernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	(void)name;
+	*kernel = (CUkernel)((uintptr_t)library + 1);
+	return CUDA_SUCCESS;
+}
+
+static CUresult f_kernel_function(CUfunction *function, CUkernel kernel)
+{
+	*function = (CUfunction)kernel;
+	return use_library((uintptr_t)kernel - 1);
+}
+
+static CUresult f_library_unload(CUlibrary library)
+{
+	return end_array((uintptr_t)library, LIBRARY);
+}
+
 /* -- pools and graphs ------------------------------------------------------ */
 
 static CUresult f_pool_of_device(CUmemoryPool *pool, CUdevice device)
@@ -934,6 +986,12 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuDeviceGetAttribute] = f_attribute,
 	[SYM_cuModuleLoadData] = f_module_load,
 	[SYM_cuModuleUnload] = f_module_unload,
+	[SYM_cuLibraryLoadData] = f_library_load,
+	[SYM_cuLibraryUnload] = f_library_unload,
+	[SYM_cuLibraryGetModule] = f_library_module,
+	[SYM_cuLibraryGetGlobal] = f_library_global,
+	[SYM_cuLibraryGetKernel] = f_library_kernel,
+	[SYM_cuKernelGetFunction] = f_kernel_function,
 	[SYM_cuDeviceGetDefaultMemPool] = f_pool_of_device,
 	[SYM_cuDeviceGetMemPool] = f_pool_of_device,
 	[SYM_cuMemPoolCreate] = f_pool_create,

@@ -3,7 +3,10 @@
  * The built front before the null driver, loaded by path as a program would:
  * when it attaches, what it shows, and what happens when something is missing.
  *
- *	front_calls            with DIVVY_TEST_LIBDIR=lib/divvy
+ *	front_calls
+ *
+ * DIVVY_TEST_LIBDIR is lib/divvy; DIVVY_TEST_STRANGE holds a driver with an
+ * export that the list lacks, and a front prepared for it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -66,15 +69,20 @@ static void prepare(const char *driverdir)
 	setenv("DIVVY_DRIVER_DIR", driverdir, 1);
 }
 
+static void load_from(const char *path)
+{
+	front = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (front == NULL)
+		fprintf(stderr, "%s\n", dlerror());
+	CHECK(front != NULL);
+}
+
 static void load(void)
 {
 	char path[PATH_BYTES];
 
 	snprintf(path, sizeof(path), "%s/front/base/libcuda.so.1", libdir());
-	front = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (front == NULL)
-		fprintf(stderr, "%s\n", dlerror());
-	CHECK(front != NULL);
+	load_from(path);
 	snprintf(path, sizeof(path), "%s/null/libcuda.so.1", libdir());
 	driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	CHECK(driver != NULL);
@@ -245,6 +253,57 @@ static void shows_the_share_through_nvml(void)
 	CHECK(FRONT(nvmlDeviceGetGraphicsRunningProcesses_v3)(device, &count, second) == NVML_SUCCESS && count == 0);
 	CHECK(FRONT(nvmlShutdown)() == NVML_SUCCESS);
 	CHECK(agent_attached(agent) == 1);
+}
+
+/* A share of two cards of which the driver shows one: every call finds its slot through the context. */
+static void tells_cards_apart(void)
+{
+	struct agent_share share = {.cards = 2, .uuid = {{0xaa, 1}}};
+	struct agent *agent;
+	CUdeviceptr block;
+	CUdevice device;
+	size_t freebytes, totalbytes;
+	int count = 0;
+
+	for (unsigned i = 0; i < 16; i++)
+		share.uuid[1][i] = (uint8_t)i;
+	agent = begin_share(share);
+	device = current();
+	CHECK(FRONT(cuDeviceGetCount)(&count) == CUDA_SUCCESS && count == 1);
+	CHECK(FRONT(cuMemAlloc_v2)(&block, MIB) == CUDA_SUCCESS);
+	CHECK(agent_in_use(agent, 0) == 0 && agent_in_use(agent, 1) == CONTEXT + MIB);
+	CHECK(FRONT(cuMemGetInfo_v2)(&freebytes, &totalbytes) == CUDA_SUCCESS && freebytes == LIMIT - CONTEXT - MIB);
+	CHECK(FRONT(cuDeviceTotalMem_v2)(&totalbytes, device + 1) != CUDA_SUCCESS);
+	for (int i = 0; i < 64; i++)
+		CHECK(FRONT(cuLaunchKernel)((CUfunction)16, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == CUDA_SUCCESS);
+	CHECK(agent_counter(agent, 1, offsetof(struct divvy_client_card, launches)) == 64);
+}
+
+/* A driver with a call that the list lacks, and the front prepared for it. */
+static void passes_what_the_list_lacks(void)
+{
+	const char *strange = getenv("DIVVY_TEST_STRANGE");
+	struct agent_share share = {.path = socketpath, .limitbytes = LIMIT};
+	int (*call)(int, double);
+	struct divvy_message event;
+	struct agent *agent;
+	char path[PATH_BYTES];
+
+	CHECK(strange != NULL);
+	snprintf(path, sizeof(path), "%s/driver", strange);
+	prepare(path);
+	snprintf(path, sizeof(path), "%s/front/libcuda.so.1", strange);
+	load_from(path);
+	agent = agent_start(&share);
+	call = (int (*)(int, double))find(front, "cuStrangeCall");
+	CHECK(call(40, 2.5) == 42); /* before there is an agent: told later */
+	CHECK(agent_attached(agent) == 0);
+	CHECK(FRONT(cuInit)(0) == CUDA_SUCCESS);
+	EVENTUALLY(agent_events(agent, DIVVY_EVENT_UNCLASSIFIED, &event) == 1, 5);
+	CHECK(strcmp(event.text, "cuStrangeCall") == 0);
+	CHECK(call(1, 1.0) == 2);
+	/* and what this driver lacks is not there */
+	CHECK(dlsym(front, "cuCtxGetDevice_v2") == NULL);
 }
 
 static void hides_a_card_without_a_share(void)
@@ -474,6 +533,8 @@ static const struct scenario scenarios[] = {
 	{"hands out wrappers by name", hands_out_wrappers_by_name},
 	{"answers for what the driver lacks", answers_for_what_the_driver_lacks},
 	{"shows the share through nvml", shows_the_share_through_nvml},
+	{"tells cards apart", tells_cards_apart},
+	{"passes what the list lacks", passes_what_the_list_lacks},
 	{"hides a card without a share", hides_a_card_without_a_share},
 	{"says no without an agent", says_no_without_an_agent},
 	{"says no without a driver", says_no_without_a_driver},

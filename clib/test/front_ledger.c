@@ -482,10 +482,12 @@ static void shows_the_present_after_a_restart(void)
 	agent_stop(agent);
 	agent = agent_of(2 * LIMIT);
 	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	EVENTUALLY(front_limits()->card[0].limitbytes == 2 * LIMIT, 10);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
 	CHECK(totalbytes == 2 * LIMIT);
 	agent_stop(agent);
 	agent = agent_of(LIMIT);
-	EVENTUALLY(agent_clients(agent) == 1, 10);
+	EVENTUALLY(front_limits()->card[0].limitbytes == LIMIT, 10);
 	front_memory(0, 1, 2, &freebytes, &totalbytes);
 	CHECK(totalbytes == LIMIT);
 }

@@ -292,6 +292,54 @@ static void module_rules(void)
 	BALANCED();
 }
 
+static CUlibrary load_ok(void)
+{
+	CUlibrary library = NULL;
+
+	CHECK(hook_cuLibraryLoadData(SYM_cuLibraryLoadData, &library, "x", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS);
+	return library;
+}
+
+static void library_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUlibrary library = load_ok();
+	CUmodule module = NULL;
+	CUkernel kernel = NULL;
+	CUfunction function = NULL;
+	CUdeviceptr address = 77, rest;
+
+	CHECK(fake_charged() == base);
+	CHECK(hook_cuLibraryGetKernel(SYM_cuLibraryGetKernel, &kernel, library, "k") == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	CHECK(hook_cuKernelGetFunction(SYM_cuKernelGetFunction, &function, kernel) == CUDA_SUCCESS);
+	CHECK(hook_cuLibraryGetModule(SYM_cuLibraryGetModule, &module, library) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base + FAKE_MODULE); /* once */
+	CHECK(hook_cuLibraryUnload(SYM_cuLibraryUnload, library) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+
+	/* a name that is missing loads it all the same */
+	library = load_ok();
+	CHECK(hook_cuLibraryGetGlobal(SYM_cuLibraryGetGlobal, &address, NULL, library, "g") == CUDA_ERROR_NOT_FOUND);
+	CHECK(address == 77 && fake_charged() == base + FAKE_MODULE);
+	CHECK(hook_cuLibraryUnload(SYM_cuLibraryUnload, library) == CUDA_SUCCESS);
+
+	/* no room: refused until there is some */
+	library = load_ok();
+	module = NULL;
+	rest = alloc_ok((LIMIT - fake_charged()) / 512 * 512);
+	for (int i = 0; i < 2; i++) {
+		CHECK(hook_cuLibraryGetModule(SYM_cuLibraryGetModule, &module, library) == CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK(!module && fake_held() == fake_charged() + FAKE_MODULE);
+	}
+	free_ok(rest);
+	CHECK(hook_cuLibraryGetModule(SYM_cuLibraryGetModule, &module, library) == CUDA_SUCCESS && module);
+	BALANCED();
+	CHECK(hook_cuLibraryUnload(SYM_cuLibraryUnload, library) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
 /* -- any order, any failure ------------------------------------------------- */
 
 enum { POINTERS = 24, ARRAYS = 8, CONTEXTS = 4, HANDLES = 8, MAPS = 8, ASYNCS = 12 };
@@ -559,6 +607,7 @@ SCENARIO(context_rules)
 SCENARIO(virtual_rules)
 SCENARIO(user_rules)
 SCENARIO(module_rules)
+SCENARIO(library_rules)
 SCENARIO(pool_rules)
 SCENARIO(graph_rules)
 SCENARIO(random_walks)
@@ -570,6 +619,7 @@ static const struct scenario scenarios[] = {
 	{"virtual", run_virtual_rules},
 	{"users-of-handles", run_user_rules},
 	{"modules", run_module_rules},
+	{"libraries", run_library_rules},
 	{"pools", run_pool_rules},
 	{"graphs", run_graph_rules},
 	{"any-order", run_random_walks},

@@ -23,13 +23,13 @@ import (
 //
 // If we are killed by SIGKILL the command lives on; its share stays while it is
 // attached.
-func (a *app) passOn(path string, args, env []string) (int, error) {
-	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+func (a *app) passOn(cmd *exec.Cmd) (int, error) {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 64)
 	notify(signals)
 	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return 0, startError(path, err)
+		return 0, startError(cmd.Path, err)
 	}
 	child := cmd.Process.Pid
 	stopped := make(chan struct{}, 1)
@@ -45,7 +45,7 @@ func (a *app) passOn(path string, args, env []string) (int, error) {
 				stopSelf()
 			}
 		case err := <-failed:
-			return 0, fmt.Errorf("wait for %s: %w", path, err)
+			return 0, fmt.Errorf("wait for %s: %w", cmd.Path, err)
 		case status := <-ended:
 			_ = cmd.Process.Release()
 			if status.Signaled() {
@@ -135,7 +135,7 @@ func startError(path string, err error) error {
 		// The file is there, so what is missing is its interpreter.
 		return &codedError{code: exitNotFound, cause: fmt.Errorf("%s: not found, or its interpreter is not", path)}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return &codedError{code: exitNotExecutable, cause: fmt.Errorf("%s: not executable", path)}
+		return &codedError{code: exitNotExecutable, cause: &markedError{class: err, cause: fmt.Errorf("%s: not executable", path)}}
 	}
 	return &codedError{code: exitNotExecutable, cause: fmt.Errorf("start %s: %w", path, err)}
 }

@@ -16,11 +16,13 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/library"
 )
 
 func (a *app) runCommand() *cobra.Command {
 	var p promise
 	var name, share string
+	var isolated bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS...]",
 		Short: "Run a command under a share of a card",
@@ -56,30 +58,51 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 		if err != nil {
 			return err
 		}
-		return runFailed(a.runUnder(cmd.Context(), share, spec, func() { p.bookedOnly(a, cmd) }, path, args))
+		u := under{declared: share, spec: spec, isolated: isolated, booked: func() { p.bookedOnly(a, cmd) }}
+		return runFailed(a.runUnder(cmd.Context(), u, path, args))
 	})
 	cmd.Flags().SetInterspersed(false)
 	p.addAll(a, cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
 	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
+	cmd.Flags().BoolVar(&isolated, "isolate", false, "also hold programs that open the driver by its full path")
 	complete(cmd, "share", a.completeShares)
 	a.targetFlags(cmd)
 	return cmd
 }
 
+// under says what to run a command under.
+type under struct {
+	declared string        // join this share, or
+	spec     api.ShareSpec // make this one
+	isolated bool
+	booked   func() // tells what nothing enforces
+}
+
 // runUnder runs the command under the declared share, or a new one by spec.
-func (a *app) runUnder(ctx context.Context, declared string, spec api.ShareSpec, booked func(), path string, args []string) error {
-	joined, err := a.join(ctx, declared, spec)
+func (a *app) runUnder(ctx context.Context, u under, path string, args []string) error {
+	joined, err := a.join(ctx, u.declared, u.spec)
 	if err != nil {
 		return err
 	}
 	defer joined.leave()
-	booked()
-	env, err := a.shareEnvironment(joined)
+	u.booked()
+	front, err := a.frontFor(joined.version.DriverDirectory)
 	if err != nil {
 		return err
 	}
-	code, err := a.passOn(path, args, env)
+	env := shareEnvironment(joined, front)
+	child := &exec.Cmd{Path: path, Args: args, Env: env}
+	if u.isolated {
+		if child, err = a.isolate(joined, front, child); err != nil {
+			return err
+		}
+	}
+	code, err := a.passOn(child)
+	if u.isolated && errors.Is(err, fs.ErrPermission) {
+		return withHint(&codedError{code: exitRunFailed, cause: fmt.Errorf("--isolate: no right to a mount namespace: %w", err)},
+			"run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)")
+	}
 	if err != nil {
 		return err
 	}
@@ -87,6 +110,24 @@ func (a *app) runUnder(ctx context.Context, declared string, spec api.ShareSpec,
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// isolate returns child as it runs in a mount namespace of its own.
+func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, error) {
+	mount, err := a.privateRoot().MountPoint()
+	if err != nil {
+		return nil, err
+	}
+	i := isolation{front: filepath.Join(front, library.CUDAName), driver: m.version.DriverDirectory, mount: mount}
+	path, err := filepath.Abs(child.Path) // as seen from here
+	if err != nil {
+		return nil, err
+	}
+	program, args, err := i.wrap(path, child.Args)
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{Path: program, Args: args, Env: child.Env, SysProcAttr: namespaces()}, nil
 }
 
 // membership is a share that we may use while we are here.
@@ -130,14 +171,10 @@ func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (me
 }
 
 // shareEnvironment is the environment that puts a program under a share.
-func (a *app) shareEnvironment(m membership) ([]string, error) {
-	front, err := a.frontFor(m.version.DriverDirectory)
-	if err != nil {
-		return nil, err
-	}
+func shareEnvironment(m membership, front string) []string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
-		"LD_PRELOAD":       joinParts(":", filepath.Join(front, "libcuda.so.1"), os.Getenv("LD_PRELOAD")),
+		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
 		"DIVVY_SOCKET":     m.share.Socket,
 		"DIVVY_DRIVER_DIR": m.version.DriverDirectory,
 	}
@@ -157,7 +194,7 @@ func (a *app) shareEnvironment(m membership) ([]string, error) {
 	for name, value := range set {
 		env = append(env, name+"="+value)
 	}
-	return env, nil
+	return env
 }
 
 // joinParts puts what is not empty together.

@@ -146,10 +146,15 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		return err
 	}
 	c.flushDenied(now, cl)
+	most := cl.granted
+	if cl.awaited() {
+		// A charge may have been granted and not yet saved when the agent died.
+		most += less(s.pool.limit(c), s.pool.granted)
+	}
 	wasLost := cl.state == Detached
 	cl.state, cl.page, cl.frozen = Attached, true, false
 	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
-	used := min(usedBytes, cl.granted)
+	used := min(usedBytes, most)
 	c.setGranted(cl, used)
 	c.credits.SetGranted(id, used)
 	if wasLost {
@@ -242,6 +247,7 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 		c.setGranted(cl, cl.granted-n)
 	}
 	cl.state, cl.ended = state, now
+	c.someEnded = true
 	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
 	c.squeeze(now, cl.share)

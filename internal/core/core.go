@@ -92,6 +92,8 @@ type Core struct {
 
 	orders Orders
 	taken  []takenCredit // scratch of one charge
+
+	someEnded bool // false: nobody has
 }
 
 // New returns an empty ledger over cards.

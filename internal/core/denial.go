@@ -9,11 +9,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
-// denied is a denial that no event tells of yet: the front library is about to
-// say which call it was.
+// denied is a charge that was denied. It counts as a denied allocation when
+// the front library says so, or does not ask again for the same: it may make
+// room first.
 type denied struct {
+	call    string
 	bytes   uint64
 	free    uint64
+	limit   uint64
 	reason  Reason
 	flushAt time.Time
 }
@@ -47,33 +50,33 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// deny counts a denial and keeps it for the event.
-func (c *Core) deny(now time.Time, cl *client, bytes, free uint64, reason Reason) Answer {
-	cl.denials++
-	cl.share.denials[reason]++
-	cl.denied = &denied{bytes: bytes, free: free, reason: reason, flushAt: now.Add(denialWait)}
-	c.shareChanged(cl.share)
+// deny refuses a charge.
+func (c *Core) deny(now time.Time, cl *client, w charge, free uint64, reason Reason) Answer {
+	cl.denied = &denied{call: w.call, bytes: w.bytes, free: free, limit: c.limitOf(cl.share), reason: reason, flushAt: now.Add(denialWait)}
 	return Answer{Client: cl.id, Reason: reason, FreeBytes: free, UsedBytes: c.observe(cl.share)}
 }
 
 func (c *Core) flushDenied(now time.Time, cl *client) {
 	if cl.denied != nil {
-		c.tellDenied(now, cl, "")
+		c.tellDenied(now, cl, cl.denied.call)
 	}
 }
 
 func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 	d, s := cl.denied, cl.share
 	cl.denied = nil
+	cl.denials++
+	s.denials[d.reason]++
+	c.shareChanged(s)
 	if call == "" {
 		call = "an allocation"
 	}
-	why := fmt.Sprintf("%s free of %s", size.Short(d.free), size.Short(c.limitOf(s)))
+	why := fmt.Sprintf("%s free of %s", size.Short(d.free), size.Short(d.limit))
 	switch d.reason {
 	case CardFull:
 		why = fmt.Sprintf("%s free on the card for shares without a quota", size.Short(d.free))
 	case Shrinking:
-		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(s.limit))
+		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(d.limit))
 	case Revoked:
 		why = "the share is deleted"
 	case NoClient:
@@ -118,8 +121,7 @@ const (
 	ReportDriverOOM
 )
 
-// Report takes a client's report. A denial is counted when the ledger denied
-// it; the report adds the name of the call.
+// Report takes a client's report.
 func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, text string) {
 	cl := c.clients[id]
 	if cl == nil {
@@ -127,7 +129,7 @@ func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, t
 	}
 	if report == ReportDenied {
 		if cl.denied == nil { // the ledger was not asked
-			c.deny(now, cl, bytes, 0, Front)
+			c.deny(now, cl, charge{bytes: bytes}, 0, Front)
 		}
 		c.tellDenied(now, cl, text)
 		return

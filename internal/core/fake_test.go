@@ -70,7 +70,7 @@ func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, str
 		p.peak()
 		return Answer{Client: id, Granted: true}, "credit"
 	}
-	a := f.core.Charge(now, id, bytes)
+	a := f.core.Charge(now, id, bytes, "cuMemAlloc")
 	if a.Granted {
 		p.peak()
 	}

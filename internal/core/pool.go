@@ -55,36 +55,42 @@ type Answer struct {
 type charge struct {
 	id    ClientID
 	bytes uint64
+	call  string // what the front library says it is for
 }
 
 // Charge asks for bytes for a client: its own credit first, then what its pool
 // has left, then what others do not use. Either all of it is granted and
 // counts as in use, or nothing is.
-func (c *Core) Charge(now time.Time, id ClientID, bytes uint64) Answer {
+func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Answer {
 	cl := c.clients[id]
 	if cl == nil {
 		return Answer{Client: id, Reason: NoClient}
 	}
+	if cl.denied != nil && cl.denied.bytes == bytes {
+		cl.denied = nil // it asks again
+	}
 	c.flushDenied(now, cl)
+	w := charge{id, bytes, call}
 	if !c.graceEnd.IsZero() {
-		c.waiting = append(c.waiting, charge{id, bytes})
+		c.waiting = append(c.waiting, w)
 		return Answer{Client: id, Waiting: true}
 	}
-	return c.charge(now, cl, bytes)
+	return c.charge(now, cl, w)
 }
 
-func (c *Core) charge(now time.Time, cl *client, bytes uint64) Answer {
+func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
+	bytes := w.bytes
 	s, p := cl.share, cl.share.pool
 	c.squeeze(now, s)
 	switch _, whole := c.read(now, cl); {
 	case s.revoked:
-		return c.deny(now, cl, bytes, 0, Revoked)
+		return c.deny(now, cl, w, 0, Revoked)
 	case !whole:
-		return c.deny(now, cl, bytes, 0, Broken)
+		return c.deny(now, cl, w, 0, Broken)
 	case cl.state != Attached:
-		return c.deny(now, cl, bytes, 0, NoClient)
+		return c.deny(now, cl, w, 0, NoClient)
 	case s.tight:
-		return c.deny(now, cl, bytes, 0, Shrinking)
+		return c.deny(now, cl, w, 0, Shrinking)
 	}
 	need := bytes
 	own := c.takeCredit(cl, need)
@@ -115,7 +121,7 @@ func (c *Core) charge(now time.Time, cl *client, bytes uint64) Answer {
 		if p.share == nil {
 			reason = CardFull
 		}
-		return c.deny(now, cl, bytes, bytes-need, reason)
+		return c.deny(now, cl, w, bytes-need, reason)
 	}
 	for _, t := range c.taken {
 		c.setGranted(t.cl, t.cl.granted-t.bytes)

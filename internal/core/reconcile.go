@@ -25,38 +25,29 @@ type Holding struct {
 	Known bool // false: the driver shows the process but not its memory
 }
 
-// Ended lists the cards on which somebody has ended whose memory the driver
-// may still hold: ask the driver about them.
-func (c *Core) Ended() []string {
-	var cards []string
-	for _, k := range c.cards {
-		if slices.ContainsFunc(c.shares, func(s *share) bool {
-			return s.card == k && slices.ContainsFunc(s.clients, func(cl *client) bool { return cl.ending() })
-		}) {
-			cards = append(cards, k.UUID)
-		}
-	}
-	return cards
-}
-
 // EndedClient is somebody whose memory the driver still held when last asked.
 type EndedClient struct {
 	ID    ClientID
-	PID   int
+	Card  string
 	State State
 	Since time.Time
 }
 
-// EndedClients lists the clients that Ended is about.
+// EndedClients lists who has ended, or lives on without its socket, and may
+// still hold memory: ask the driver about their cards.
 func (c *Core) EndedClients() []EndedClient {
+	if !c.someEnded {
+		return nil
+	}
 	var ended []EndedClient
 	for _, s := range c.shares {
 		for _, cl := range s.clients {
 			if cl.ending() {
-				ended = append(ended, EndedClient{cl.id, cl.PID, cl.state, cl.ended})
+				ended = append(ended, EndedClient{cl.id, s.card.UUID, cl.state, cl.ended})
 			}
 		}
 	}
+	c.someEnded = len(ended) > 0
 	return ended
 }
 

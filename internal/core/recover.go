@@ -160,7 +160,7 @@ func (c *Core) endGrace(now time.Time) {
 	c.waiting = nil
 	for _, w := range waiting {
 		if cl := c.clients[w.id]; cl != nil {
-			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w.bytes))
+			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w))
 		}
 	}
 	for _, s := range c.shares {

@@ -255,15 +255,14 @@ type outcome struct {
 func (t *tenant) judge() {
 	r := &t.report
 	var saw outcome
-	if err := json.Unmarshal(t.output.Bytes(), &saw); err != nil || t.ended != nil {
-		r.Fault = fmt.Sprintf("program failed: %v: %s", t.ended, bytes.TrimSpace(t.errors.Bytes()))
-		return
-	}
+	err := json.Unmarshal(t.output.Bytes(), &saw)
 	r.DeniedAllocations = saw.Denials
 	r.ResultsCorrect = saw.Correct && saw.ComparedBytes > 0
 	switch {
 	case r.MemoryPeakBytes > r.MemoryLimitBytes:
 		r.Fault = "limit exceeded"
+	case err != nil || t.ended != nil:
+		r.Fault = fmt.Sprintf("program failed: %v: %s", t.ended, bytes.TrimSpace(t.errors.Bytes()))
 	case !r.ResultsCorrect:
 		r.Fault = "results wrong"
 	case r.DeniedAllocations == 0:

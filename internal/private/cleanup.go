@@ -56,18 +56,35 @@ func (r Root) Clean(ctx context.Context, force bool) ([]Outcome, error) {
 		return nil, err
 	}
 	var all []Outcome
+	kept := false
 	for _, f := range folders {
 		outcome, err := f.clean(ctx, force)
 		if err != nil {
 			return all, err
 		}
+		kept = kept || outcome.Action == "kept"
 		all = append(all, outcome)
+	}
+	if !kept {
+		r.removeDriverFolders()
 	}
 	// Only an empty root goes.
 	if err := unix.Rmdir(r.path); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.ENOENT) {
 		return all, &os.PathError{Op: "rmdir", Path: r.path, Err: err}
 	}
 	return all, nil
+}
+
+// removeDriverFolders removes the folders of links that no agent uses any more.
+// The mount point stays: removing it would take the mounts of running commands.
+func (r Root) removeDriverFolders() {
+	if checkPrivate(r.path) != nil {
+		return
+	}
+	matches, _ := filepath.Glob(filepath.Join(r.path, ".driver-*"))
+	for _, match := range matches {
+		_ = os.RemoveAll(match)
+	}
 }
 
 // Remove stops the daemons behind an endpoint, used or not, and removes their

@@ -48,6 +48,15 @@ func (r Root) Path() string { return r.path }
 // Create makes the root, or checks that it is the user's alone.
 func (r Root) Create() error { return ensurePrivate(r.path) }
 
+// MountPoint makes a folder that stays empty: mount namespaces mount on it.
+func (r Root) MountPoint() (string, error) {
+	if err := ensurePrivate(r.path); err != nil {
+		return "", err
+	}
+	path := filepath.Join(r.path, ".mount")
+	return path, ensurePrivate(path)
+}
+
 // folder opens the folder name under the root and creates both as needed.
 func (r Root) folder(name string) (*Folder, error) {
 	if err := ensurePrivate(r.path); err != nil {

@@ -44,6 +44,10 @@ var clientBinary = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if library := os.Getenv(versionsOf); library != "" {
+		printVersions(library)
+		return
+	}
 	code := m.Run()
 	if binary, err := clientBinary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(binary))

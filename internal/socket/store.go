@@ -245,6 +245,13 @@ func (k *Keeper) put(name string, file *os.File) {
 	k.files[name] = file
 }
 
+// Holds says whether something is held under name.
+func (k *Keeper) Holds(name string) bool {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return k.files[name] != nil
+}
+
 // Close closes everything that is held.
 func (k *Keeper) Close() {
 	k.mutex.Lock()
