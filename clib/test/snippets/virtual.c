@@ -170,7 +170,8 @@ static void import(void)
 	OK(DRIVER(cuMemRelease)(handle));
 	OK(DRIVER(cuMemRelease)(imported));
 	close(fd);
-	EQUAL(snippet_room(), before);
+	/* An open export is a holder too; the driver sees its end in its own time. */
+	CHECK(snippet_room_back(before));
 }
 
 /* Backs part of a sparse array: the tiles are the handle's memory. */
