@@ -224,9 +224,10 @@ static int attach_again_locked(void)
 	if (rc < 0) {
 		for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
 			front_credit_put(&old->client.card[slot], credit[slot]);
-		if (rc == -ECONNREFUSED && !ledger.refused) {
+		if ((rc == -ECONNREFUSED || rc == -EPROTO) && !ledger.refused) {
 			ledger.refused = true;
-			front_log("the agent does not take this process back (%s): it gets no more memory", answer.text);
+			front_log("the agent does not take this process back (%s): it gets no more memory",
+				  rc == -EPROTO ? "its answer makes no sense" : answer.text);
 		}
 		broken_locked();
 		return rc;
@@ -271,9 +272,10 @@ static void *watch(void *unused)
 
 /*
  * The monitor comes with the first charge or question: programs that do no more
- * than start need none, and start faster. What happened until then it has missed: if the agent
- * was restarted, the credit of before is not to be used without it. If there
- * can be no thread, a broken connection is found by the next question.
+ * than start need none, and start faster. What happened until then it has
+ * missed: if the agent was restarted, the credit of before is not to be used
+ * without asking. If there can be no thread, a broken connection is found by
+ * the next question.
  */
 static void watch_begin_locked(void)
 {
@@ -369,8 +371,10 @@ int front_attach(const char *path, const uint8_t *buildid)
 	struct process *mine = process_page();
 	int rc = 0;
 
-	if (mine == NULL)
+	if (mine == NULL) {
+		complain(path, -ENOMEM, &(struct divvy_message){.type = 0});
 		return -ENOMEM;
+	}
 	if (__atomic_load_n(&mine->live, __ATOMIC_ACQUIRE))
 		return 0;
 	pthread_mutex_lock(&mine->start);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c: stream-ordered memory and the pools it comes from.
+ * pool.c: the pools that stream-ordered memory comes from (async.c).
  *
  * Rule: a pool is charged what it reserves (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
  * what the driver keeps from everybody else), not what is in use of it. Before an
@@ -24,7 +24,7 @@
  *
  * One lock, never held across a call that allocates or charges.
  */
-#include "memory.h"
+#include "pool.h"
 #include "front_hooks.h"
 
 #include <errno.h>
@@ -32,9 +32,8 @@
 #include <sys/mman.h>
 
 #define POOLS_FIRST 64u
-#define POOLS_MAX 65536u
-
-#define SIZE_UNITS_BITS 40u /* record.extra: pool serial << 40 | size in units of 512 bytes */
+#define POOLS_PLACE_BITS 16u
+#define POOLS_MAX (1u << POOLS_PLACE_BITS)
 
 struct pool {
 	uint64_t handle;
@@ -42,7 +41,9 @@ struct pool {
 	uint64_t pending; /* charged for allocations that are under way */
 	uint64_t claimed; /* asked for by allocations that are under way */
 	uint64_t held;    /* bytes of live allocations */
-	uint32_t serial;  /* 24 bits; 0: empty place */
+	uint32_t serial;  /* its place and, above that, how often the place was used; 0: empty place */
+	uint32_t uses;    /* of an empty place: how often it was used */
+	uint32_t next;    /* of an empty place: the next empty one, + 1 */
 	int16_t slot;     /* -1: costs nothing */
 	bool made;        /* by the program, not the card's default */
 	bool destroyed;   /* cannot be asked any more */
@@ -60,7 +61,7 @@ static struct front_lock lock;
 static struct pool *pools;
 static uint32_t pools_size;
 static uint32_t pools_used; /* places below this may be in use */
-static uint32_t last_serial;
+static uint32_t pools_empty; /* the first empty place among them, + 1; 0: none */
 
 static bool grow(void)
 {
@@ -81,45 +82,65 @@ static bool grow(void)
 	return true;
 }
 
-/* Under lock. NULL when it is not known. */
-static struct pool *find(CUmemoryPool handle)
-{
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial && !pools[i].destroyed && pools[i].handle == (uintptr_t)handle)
-			return &pools[i];
-	}
-	return NULL;
-}
-
+/* Under lock. NULL when it is gone. */
 static struct pool *find_serial(uint32_t serial)
 {
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial == serial)
-			return &pools[i];
-	}
-	return NULL;
+	uint32_t place = serial & (POOLS_MAX - 1);
+
+	return serial && place < pools_used && pools[place].serial == serial ? &pools[place] : NULL;
+}
+
+/* Under lock. NULL when it is not known, or can no longer be asked. */
+static struct pool *find(CUmemoryPool handle)
+{
+	struct table_record record;
+	struct pool *pool;
+
+	if (!table_get(&front_held, SPACE_POOL, (uintptr_t)handle, &record))
+		return NULL;
+	pool = find_serial((uint32_t)record.extra);
+	return pool && !pool->destroyed ? pool : NULL;
+}
+
+/* Under lock. The handle may be another pool's by now. */
+static void forget(struct pool *pool)
+{
+	struct table_record record;
+	uint32_t place = pool->serial & (POOLS_MAX - 1);
+	uint32_t uses = pool->serial >> POOLS_PLACE_BITS;
+
+	if (table_get(&front_held, SPACE_POOL, pool->handle, &record) && record.extra == pool->serial)
+		(void)table_take(&front_held, SPACE_POOL, pool->handle, &record);
+	*pool = (struct pool){ .uses = uses, .next = pools_empty };
+	pools_empty = place + 1;
 }
 
 /* Under lock. NULL when there is no place for it. */
 static struct pool *add(CUmemoryPool handle, int slot, bool made)
 {
-	uint32_t i = 0;
+	struct table_record record = { .key = (uintptr_t)handle, .space = SPACE_POOL };
+	uint32_t place, uses;
 
-	while (i < pools_used && pools[i].serial)
-		i++;
-	if (i == pools_size && !grow())
+	if (pools_empty) {
+		place = pools_empty - 1;
+	} else {
+		if (pools_used == pools_size && !grow())
+			return NULL;
+		place = pools_used;
+	}
+	uses = pools[place].uses % 255 + 1; /* 24 bits in all, never 0 */
+	record.extra = uses << POOLS_PLACE_BITS | place;
+	if (table_put(&front_held, &record, NULL) < 0)
 		return NULL;
-	if (i == pools_used)
+	if (place == pools_used)
 		pools_used++;
-	do {
-		if (++last_serial >= 1u << 24)
-			last_serial = 1;
-	} while (find_serial(last_serial));
-	pools[i] = (struct pool){
-		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
+	else
+		pools_empty = pools[place].next;
+	pools[place] = (struct pool){
+		.handle = (uintptr_t)handle, .serial = (uint32_t)record.extra, .slot = (int16_t)slot, .made = made,
 	};
 	front_pools_began();
-	return &pools[i];
+	return &pools[place];
 }
 
 static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, uint64_t otherwise)
@@ -209,14 +230,13 @@ void pool_card_reset(int slot)
 			continue;
 		/* If it lives on after all, its next allocation finds it unknown and charges it whole. */
 		back += pool->charged;
-		*pool = (struct pool){ 0 };
+		forget(pool);
 	}
 	front_lock_drop(&lock);
 	front_refund(slot, back);
 }
 
-/* The default pools, asked of the driver: which card is this pool on? */
-static int slot_of_pool(CUmemoryPool handle, int otherwise)
+int pool_slot(CUmemoryPool handle, int otherwise)
 {
 	for (int slot = 0; slot < (int)front_cards(); slot++) {
 		CUdevice device = front_device(slot);
@@ -233,64 +253,13 @@ static int slot_of_pool(CUmemoryPool handle, int otherwise)
 	return otherwise;
 }
 
-static bool is_per_thread(enum divvy_symbol called)
+CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char *call, struct pool_claim *claim)
 {
-	return called == SYM_cuMemAllocAsync_ptsz || called == SYM_cuMemAllocFromPoolAsync_ptsz;
-}
-
-/* The legacy stream is never captured; asking about it while another one is would be an error. */
-static bool is_capturing(CUstream stream, bool perthread)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	enum divvy_symbol symbol = perthread ? SYM_cuStreamIsCapturing_ptsz : SYM_cuStreamIsCapturing;
-
-	if ((!stream && !perthread) || stream == (CUstream)1)
-		return false;
-	return REAL(symbol, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static int slot_of_stream(CUstream stream)
-{
-	CUcontext context = NULL;
-
-	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
-	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
-		return front_current_slot();
-	return context_slot_of(context);
-}
-
-struct demand {
-	enum divvy_symbol called;
-	const char *call;
-	uint64_t bytes;
-	CUmemoryPool pool; /* NULL: the one that the card's cuMemAllocAsync uses */
-	CUstream stream;
-	bool perthread;
-};
-
-static CUresult ask(const struct demand *demand, CUdeviceptr *pointer)
-{
-	if (demand->called == SYM_cuMemAllocAsync || demand->called == SYM_cuMemAllocAsync_ptsz)
-		return REAL(demand->called, cuMemAllocAsync)(pointer, demand->bytes, demand->stream);
-	return REAL(demand->called, cuMemAllocFromPoolAsync)(pointer, demand->bytes, demand->pool, demand->stream);
-}
-
-static void undo(const struct demand *demand, CUdeviceptr pointer)
-{
-	enum divvy_symbol symbol = demand->perthread ? SYM_cuMemFreeAsync_ptsz : SYM_cuMemFreeAsync;
-
-	(void)REAL(symbol, cuMemFreeAsync)(pointer, demand->stream);
-}
-
-/* Charges what the request may add to the reserve. On success *added of it is pending, in pool *serial. */
-static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int slot, uint32_t *serial,
-			uint64_t *added)
-{
-	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
+	uint64_t request = memory_round(bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t taken, need;
 	struct pool *pool;
 
+	*claim = (struct pool_claim){ .request = request, .call = call };
 	front_lock_take(&lock);
 	pool = find(handle);
 	if (!pool)
@@ -299,8 +268,7 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 		front_lock_drop(&lock);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*serial = pool->serial;
-	*added = 0;
+	claim->serial = pool->serial;
 	if (pool->slot < 0) {
 		front_lock_drop(&lock);
 		return CUDA_SUCCESS;
@@ -315,20 +283,20 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	pool->claimed += request;
 	front_lock_drop(&lock);
 
-	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, demand->call) != CUDA_SUCCESS) {
+	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, call) != CUDA_SUCCESS) {
 		front_lock_take(&lock);
-		pool = find_serial(*serial);
+		pool = find_serial(claim->serial);
 		if (pool)
 			pool->claimed -= request;
 		front_lock_drop(&lock);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	front_lock_take(&lock);
-	pool = find_serial(*serial);
+	pool = find_serial(claim->serial);
 	if (pool) {
 		pool->charged += need;
 		pool->pending += need;
-		*added = need;
+		claim->added = need;
 	}
 	front_lock_drop(&lock);
 	if (!pool)
@@ -336,28 +304,23 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	return CUDA_SUCCESS;
 }
 
-/*
- * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
- * reserve grew further than there is room for; the rest is then not charged.
- */
-static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got)
+int pool_follow(const struct pool_claim *claim, bool got)
 {
-	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t reserved, back = 0, more = 0;
 	struct pool *pool;
 	int slot;
 
 	front_lock_take(&lock);
-	pool = find_serial(serial);
+	pool = find_serial(claim->serial);
 	if (!pool || pool->slot < 0) {
 		front_lock_drop(&lock);
 		return 0;
 	}
 	slot = pool->slot;
-	pool->claimed -= request;
-	pool->pending -= added;
+	pool->claimed -= claim->request;
+	pool->pending -= claim->added;
 	if (got)
-		pool->held += request;
+		pool->held += claim->request;
 	reserved = pool->destroyed ? pool->charged :
 				     attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
 	if (reserved > pool->charged) {
@@ -369,163 +332,40 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
-	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, demand->call) == 0)
+	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, claim->call) == 0)
 		return 0;
 	front_lock_take(&lock);
-	pool = find_serial(serial);
+	pool = find_serial(claim->serial);
 	if (pool) {
 		pool->charged -= more < pool->charged ? more : pool->charged;
 		if (got)
-			pool->held -= request;
+			pool->held -= claim->request;
 	}
 	front_lock_drop(&lock);
 	return -ENOMEM;
 }
 
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
+void pool_give(uint32_t serial, uint64_t bytes)
 {
-	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
 	uint64_t back = 0;
 	struct pool *pool;
 	int slot = -1;
 
 	front_lock_take(&lock);
-	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	pool = find_serial(serial);
 	if (pool && pool->slot >= 0) {
 		slot = pool->slot;
-		pool->held -= size < pool->held ? size : pool->held;
+		pool->held -= bytes < pool->held ? bytes : pool->held;
 		if (!pool->destroyed) {
 			back = look(pool);
 		} else if (!pool->held) {
 			back = pool->charged;
-			*pool = (struct pool){ 0 };
+			forget(pool);
 		}
 	}
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
-}
-
-static CUresult allocate(struct demand *demand, CUdeviceptr *out)
-{
-	int slot = slot_of_stream(demand->stream);
-	CUmemoryPool handle = demand->pool;
-	CUdeviceptr pointer = 0;
-	struct table_record record = { .space = SPACE_POOLED }, old;
-	uint32_t serial = 0;
-	uint64_t added = 0;
-	CUresult result;
-	int rc;
-
-	if (is_capturing(demand->stream, demand->perthread)) {
-		result = ask(demand, &pointer);
-		if (result == CUDA_SUCCESS) {
-			graphmem_seen();
-			*out = pointer;
-		}
-		return result;
-	}
-	if (!handle) {
-		if (slot >= 0 &&
-		    REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&handle, front_device(slot)) != CUDA_SUCCESS)
-			slot = -1;
-	} else {
-		slot = slot_of_pool(handle, slot);
-	}
-	if (slot < 0)
-		return ask(demand, out);
-	result = reserve(demand, handle, slot, &serial, &added);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = ask(demand, &pointer);
-	if (result != CUDA_SUCCESS) {
-		(void)follow(demand, serial, added, false);
-		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			front_driver_oom(slot, demand->bytes, demand->call);
-		return result;
-	}
-	if (follow(demand, serial, added, true) != 0) {
-		undo(demand, pointer);
-		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
-		front_pools_settle();
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	record.key = pointer;
-	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
-		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
-	rc = table_put(&front_held, &record, &old);
-	if (rc == 1)
-		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
-	if (rc < 0) {
-		undo(demand, pointer);
-		released(&record);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*out = pointer;
-	return CUDA_SUCCESS;
-}
-
-CUresult hook_cuMemAllocAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	struct demand demand = {
-		.called = called, .call = "cuMemAllocAsync", .bytes = bytesize, .stream = hStream,
-		.perthread = is_per_thread(called),
-	};
-	CUresult result;
-
-	if (!dptr || !bytesize || !front_enter())
-		return REAL(called, cuMemAllocAsync)(dptr, bytesize, hStream);
-	result = allocate(&demand, dptr);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize,
-				      CUmemoryPool pool, CUstream hStream)
-{
-	struct demand demand = {
-		.called = called, .call = "cuMemAllocFromPoolAsync", .bytes = bytesize, .pool = pool,
-		.stream = hStream, .perthread = is_per_thread(called),
-	};
-	CUresult result;
-
-	if (!dptr || !bytesize || !pool || !front_enter())
-		return REAL(called, cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
-	result = allocate(&demand, dptr);
-	front_leave();
-	return result;
-}
-
-void pool_freed(uint64_t pointer)
-{
-	struct table_record record;
-
-	if (!__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
-		return;
-	if (table_take(&front_held, SPACE_POOLED, pointer, &record))
-		released(&record);
-}
-
-CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
-{
-	struct table_record record;
-	CUresult result;
-	bool pooled, linear;
-
-	if (!front_enter())
-		return REAL(called, cuMemFreeAsync)(dptr, hStream);
-	pooled = table_take(&front_held, SPACE_POOLED, dptr, &record);
-	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
-	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
-	if ((pooled || linear) && result != CUDA_SUCCESS)
-		memory_restore(&record);
-	else if (pooled)
-		released(&record);
-	else if (linear)
-		front_refund(record.slot, record.bytes);
-	front_leave();
-	return result;
 }
 
 CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -547,14 +387,18 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 	}
 	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
 	if (result == CUDA_SUCCESS) {
+		struct pool old = { .slot = -1 };
 		struct pool *known;
 
 		front_lock_take(&lock);
 		known = find(handle);
-		if (known)
-			*known = (struct pool){ 0 };
+		if (known) {
+			old = *known; /* gone without our seeing it: the handle is new again */
+			forget(known);
+		}
 		known = add(handle, slot, true);
 		front_lock_drop(&lock);
+		front_refund(old.slot, old.charged);
 		if (known) {
 			*pool = handle;
 		} else {
@@ -597,7 +441,7 @@ CUresult hook_cuMemPoolDestroy(enum divvy_symbol called, CUmemoryPool pool)
 			known->destroyed = false;
 		} else if (known && !known->held && !known->claimed) {
 			back = known->charged;
-			*known = (struct pool){ 0 };
+			forget(known);
 		}
 		front_lock_drop(&lock);
 		if (back)
@@ -669,50 +513,4 @@ CUresult hook_cuMemPoolImportPointer(enum divvy_symbol called, CUdeviceptr *ptr_
 				     CUmemPoolPtrExportData *shareData)
 {
 	return REAL(called, cuMemPoolImportPointer)(ptr_out, pool, shareData);
-}
-
-/* Pools give memory back to the driver at calls that wait for the card. */
-
-CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
-{
-	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
-{
-	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
-{
-	CUresult result = REAL(called, cuCtxSynchronize)();
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
-{
-	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
 }

@@ -33,6 +33,9 @@ $(1)/libcuda.so.1: $$(standin_objects) build/standin/generation-$(2).o clib/gen/
 	$$(CC) -shared -o $$@.new $$(standin_objects) build/standin/generation-$(2).o -Wl,-soname,libcuda.so.1 \
 		-Wl,--version-script=clib/gen/standin-$(2).map -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro \
 		-Wl,-z,now -Wl,--build-id=sha1 -lpthread -ldl -lm
+	@diff <(sed -nE 's/^\t([A-Za-z0-9_]+);$$$$/\1/p' clib/gen/standin-$(2).map | LC_ALL=C sort) \
+		<(nm -D --defined-only --format=just-symbols $$@.new | LC_ALL=C sort) || \
+		{ echo "divvy: error: $$@: its exports (>) are not those of the list (<)" >&2; exit 1; }
 	mv $$@.new $$@
 
 $(1)/libcuda.so $(1)/libnvidia-ml.so.1: $(1)/libcuda.so.1

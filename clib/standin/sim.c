@@ -414,19 +414,20 @@ int sim_open(uint32_t role)
 		return leave(-EOWNERDEAD);
 	if (role == DIVVY_SIM_ROLE_COMPUTE && atomic_load(&compute))
 		return leave(lost ? -EIO : 0);
-	if (lost)
-		return leave(-EIO);
-	if (!still_ours()) {
+	if (atomic_load(&compute) || observers > 0) {
+		/* Comes back in the role it has, if the connection was lost. */
+		result = connected();
+		if (result == 0 && role == DIVVY_SIM_ROLE_COMPUTE)
+			result = hello(role);
+	} else {
 		result = dial();
-		if (result != 0)
-			return leave(result);
-		dialled = true;
+		dialled = result == 0;
+		if (dialled)
+			result = hello(role);
+		if (result > 0)
+			result = load_facts(result);
 	}
-	if (dialled || role == DIVVY_SIM_ROLE_COMPUTE)
-		result = hello(role);
-	if (result > 0)
-		result = dialled || !atomic_load(&facts) ? load_facts(result) : 0;
-	if (result != 0) {
+	if (result < 0) {
 		if (dialled)
 			hang_up();
 		return leave(result);

@@ -236,6 +236,8 @@ static void shows_the_share_through_nvml(void)
 	CHECK(FRONT(nvmlDeviceGetHandleByUUID)("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", &other) == NVML_SUCCESS);
 	CHECK(other.handle == device.handle);
 	CHECK(FRONT(nvmlDeviceGetHandleByUUID)("GPU-10010203-0405-0607-0809-0a0b0c0d0e0f", &other) == NVML_ERROR_NOT_FOUND);
+	count = 4;
+	CHECK(FRONT(nvmlDeviceGetComputeRunningProcesses)(device, &count, first) == NVML_SUCCESS && count == 0);
 	current();
 	CHECK(FRONT(nvmlDeviceGetMemoryInfo)(device, &memory) == NVML_SUCCESS);
 	CHECK(memory.total == LIMIT && memory.used == CONTEXT && memory.free == LIMIT - CONTEXT);

@@ -17,11 +17,19 @@
 static char path[100];
 static const uint8_t buildid[DIVVY_BUILD_ID_BYTES];
 
+static void unlink_path(void)
+{
+	unlink(path);
+}
+
 static struct agent_share share_of(uint64_t limitbytes)
 {
 	const char *dir = getenv("TMPDIR");
 
+	if (path[0] == 0)
+		atexit(unlink_path);
 	snprintf(path, sizeof(path), "%s/divvy-ledger-%d.sock", dir != NULL ? dir : "/tmp", (int)getpid());
+	unlink_path(); /* of a process that had our number and failed */
 	return (struct agent_share){.path = path, .limitbytes = limitbytes, .contextbytes = 4 * MIB};
 }
 

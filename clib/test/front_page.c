@@ -120,12 +120,41 @@ static void reads_client(void)
 	CHECK(front_client_check(&client) == -EPROTO);
 }
 
+/* Whatever bytes stand there: what is taken keeps what the front relies on. */
+static void takes_no_noise(void)
+{
+	unsigned taken = 0;
+
+	srandom(1);
+	for (int round = 0; round < 200000; round++) {
+		struct divvy_limits limits = good_limits;
+		struct divvy_client client = good_client;
+
+		for (long flips = random() % 3; flips-- > 0;) {
+			((uint8_t *)&limits)[random() % 192] ^= (uint8_t)(1 << random() % 8);
+			((uint8_t *)&client)[random() % 64] ^= (uint8_t)(1 << random() % 8);
+		}
+		if (front_limits_check(&limits) == 0) {
+			taken++;
+			CHECK(limits.magic == DIVVY_LIMITS_MAGIC && limits.version == DIVVY_WIRE_VERSION);
+			CHECK(limits.cards >= 1 && limits.cards <= DIVVY_MAX_CARDS);
+			CHECK(strnlen(limits.name, sizeof(limits.name)) < sizeof(limits.name));
+			for (unsigned slot = 0; slot < limits.cards; slot++)
+				CHECK(limits.card[slot].limitbytes != 0);
+		}
+		if (front_client_check(&client) == 0)
+			CHECK(client.magic == DIVVY_CLIENT_MAGIC && client.version == DIVVY_WIRE_VERSION);
+	}
+	CHECK(taken > 1000 && taken < 199000);
+}
+
 static const struct scenario scenarios[] = {
 	{"takes what the agent makes", takes_what_the_agent_makes},
 	{"wants seals and sizes", wants_seals_and_sizes},
 	{"wants memory and not other files", wants_memory_and_not_other_files},
 	{"reads limits", reads_limits},
 	{"reads client", reads_client},
+	{"takes no noise", takes_no_noise},
 };
 
 RUN_SCENARIOS(scenarios)

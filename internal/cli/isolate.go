@@ -21,7 +21,7 @@ import (
 // isolateCommand is the step between `divvy run --isolate` and the command: a
 // process in a mount namespace of its own that puts the front over the driver's
 // files and becomes the command.
-const isolateCommand = "isolate-and-exec"
+const isolateCommand = "isolated"
 
 // isolation is where the front goes.
 type isolation struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
+	"github.com/divvy-gpu/divvy/internal/size"
 )
 
 // privateIdle is how long the daemons of divvy run wait for somebody.
@@ -24,6 +25,7 @@ const privateIdle = 5 * time.Second
 func (a *app) simulateCommand() *cobra.Command {
 	cfg := simgpu.Config{}
 	var asPrivate bool
+	var hostMemory string
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Run simulated cards in the foreground",
@@ -38,6 +40,13 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 			if err := a.privateRoot().Create(); err != nil {
 				return err
 			}
+		}
+		if hostMemory != "" {
+			bytes, err := size.Parse(hostMemory)
+			if err != nil {
+				return usage(fmt.Errorf("--host-memory: %w", err))
+			}
+			cfg.HostBudgetBytes = bytes
 		}
 		cfg.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 		if asPrivate {
@@ -62,6 +71,9 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`cards`, like 2xA100-40GB or H100-80GB,L4")
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
+	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory for what is written to the cards (default: half of what is available)")
+	flags.Uint64Var(&cfg.Seed, "seed", 0, "`number` that the cards' UUIDs depend on")
+	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the cards' names")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
 	complete(cmd, "cards", a.completeModels)

@@ -24,24 +24,44 @@ const (
 	mib      = 1 << 20
 )
 
-// clientBinary builds testdata/simclient.c with the stand-in's client code,
-// once.
-var clientBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "divvy-simclient-")
-	if err != nil {
-		return "", err
+// builder compiles testdata/simclient.c with the stand-in's client code, once
+// for each set of options.
+type builder struct {
+	mu    sync.Mutex
+	dir   string
+	built map[string]string // options to program
+}
+
+// clients is the tests' builder; TestMain removes what it made.
+var clients = &builder{built: map[string]string{}}
+
+func (b *builder) program(t *testing.T, options ...string) string {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := strings.Join(options, " ")
+	if path, ok := b.built[key]; ok {
+		return path
 	}
-	out := filepath.Join(dir, "simclient")
+	if b.dir == "" {
+		dir, err := os.MkdirTemp("", "divvy-simclient-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.dir = dir
+	}
+	out := filepath.Join(b.dir, fmt.Sprint("simclient", len(b.built)))
 	root := filepath.Join("..", "..", "clib")
-	cmd := exec.Command("gcc", "-std=gnu17", "-O1", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror", "-D_GNU_SOURCE",
-		"-DSIM_GENERATION=12020", `-DSIM_DRIVER_VERSION="test"`, "-I"+filepath.Join(root, "include"), "-I"+filepath.Join(root, "standin"),
+	arguments := []string{"-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror", "-D_GNU_SOURCE",
+		"-DSIM_GENERATION=12020", `-DSIM_DRIVER_VERSION="test"`, "-I" + filepath.Join(root, "include"), "-I" + filepath.Join(root, "standin"),
 		"-o", out, filepath.Join("testdata", "simclient.c"), filepath.Join(root, "standin", "sim.c"),
-		filepath.Join(root, "standin", "simcalls.c"), filepath.Join(root, "standin", "generation.c"), "-lpthread")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the client: %w\n%s", err, text)
+		filepath.Join(root, "standin", "simcalls.c"), filepath.Join(root, "standin", "generation.c"), "-lpthread"}
+	if text, err := exec.Command("gcc", append(arguments, options...)...).CombinedOutput(); err != nil {
+		t.Fatalf("build the client with %q: %v\n%s", key, err, text)
 	}
-	return out, nil
-})
+	b.built[key] = out
+	return out
+}
 
 func TestMain(m *testing.M) {
 	if library := os.Getenv(versionsOf); library != "" {
@@ -49,8 +69,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if binary, err := clientBinary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(binary))
+	if clients.dir != "" {
+		_ = os.RemoveAll(clients.dir)
 	}
 	os.Exit(code)
 }
@@ -95,13 +115,9 @@ type process struct {
 	ended bool
 }
 
-func start(t *testing.T, socket string) *process {
+func start(t *testing.T, socket string, options ...string) *process {
 	t.Helper()
-	binary, err := clientBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary)
+	cmd := exec.Command(clients.program(t, options...))
 	cmd.Env = append(os.Environ(), "DIVVY_SIMULATOR="+socket)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -458,4 +474,36 @@ func TestMismatch(t *testing.T) {
 	p.want("open observe", "-80")
 	nobody := start(t, socket+".none")
 	nobody.want("open compute", "-19")
+}
+
+// The client code under the compiler's sanitizers: threads, a fork, descriptors
+// closed under it.
+func TestClientUnderSanitizers(t *testing.T) {
+	for _, options := range []string{"", "-fsanitize=address,undefined -fno-sanitize-recover=all", "-fsanitize=thread"} {
+		t.Run(strings.ReplaceAll(options, " ", "_"), func(t *testing.T) {
+			socket, truth := serve(t, Config{Cards: "2xT4"})
+			p := start(t, socket, strings.Fields(options)...)
+			p.want("open compute", "0")
+			p.want("storm 8", "0")
+			if u := used(t, truth); u != 0 {
+				t.Errorf("%d bytes are left after balanced threads", u)
+			}
+			p.want("charge 0 0 1048576", "0")
+			p.want("closeall", "0")
+			p.want("storm 4", "0")
+			if answer := p.do("fork"); !strings.HasSuffix(answer, "forked=1 compute=-130 observe=0 memory=0") {
+				t.Errorf("the child says %q", answer)
+			} else if child, err := strconv.Atoi(strings.Fields(answer)[0]); err != nil || unix.Kill(child, unix.SIGKILL) != nil {
+				t.Errorf("the child %d is not there, %v", child, err)
+			}
+			if _, err := fmt.Fprintln(p.in, "exit"); err != nil {
+				t.Fatal(err)
+			}
+			p.ended = true
+			if err := p.cmd.Wait(); err != nil {
+				t.Errorf("the client ends with %v", err)
+			}
+			freed(t, truth)
+		})
+	}
 }

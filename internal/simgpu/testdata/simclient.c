@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,48 @@ static void fork_child(void)
 	close(2);
 	for (;;)
 		pause();
+}
+
+/* What many threads do at once. */
+static void *storm_thread(void *argument)
+{
+	uintptr_t number = (uintptr_t)argument;
+	long failures = 0;
+
+	for (uint64_t i = 1; i <= 200; i++) {
+		struct divvy_sim_process found[4];
+		uint64_t freebytes;
+		uint64_t total;
+		uint64_t bytes = 512 * (i + number);
+
+		failures += sim_open(number % 2 ? DIVVY_SIM_ROLE_COMPUTE : DIVVY_SIM_ROLE_OBSERVE) != 0;
+		failures += sim_charge(0, DIVVY_SIM_KIND_LINEAR, bytes) != 0;
+		failures += sim_memory(0, &freebytes, &total) != 0;
+		failures += sim_processes(0, found, 4) < 1;
+		failures += sim_touch(bytes) != 0;
+		failures += sim_card_facts(0) == NULL || sim_forked();
+		failures += sim_release(0, DIVVY_SIM_KIND_LINEAR, bytes) != 0;
+		if (number % 2 == 0)
+			sim_close_observer();
+	}
+	return (void *)(uintptr_t)failures;
+}
+
+static void storm(uint64_t threads)
+{
+	pthread_t thread[64];
+	uintptr_t failures = 0;
+
+	for (uint64_t i = 0; i < threads && i < 64; i++)
+		if (pthread_create(&thread[i], NULL, storm_thread, (void *)(uintptr_t)i))
+			exit(3);
+	for (uint64_t i = 0; i < threads && i < 64; i++) {
+		void *result;
+
+		pthread_join(thread[i], &result);
+		failures += (uintptr_t)result;
+	}
+	printf("%d\n", (int)failures);
 }
 
 static void print_handle(const unsigned char *handle)
@@ -169,6 +212,8 @@ static void command(char *line, char *self)
 		if (fork() == 0)
 			fork_child();
 		return; /* the child answers */
+	} else if (!strcmp(word, "storm")) {
+		storm(a);
 	} else if (!strcmp(word, "closeall")) {
 		syscall(SYS_close_range, 3u, ~0u, 0u);
 		printf("0\n");
