@@ -129,7 +129,8 @@ type daemon struct {
 	watched     map[string]*releaseWatch
 	reconcileAt time.Time // zero: nothing has changed since
 	reconciled  time.Time
-	lastRequest time.Time
+	lastRequest time.Time // or since when nobody needs the agent
+	wasIdle     bool
 	leaving     bool
 	idle        chan struct{} // closed when the loop decides to leave
 }

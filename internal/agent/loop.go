@@ -123,6 +123,9 @@ func (d *daemon) carryOut(now time.Time) {
 		d.wantReconcile(now)
 	}
 	d.watchEnded(now)
+	if idle := d.core.Idle(); idle != d.wasIdle {
+		d.wasIdle, d.lastRequest = idle, now
+	}
 }
 
 func (d *daemon) save(now time.Time, orders core.Orders) {

@@ -75,6 +75,7 @@ type share struct {
 	peak     uint64
 	denials  map[Reason]uint64
 	launches uint64 // of clients that are gone
+	refusals bucket // of processes that wanted to attach
 
 	limitsChanged, saveChanged bool
 }
