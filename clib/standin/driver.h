@@ -30,6 +30,7 @@
 /* Linear memory of a card starts here: room for several times the biggest card,
  * so that fragments never decide whether something fits. */
 #define SD_ARENA_BYTES (1ull << 39)
+#define SD_ARENA_LEAST (1ull << 33)
 /* Addresses for reserved ranges, opened and imported memory, all cards together. */
 #define SD_VIRTUAL_BYTES (1ull << 42)
 #define SD_MAX_CARDS 32u
