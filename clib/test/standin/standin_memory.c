@@ -755,6 +755,51 @@ static void two_cards(void)
 	      CUDA_ERROR_INVALID_VALUE);
 }
 
+/* a program that closes all it has not opened keeps its memory, and what it
+ * opens afterwards is left alone */
+static void descriptors_closed(void)
+{
+	enum { BYTES = 1 << 20 };
+	static unsigned char out[BYTES], in[BYTES];
+	CUdeviceptr at = 0, more = 0, range = 0;
+	CUmemGenericAllocationHandle handle = 0;
+	CUmemAllocationProp props = physical();
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	int mine[8];
+
+	start();
+	OK(cuMemAlloc_v2(&at, BYTES));
+	fill(out, BYTES);
+	OK(cuMemcpyHtoD_v2(at, out, BYTES));
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	uint64_t before = room();
+
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		mine[i] = memfd_create("mine", MFD_CLOEXEC);
+		CHECK(mine[i] >= 0 && write(mine[i], out, BYTES) == BYTES);
+	}
+	OK(cuMemcpyDtoH_v2(in, at, BYTES));
+	CHECK(memcmp(in, out, BYTES) == 0);
+	OK(cuMemsetD8_v2(at, 0, BYTES)); /* stored as a hole */
+	OK(cuMemAlloc_v2(&more, 3 * MIB));
+	CHECK(before - room() == 3 * MIB);
+	OK(cuMemFree_v2(more));
+	OK(cuMemFree_v2(at));
+	OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(range, 2 * MIB, 0, handle, 0));
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	OK(cuMemcpyHtoD_v2(range + MIB, out, BYTES));
+	OK(cuMemUnmap(range, 2 * MIB));
+	OK(cuMemRelease(handle));
+	CHECK(room() == before + 2 * MIB + BYTES);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		CHECK(pread(mine[i], in, BYTES, 0) == BYTES);
+		CHECK(memcmp(in, out, BYTES) == 0);
+	}
+}
+
 static const struct scenario list[] = {
 	{ "linear", linear },
 	{ "host_access", host_access },
@@ -768,6 +813,7 @@ static const struct scenario list[] = {
 	{ "forked", forked },
 	{ "between_processes", between_processes },
 	{ "external", external },
+	{ "descriptors_closed", descriptors_closed },
 	{ "two_cards", two_cards },
 };
 
