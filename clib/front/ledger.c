@@ -463,12 +463,24 @@ static void text_set(struct divvy_message *message, const char *text)
 	strncpy(message->text, text, sizeof(message->text) - 1);
 }
 
+/*
+ * An event is not answered, and a program that was told no often ends at once:
+ * the question after it makes sure that the agent has read it.
+ */
 static void event_locked(unsigned kind, int slot, uint64_t amount, const char *text)
 {
 	struct divvy_message message = {.type = DIVVY_EVENT, .kind = kind, .slot = (uint32_t)slot, .amount = amount};
+	struct divvy_message question = {.type = DIVVY_SYNC, .slot = (uint32_t)slot};
+
+	int rc;
 
 	text_set(&message, text);
-	if (attached_locked() && front_agent_send(&ledger.agent, &message) == -EPIPE)
+	if (!attached_locked())
+		return;
+	rc = front_agent_send(&ledger.agent, &message);
+	if (rc == 0)
+		rc = front_agent_ask(&ledger.agent, &question, ANSWER_MS);
+	if (rc < 0 && rc != -EAGAIN)
 		broken_locked();
 }
 
