@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "context.h"
+#include "ipc.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -116,9 +116,13 @@ static struct sd_physical *physical_new(const struct sim_object *object, struct 
 					const CUmemAllocationProp *props)
 {
 	struct sd_physical *physical = sd_object_new(SD_PHYSICAL, sizeof(*physical), NULL);
+	CUresult result = physical ? sd_map_file(object->fd, 0, object->bytes, &physical->view, &physical->span)
+				   : CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!physical) {
-		close(object->fd);
+	close(object->fd);
+	if (result != CUDA_SUCCESS) {
+		if (physical)
+			sd_object_free(physical);
 		(void)sim_object_drop(object->object);
 		return NULL;
 	}
@@ -126,7 +130,6 @@ static struct sd_physical *physical_new(const struct sim_object *object, struct 
 	physical->props = *props;
 	physical->bytes = object->bytes;
 	physical->number = object->object;
-	physical->fd = object->fd;
 	physical->refs = 1;
 	return physical;
 }
@@ -142,7 +145,7 @@ static void settle(struct sd_physical *physical)
 {
 	if (physical->refs || physical->mappings)
 		return;
-	close(physical->fd);
+	sd_unmap_file(physical->view, physical->span);
 	(void)sim_object_drop(physical->number);
 	sd_object_free(physical);
 }
@@ -215,8 +218,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 		free(memory);
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	}
-	if (mmap(sd_alias(ptr), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd,
-		 (off_t)offset) == MAP_FAILED) {
+	if (sd_map_again(physical->view + offset, size, sd_alias(ptr)) < 0) {
 		sd_memory_leave(memory);
 		free(memory);
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -251,7 +253,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	sd_stream_drain_all();
 	if (!whole_mappings(ptr, size))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	mmap(sd_alias(ptr), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	sd_unmap(sd_alias(ptr), size);
 	while (size) {
 		struct sd_memory *memory = sd_memory_from(ptr);
 		struct sd_physical *physical = memory->owner;

@@ -15,7 +15,8 @@ struct sd_physical {
 	CUmemAllocationProp props;
 	uint64_t bytes;
 	uint64_t number; /* the simulator's object */
-	int fd;
+	uint64_t view; /* addresses of its own, where the driver sees all of it */
+	uint64_t span;
 	unsigned int refs;     /* of the handle; 0: released, kept by mappings */
 	unsigned int mappings;
 };

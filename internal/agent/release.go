@@ -18,6 +18,8 @@ const (
 	holdersAfter   = 100 * time.Millisecond
 	releaseAskPart = 4 // at most one part in so many is spent asking, after the fast time
 	clientMemfd    = "memfd:divvy-client"
+
+	releasePatience = 5 * time.Second // with a driver that hangs
 )
 
 // releaseWatch asks the driver about one card for as long as somebody has
@@ -51,7 +53,7 @@ func givenUp(now time.Time, e core.EndedClient) bool {
 func (d *daemon) watchCard(card string, w *releaseWatch) {
 	failed := false
 	for {
-		account, took, err := d.driver.account(d.quit, card)
+		account, took, err := d.driver.account(d.quit, card, releasePatience)
 		var pause time.Duration
 		done := false
 		stopped := d.do(d.quit, func(now time.Time) {
@@ -159,7 +161,7 @@ func (d *daemon) dropWaiter(m *member) {
 // reconcile compares the ledger of every card with the driver.
 func (d *daemon) reconcile(quit <-chan struct{}) {
 	for _, c := range d.cards {
-		account, _, err := d.driver.account(quit, c.UUID)
+		account, _, err := d.driver.account(quit, c.UUID, releasePatience)
 		if err != nil {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue

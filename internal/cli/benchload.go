@@ -88,7 +88,7 @@ func (a *app) benchRacesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "races",
 		Short: "Whether exactly one process gets a share's last room, every time",
-		Long: `Lets processes of one share ask for its last MiB at the same moment, again and
+		Long: `Lets processes of one share ask for its last room at the same moment, again and
 again. Exit code 1 unless exactly one got it in every round.`,
 		Example: `  divvy bench races --rounds 5000`,
 		Args:    cobra.NoArgs,

@@ -57,7 +57,7 @@ func TestFrontOpensItself(t *testing.T) {
 	share := h.share(t, "self", 256*mib)
 	env := append(without(h.Environ(share.Socket), "DIVVY_DRIVER_DIR"), "DIVVY_DRIVER_DIR="+h.FrontDirectory)
 	refusedAtStart(t, h, env, h.FrontDirectory)
-	if len(h.events(t, "front-self", share.Name))+len(h.events(t, "self-open", share.Name)) == 0 {
+	if len(h.events(t, "front-opened-itself", share.Name)) == 0 {
 		t.Errorf("no event tells of it: %v", kinds(t, h))
 	}
 	// A copy of it is the same front.
