@@ -110,7 +110,7 @@ struct divvy_client_card {
 	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
 	uint64_t busyns;       /* process: card time it has measured or estimated so far; never falls */
 	uint64_t inflightns;   /* process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight */
-	uint64_t inflightatns; /* process: when inflightns was stored; the estimate runs down from there */
+	uint64_t drainns;      /* process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's */
 	uint64_t waitns;       /* process: how long its launches have waited for a lease so far */
 	uint64_t lastendns;    /* process: when the last of its work that it knows of has ended */
 };

@@ -166,7 +166,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUext
 	result = map(context, external, mipmapDesc->offset, external->bytes - mipmapDesc->offset, &memory);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	const struct sd_texels texels = { memory->address, memory->bytes, memory };
+	const struct sd_texels texels = { .address = memory->address, .bytes = memory->bytes, .mapping = memory };
 
 	result = sd_mipmap_new(context, &mipmapDesc->arrayDesc, mipmapDesc->numLevels, &texels, &made);
 	if (result == CUDA_SUCCESS)

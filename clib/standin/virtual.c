@@ -134,7 +134,7 @@ static struct sd_physical *physical_new(const struct sim_object *object, struct 
 	return physical;
 }
 
-static struct sd_physical *get(CUmemGenericAllocationHandle handle)
+struct sd_physical *sd_physical_get(CUmemGenericAllocationHandle handle)
 {
 	struct sd_physical *physical = sd_object_get((const void *)(uintptr_t)handle, SD_PHYSICAL);
 
@@ -148,6 +148,17 @@ static void settle(struct sd_physical *physical)
 	sd_unmap_file(physical->view, physical->span);
 	(void)sim_object_drop(physical->number);
 	sd_object_free(physical);
+}
+
+void sd_physical_hold(struct sd_physical *physical)
+{
+	physical->mappings++;
+}
+
+void sd_physical_drop(struct sd_physical *physical)
+{
+	physical->mappings--;
+	settle(physical);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -183,8 +194,12 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct sd_physical *physical = get(handle);
+	struct sd_physical *physical = sd_physical_get(handle);
 
+	if (sd_multicast_known(handle)) {
+		sd_multicast_end(handle);
+		return sd_leave(CUDA_SUCCESS);
+	}
 	if (!physical)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	physical->refs--;
@@ -199,9 +214,11 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct sd_physical *physical = get(handle);
+	struct sd_physical *physical = sd_physical_get(handle);
 	const struct reservation *reservation = reservation_at(ptr);
 
+	if (sd_multicast_known(handle))
+		return sd_leave(CUDA_ERROR_NOT_SUPPORTED);
 	if (!physical || !reservation || !size || size % SD_STEP || ptr % SD_STEP || offset % SD_STEP || flags ||
 	    offset > physical->bytes || size > physical->bytes - offset ||
 	    size > reservation->bytes - (ptr - reservation->address))
@@ -223,7 +240,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 		free(memory);
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	}
-	physical->mappings++;
+	sd_physical_hold(physical);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -262,8 +279,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 		size -= memory->bytes;
 		sd_memory_leave(memory);
 		free(memory);
-		physical->mappings--;
-		settle(physical);
+		sd_physical_drop(physical);
 	}
 	return sd_leave(CUDA_SUCCESS);
 }
@@ -344,7 +360,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sd_physical *physical = get(handle);
+	const struct sd_physical *physical = sd_physical_get(handle);
 
 	if (!prop || !physical)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
@@ -360,7 +376,7 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sd_physical *physical = get(handle);
+	const struct sd_physical *physical = sd_physical_get(handle);
 
 	if (!physical || !shareableHandle || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    !((unsigned int)physical->props.requestedHandleTypes & HANDLE_FD))

@@ -316,7 +316,7 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // can be trusted.
 type Counters struct {
 	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
-	BusyNs, InFlightNs, InFlightAtNs, WaitNs, LastEndNs                  uint64
+	BusyNs, InFlightNs, DrainNs, WaitNs, LastEndNs                       uint64
 }
 
 // Counters reads a slot.
@@ -331,7 +331,7 @@ func (c *ClientPage) Counters(slot int) Counters {
 		PeakBytes:    atomic.LoadUint64(&card.PeakBytes),
 		BusyNs:       atomic.LoadUint64(&card.BusyNs),
 		InFlightNs:   atomic.LoadUint64(&card.InFlightNs),
-		InFlightAtNs: atomic.LoadUint64(&card.InFlightAtNs),
+		DrainNs:      atomic.LoadUint64(&card.DrainNs),
 		WaitNs:       atomic.LoadUint64(&card.WaitNs),
 		LastEndNs:    atomic.LoadUint64(&card.LastEndNs),
 	}
@@ -408,10 +408,10 @@ func (c *ClientPage) Context(slot int, delta int64) {
 }
 
 // Work stores what a process says about its time on the card, as its gate does.
-func (c *ClientPage) Work(slot int, busyNs, inFlightNs, atNs uint64) {
+func (c *ClientPage) Work(slot int, busyNs, inFlightNs, drainNs uint64) {
 	card := &c.view.Card[slot]
 	atomic.StoreUint64(&card.BusyNs, busyNs)
-	atomic.StoreUint64(&card.InFlightAtNs, atNs)
+	atomic.StoreUint64(&card.DrainNs, drainNs)
 	atomic.StoreUint64(&card.InFlightNs, inFlightNs)
 }
 

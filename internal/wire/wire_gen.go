@@ -138,7 +138,7 @@ type ClientCard struct {
 	PeakBytes    uint64 // process: the most that was in use so far; 0 when it does not keep it
 	BusyNs       uint64 // process: card time it has measured or estimated so far; never falls
 	InFlightNs   uint64 // process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight
-	InFlightAtNs uint64 // process: when inflightns was stored; the estimate runs down from there
+	DrainNs      uint64 // process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's
 	WaitNs       uint64 // process: how long its launches have waited for a lease so far
 	LastEndNs    uint64 // process: when the last of its work that it knows of has ended
 }
@@ -155,7 +155,7 @@ const (
 	ClientCardOffsetPeakBytes    = 48
 	ClientCardOffsetBusyNs       = 56
 	ClientCardOffsetInFlightNs   = 64
-	ClientCardOffsetInFlightAtNs = 72
+	ClientCardOffsetDrainNs      = 72
 	ClientCardOffsetWaitNs       = 80
 	ClientCardOffsetLastEndNs    = 88
 )

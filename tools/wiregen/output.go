@@ -17,7 +17,7 @@ var words = map[string]string{
 	"leaseendns": "LeaseEndNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
 	"peakbytes": "PeakBytes", "chargedsequence": "ChargedSequence",
 	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
-	"inflightatns": "InFlightAtNs", "waitns": "WaitNs", "lastendns": "LastEndNs",
+	"drainns": "DrainNs", "waitns": "WaitNs", "lastendns": "LastEndNs",
 }
 
 // generate writes constants, structs, and the size and offsets of each struct.
