@@ -271,6 +271,9 @@ func (d *daemon) run(ctx context.Context) error {
 		d.loop(loopEnd)
 	}()
 	server := d.serveAPI()
+	if d.store != nil {
+		_ = d.store.Ready() // without a supervisor there is nobody to care
+	}
 	var left error
 	select {
 	case <-ctx.Done():

@@ -16,7 +16,8 @@ const (
 	releaseLast    = 250 * time.Millisecond
 	releaseGiveUp  = 10 * time.Second // on one that lives on: the next comparison finds it
 	holdersAfter   = 100 * time.Millisecond
-	releaseAskPart = 4 // at most one part in so many is spent asking, after the fast time
+	releaseAskPart = 4                     // at most one part in so many is spent asking, after the fast time,
+	releaseAskMax  = 10 * time.Millisecond // unless the driver is this slow
 	clientMemfd    = "memfd:divvy-client"
 
 	releasePatience = 5 * time.Second // with a driver that hangs
@@ -106,7 +107,7 @@ func (d *daemon) releasePause(now time.Time, card string, took time.Duration) ti
 		return releaseFirst
 	}
 	// A release is then seen late by at most a twentieth of the time it took.
-	return max(min(newest/20, releaseLast), time.Millisecond, (releaseAskPart-1)*took)
+	return max(min(newest/20, releaseLast), time.Millisecond, min((releaseAskPart-1)*took, releaseAskMax))
 }
 
 // findHolders looks once for the processes that keep a dead client's memory:
