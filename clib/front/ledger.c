@@ -75,46 +75,15 @@ static struct front_pages *pages_now(void)
 	return __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
 }
 
-/* -- credit ------------------------------------------------------------- */
-
-/* left: the credit after it. */
-static bool take_credit(struct divvy_client_card *card, uint64_t bytes, uint64_t *left)
+static void sweep_locked(void)
 {
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_RELAXED);
-
-	while (credit >= bytes) {
-		if (__atomic_compare_exchange_n(&card->creditbytes, &credit, credit - bytes, true, __ATOMIC_ACQ_REL,
-						__ATOMIC_RELAXED)) {
-			*left = credit - bytes;
-			return true;
-		}
-	}
-	return false;
-}
-
-bool front_credit_take(struct divvy_client_card *card, uint64_t bytes)
-{
-	uint64_t left;
-
-	return take_credit(card, bytes, &left);
-}
-
-void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
-{
-	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < ledger.olds; i++)
+		front_credit_sweep(ledger.old[i], pages_now());
 }
 
 static void count(uint64_t *word, uint64_t by)
 {
 	__atomic_fetch_add(word, by, __ATOMIC_RELAXED);
-}
-
-static void raise_word(uint64_t *word, uint64_t to)
-{
-	uint64_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
-
-	while (value < to && !__atomic_compare_exchange_n(word, &value, to, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
 }
 
 /*
@@ -127,38 +96,7 @@ static void keep_peak(struct front_pages *pages, unsigned slot, uint64_t left)
 	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_RELAXED);
 
 	if (granted > left && !__atomic_load_n(&aside, __ATOMIC_ACQUIRE) && pages == pages_now())
-		raise_word(&card->peakbytes, granted - left);
-}
-
-static void move_word(uint64_t *from, uint64_t *to)
-{
-	uint64_t value = __atomic_exchange_n(from, 0, __ATOMIC_ACQ_REL);
-
-	if (value != 0)
-		count(to, value);
-}
-
-/* What late frees and counts have put on a page that was left behind. */
-static void sweep_page(struct front_pages *from, struct front_pages *to)
-{
-	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
-		struct divvy_client_card *old = &from->client.card[slot];
-		struct divvy_client_card *card = &to->client.card[slot];
-
-		move_word(&old->creditbytes, &card->creditbytes);
-		move_word(&old->contextbytes, &card->contextbytes);
-		move_word(&old->allocations, &card->allocations);
-		move_word(&old->denials, &card->denials);
-		move_word(&old->launches, &card->launches);
-		raise_word(&card->peakbytes, __atomic_load_n(&old->peakbytes, __ATOMIC_RELAXED));
-	}
-	move_word(&from->client.byname, &to->client.byname);
-}
-
-static void sweep_locked(void)
-{
-	for (unsigned i = 0; i < ledger.olds; i++)
-		sweep_page(ledger.old[i], pages_now());
+		front_peak_raise(&card->peakbytes, granted - left);
 }
 
 /* -- attaching ------------------------------------------------------------ */
@@ -459,6 +397,7 @@ static bool tight(const struct front_pages *pages, unsigned slot)
 static int ask_locked(struct divvy_message *message, bool patient)
 {
 	const struct divvy_message request = *message;
+	uint64_t left;
 
 	for (;;) {
 		/* whoever cannot wait leaves attaching again to the monitor */
@@ -482,7 +421,7 @@ static int ask_locked(struct divvy_message *message, bool patient)
 		pause_ns(SHORTEST_PAUSE_NS * 5);
 		pthread_mutex_lock(&process->mutex);
 		if (request.type == DIVVY_CHARGE && !tight(pages_now(), request.slot) &&
-		    front_credit_take(&pages_now()->client.card[request.slot], request.amount))
+		    front_credit_take(&pages_now()->client.card[request.slot], request.amount, &left))
 			return -EINPROGRESS;
 	}
 }
@@ -491,7 +430,7 @@ static bool take(struct front_pages *pages, unsigned slot, uint64_t bytes)
 {
 	uint64_t left;
 
-	if (tight(pages, slot) || !take_credit(&pages->client.card[slot], bytes, &left))
+	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes, &left))
 		return false;
 	count(&pages->client.card[slot].allocations, 1);
 	keep_peak(pages, slot, left);
