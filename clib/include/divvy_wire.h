@@ -169,6 +169,7 @@ struct divvy_client {
 #define DIVVY_STATUS_BUSY 4u     /* too many clients */
 #define DIVVY_STATUS_PROTOCOL 5u /* the message made no sense */
 #define DIVVY_STATUS_UNKNOWN 6u  /* the driver does not tell */
+#define DIVVY_STATUS_NOT_YOURS 7u /* the share is for another user */
 
 /* message.kind of DIVVY_CHARGE: what the bytes are for */
 #define DIVVY_KIND_MEMORY 1u

@@ -175,6 +175,8 @@ func (c *connection) hello(m wire.Message) error {
 			status = wire.StatusGone
 		case errors.Is(err, core.ErrBusy):
 			status = wire.StatusBusy
+		case errors.Is(err, core.ErrNotYours):
+			status = wire.StatusNotYours
 		}
 		return c.refuse(m, status, refused.Error())
 	}

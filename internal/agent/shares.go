@@ -66,6 +66,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: api.Policy(v.Policy),
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
+			Open: v.Open, JoinUID: v.JoinUID,
 		},
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: enforcement,
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
@@ -117,7 +118,7 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 		view, err := d.core.CreateShare(now, core.Spec{
 			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: core.Policy(spec.Policy), Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
-			Enforce: string(spec.Enforce), Ephemeral: spec.Ephemeral,
+			Enforce: string(spec.Enforce), Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 		}, peer.UID)
 		if err != nil {
 			return view, err

@@ -120,6 +120,10 @@ type ShareSpec struct {
 	Tenant       string      `json:"tenant,omitempty"`
 	Enforce      Enforcement `json:"enforce,omitempty"`   // at least this level, or refuse
 	Ephemeral    bool        `json:"ephemeral,omitempty"` // goes with its last holder and client
+	// Whose processes may attach, besides the owner's and root's: everybody's, or
+	// one user's. A share that an administrator declares without JoinUID is open.
+	Open    bool `json:"open,omitempty"`
+	JoinUID *int `json:"joinUid,omitempty"`
 }
 
 // ShareChange changes a share in place; nil fields stay.

@@ -47,7 +47,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 			return err
 		}
 		if share != "" {
-			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce"} {
+			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce", "open", "user"} {
 				if cmd.Flags().Changed(flag) {
 					return withHint(usage(fmt.Errorf("--share joins a declared share: --%s cannot go with it", flag)),
 						"divvy share set "+share+" changes the share")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/user"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,8 @@ type promise struct {
 	gpu      string
 	tenant   string
 	enforce  string
+	open     bool
+	user     string
 }
 
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
@@ -51,6 +54,8 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, its start, or PCI address; default: most free")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
 	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
+	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
+	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
 	complete(cmd, "gpu", a.completeCards)
 	complete(cmd, "enforce", words("mig", "driver", "mps", "front", "booked"))
 }
@@ -72,6 +77,26 @@ func (p *promise) memory() (uint64, error) {
 			fmt.Sprintf("--mem %dMiB", bytes/size.MiB+1))
 	}
 	return bytes, nil
+}
+
+// joinUID reads --user; nil: it was not given.
+func (p *promise) joinUID() (*int, error) {
+	if p.user == "" {
+		return nil, nil
+	}
+	if p.open {
+		return nil, usage(errors.New("--user and --open exclude each other"))
+	}
+	number := p.user
+	if known, err := user.Lookup(p.user); err == nil {
+		number = known.Uid
+	}
+	uid, err := strconv.ParseUint(number, 10, 31)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--user: no user %q", p.user))
+	}
+	joins := int(uid)
+	return &joins, nil
 }
 
 // check refuses flags that make no sense whatever the machine has.
@@ -107,8 +132,12 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 	if err != nil {
 		return api.ShareSpec{}, err
 	}
+	joins, err := p.joinUID()
+	if err != nil {
+		return api.ShareSpec{}, err
+	}
 	return api.ShareSpec{
-		GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: api.Policy(p.policy), Weight: p.weight,
+		Open: p.open, JoinUID: joins, GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: api.Policy(p.policy), Weight: p.weight,
 		Priority: p.priority, Tenant: p.tenant, Enforce: api.Enforcement(p.enforce),
 	}, nil
 }

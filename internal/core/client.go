@@ -186,6 +186,10 @@ func (c *Core) checkToken(now time.Time, cl *client, share string, process Proce
 }
 
 func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used uint64) error {
+	if err := c.mayJoin(s, process.UID); err != nil {
+		c.Refused(now, s.Name, process.PID, err.Error())
+		return err
+	}
 	if len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients {
 		c.Refused(now, s.Name, process.PID, fmt.Sprintf("too many clients: %d in the share, %d in all", len(s.clients), len(c.clients)))
 		return ErrBusy

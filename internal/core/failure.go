@@ -38,4 +38,6 @@ var (
 	ErrGone  = refuse(NotFound, "the share does not exist any more")
 	ErrBusy  = refuse(NotAllowed, "too many clients")
 	ErrToken = refuse(NotAllowed, "the token belongs to another process")
+	// ErrNotYours comes wrapped, with whose it is.
+	ErrNotYours = refuse(NotAllowed, "the share is for another user")
 )

@@ -13,14 +13,14 @@ import (
 // Hold keeps an ephemeral share while somebody needs it.
 func (c *Core) Hold(name string, uid int) error {
 	s, failure := c.share(name)
-	if failure == nil {
-		failure = c.mayChange(s, uid)
-	}
 	if failure == nil && s.revoked {
 		failure = refuse(NotFound, "share %q is deleted", name)
 	}
 	if failure != nil {
 		return failure
+	}
+	if err := c.mayJoin(s, uid); err != nil {
+		return err
 	}
 	s.holders++
 	s.everUsed = true

@@ -102,6 +102,14 @@ func (w *world) bytes(text string) uint64 {
 	return n
 }
 
+func (w *world) number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
 func (w *world) process(pid string) (ClientID, Process) {
 	n, err := strconv.Atoi(pid)
 	if err != nil {
@@ -153,6 +161,15 @@ func (w *world) do(f []string) {
 				spec.Enforce = f[i]
 			case "ephemeral":
 				spec.Ephemeral = true
+			case "open":
+				spec.Open = true
+			case "for":
+				i++
+				joins := w.number(f[i])
+				spec.JoinUID = &joins
+			case "by":
+				i++
+				uid = w.number(f[i])
 			default:
 				w.t.Fatalf("%v: %q", f, f[i])
 			}
@@ -179,12 +196,19 @@ func (w *world) do(f []string) {
 	case "delete":
 		w.fail(w.core.DeleteShare(w.now, arg(1), len(f) > 2, 1000))
 	case "hold":
-		w.fail(w.core.Hold(arg(1), 1000))
+		uid := 1000
+		if len(f) > 3 {
+			uid = w.number(f[3])
+		}
+		w.fail(w.core.Hold(arg(1), uid))
 	case "unhold":
 		w.core.Release(w.now, arg(1))
 	case "attach":
 		id, process := w.process(arg(2))
 		w.share[arg(2)] = arg(1)
+		if len(f) > 4 {
+			process.UID = w.number(f[4])
+		}
 		w.fail(w.attach(w.now, id, arg(1), process))
 	case "return":
 		id, process := w.process(arg(1))

@@ -41,6 +41,8 @@ type Spec struct {
 	Tenant       string
 	Enforce      string
 	Ephemeral    bool
+	Open         bool // every user's processes may attach
+	JoinUID      *int // besides its owner's and root's only this user's
 }
 
 // Change changes a share in place; nil fields stay.
@@ -150,6 +152,7 @@ func (c *Core) viewShare(s *share) ShareView {
 	case s.tight:
 		v.State = StateShrinking
 	}
+	v.Open = c.open(s)
 	if !s.promised() {
 		v.LimitBytes = s.card.UsableBytes
 	}
@@ -273,6 +276,9 @@ func (c *Core) complete(spec *Spec) *Failure {
 	}
 	if len(spec.Tenant) > maxNameLength {
 		return refuse(Usage, "tenant has more than %d bytes", maxNameLength)
+	}
+	if failure := checkAccess(spec); failure != nil {
+		return failure
 	}
 	return checkNumbers(spec)
 }

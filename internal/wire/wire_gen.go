@@ -45,6 +45,7 @@ const (
 	StatusBusy          = 4 // too many clients
 	StatusProtocol      = 5 // the message made no sense
 	StatusUnknown       = 6 // the driver does not tell
+	StatusNotYours      = 7 // the share is for another user
 	KindMemory          = 1
 	KindContext         = 2
 	KindPool            = 3

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "fmt"
+
+// open says whether every user's processes may attach to a share: it was asked
+// for, or an administrator declared the share and named nobody.
+func (c *Core) open(s *share) bool {
+	declared := !s.Ephemeral && (s.owner == 0 || s.owner == c.config.AgentUID)
+	return s.Open || declared && s.JoinUID == nil
+}
+
+// mayJoin says whether the processes of uid may attach to a share.
+func (c *Core) mayJoin(s *share, uid int) error {
+	if c.open(s) || c.mayChange(s, uid) == nil || s.JoinUID != nil && *s.JoinUID == uid {
+		return nil
+	}
+	return fmt.Errorf("%w: it belongs to uid %d, this is uid %d", ErrNotYours, s.owner, uid)
+}
+
+func checkAccess(spec *Spec) *Failure {
+	switch {
+	case spec.JoinUID == nil:
+		return nil
+	case spec.Open:
+		return refuse(Usage, "a share is open to everybody, or for one user, not both")
+	case *spec.JoinUID < 0:
+		return refuse(Usage, "there is no user %d", *spec.JoinUID)
+	}
+	return nil
+}
