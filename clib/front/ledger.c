@@ -311,6 +311,32 @@ static void complain(const char *path, int rc, const struct divvy_message *answe
 		front_log("attach to %s: error %d: CUDA is not available", path, -rc);
 }
 
+/*
+ * Connect and say HELLO. An agent that dies takes the connections with it that
+ * it had accepted, and its successor knows nothing of them: then ask again, for
+ * as long as a charge would wait.
+ */
+static int greet(struct divvy_message *answer, struct front_pages **fresh)
+{
+	uint64_t begun = now_ns(CLOCK_MONOTONIC);
+	uint64_t pause = SHORTEST_PAUSE_NS;
+	int rc;
+
+	for (;;) {
+		rc = front_agent_connect(&ledger.agent);
+		if (rc == 0)
+			rc = front_agent_hello(&ledger.agent, 0, NULL, FIRST_ANSWER_MS, answer, fresh);
+		if (rc == 0)
+			return 0;
+		front_agent_drop(&ledger.agent);
+		if (rc != -EPIPE || now_ns(CLOCK_MONOTONIC) - begun > AWAY_NS)
+			return rc;
+		pause_ns(pause);
+		if (pause < LONGEST_PAUSE_NS)
+			pause *= 2;
+	}
+}
+
 /* With the start mutex held. */
 static int attach_first(const char *path, const uint8_t *buildid)
 {
@@ -328,11 +354,8 @@ static int attach_first(const char *path, const uint8_t *buildid)
 	}
 	rc = front_agent_init(&ledger.agent, path, buildid);
 	if (rc == 0)
-		rc = front_agent_connect(&ledger.agent);
-	if (rc == 0)
-		rc = front_agent_hello(&ledger.agent, 0, NULL, FIRST_ANSWER_MS, &answer, &fresh);
+		rc = greet(&answer, &fresh);
 	if (rc < 0) {
-		front_agent_drop(&ledger.agent);
 		complain(path, rc, &answer);
 		return rc;
 	}

@@ -226,6 +226,10 @@ static bool serve(struct agent *agent, struct client *client, struct divvy_messa
 	message->status = DIVVY_STATUS_OK;
 	switch (message->type) {
 	case DIVVY_HELLO:
+		if (agent->share.dieonhello != 0) {
+			agent->share.dieonhello--;
+			return false;
+		}
 		if (agent->share.refuse != 0) {
 			message->type = DIVVY_REFUSED;
 			message->status = agent->share.refuse;

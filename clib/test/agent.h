@@ -22,6 +22,7 @@ struct agent_share {
 	bool unlimited;
 	uint32_t refuse;       /* DIVVY_STATUS_* to refuse everyone with */
 	bool mute;             /* accept and never answer */
+	unsigned dieonhello;   /* hang up instead of answering so many HELLOs */
 	bool halfway;          /* grant a charge and hang up instead of answering */
 	uint64_t firstcredit;  /* for every client; 0: the first one gets all that is left */
 	uint64_t measured;     /* answer to MEASURE; 0: unknown */

@@ -84,6 +84,27 @@ static void is_refused(void)
 	CHECK(!*front_live);
 }
 
+/* The agent's worker may die between taking a connection and its HELLO; the next one knows nothing of it. */
+static void asks_again_when_its_first_connection_dies(void)
+{
+	struct agent_share share = share_of(LIMIT);
+
+	share.dieonhello = 3;
+	agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(*front_live && charge(MIB) == 0);
+}
+
+static void does_not_ask_for_ever(void)
+{
+	struct agent_share share = share_of(LIMIT);
+
+	share.dieonhello = UINT32_MAX;
+	agent_start(&share);
+	CHECK(front_attach(path, buildid) == -EPIPE);
+	CHECK(!*front_live);
+}
+
 static void pays_from_credit(void)
 {
 	struct agent *agent = agent_of(LIMIT);
@@ -622,6 +643,8 @@ static const struct scenario scenarios[] = {
 	{"says no without an agent", says_no_without_an_agent},
 	{"tries again when asked again", tries_again_when_asked_again},
 	{"is refused", is_refused},
+	{"asks again when its first connection dies", asks_again_when_its_first_connection_dies},
+	{"does not ask for ever", does_not_ask_for_ever},
 	{"pays from credit", pays_from_credit},
 	{"is denied what is not there", is_denied_what_is_not_there},
 	{"asks every time when tight", asks_every_time_when_tight},
