@@ -125,7 +125,7 @@ type daemon struct {
 	members     pages
 	sockets     map[string]*shareSocket
 	state       *state
-	stateBroken bool
+	saveAgainAt time.Time // zero: the journal lacks nothing
 	watched     map[string]*releaseWatch
 	reconcileAt time.Time // zero: nothing has changed since
 	reconciling bool
@@ -228,8 +228,9 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 	}
 	d.lastRequest = now
 	d.carryOut(now)
+	// What was read holds, and programs wait: a full disk is no reason to be away.
 	if err := d.state.compact(d.core); err != nil {
-		return err
+		d.notSaved(now, err)
 	}
 	return nil
 }

@@ -14,6 +14,9 @@ import (
 // errStopped says that the agent ends and does nothing more.
 var errStopped = errors.New("the agent is stopping")
 
+// saveAgain is how long a journal that could not be written is left alone.
+const saveAgain = time.Second
+
 // do runs f in the loop and returns when its consequences are carried out:
 // saved, on the pages, told. Callers are served in the order in which they
 // come, one call each, so that nobody starves anybody.
@@ -67,6 +70,9 @@ func (d *daemon) loop(end <-chan struct{}) {
 
 func (d *daemon) nextWake() time.Time {
 	next := d.core.NextWake()
+	if !d.saveAgainAt.IsZero() && (next.IsZero() || d.saveAgainAt.Before(next)) {
+		next = d.saveAgainAt
+	}
 	if !d.reconcileAt.IsZero() && (next.IsZero() || d.reconcileAt.Before(next)) {
 		next = d.reconcileAt
 	}
@@ -80,6 +86,9 @@ func (d *daemon) nextWake() time.Time {
 
 // tick does what is due besides the core's own.
 func (d *daemon) tick(now time.Time) {
+	if !d.saveAgainAt.IsZero() && !now.Before(d.saveAgainAt) {
+		_ = d.saveAll(now) // it was told when it began
+	}
 	if !d.reconcileAt.IsZero() && !now.Before(d.reconcileAt) {
 		d.reconcileAt = time.Time{}
 		d.reconciled = now
@@ -135,16 +144,34 @@ func (d *daemon) carryOut(now time.Time) {
 }
 
 func (d *daemon) save(now time.Time, orders core.Orders) {
-	err := d.state.save(d.core, orders.SaveShares, orders.SaveClients)
-	if err == nil {
-		d.stateBroken = false
+	if err := d.state.save(d.core, orders.SaveShares, orders.SaveClients); err != nil {
+		d.notSaved(now, err)
+	}
+}
+
+// notSaved tells that the journal could not be written, once, and has it tried
+// again.
+func (d *daemon) notSaved(now time.Time, err error) {
+	if !d.saveAgainAt.IsZero() {
 		return
 	}
-	if !d.stateBroken {
-		d.stateBroken = true
-		d.tell(now, "journal-failed", "a restart would not know the latest changes: "+err.Error())
-		d.cfg.Logger.Error("journal", "error", err)
+	d.saveAgainAt = now.Add(saveAgain)
+	d.tell(now, "journal-failed", "a restart would not know the latest changes: "+err.Error())
+	d.cfg.Logger.Error("journal", "error", err)
+}
+
+// saveAll tries to write what the journal lacks, if it lacks anything.
+func (d *daemon) saveAll(now time.Time) error {
+	if d.saveAgainAt.IsZero() {
+		return nil
 	}
+	if err := d.state.compact(d.core); err != nil {
+		d.saveAgainAt = now.Add(saveAgain)
+		return err
+	}
+	d.saveAgainAt = time.Time{}
+	d.tell(now, "journal-written", "the journal has everything again")
+	return nil
 }
 
 // charged writes what belongs to the answer on the pages: that it was granted,

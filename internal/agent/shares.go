@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -127,7 +128,11 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
 			return view, err
 		}
-		return view, d.keep(now, view)
+		if err := d.keep(now, view); err != nil {
+			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
+			return view, err
+		}
+		return view, nil
 	})
 }
 
@@ -137,6 +142,10 @@ func (d *daemon) keep(now time.Time, view core.ShareView) error {
 		return nil
 	}
 	d.carryOut(now)
+	if err := d.saveAll(now); err != nil {
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("what is asked of share %q would not outlive the agent: %v", view.Name, err),
+			Hint: "make room on the disk that has " + d.cfg.JournalDirectory}
+	}
 	if err := d.state.journal.Sync(); err != nil {
 		d.cfg.Logger.Warn("sync journal", "error", err)
 	}

@@ -31,6 +31,7 @@ type state struct {
 	journal *journal.Journal
 	live    int64                  // size after it was last written anew
 	known   map[core.ClientID]bool // clients that the journal has
+	lost    error                  // why it lacks something that is so; nil: it lacks nothing
 }
 
 const (
@@ -115,9 +116,11 @@ func compactClients(all []core.SavedClient) []core.SavedClient {
 }
 
 // save writes what changed, and writes the journal anew when most of it is old.
+// Once a record could not be written, the later ones would build on what is not
+// there: the journal stays as it was until it could be written anew.
 func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) error {
-	if len(shares) == 0 && len(clients) == 0 {
-		return nil
+	if s.lost != nil || len(shares) == 0 && len(clients) == 0 {
+		return s.lost
 	}
 	records := make([][]byte, 0, len(shares)+len(clients))
 	for _, name := range shares {
@@ -140,13 +143,17 @@ func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) err
 			records = append(records, encodeRecord(record{Client: &saved}))
 		}
 	}
-	err := s.journal.Append(records...)
-	if err == nil && s.journal.Size() < max(compactBytes, compactFactor*s.live) {
+	if s.journal.Append(records...) != nil {
+		return s.compact(c) // the disk may have room for less
+	}
+	if s.journal.Size() < max(compactBytes, compactFactor*s.live) {
 		return nil
 	}
-	// Also when appending failed: the disk may have room for less, and the
-	// journal must not lack what known says it has.
-	return s.compact(c)
+	if s.compact(c) != nil {
+		// It is long, and nothing is missing: try again when it is longer.
+		s.lost, s.live = nil, s.journal.Size()
+	}
+	return nil
 }
 
 func (s *state) compact(c *core.Core) error {
@@ -155,13 +162,17 @@ func (s *state) compact(c *core.Core) error {
 	for i := range shares {
 		records = append(records, encodeRecord(record{Share: &shares[i]}))
 	}
-	clear(s.known)
 	for i := range clients {
-		s.known[clients[i].ID] = true
 		records = append(records, encodeRecord(record{Client: &clients[i]}))
 	}
 	if err := s.journal.Replace(records); err != nil {
-		return fmt.Errorf("write the journal anew: %w", err)
+		s.lost = fmt.Errorf("write the journal anew: %w", err)
+		return s.lost
+	}
+	s.lost = nil
+	clear(s.known)
+	for i := range clients {
+		s.known[clients[i].ID] = true
 	}
 	s.live = s.journal.Size()
 	return nil

@@ -188,6 +188,7 @@ func (j *Journal) Replace(records [][]byte) error {
 	}
 	if err != nil {
 		_ = file.Close()
+		_ = os.Remove(next) // a full disk needs the room
 		return fmt.Errorf("replace journal %s: %w", j.path, err)
 	}
 	_ = j.file.Close()

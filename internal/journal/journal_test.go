@@ -128,3 +128,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A disk that is full must not be kept full.
+func TestFailedReplaceLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _, _, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Replace([][]byte{[]byte("x")}); err == nil {
+		t.Fatal("a folder was replaced")
+	}
+	if _, err := os.Lstat(path + ".next"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the new file is still there: %v", err)
+	}
+}

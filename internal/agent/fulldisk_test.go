@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+// fillDisk makes every way to write the journal fail, until the function that
+// it returns is called.
+func (r *rig) fillDisk() (makeRoom func()) {
+	r.t.Helper()
+	inTheWay := filepath.Join(r.cfg.JournalDirectory, "journal.next")
+	must(r.t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
+	if r.cancel != nil {
+		must(r.t, r.daemon.do(nil, func(time.Time) { must(r.t, r.daemon.state.journal.Close()) }))
+	}
+	return func() { must(r.t, os.RemoveAll(inTheWay)) }
+}
+
+// A declared share that a restart would forget is not promised.
+func TestFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "before", MemoryBytes: gib})
+	makeRoom := r.fillDisk()
+	_, err := r.client.CreateShare(context.Background(), api.ShareSpec{Name: "declared", MemoryBytes: gib})
+	wantCode(t, err, api.CodeUnavailable)
+	r.share(api.ShareSpec{Name: "run", MemoryBytes: gib, Ephemeral: true})
+	f := r.front("before")
+	must(t, f.alloc(mib))
+	r.awaitEvent("journal-failed")
+	shares, err := r.client.Shares(context.Background())
+	must(t, err)
+	if len(shares.Shares) != 2 {
+		t.Errorf("shares %+v", shares.Shares)
+	}
+	makeRoom()
+	r.awaitEvent("journal-written")
+	r.share(api.ShareSpec{Name: "declared", MemoryBytes: gib})
+	_, saved, clients, _, err := readState(filepath.Join(r.cfg.JournalDirectory, "journal"))
+	must(t, err)
+	if len(saved) != 3 || len(clients) != 1 || clients[0].Granted == 0 {
+		t.Errorf("the journal has %+v, %+v", saved, clients)
+	}
+}
+
+// An agent that starts on a full disk knows what it read, and serves.
+func TestStartOnFullDisk(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	must(t, r.stop())
+	makeRoom := r.fillDisk()
+	r.start()
+	r.awaitEvent("journal-failed")
+	f := r.front("s")
+	must(t, f.alloc(mib))
+	makeRoom()
+	r.awaitEvent("journal-written")
+}
