@@ -4,6 +4,7 @@
  * arrays: check it, resolve both sides to the driver's own view, move the rows.
  */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "array.h"
 #include "memory.h"
@@ -139,6 +140,45 @@ CUresult sd_copy_check(const CUDA_MEMCPY3D *copy, const struct sd_card *card)
 	return empty(copy) ? CUDA_SUCCESS : resolve_both(copy, card, &from, &to);
 }
 
+/* How many of these bytes lie on pages that reading them would make. */
+static uint64_t missing(const unsigned char *first, uint64_t bytes)
+{
+	enum { PAGE = 4096, PAGES = 512 };
+	const unsigned char *at = (const unsigned char *)((uintptr_t)first & ~(uintptr_t)(PAGE - 1));
+	const unsigned char *end = first + bytes;
+	unsigned char there[PAGES];
+	uint64_t sum = 0;
+
+	for (; at < end; at += PAGE * PAGES) {
+		uint64_t left = (uint64_t)(end - at);
+		uint64_t part = left < PAGE * PAGES ? left : PAGE * PAGES;
+
+		if (mincore((void *)(uintptr_t)at, part, there) < 0)
+			return sum; /* not mapped: the copy will tell */
+		for (uint64_t page = 0; page * PAGE < part; page++)
+			sum += there[page] & 1 ? 0 : PAGE;
+	}
+	return sum;
+}
+
+/* A card's memory that nobody has written takes host memory when it is read. */
+static CUresult touch_source(const struct side *from, const CUDA_MEMCPY3D *copy)
+{
+	uint64_t width = copy->WidthInBytes;
+	uint64_t height = copy->Height;
+	uint64_t sum = 0;
+
+	if (from->pitch == width) {
+		width *= height;
+		height = 1;
+	}
+	for (uint64_t z = 0; z < copy->Depth; z++) {
+		for (uint64_t y = 0; y < height; y++)
+			sum += missing(from->first + z * from->slice + y * from->pitch, width);
+	}
+	return sum ? sd_error(sim_touch(sum)) : CUDA_SUCCESS;
+}
+
 static void move(const struct side *from, const struct side *to, uint64_t width, uint64_t height, uint64_t depth)
 {
 	/* rows without gaps on both sides are one row, slices too */
@@ -171,6 +211,8 @@ CUresult sd_copy_run(const CUDA_MEMCPY3D *copy, const struct sd_card *card)
 	sd_unlock();
 	if (to.device)
 		result = sd_error(sim_touch(copy->WidthInBytes * copy->Height * copy->Depth));
+	if (result == CUDA_SUCCESS && from.device)
+		result = touch_source(&from, copy);
 	if (result == CUDA_SUCCESS)
 		move(&from, &to, copy->WidthInBytes, copy->Height, copy->Depth);
 	sd_lock();

@@ -80,6 +80,7 @@ type hostOptions struct {
 	cards      string
 	generation generation
 	agentFlags []string
+	hostMemory string // for the simulator; empty: what it takes by itself
 }
 
 // host is a simulator with an agent over it, of this test alone.
@@ -114,8 +115,11 @@ func newHost(t testing.TB, o hostOptions) *host {
 		ToolsDirectory:  built(t, "lib", "divvy", "tools"),
 	}}
 	h.client = client.New(h.AgentSocket)
-	h.simulator = daemon(t, h.directory, "simulator", "simulate", "--cards", o.cards, "--socket", h.SimulatorSocket,
-		"--driver", o.generation.name)
+	simulate := []string{"simulate", "--cards", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
+	if o.hostMemory != "" {
+		simulate = append(simulate, "--host-memory", o.hostMemory)
+	}
+	h.simulator = daemon(t, h.directory, "simulator", simulate...)
 	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) }, h.simulator)
 	h.agentArgs = append([]string{"agent", "--directory", directory, "--creation", "all",
 		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
