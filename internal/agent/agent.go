@@ -118,7 +118,7 @@ type daemon struct {
 	quit    chan struct{} // closed to end them
 	api     *net.UnixListener
 	// places for connections: of processes, and of the HTTP interface
-	attachments, conns chan struct{}
+	attachments, conns *places
 
 	// The loop's.
 	core        *core.Core
@@ -150,7 +150,7 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		cfg: cfg, cards: cards, driver: newDriver(source, cards), events: newEventLog(cfg.MaxEvents),
 		table: process.New("/proc"), store: store, uid: os.Geteuid(),
 		work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
-		attachments: make(chan struct{}, cfg.MaxClients+4*pendingHandshakes), conns: make(chan struct{}, maxAPIConnections),
+		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
 		members: pages{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{},
 	}
 	var described []core.Card

@@ -47,6 +47,7 @@ type Config struct {
 	EphemeralGrace    time.Duration // how long an ephemeral share waits for its first holder or client
 	ShrinkDeadline    time.Duration // after this a share that still is over its new limit raises an event
 	HandshakeDeadline time.Duration // from accept to HELLO
+	RequestDeadline   time.Duration // for a request of the HTTP interface to come in
 	ReconcileEvery    time.Duration // at most one comparison with the driver in this time
 	MaxClients        int           // in all
 	MaxShareClients   int           // per share
@@ -87,6 +88,7 @@ func defaults() Config {
 		EphemeralGrace:    5 * time.Second,
 		ShrinkDeadline:    30 * time.Second,
 		HandshakeDeadline: 2 * time.Second,
+		RequestDeadline:   30 * time.Second,
 		ReconcileEvery:    time.Second,
 		MaxClients:        4096,
 		MaxShareClients:   4096,
@@ -138,6 +140,7 @@ func (c Config) Validate() error {
 		{"ephemeral grace", c.EphemeralGrace},
 		{"shrink deadline", c.ShrinkDeadline},
 		{"handshake deadline", c.HandshakeDeadline},
+		{"request deadline", c.RequestDeadline},
 		{"reconcile interval", c.ReconcileEvery},
 	} {
 		if d.value <= 0 {

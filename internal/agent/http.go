@@ -33,6 +33,7 @@ func (d *daemon) serveAPI() *http.Server {
 	server := &http.Server{
 		Handler:           d.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       d.cfg.RequestDeadline,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(d.cfg.Logger.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -223,9 +224,17 @@ func (d *daemon) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer
 	return nil
 }
 
+// patient lets a request stay for as long as the asker does.
+func patient(stream *http.ResponseController) bool {
+	return stream.SetReadDeadline(time.Time{}) == nil
+}
+
 // follow streams events until the reader is gone or does not read.
 func (d *daemon) follow(w http.ResponseWriter, r *http.Request, since uint64) {
 	stream := http.NewResponseController(w)
+	if !patient(stream) {
+		return
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	encoder := json.NewEncoder(w)

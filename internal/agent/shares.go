@@ -188,7 +188,7 @@ func (d *daemon) holdShare(w http.ResponseWriter, r *http.Request, peer socket.P
 	// The loop may be gone when the agent ends: then there is nothing to let go.
 	defer func() { _ = d.do(d.quit, func(now time.Time) { d.core.Release(now, name) }) }()
 	stream := http.NewResponseController(w)
-	if stream.Flush() != nil {
+	if !patient(stream) || stream.Flush() != nil {
 		return nil
 	}
 	select {

@@ -155,14 +155,15 @@ func (d *daemon) accept(s *shareSocket) {
 			_ = conn.Close()
 			continue
 		}
-		if !enter(d.attachments) {
+		peer, err := socket.PeerOf(conn)
+		if err != nil || !d.attachments.enter(peer.UID) {
 			leave(slots)
 			_ = conn.Close()
 			continue
 		}
 		d.task(func() {
 			defer leave(slots)
-			defer leave(d.attachments)
+			defer d.attachments.leave(peer.UID)
 			c := &connection{daemon: d, share: s.name, conn: conn}
 			c.serve()
 		})

@@ -82,7 +82,10 @@ func (c *Client) Shares(ctx context.Context) (api.Shares, error) {
 // Share returns one share.
 func (c *Client) Share(ctx context.Context, name string) (api.Share, error) {
 	var s api.Share
-	err := c.call(ctx, http.MethodGet, sharePath(name), nil, &s)
+	path, err := sharePath(name)
+	if err == nil {
+		err = c.call(ctx, http.MethodGet, path, nil, &s)
+	}
 	return s, err
 }
 
@@ -96,14 +99,20 @@ func (c *Client) CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share
 // ChangeShare changes a share in place.
 func (c *Client) ChangeShare(ctx context.Context, name string, change api.ShareChange) (api.Share, error) {
 	var s api.Share
-	err := c.call(ctx, http.MethodPatch, sharePath(name), change, &s)
+	path, err := sharePath(name)
+	if err == nil {
+		err = c.call(ctx, http.MethodPatch, path, change, &s)
+	}
 	return s, err
 }
 
 // DeleteShare removes a share. With force it does so though processes are
 // attached: their share is revoked and their allocations fail from then on.
 func (c *Client) DeleteShare(ctx context.Context, name string, force bool) error {
-	path := sharePath(name)
+	path, err := sharePath(name)
+	if err != nil {
+		return err
+	}
 	if force {
 		path += "?force=1"
 	}
@@ -149,7 +158,15 @@ func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event
 	}
 }
 
-func sharePath(name string) string { return "/v1/shares/" + url.PathEscape(name) }
+// sharePath leads to one share. A path would not keep these names, and no share
+// has them.
+func sharePath(name string) (string, error) {
+	switch name {
+	case "", ".", "..":
+		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no share %q", name), Hint: "divvy share list"}
+	}
+	return "/v1/shares/" + url.PathEscape(name), nil
+}
 
 // call does one request and decodes its answer into out, if out is not nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {

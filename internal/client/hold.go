@@ -50,7 +50,11 @@ func (h *Hold) Close() {
 }
 
 func (c *Client) hold(ctx context.Context, name string) (*http.Response, error) {
-	return c.do(ctx, http.MethodPost, sharePath(name)+"/hold", nil)
+	path, err := sharePath(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.do(ctx, http.MethodPost, path+"/hold", nil)
 }
 
 // keep waits on the connection and takes the hold again when it breaks.

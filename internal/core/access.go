@@ -30,3 +30,23 @@ func checkAccess(spec *Spec) *Failure {
 	}
 	return nil
 }
+
+// maxUserPart: one user but root gets at most one part in so many of the shares.
+const maxUserPart = 2
+
+// checkPart keeps one user from taking the places of all others.
+func (c *Core) checkPart(owner int) *Failure {
+	if owner == 0 || owner == c.config.AgentUID {
+		return nil
+	}
+	has := 0
+	for _, s := range c.shares {
+		if s.owner == owner {
+			has++
+		}
+	}
+	if has < max(c.config.MaxShares/maxUserPart, 1) {
+		return nil
+	}
+	return refuse(NotAllowed, "uid %d has %d shares already", owner, has).hint("divvy share list")
+}

@@ -119,7 +119,7 @@ func (w *world) process(pid string) (ClientID, Process) {
 }
 
 func (w *world) start() {
-	config := Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 4, RestartGrace: 2 * time.Second,
+	config := Config{MaxShares: 20, MaxClients: 10, MaxShareClients: 4, RestartGrace: 2 * time.Second,
 		EphemeralGrace: 5 * time.Second, ShrinkDeadline: time.Second, AgentUID: 0}
 	w.core = New(config, w.cards, w.fakePages)
 }

@@ -175,6 +175,9 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if len(c.shares) >= c.config.MaxShares {
 		return ShareView{}, refuse(NotAllowed, "there are %d shares already", len(c.shares)).hint("divvy share list")
 	}
+	if failure := c.checkPart(owner); failure != nil {
+		return ShareView{}, failure
+	}
 	k, failure := c.choose(spec.GPU, spec.MemoryBytes)
 	if failure != nil {
 		return ShareView{}, failure
