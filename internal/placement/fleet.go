@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// card is what is left of one GPU.
+type card struct {
+	milli     int32 // free cores
+	memory    int64 // free device memory, MiB
+	total     int64 // all of it; 0: unknown
+	island    int8
+	partition partition
+}
+
+// node is what is left of one machine.
+type node struct {
+	cpu     int64
+	memory  int64
+	model   uint8
+	version uint32 // +1 at every change
+	cards   []card
+}
+
+// whole reports whether nothing of the card is taken.
+func (c *card) whole() bool {
+	return c.milli == WholeCard && c.memory == c.total && c.partition.geometry == nil
+}
+
+// class is a request as the policies see it: everything that decides fit and
+// score, so equal classes share cached scores.
+type class struct {
+	cpu     int64
+	gpus    int
+	milli   int32
+	memory  int64 // device memory, MiB
+	models  uint64
+	profile string
+}
+
+// Fleet is the state of all nodes. It is not safe for concurrent use.
+type Fleet struct {
+	described []Node
+	nodes     []node
+	models    []string // bit i of a model set
+	free      Totals
+	total     Totals
+}
+
+// Totals are sums over a fleet.
+type Totals struct {
+	CPUMilli int64
+	GPUMilli int64
+	Cards    int
+}
+
+// NewFleet returns an empty fleet of the nodes, in name order.
+func NewFleet(described []Node) (*Fleet, error) {
+	f := &Fleet{described: slices.Clone(described)}
+	slices.SortFunc(f.described, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	for i, d := range f.described {
+		if err := d.Validate(); err != nil {
+			return nil, err
+		}
+		if i > 0 && d.Name == f.described[i-1].Name {
+			return nil, fmt.Errorf("node %s: %w: named twice", d.Name, ErrInvalid)
+		}
+		model, err := f.modelNumber(d.Model)
+		if err != nil {
+			return nil, err
+		}
+		n := node{cpu: d.CPUMilli, memory: d.MemoryMiB, model: model, version: 1, cards: make([]card, len(d.Cards))}
+		for j, c := range d.Cards {
+			n.cards[j] = card{milli: WholeCard, memory: c.MemoryMiB, total: c.MemoryMiB, island: int8(c.Island)}
+			n.cards[j].partition.geometry = c.MIG
+		}
+		f.nodes = append(f.nodes, n)
+		f.total.CPUMilli += d.CPUMilli
+		f.total.GPUMilli += int64(len(d.Cards)) * WholeCard
+		f.total.Cards += len(d.Cards)
+	}
+	f.free = f.total
+	return f, nil
+}
+
+func (f *Fleet) modelNumber(name string) (uint8, error) {
+	if i := slices.Index(f.models, name); i >= 0 {
+		return uint8(i), nil
+	}
+	if len(f.models) == 63 {
+		return 0, fmt.Errorf("model %s: %w: more than 63 card models in one fleet", name, ErrInvalid)
+	}
+	f.models = append(f.models, name)
+	return uint8(len(f.models) - 1), nil
+}
+
+// Nodes returns the descriptions in the fleet's order.
+func (f *Fleet) Nodes() []Node { return f.described }
+
+// Total returns the capacity of the fleet.
+func (f *Fleet) Total() Totals { return f.total }
+
+// Free returns what nothing has been placed on.
+func (f *Fleet) Free() Totals { return f.free }
+
+// CardMilli returns the free cores of each card of node i.
+func (f *Fleet) CardMilli(i int) []int {
+	out := make([]int, len(f.nodes[i].cards))
+	for j := range out {
+		out[j] = int(f.nodes[i].cards[j].milli)
+	}
+	return out
+}
+
+// classify turns a request into its class; a model that the fleet lacks simply
+// matches no node.
+func (f *Fleet) classify(r Request) class {
+	c := class{cpu: r.CPUMilli, gpus: r.GPUs, milli: int32(r.GPUMilli), memory: r.GPUMemoryMiB, profile: r.Profile}
+	if len(r.Models) == 0 || r.GPUs == 0 {
+		c.models = ^uint64(0)
+		return c
+	}
+	for _, m := range r.Models {
+		if i := slices.Index(f.models, m); i >= 0 {
+			c.models |= 1 << i
+		}
+	}
+	return c
+}
+
+// hosts reports whether the card alone can take one card's part of the class.
+func (c *card) hosts(k *class) bool {
+	switch {
+	case k.profile != "":
+		return c.partition.fits(k.profile) >= 0
+	case c.partition.geometry != nil:
+		return false
+	case k.milli == WholeCard:
+		return c.whole() && k.memory <= c.total
+	}
+	return c.milli >= k.milli && (c.total == 0 || c.memory >= k.memory)
+}
+
+// candidates returns the cards of n that can host one card's part of k, and
+// whether the node as a whole can take k.
+func (n *node) candidates(k *class) (uint32, bool) {
+	if n.cpu < k.cpu || k.models>>n.model&1 == 0 {
+		return 0, false
+	}
+	if k.gpus == 0 {
+		return 0, true
+	}
+	var mask uint32
+	for i := range n.cards {
+		if n.cards[i].hosts(k) {
+			mask |= 1 << i
+		}
+	}
+	return mask, bits.OnesCount32(mask) >= k.gpus
+}
+
+// take puts the class on the chosen cards, giveBack undoes it.
+func (n *node) take(k *class, spot Spot)     { n.change(k, spot, -1) }
+func (n *node) giveBack(k *class, spot Spot) { n.change(k, spot, +1) }
+
+func (n *node) change(k *class, spot Spot, sign int64) {
+	n.cpu += sign * k.cpu
+	n.version++
+	for m := spot.Cards; m != 0; m &= m - 1 {
+		c := &n.cards[bits.TrailingZeros32(m)]
+		switch {
+		case k.profile != "":
+			c.milli += int32(sign) * c.partition.change(k.profile, spot.Start, sign < 0)
+		case k.milli == WholeCard:
+			c.milli += int32(sign) * WholeCard
+			c.memory += sign * c.total
+		default:
+			c.milli += int32(sign) * k.milli
+			if c.total != 0 {
+				c.memory += sign * k.memory
+			}
+		}
+	}
+}
+
+// put places r at spot without asking a policy.
+func (f *Fleet) put(r Request, k *class, spot Spot) {
+	n := &f.nodes[spot.Node]
+	before := n.freeMilli()
+	n.take(k, spot)
+	n.memory -= r.MemoryMiB
+	f.free.CPUMilli -= r.CPUMilli
+	f.free.GPUMilli -= before - n.freeMilli()
+}
+
+// Remove gives back what r holds at spot.
+func (f *Fleet) Remove(r Request, spot Spot) {
+	k := f.classify(r)
+	n := &f.nodes[spot.Node]
+	before := n.freeMilli()
+	n.giveBack(&k, spot)
+	n.memory += r.MemoryMiB
+	f.free.CPUMilli += r.CPUMilli
+	f.free.GPUMilli += n.freeMilli() - before
+}
+
+func (n *node) freeMilli() int64 {
+	var sum int64
+	for i := range n.cards {
+		sum += int64(n.cards[i].milli)
+	}
+	return sum
+}
