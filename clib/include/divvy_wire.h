@@ -100,7 +100,8 @@ struct divvy_client {
 	uint32_t version;   /* DIVVY_WIRE_VERSION */
 	uint32_t sizebytes; /* sizeof(struct divvy_client) */
 	uint64_t token;     /* names this client to a restarted agent */
-	uint64_t reserved[5];
+	uint64_t chargedsequence; /* agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer */
+	uint64_t reserved[4];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 
@@ -116,11 +117,26 @@ struct divvy_client {
 #define DIVVY_CHARGE 4u    /* process: wants amount bytes on slot, for kind */
 #define DIVVY_CHARGED 5u   /* agent: granted, and already in use (granted grew, credit did not) */
 #define DIVVY_DENIED 6u    /* agent: no room; usedbytes is exact as of now, amount is what is free */
-#define DIVVY_SYNC 7u      /* process: sum usedbytes again on slot */
+/*
+ * process: sum usedbytes again on slot. It may also come before HELLO, and is
+ * then answered at once: so a process that re-attaches finds out whether an
+ * agent is there (a listening socket outlives its agent) before it sets its
+ * credit aside to report what is in use.
+ */
+#define DIVVY_SYNC 7u
 #define DIVVY_SYNCED 8u    /* agent: done */
 #define DIVVY_MEASURE 9u   /* process: what does the driver say this process holds on slot? */
 #define DIVVY_MEASURED 10u /* agent: amount, or status DIVVY_STATUS_UNKNOWN */
 #define DIVVY_EVENT 11u    /* process: kind and text, for the event log */
+#define DIVVY_PROCESSES 12u /* process: which processes of the share use slot? amount: index of the first one wanted */
+/*
+ * agent: amount is how many there are in all. From the wanted index up to
+ * DIVVY_PROCESSES_PER_MESSAGE of them: bytes[] holds what each uses on slot,
+ * text their process ids as uint32_t, 0 after the last. An id is the one the
+ * asking process sees where both live in one pid namespace, else the agent's.
+ */
+#define DIVVY_PROCESSED 13u
+#define DIVVY_PROCESSES_PER_MESSAGE 8u
 
 /* message.status */
 #define DIVVY_STATUS_OK 0u
@@ -172,6 +188,7 @@ _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
 _Static_assert(sizeof(struct divvy_client_card) == 96, "client card");
 _Static_assert(sizeof(struct divvy_client) == 64 + 8 * 96, "client");
+_Static_assert(offsetof(struct divvy_client, chargedsequence) == 24, "client charged sequence");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");
 _Static_assert(offsetof(struct divvy_message, bytes) == 72, "message bytes");

@@ -77,6 +77,10 @@ type Version struct {
 	Wire      int    `json:"wire"` // of the pages and messages shared with the front library
 	PID       int    `json:"pid"`
 	Simulated bool   `json:"simulated"`
+	// DriverDirectory holds the driver that the processes of a share use, and
+	// Simulator is the socket of the simulator behind it, if it is a stand-in.
+	DriverDirectory string `json:"driverDirectory,omitempty"`
+	Simulator       string `json:"simulator,omitempty"`
 }
 
 // Card is one physical or simulated GPU.

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The README's two commands are `make demo` and `make test`. Each folder of C
+# brings its own rules.mk, which adds to the lists below:
+#
+#   BUILD_TARGETS     what `make build` leaves in lib/divvy besides bin/divvy
+#   TEST_TARGETS      phony targets that `make test` runs before the Go tests
+#   LINT_TARGETS      phony targets that `make lint` runs
+#   GENERATE_TARGETS  phony targets that rewrite committed, generated files
+#   BENCH_TARGETS     phony targets of `make bench-report`
+#   SOAK_TARGETS      phony targets of `make soak`
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.DEFAULT_GOAL := build
+
+CC := gcc
+GO := go
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION := $(shell cat VERSION)
+
+# The full figures belong to fuzz, soak and bench-report; `make test` is short.
+TEST_FUZZ_SECONDS := 5
+FUZZ_SECONDS ?= 300
+export DIVVY_RACE_ROUNDS ?= 50000
+export DIVVY_CHAOS_SECONDS ?= 20
+
+BUILD_TARGETS :=
+TEST_TARGETS :=
+LINT_TARGETS :=
+GENERATE_TARGETS :=
+BENCH_TARGETS :=
+SOAK_TARGETS :=
+
+include $(wildcard clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
+
+.PHONY: build build-all demo test test-go lint generate check-generated \
+	bench-report fuzz fuzz-short soak install clean vulncheck FORCE
+
+build:
+	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
+	@$(MAKE) --no-print-directory build-all
+
+build-all: bin/divvy $(BUILD_TARGETS)
+
+# Go has its own cache: always ask it.
+bin/divvy: FORCE
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '-X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)' -o $@ ./cmd/divvy
+
+demo: build
+	bin/divvy demo $(DEMO_FLAGS)
+
+test:
+	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
+		ffmpeg=ffmpeg python3=python3 python3-numba=python:numba patchelf=patchelf
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory lint
+	@for target in $(TEST_TARGETS); do $(MAKE) --no-print-directory $$target; done
+	@$(MAKE) --no-print-directory test-go
+	@$(MAKE) --no-print-directory fuzz-short
+
+test-go:
+	$(GO) test -race -shuffle=on -timeout 15m ./...
+
+lint:
+	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
+	@scripts/lint
+	@for target in $(LINT_TARGETS); do $(MAKE) --no-print-directory $$target; done
+	@$(MAKE) --no-print-directory check-generated
+
+# Needs the vulnerability database from the network, so it is no part of lint.
+vulncheck:
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
+generate: $(GENERATE_TARGETS)
+
+check-generated:
+	@scripts/check-generated $(MAKE)
+
+fuzz:
+	scripts/fuzz $(FUZZ_SECONDS)
+
+fuzz-short:
+	scripts/fuzz $(TEST_FUZZ_SECONDS)
+
+soak: export DIVVY_RACE_ROUNDS := 1000000
+soak: export DIVVY_CHAOS_SECONDS := 1800
+soak: build
+	$(GO) test -race -shuffle=on -count=1 -timeout 4h ./test/...
+	@for target in $(SOAK_TARGETS); do $(MAKE) --no-print-directory $$target; done
+
+bench-report: build
+	@mkdir -p build/bench
+	scripts/bench-report build/bench
+	@for target in $(BENCH_TARGETS); do $(MAKE) --no-print-directory $$target; done
+
+# Files are versioned and never overwritten in place: running programs keep
+# theirs. The links are switched last.
+install: build
+	scripts/install '$(DESTDIR)' '$(PREFIX)' '$(VERSION)'
+
+clean:
+	rm -rf bin lib build
+
+FORCE:

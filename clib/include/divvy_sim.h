@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * divvy_sim.h: what the stand-in driver library and the simulator share.
+ *
+ * `divvy simulate` plays the silicon and the kernel driver: it owns the cards,
+ * their capacity and who holds how much of it. The stand-in library
+ * (clib/standin) plays libcuda and libnvidia-ml inside each process. They speak
+ * over a SOCK_SEQPACKET unix socket: one packet is one struct divvy_sim_header
+ * followed by exactly header.payloadbytes bytes, at most DIVVY_SIM_PACKET_BYTES
+ * in all. Any other length, magic or version ends that connection and nothing
+ * else. The process sends one request and waits for the answer with the same
+ * type and sequence; requests on one connection are not pipelined. Descriptors
+ * travel by SCM_RIGHTS, at most one per packet.
+ *
+ * Who is who. One connection per process. The simulator takes the process id
+ * from the socket's peer credentials, never from a message.
+ *
+ * Life and death. A compute process gets a page (a sealed memfd) with the
+ * answer to HELLO and maps it writable and shared. Everything the process holds
+ * is freed at once when the last descriptor of the connection is closed AND the
+ * page is mapped by nobody. A forked child that inherits the descriptor or the
+ * mapping keeps the memory alive, and a program that closes all its descriptors
+ * lives on and keeps its memory, as with a hardware driver; exec and death free
+ * it. Such a program comes back by HELLO with the process and token words of
+ * its first answer.
+ *
+ * Capacity and contents are two things. Capacity is counted here: CHARGE and
+ * RELEASE, or by objects. Contents live in sparse memfds that the simulator
+ * creates, hands out and keeps a descriptor of (to sum what is really touched,
+ * and to pass on to other processes):
+ *   arena   one per process and card, for everything with no handle of its own
+ *           (linear memory, arrays, pools, module globals). Its size is virtual:
+ *           ask for several times the card, so that no layout runs out of
+ *           offsets before the card is full. The library places blocks in it and
+ *           punches holes where blocks were freed.
+ *   object  one memfd each, for memory that can be shared by handle
+ *           (cuMemCreate), or without contents (0 bytes) as the identity of
+ *           something shared (a memory pool). It lives while a process holds it
+ *           or an exported descriptor of it is open anywhere; its bytes are
+ *           shown at the process that created it while that lives, then at the
+ *           oldest other holder.
+ *
+ * Host memory. The simulator has a budget of host memory for all contents. A
+ * request that would pass it is answered DIVVY_SIM_HOST, with an event that says
+ * host, so that nobody mistakes it for a full card or for a quota.
+ */
+#ifndef DIVVY_SIM_H
+#define DIVVY_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DIVVY_SIM_MAGIC 0x6d697344u /* "Dsim", little endian */
+#define DIVVY_SIM_VERSION 1u
+#define DIVVY_SIM_PACKET_BYTES 4096u
+#define DIVVY_SIM_PAGE_BYTES 4096u
+#define DIVVY_SIM_HANDLE_BYTES 64u
+#define DIVVY_SIM_ALL_CARDS 0xffffffffu
+#define DIVVY_SIM_MAX_CARDS 32u
+#define DIVVY_SIM_CONTEXT_BYTES 67108864u /* what one context takes of a card */
+
+/*
+ * Requests. In: the words a request reads; out: the words its answer sets.
+ * Words that are not named are zero.
+ */
+/* kind: DIVVY_SIM_ROLE_*; bytes: the library's driver generation (12020), 0 if
+ * it does not care; process, token: to come back, else 0. May be sent again on
+ * the same connection to become a compute process.
+ * out: count: cards; bytes: generation of the simulator; process, token;
+ * descriptor: the page (compute role only). */
+#define DIVVY_SIM_HELLO 1u
+/* card. out: payload: struct divvy_sim_card */
+#define DIVVY_SIM_CARD 2u
+/* card. out: bytes: free now; offset: total usable; object: used by all */
+#define DIVVY_SIM_MEMORY 3u
+/* card or DIVVY_SIM_ALL_CARDS; cursor: 0, then what the answer before gave;
+ * kind: 0 for live, 1 for dead ones (control role).
+ * out: count, payload: struct divvy_sim_process[count]; cursor: 0 at the end */
+#define DIVVY_SIM_PROCESSES 4u
+/* Orderly end: frees everything at once, before the connection closes. */
+#define DIVVY_SIM_BYE 5u
+
+/* card, bytes, kind: DIVVY_SIM_KIND_*. Counts as one allocation.
+ * out: bytes: free afterwards (or now, when refused) */
+#define DIVVY_SIM_CHARGE 8u
+/* card, bytes, kind: give back; one allocation less. */
+#define DIVVY_SIM_RELEASE 9u
+/* card, bytes, kind: change an existing charge by bytes (signed, two's
+ * complement) without counting an allocation: pools that grow and shrink */
+#define DIVVY_SIM_ADJUST 10u
+/* bytes: about to be written to contents. Answered OK or HOST. */
+#define DIVVY_SIM_PRESSURE 11u
+
+/* card, bytes: virtual size, rounded up to pages; the same arena comes again
+ * when there is one. out: bytes: its size; descriptor */
+#define DIVVY_SIM_ARENA 16u
+/* card, bytes (0: identity only), kind: DIVVY_SIM_OBJECT_*; token: any word,
+ * kept for importers. out: object; descriptor unless bytes is 0 */
+#define DIVVY_SIM_OBJECT_CREATE 17u
+/* object: that this process holds. out: descriptor to give to other processes:
+ * opaque, and it keeps the object alive while any copy of it is open */
+#define DIVVY_SIM_OBJECT_EXPORT 18u
+/* descriptor: from OBJECT_EXPORT. This process now holds the object (once more).
+ * out: object, card, bytes, kind, token; descriptor of the contents unless bytes
+ * is 0 */
+#define DIVVY_SIM_OBJECT_IMPORT 19u
+/* object: undo one CREATE or IMPORT; send it when the handle is released and
+ * the last mapping in this process is gone */
+#define DIVVY_SIM_OBJECT_DROP 20u
+
+/* card, offset and bytes in this process's arena, kind: DIVVY_SIM_IPC_*; token:
+ * any word, kept for the opener. out: payload: DIVVY_SIM_HANDLE_BYTES bytes, the
+ * same ones for the same kind, card and offset */
+#define DIVVY_SIM_IPC_EXPORT 24u
+/* payload: the handle. out: card, offset, bytes, kind, token, process (of the
+ * exporter); descriptor: the exporter's arena (not for DIVVY_SIM_IPC_EVENT).
+ * Its own handle is answered DIVVY_SIM_OWN. Contents stay readable while they
+ * are mapped; the exporter pays. */
+#define DIVVY_SIM_IPC_OPEN 25u
+/* card, offset, kind: the handle is no more (the memory was freed) */
+#define DIVVY_SIM_IPC_REVOKE 26u
+
+/* Control role: ground truth for tests, benches and the demo. */
+/* every peak becomes what is held now; dead processes and releases are forgotten */
+#define DIVVY_SIM_RESET 32u
+/* cursor: 0 or the last answer's. out: count, payload: struct divvy_sim_event[count];
+ * cursor: where to go on. count 0: nothing new. */
+#define DIVVY_SIM_EVENTS 33u
+/* the same with struct divvy_sim_release */
+#define DIVVY_SIM_RELEASES 34u
+
+/*
+ * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
+ *   40..47 launches: ring and doorbell, functions, predicted ends
+ *   48..55 modelled time: now, advance, utilisation windows
+ *   56..63 faults: set, clear, list
+ */
+
+/* header.status */
+#define DIVVY_SIM_OK 0u
+#define DIVVY_SIM_NO_ROOM 1u   /* the card is full */
+#define DIVVY_SIM_HOST 2u      /* the host's budget is spent; the card is not full */
+#define DIVVY_SIM_INVALID 3u   /* a word is out of range, or gives back more than is held */
+#define DIVVY_SIM_NOT_FOUND 4u /* no such card, object or handle */
+#define DIVVY_SIM_OWN 5u       /* the handle is the caller's own */
+#define DIVVY_SIM_MISMATCH 6u  /* library and simulator play different driver generations */
+#define DIVVY_SIM_LIMIT 7u     /* too many processes, objects or handles */
+#define DIVVY_SIM_DENIED 8u    /* not in this role */
+#define DIVVY_SIM_UNKNOWN 9u   /* no such request */
+
+/* kind of HELLO */
+#define DIVVY_SIM_ROLE_OBSERVE 1u /* NVML: sees, is not shown */
+#define DIVVY_SIM_ROLE_COMPUTE 2u /* CUDA */
+#define DIVVY_SIM_ROLE_CONTROL 3u /* ground truth */
+
+/* kind of CHARGE, RELEASE, ADJUST; index of process.kindbytes */
+#define DIVVY_SIM_KIND_LINEAR 0u
+#define DIVVY_SIM_KIND_ARRAY 1u
+#define DIVVY_SIM_KIND_POOL 2u
+#define DIVVY_SIM_KIND_MANAGED 3u
+#define DIVVY_SIM_KIND_CONTEXT 4u
+#define DIVVY_SIM_KIND_MODULE 5u
+#define DIVVY_SIM_KIND_GRAPH 6u
+#define DIVVY_SIM_KIND_OBJECT 7u /* set by the simulator for objects, never asked for */
+#define DIVVY_SIM_KINDS 8u
+
+/* kind of OBJECT_CREATE */
+#define DIVVY_SIM_OBJECT_MEMORY 1u
+#define DIVVY_SIM_OBJECT_POOL 2u
+
+/* kind of IPC_EXPORT */
+#define DIVVY_SIM_IPC_MEMORY 1u
+#define DIVVY_SIM_IPC_EVENT 2u
+#define DIVVY_SIM_IPC_POINTER 3u /* cuMemPoolExportPointer */
+
+/* process.flags */
+#define DIVVY_SIM_PROCESS_COMPUTE 1u  /* said so at HELLO */
+#define DIVVY_SIM_PROCESS_ALIVE 2u    /* the process id still runs */
+#define DIVVY_SIM_PROCESS_DETACHED 4u /* no descriptor of the connection is left, the page is still mapped */
+#define DIVVY_SIM_PROCESS_DEAD 8u     /* freed; the figures are what it held at most */
+
+/* event.kind */
+#define DIVVY_SIM_EVENT_HOST 1u    /* the host budget refused bytes */
+#define DIVVY_SIM_EVENT_GARBAGE 2u /* a connection was closed for nonsense */
+#define DIVVY_SIM_EVENT_LIMIT 3u   /* a bound was met: processes, objects, handles */
+#define DIVVY_SIM_EVENT_DETACHED 4u/* a live process closed its connection and keeps bytes */
+#define DIVVY_SIM_EVENT_NO_ROOM 5u /* a card was full */
+
+struct divvy_sim_header {
+	uint32_t magic;        /* DIVVY_SIM_MAGIC */
+	uint16_t type;         /* the request; the answer repeats it */
+	uint16_t version;      /* DIVVY_SIM_VERSION */
+	uint32_t sequence;     /* chosen by the caller; the answer repeats it */
+	uint32_t status;       /* DIVVY_SIM_OK ...; 0 in requests */
+	uint32_t card;         /* index */
+	uint32_t kind;         /* see the request */
+	uint32_t count;        /* entries in the payload, or cards */
+	uint32_t payloadbytes; /* that follow this header */
+	uint64_t bytes;        /* an amount */
+	uint64_t offset;       /* a place */
+	uint64_t object;       /* an object's number */
+	uint64_t process;      /* the simulator's number of a process, never used again */
+	uint64_t token;        /* see the request */
+	uint64_t cursor;       /* see the request */
+	uint64_t reserved[2];
+};
+
+/* What a card is. Constant but for the last block. */
+struct divvy_sim_card {
+	char name[96];          /* NUL-terminated */
+	char serial[32];        /* NUL-terminated digits */
+	uint8_t uuid[16];
+	uint64_t totalbytes;    /* as NVML reports it */
+	uint64_t reservedbytes; /* the driver's own part of it */
+	uint64_t usablebytes;   /* totalbytes - reservedbytes: what cuDeviceTotalMem says */
+	uint64_t bar1bytes;
+	uint64_t l2bytes;
+	uint32_t index;
+	uint32_t minor;         /* of /dev/nvidiaN */
+	uint32_t pcidomain;
+	uint32_t pcibus;
+	uint32_t pcidevice;
+	uint32_t pciid;         /* device << 16 | vendor */
+	uint32_t pcisubsystem;  /* subsystem << 16 | vendor */
+	uint32_t major;         /* compute capability */
+	uint32_t minorcc;
+	uint32_t multiprocessors;
+	uint32_t corespermultiprocessor;
+	uint32_t threadspermultiprocessor;
+	uint32_t blockspermultiprocessor;
+	uint32_t registerspermultiprocessor;
+	uint32_t sharedpermultiprocessor; /* bytes */
+	uint32_t sharedperblockoptin;     /* bytes */
+	uint32_t smclockmhz;              /* highest */
+	uint32_t memoryclockmhz;          /* highest */
+	uint32_t baseclockmhz;            /* when nothing runs */
+	uint32_t buswidthbits;
+	uint32_t pciegeneration;
+	uint32_t pciewidth;
+	uint32_t powerlimitmw;
+	uint32_t idlepowermw;
+	uint32_t temperature;             /* idle, degrees Celsius */
+	uint32_t slowdowntemperature;
+	uint32_t shutdowntemperature;
+	uint32_t brand;                   /* nvmlBrandType_t */
+	uint32_t architecture;            /* NVML_DEVICE_ARCH_* */
+	uint32_t flags;                   /* DIVVY_SIM_CARD_* */
+	uint32_t copyengines;
+	uint32_t reserved1;
+	uint64_t reserved2[8];
+	/* as of now */
+	uint64_t usedbytes;     /* by processes, without reservedbytes */
+	uint32_t processes;     /* that hold something */
+	uint32_t gpupercent;    /* utilisation; 0 until time is modelled */
+	uint32_t memorypercent;
+	uint32_t powermw;
+	uint64_t reserved3[4];
+};
+#define DIVVY_SIM_CARD_ECC 1u /* has it, and it is on */
+#define DIVVY_SIM_CARD_MIG 2u /* could be partitioned; it is not */
+
+/* One process on one card (or, with card DIVVY_SIM_ALL_CARDS, a compute
+ * process that holds nothing anywhere). */
+struct divvy_sim_process {
+	uint64_t process;     /* the simulator's number */
+	uint32_t pid;         /* in the simulator's pid namespace */
+	uint32_t card;
+	uint32_t flags;       /* DIVVY_SIM_PROCESS_* */
+	uint32_t contexts;    /* live ones */
+	uint64_t bytes;       /* held now */
+	uint64_t peakbytes;   /* most ever held since the last RESET */
+	uint64_t allocations; /* so far */
+	uint64_t live;        /* allocations not given back */
+	uint64_t denials;     /* refused for want of room */
+	uint64_t kindbytes[DIVVY_SIM_KINDS];
+};
+
+struct divvy_sim_event {
+	uint64_t number;    /* 1, 2, ... */
+	uint64_t timens;    /* CLOCK_MONOTONIC */
+	uint64_t process;
+	uint64_t bytes;
+	uint32_t kind;      /* DIVVY_SIM_EVENT_* */
+	uint32_t pid;
+	uint32_t card;
+	uint32_t reserved;
+	char text[80];      /* NUL-terminated */
+};
+
+/* A process's memory came free as a whole. */
+struct divvy_sim_release {
+	uint64_t number;  /* 1, 2, ... */
+	uint64_t timens;  /* CLOCK_MONOTONIC, when the last byte was free */
+	uint64_t process;
+	uint64_t bytes;   /* on all cards */
+	uint32_t pid;
+	uint32_t reserved;
+};
+
+_Static_assert(sizeof(struct divvy_sim_header) == 96, "header");
+_Static_assert(offsetof(struct divvy_sim_header, payloadbytes) == 28, "header payload");
+_Static_assert(offsetof(struct divvy_sim_header, cursor) == 72, "header cursor");
+_Static_assert(sizeof(struct divvy_sim_card) == 432, "card");
+_Static_assert(offsetof(struct divvy_sim_card, totalbytes) == 144, "card total");
+_Static_assert(offsetof(struct divvy_sim_card, copyengines) == 304, "card engines");
+_Static_assert(offsetof(struct divvy_sim_card, usedbytes) == 376, "card used");
+_Static_assert(sizeof(struct divvy_sim_process) == 128, "process");
+_Static_assert(offsetof(struct divvy_sim_process, kindbytes) == 64, "process kinds");
+_Static_assert(sizeof(struct divvy_sim_event) == 128, "event");
+_Static_assert(offsetof(struct divvy_sim_event, text) == 48, "event text");
+_Static_assert(sizeof(struct divvy_sim_release) == 40, "release");
+
+#endif

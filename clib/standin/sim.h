@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sim.h: this process's line to the simulator, for both halves of the stand-in
+ * (CUDA and NVML). See divvy_sim.h for what the requests mean.
+ *
+ * All functions are thread-safe; requests are serialised on one connection.
+ * They return 0 or a negative errno:
+ *   -ENOMEM      the card is full                       CUDA_ERROR_OUT_OF_MEMORY
+ *   -ENOBUFS     the host's budget is spent             CUDA_ERROR_OUT_OF_MEMORY
+ *   -EINVAL      a value is out of range
+ *   -ENOENT      no such card, object or handle
+ *   -EALREADY    the IPC handle is this process's own
+ *   -ELIBBAD     other driver generation in the simulator   (803, NVML 18)
+ *   -EMFILE      a bound of the simulator was met
+ *   -EPERM       not in this role (sim_open(COMPUTE) first)
+ *   -ENODEV      no simulator listens there             (NO_DEVICE; NVML DRIVER_NOT_LOADED)
+ *   -EIO         it answered nonsense, or is gone: the device is lost
+ *   -EOWNERDEAD  this process is a fork of one that had a connection
+ *
+ * Fork. The child inherits the parent's descriptor, which keeps the parent's
+ * memory, and never speaks on it. sim_forked() is true in a child whose parent
+ * had opened the compute role: every cu* entry then answers NOT_INITIALIZED,
+ * cuInit too, as the hardware driver does. For the observer role the child gets
+ * a connection of its own at its next request, without asking.
+ *
+ * Descriptors that are handed out are close-on-exec and the caller's to close.
+ */
+#ifndef DIVVY_STANDIN_SIM_H
+#define DIVVY_STANDIN_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "divvy_sim.h"
+
+/* The generation this object was built for, e.g. 12020 (set by rules.mk), and
+ * the version string of its driver. */
+extern const int sim_generation;
+extern const char sim_driver_version[];
+
+/* Exported: marks the library as the stand-in for whoever opens it. */
+extern const char divvy_standin[];
+
+/* Opens the connection if there is none and takes the role
+ * (DIVVY_SIM_ROLE_OBSERVE or _COMPUTE). The compute role is kept until the
+ * process ends; the observer role counts opens and closes, and the connection
+ * of a process that only observes closes with the last one. */
+int sim_open(uint32_t role);
+void sim_close_observer(void);
+bool sim_forked(void);
+
+/* Number of cards; negative errno without a connection. */
+int sim_cards(void);
+
+/* Card facts. sim_card_facts gives the constant part from memory (index must be
+ * below sim_cards(); NULL otherwise; valid until the process ends); sim_card
+ * asks, for what changes. */
+const struct divvy_sim_card *sim_card_facts(uint32_t card);
+int sim_card(uint32_t card, struct divvy_sim_card *out);
+
+/* Exact, for cuMemGetInfo. */
+int sim_memory(uint32_t card, uint64_t *freebytes, uint64_t *totalbytes);
+
+/* Capacity. kind: DIVVY_SIM_KIND_*. Bytes are taken as given: round first. */
+int sim_charge(uint32_t card, uint32_t kind, uint64_t bytes);
+int sim_release(uint32_t card, uint32_t kind, uint64_t bytes);
+int sim_adjust(uint32_t card, uint32_t kind, int64_t bytes);
+
+/* Call before contents are written through a mapping: counts, and asks the
+ * simulator each time 4 MiB have come together (or at once for more). -ENOBUFS:
+ * do not write. Cheap for small sizes. */
+int sim_touch(uint64_t bytes);
+
+/* Contents. */
+int sim_arena(uint32_t card, uint64_t bytes, int *fd, uint64_t *sizebytes);
+
+struct sim_object {
+	uint64_t object; /* number; the same for all who hold it */
+	uint64_t bytes;
+	uint64_t token;  /* the creator's word */
+	uint32_t card;
+	uint32_t kind;   /* DIVVY_SIM_OBJECT_* */
+	int fd;          /* contents; -1 if bytes is 0 */
+};
+int sim_object_create(uint32_t card, uint32_t kind, uint64_t bytes, uint64_t token,
+		      struct sim_object *out);
+int sim_object_export(uint64_t object, int *fd);
+int sim_object_import(int fd, struct sim_object *out);
+int sim_object_drop(uint64_t object);
+
+struct sim_ipc {
+	uint64_t offset;  /* in the exporter's arena */
+	uint64_t bytes;
+	uint64_t token;   /* the exporter's word */
+	uint64_t process; /* the exporter's number: tells two exporters apart */
+	uint32_t card;
+	uint32_t kind;    /* DIVVY_SIM_IPC_* */
+	int fd;           /* the exporter's arena; -1 for events */
+};
+int sim_ipc_export(uint32_t card, uint32_t kind, uint64_t offset, uint64_t bytes, uint64_t token,
+		   unsigned char handle[DIVVY_SIM_HANDLE_BYTES]);
+int sim_ipc_open(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], struct sim_ipc *out);
+int sim_ipc_revoke(uint32_t card, uint32_t kind, uint64_t offset);
+
+/* Who is on the card (NVML). Fills at most room entries, returns how many there
+ * are in all, or a negative errno. */
+long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room);
+
+/* One request, for what has no function above. payload is in and out;
+ * *payloadbytes is its length on entry and exit, room its size. fdin -1: none;
+ * fdout NULL: a descriptor in the answer is closed. */
+int sim_request(struct divvy_sim_header *header, void *payload, size_t room, int fdin, int *fdout);
+
+#endif

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+)
+
+// Creation says who may create shares through the interface of an agent.
+type Creation string
+
+const (
+	CreateOwner     Creation = "owner"     // the agent's own uid and root
+	CreateEphemeral Creation = "ephemeral" // everybody else: ephemeral shares only (divvy run)
+	CreateAll       Creation = "all"       // everybody
+)
+
+// Config is what an agent needs to know. System and Private give complete
+// ones; the zero value is not valid.
+type Config struct {
+	Directory        string // holds agent.sock and shares/NAME/share.sock
+	JournalDirectory string // holds the journal
+	DriverDirectory  string // holds libnvidia-ml.so.1, the vendor's or a stand-in
+
+	// Private agents serve their own uid only and keep their sockets to it.
+	Private bool
+	// Creation says who may create shares; without meaning for a private agent.
+	Creation Creation
+	// ShareSocketMode is the mode of share sockets; who may attach is decided
+	// by it and by the mode of the directory the socket is seen through.
+	ShareSocketMode fs.FileMode
+
+	// IdleExit ends the agent when there has been no client, no holder and no
+	// declared share for so long; 0 means never.
+	IdleExit time.Duration
+
+	// ContextBytes is the overhead of one context on a real card; 0 takes the
+	// estimate. Simulated cards cost 64 MiB whatever is set here.
+	ContextBytes uint64
+
+	RestartGrace      time.Duration // how long a restarted agent waits for the journal's clients before it grants
+	EphemeralGrace    time.Duration // how long an ephemeral share waits for its first holder or client
+	ShrinkDeadline    time.Duration // after this a share that still is over its new limit raises an event
+	HandshakeDeadline time.Duration // from accept to HELLO
+	ReconcileEvery    time.Duration // at most one comparison with the driver in this time
+	MaxClients        int           // in all
+	MaxShareClients   int           // per share
+	MaxShares         int
+	MaxEvents         int // remembered
+
+	ProductVersion string
+	Logger         *slog.Logger
+}
+
+// System is the configuration of the agent of a whole machine, run by root.
+func System() Config {
+	c := defaults()
+	c.Directory = "/run/divvy"
+	c.JournalDirectory = "/var/lib/divvy"
+	c.DriverDirectory = "/run/divvy/driver"
+	c.Creation = CreateEphemeral
+	c.ShareSocketMode = 0o666
+	return c
+}
+
+// Private is the configuration of one user's own agent in directory.
+func Private(directory, driverDirectory string) Config {
+	c := defaults()
+	c.Directory = directory
+	c.JournalDirectory = directory
+	c.DriverDirectory = driverDirectory
+	c.Private = true
+	c.Creation = CreateOwner
+	c.ShareSocketMode = 0o600
+	c.IdleExit = 5 * time.Second
+	return c
+}
+
+func defaults() Config {
+	return Config{
+		RestartGrace:      2 * time.Second,
+		EphemeralGrace:    5 * time.Second,
+		ShrinkDeadline:    30 * time.Second,
+		HandshakeDeadline: 2 * time.Second,
+		ReconcileEvery:    time.Second,
+		MaxClients:        4096,
+		MaxShareClients:   4096,
+		MaxShares:         1024,
+		MaxEvents:         4096,
+		ProductVersion:    "development",
+		Logger:            slog.New(slog.DiscardHandler),
+	}
+}
+
+// APISocket is where the HTTP interface listens.
+func (c Config) APISocket() string { return filepath.Join(c.Directory, "agent.sock") }
+
+// ShareSocket is where the processes of the share attach.
+func (c Config) ShareSocket(share string) string {
+	return filepath.Join(c.Directory, "shares", share, "share.sock")
+}
+
+// Validate says what is wrong with a configuration.
+func (c Config) Validate() error {
+	var errs []error
+	reject := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, d := range []struct{ name, path string }{
+		{"directory", c.Directory},
+		{"journal directory", c.JournalDirectory},
+		{"driver directory", c.DriverDirectory},
+	} {
+		if !filepath.IsAbs(d.path) {
+			reject("%s %q is not an absolute path", d.name, d.path)
+		}
+	}
+	// sun_path has 108 bytes with its NUL; a share name has at most 63.
+	if n := len(c.ShareSocket("")) + 1; n > 107-20 {
+		reject("directory %q is too long for the path of a socket", c.Directory)
+	}
+	switch c.Creation {
+	case CreateOwner, CreateEphemeral, CreateAll:
+	default:
+		reject("creation %q is not one of owner, ephemeral, all", c.Creation)
+	}
+	if c.ShareSocketMode&^0o777 != 0 || c.ShareSocketMode&0o600 != 0o600 {
+		reject("share socket mode %#o does not make sense", c.ShareSocketMode)
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"restart grace", c.RestartGrace},
+		{"ephemeral grace", c.EphemeralGrace},
+		{"shrink deadline", c.ShrinkDeadline},
+		{"handshake deadline", c.HandshakeDeadline},
+		{"reconcile interval", c.ReconcileEvery},
+	} {
+		if d.value <= 0 {
+			reject("%s %v is not positive", d.name, d.value)
+		}
+	}
+	if c.IdleExit < 0 {
+		reject("idle exit %v is negative", c.IdleExit)
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"clients", c.MaxClients},
+		{"clients per share", c.MaxShareClients},
+		{"shares", c.MaxShares},
+		{"events", c.MaxEvents},
+	} {
+		if n.value < 1 {
+			reject("maximum of %s %d is not positive", n.name, n.value)
+		}
+	}
+	if c.Logger == nil {
+		reject("no logger")
+	}
+	return errors.Join(errs...)
+}

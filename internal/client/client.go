@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package client is the typed Go client of the agent's HTTP interface: one
+// method per path of package api, errors as *api.Error. It starts no agent and
+// keeps no connection between calls, except for Hold and Follow.
+//
+//	c := client.New("/run/divvy/agent.sock")
+//	share, err := c.CreateShare(ctx, api.ShareSpec{Name: "a", MemoryBytes: 8 << 30})
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+// ErrUnreachable says that no agent answered on the socket: nobody listens, or
+// the connection broke before the answer. It comes wrapped beside an *api.Error
+// with CodeUnavailable; a request that changes something may have been carried
+// out when the connection broke.
+var ErrUnreachable = errors.New("agent not reachable")
+
+const (
+	dialTimeout    = 3 * time.Second
+	requestTimeout = 30 * time.Second
+	maxBodyBytes   = 16 << 20
+)
+
+// Client talks to one agent. It is safe for concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New returns a client of the agent that listens on socket. It does not
+// connect.
+func New(socket string) *Client {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: transport}}
+}
+
+// Socket is the path the client was made for.
+func (c *Client) Socket() string { return c.socket }
+
+// Version asks who answers.
+func (c *Client) Version(ctx context.Context) (api.Version, error) {
+	var v api.Version
+	err := c.call(ctx, http.MethodGet, "/v1/version", nil, &v)
+	return v, err
+}
+
+// Devices lists the cards.
+func (c *Client) Devices(ctx context.Context) (api.Devices, error) {
+	var d api.Devices
+	err := c.call(ctx, http.MethodGet, "/v1/devices", nil, &d)
+	return d, err
+}
+
+// Shares lists the shares.
+func (c *Client) Shares(ctx context.Context) (api.Shares, error) {
+	var s api.Shares
+	err := c.call(ctx, http.MethodGet, "/v1/shares", nil, &s)
+	return s, err
+}
+
+// Share returns one share.
+func (c *Client) Share(ctx context.Context, name string) (api.Share, error) {
+	var s api.Share
+	err := c.call(ctx, http.MethodGet, sharePath(name), nil, &s)
+	return s, err
+}
+
+// CreateShare makes a share.
+func (c *Client) CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
+	var s api.Share
+	err := c.call(ctx, http.MethodPost, "/v1/shares", spec, &s)
+	return s, err
+}
+
+// ChangeShare changes a share in place.
+func (c *Client) ChangeShare(ctx context.Context, name string, change api.ShareChange) (api.Share, error) {
+	var s api.Share
+	err := c.call(ctx, http.MethodPatch, sharePath(name), change, &s)
+	return s, err
+}
+
+// DeleteShare removes a share. With force it does so though processes are
+// attached: their share is revoked and their allocations fail from then on.
+func (c *Client) DeleteShare(ctx context.Context, name string, force bool) error {
+	path := sharePath(name)
+	if force {
+		path += "?force=1"
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// Clients lists the attached processes.
+func (c *Client) Clients(ctx context.Context) (api.Clients, error) {
+	var l api.Clients
+	err := c.call(ctx, http.MethodGet, "/v1/clients", nil, &l)
+	return l, err
+}
+
+// Events returns what the agent still remembers after sequence number since.
+func (c *Client) Events(ctx context.Context, since uint64) (api.Events, error) {
+	var e api.Events
+	err := c.call(ctx, http.MethodGet, "/v1/events?since="+strconv.FormatUint(since, 10), nil, &e)
+	return e, err
+}
+
+// Follow calls handle for every event after sequence number since, as they
+// happen, until ctx ends, handle fails or the agent goes away
+// (ErrUnreachable). Continue with the last sequence number seen.
+func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event) error) error {
+	path := "/v1/events?follow=1&since=" + strconv.FormatUint(since, 10)
+	response, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var event api.Event
+		if err := decoder.Decode(&event); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return c.unreachable(fmt.Errorf("follow events: %w", err))
+		}
+		if err := handle(event); err != nil {
+			return err
+		}
+	}
+}
+
+func sharePath(name string) string { return "/v1/shares/" + url.PathEscape(name) }
+
+// call does one request and decodes its answer into out, if out is not nil.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	response, err := c.do(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxBodyBytes)).Decode(out); err != nil {
+		return c.unreachable(fmt.Errorf("%s %s: read the answer: %w", method, path, err))
+	}
+	return nil
+}
+
+// do sends a request; a response that is returned has a 2xx status.
+func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		encoded, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://divvy"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if in != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, ctx.Err()
+		}
+		return nil, c.unreachable(err)
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	failure := &api.Error{}
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxBodyBytes))
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if json.Unmarshal(raw, failure) != nil || failure.Code == "" {
+		failure = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("agent answered %s", response.Status)}
+	}
+	return nil, failure
+}
+
+// unreachable is both ErrUnreachable and an *api.Error for the caller.
+func (c *Client) unreachable(cause error) error {
+	return &unreachableError{
+		Failure: &api.Error{Code: api.CodeUnavailable, Message: "agent not reachable at " + c.socket},
+		cause:   cause,
+	}
+}
+
+type unreachableError struct {
+	Failure *api.Error
+	cause   error
+}
+
+func (e *unreachableError) Error() string { return e.Failure.Message + ": " + e.cause.Error() }
+
+func (e *unreachableError) Unwrap() []error { return []error{ErrUnreachable, e.Failure, e.cause} }
