@@ -62,8 +62,11 @@ type divvy struct {
 func (divvy) Name() string { return "divvy" }
 
 func (p divvy) rate(n *node, k *class) pick {
+	if k.profile != "" {
+		return p.ratePartition(n, k)
+	}
 	stranded, surplus := p.balance(n)
-	return p.workload.descend(n, k, func(after *node, gradient float64, spot Spot) float64 {
+	return p.workload.descend(n, k, func(after *node, was card, gradient float64, spot Spot) float64 {
 		w := &p.weights
 		strandedAfter, surplusAfter := p.balance(after)
 		score := w.Gradient*gradient/WholeCard -
@@ -77,7 +80,7 @@ func (p divvy) rate(n *node, k *class) pick {
 			return score - w.WholeFreeCPU*freeCPU
 		}
 		left := float64(after.cards[bits.TrailingZeros32(spot.Cards)].milli) / WholeCard
-		if opened := n.cards[bits.TrailingZeros32(spot.Cards)].milli; opened == WholeCard {
+		if was.milli == WholeCard {
 			score -= w.Opened
 		}
 		return score - w.PartFreeCPU*freeCPU - w.Leftover*left - w.LeftoverSquare*left*left
@@ -94,4 +97,15 @@ func (p divvy) balance(n *node) (stranded, surplus float64) {
 	gpu := float64(n.freeMilli()) / WholeCard
 	cpu := float64(n.cpu) / 1000 / p.workload.coresPerCard
 	return max(0, gpu-cpu), max(0, cpu-gpu)
+}
+
+// ratePartition rates a MIG partition by what it closes: the (profile, start)
+// pairs that were open on the card and are not any more, weighed by slices.
+// Among equals the fuller card wins.
+func (p divvy) ratePartition(n *node, k *class) pick {
+	return p.workload.descend(n, k, func(after *node, was card, _ float64, spot Spot) float64 {
+		is := &after.cards[bits.TrailingZeros32(spot.Cards)]
+		closed := was.partition.room() - is.partition.room()
+		return -float64(closed) - float64(is.milli)/(2*WholeCard)
+	})
 }

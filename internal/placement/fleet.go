@@ -164,10 +164,8 @@ func (n *node) candidates(k *class) (uint32, bool) {
 	return mask, bits.OnesCount32(mask) >= k.gpus
 }
 
-// take puts the class on the chosen cards, giveBack undoes it.
-func (n *node) take(k *class, spot Spot)     { n.change(k, spot, -1) }
-func (n *node) giveBack(k *class, spot Spot) { n.change(k, spot, +1) }
-
+// change takes the class at spot from what is free (sign -1) or gives it back
+// (+1).
 func (n *node) change(k *class, spot Spot, sign int64) {
 	n.cpu += sign * k.cpu
 	n.version++
@@ -175,7 +173,13 @@ func (n *node) change(k *class, spot Spot, sign int64) {
 		c := &n.cards[bits.TrailingZeros32(m)]
 		switch {
 		case k.profile != "":
-			c.milli += int32(sign) * c.partition.change(k.profile, spot.Start, sign < 0)
+			i := c.partition.geometry.index(k.profile)
+			if sign < 0 {
+				c.partition.add(i, spot.Start)
+			} else {
+				c.partition.drop(i, spot.Start)
+			}
+			c.milli = c.partition.milli()
 		case k.milli == WholeCard:
 			c.milli += int32(sign) * WholeCard
 			c.memory += sign * c.total
@@ -192,7 +196,7 @@ func (n *node) change(k *class, spot Spot, sign int64) {
 func (f *Fleet) put(r Request, k *class, spot Spot) {
 	n := &f.nodes[spot.Node]
 	before := n.freeMilli()
-	n.take(k, spot)
+	n.change(k, spot, -1)
 	n.memory -= r.MemoryMiB
 	f.free.CPUMilli -= r.CPUMilli
 	f.free.GPUMilli -= before - n.freeMilli()
@@ -203,7 +207,7 @@ func (f *Fleet) Remove(r Request, spot Spot) {
 	k := f.classify(r)
 	n := &f.nodes[spot.Node]
 	before := n.freeMilli()
-	n.giveBack(&k, spot)
+	n.change(&k, spot, +1)
 	n.memory += r.MemoryMiB
 	f.free.CPUMilli += r.CPUMilli
 	f.free.GPUMilli += n.freeMilli() - before

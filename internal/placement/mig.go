@@ -20,17 +20,13 @@ type Profile struct {
 	Width  int8 // memory units
 	Most   int8 // instances a card can hold
 	Starts []int8
+	Media  bool // needs the one optical-flow engine
 }
 
-// profile finds a profile by name, nil when the model lacks it.
-func (g *Geometry) profile(name string) *Profile {
-	for i := range g.Profiles {
-		if g.Profiles[i].Name == name {
-			return &g.Profiles[i]
-		}
-	}
-	return nil
-}
+func (p *Profile) units(start int8) uint16 { return (1<<p.Width - 1) << start }
+
+// maxProfiles bounds the profiles of one geometry.
+const maxProfiles = 12
 
 // partition is what is taken of a card in MIG mode; with a nil geometry the
 // card is not in MIG mode.
@@ -38,80 +34,85 @@ type partition struct {
 	geometry *Geometry
 	taken    uint16 // memory units
 	slices   int8   // compute slices
-	held     [24]int8
+	media    bool
+	held     [maxProfiles]int8
 }
 
-func (p *Profile) units(start int8) uint16 { return (1<<p.Width - 1) << start }
+// index finds a profile by name, -1 when the model lacks it.
+func (g *Geometry) index(name string) int {
+	for i := range g.Profiles {
+		if g.Profiles[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// opens reports whether one more instance of profile i may start at s.
+func (p *partition) opens(i int, s int8) bool {
+	f := &p.geometry.Profiles[i]
+	return p.taken&f.units(s) == 0 && p.slices+f.Slices <= p.geometry.MaxSlices && p.held[i] < f.Most && !(f.Media && p.media)
+}
 
 // fits returns the start at which the profile leaves the most room, or -1.
+// Equal room goes to the higher start: that fills the units only small
+// profiles can reach first.
 func (p *partition) fits(name string) int8 {
 	if p.geometry == nil {
 		return -1
 	}
-	index := -1
-	for i := range p.geometry.Profiles {
-		if p.geometry.Profiles[i].Name == name {
-			index = i
-		}
-	}
-	if index < 0 {
-		return -1
-	}
-	f := &p.geometry.Profiles[index]
-	if p.slices+f.Slices > p.geometry.MaxSlices || p.held[index] >= f.Most {
+	i := p.geometry.index(name)
+	if i < 0 {
 		return -1
 	}
 	best, most := int8(-1), -1
-	for _, s := range f.Starts {
-		u := f.units(s)
-		if p.taken&u != 0 {
+	for _, s := range p.geometry.Profiles[i].Starts {
+		if !p.opens(i, s) {
 			continue
 		}
-		if room := p.geometry.room(p.taken|u, p.slices+f.Slices); room > most {
+		after := *p
+		after.add(i, s)
+		if room := after.room(); room >= most {
 			best, most = s, room
 		}
 	}
 	return best
 }
 
-// room counts the (profile, start) pairs still open, each weighted by its
-// slices, so that keeping a large profile possible outweighs a small one.
-func (g *Geometry) room(taken uint16, slices int8) int {
+// room weighs the (profile, start) pairs still open by their slices, so that
+// keeping a large profile possible outweighs keeping a small one.
+func (p *partition) room() int {
 	sum := 0
-	for i := range g.Profiles {
-		f := &g.Profiles[i]
-		if slices+f.Slices > g.MaxSlices {
-			continue
-		}
+	for i := range p.geometry.Profiles {
+		f := &p.geometry.Profiles[i]
 		for _, s := range f.Starts {
-			if taken&f.units(s) == 0 {
-				sum += int(f.Slices)
+			if p.opens(i, s) {
+				sum += int(f.Slices) * int(f.Slices)
 			}
 		}
 	}
 	return sum
 }
 
-// change takes or gives back a partition and returns its part of the card in
-// thousandths.
-func (p *partition) change(name string, start int8, take bool) int32 {
-	for i := range p.geometry.Profiles {
-		f := &p.geometry.Profiles[i]
-		if f.Name != name {
-			continue
-		}
-		if take {
-			p.taken |= f.units(start)
-			p.slices += f.Slices
-			p.held[i]++
-		} else {
-			p.taken &^= f.units(start)
-			p.slices -= f.Slices
-			p.held[i]--
-		}
-		return int32(f.Slices) * WholeCard / int32(p.geometry.MaxSlices)
-	}
-	return 0
+func (p *partition) add(i int, s int8) {
+	f := &p.geometry.Profiles[i]
+	p.taken |= f.units(s)
+	p.slices += f.Slices
+	p.held[i]++
+	p.media = p.media || f.Media
+}
+
+func (p *partition) drop(i int, s int8) {
+	f := &p.geometry.Profiles[i]
+	p.taken &^= f.units(s)
+	p.slices -= f.Slices
+	p.held[i]--
+	p.media = p.media && !f.Media
+}
+
+// milli is the card's free part by compute slices, in thousandths.
+func (p *partition) milli() int32 {
+	return WholeCard * int32(p.geometry.MaxSlices-p.slices) / int32(p.geometry.MaxSlices)
 }
 
 // profileSlices reads the compute slices off a profile's name ("3g.40gb": 3).
