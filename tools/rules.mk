@@ -6,3 +6,12 @@ GENERATE_TARGETS += generate-symbols
 
 generate-symbols:
 	$(GO) run ./tools/symgen
+
+# The front as it lies in lib/divvy/front stands before the 12.2 stand-in.
+ifneq ($(wildcard clib/front/rules.mk),)
+BUILD_TARGETS += lib/divvy/front/libcuda.so.1
+endif
+
+lib/divvy/front/libcuda.so.1: lib/divvy/front/base/libcuda.so.1 lib/divvy/standin/libcuda.so.1 lib/divvy/standin/libnvidia-ml.so.1 \
+		$(wildcard internal/library/*.go tools/preparefront/*.go)
+	$(GO) run ./tools/preparefront -base $< -driver lib/divvy/standin -out $(@D)

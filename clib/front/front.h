@@ -34,9 +34,9 @@
  *
  * The files behind this header: dispatch.c (the real driver, the only one that
  * knows about hooking), attach.c (socket and hand-shake), page.c (validation),
- * ledger.c (credit), log.c; info.c, proc.c, launch.c, nvml.c and the memory
- * files hold hooks. Logic that needs no driver is declared in ledger.h and
- * page.h and links into plain test programs.
+ * ledger.c (credit), names.c (cuGetProcAddress), log.c; info.c, launch.c, nvml.c
+ * and the memory files hold hooks. Logic that needs no driver is declared in
+ * ledger.h, page.h and names.h and links into plain test programs.
  */
 #ifndef DIVVY_FRONT_H
 #define DIVVY_FRONT_H
@@ -47,23 +47,27 @@
 
 #include "cuda_abi.h"
 #include "nvml_abi.h"
+#include "front_hooks.h"
+#include "ledger.h"
 #include "symbols.h"
-#include "divvy_wire.h"
 
 #pragma GCC visibility push(hidden)
 
 /*
- * The real driver's functions by symbol; an entry that was never used holds a
- * stub that finds the function first. REAL(symbol, name) is the real function
- * of symbol with the type of name: REAL(symbol, cuMemAlloc_v2)(&p, n), where
- * symbol may be the _ptsz twin that the program called.
+ * REAL(symbol, name) is the real driver's function of symbol with the type of
+ * name: REAL(symbol, cuMemAlloc_v2)(&p, n), where symbol may be the _ptsz twin
+ * that the program called. An entry of front_real that was never used holds a
+ * stub that finds the function first.
  */
-extern void *front_real[];
 #define REAL(symbol, name) \
 	((__typeof__(name) *)__atomic_load_n(&front_real[(symbol)], __ATOMIC_RELAXED))
 
-/* True when the real driver exports symbol; opens the driver if need be. */
+/* The real driver's function, or NULL when it has none; opens the driver if need be. */
+void *front_address(unsigned symbol);
 bool front_has(unsigned symbol);
+
+/* The exported function that stands for a hooked symbol, NULL for others. */
+void *front_wrapper(unsigned symbol);
 
 /* All thread-local state of the library: at most 64 bytes. */
 struct front_thread {
@@ -71,9 +75,6 @@ struct front_thread {
 	uint32_t launches; /* not yet on the client page */
 };
 extern __thread struct front_thread front_thread __attribute__((tls_model("initial-exec")));
-
-/* Points at a word that is 1 while this process is attached and 0 in its forked children. */
-extern uint32_t *front_live;
 
 static inline bool front_enter(void)
 {
@@ -89,57 +90,48 @@ static inline void front_leave(void)
 }
 
 /*
- * Opens the driver and attaches to the share if that has not happened yet.
- * CUDA_SUCCESS, also in a forked child (which the driver answers itself), or
- * CUDA_ERROR_SYSTEM_NOT_READY after one line on stderr. Only cuInit and
- * nvmlInit need to call it: before them front_enter says no.
+ * Attaches to the share if that has not happened yet: 0, or a negative errno
+ * after one line on stderr. front_ready also opens the driver: CUDA_SUCCESS or
+ * CUDA_ERROR_SYSTEM_NOT_READY. Only cuInit and nvmlInit need them: before
+ * those front_enter says no.
  */
+int front_join(void);
 CUresult front_ready(void);
 
 /*
- * Ledger. front_charge takes bytes before the driver is asked: 0, or -ENOMEM
- * when the share has no room (the denial is then counted and reported with
- * call, the public name of the function; return CUDA_ERROR_OUT_OF_MEMORY).
- * kind is DIVVY_KIND_*. front_uncharge takes a charge back when the driver
- * fails, front_refund when what was charged is freed. front_context_held adds
- * to (or takes from) the part of the charge that is shown as contexts.
+ * Ledger (ledger.h). front_charge takes bytes before the driver is asked: 0, or
+ * -ENOMEM when the share has no room (the denial is then counted and reported
+ * with call, the public name of the function; return
+ * CUDA_ERROR_OUT_OF_MEMORY). kind is DIVVY_KIND_*. front_uncharge takes a charge
+ * back when the driver fails, front_refund when what was charged is freed.
+ * front_context_held adds to (or takes from) the part of the charge that is
+ * shown as contexts. front_driver_oom reports that the driver refused bytes for
+ * which the quota had room. front_measure: what the driver says this process
+ * holds on slot, asked of the agent; -ENODATA when nobody knows. front_limits
+ * stays valid for ever, but ask again for fresh words after an agent restart.
+ * front_context_bytes is what one context is charged. front_event is dropped
+ * when the agent is away. front_log writes one line on stderr, "divvy: ...".
  */
-int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call);
-void front_uncharge(int slot, uint64_t bytes);
-void front_refund(int slot, uint64_t bytes);
-void front_context_held(int slot, int64_t bytes);
-
-/* The driver refused bytes (out of memory) for which the quota had room: an event. */
-void front_driver_oom(int slot, uint64_t bytes, const char *call);
-
-/* What the driver says this process holds on slot, asked of the agent: 0, -ENODATA when nobody knows. */
-int front_measure(int slot, uint64_t *bytes);
-
-/*
- * The share. front_limits stays valid for ever, but ask again for fresh words
- * after an agent restart. front_context_bytes is what one context is charged.
- */
-const struct divvy_limits *front_limits(void);
-uint64_t front_context_bytes(int slot);
 
 /* Cards: the real driver's handles and our slots. */
 int front_slot(CUdevice device);              /* -1: not ours, answer CUDA_ERROR_INVALID_DEVICE */
 CUdevice front_device(int slot);              /* the handle, -1 when the driver does not show the card */
-int front_current_slot(void);                 /* of the current context; with one card no driver call, else -1 without one */
+int front_current_slot(void);                 /* of the current context, -1 without one; with one card always 0 and no driver call */
 int front_context_slot(CUcontext context);    /* NULL: the current one */
 unsigned front_cards(void);                   /* slots in use */
 
-/*
- * Free and total memory of slot as the share sees them. driverfree and
- * drivertotal are what the driver answered; a share without a quota keeps them.
- */
-void front_memory(int slot, uint64_t driverfree, uint64_t drivertotal, uint64_t *freebytes, uint64_t *totalbytes);
+/* One launch: a thread-local count, added to the client page every 64th. */
+#define FRONT_LAUNCH_STEP 64u
+void front_launches_add(void);
 
-/* An event for the agent's log; dropped when the agent is away. kind is DIVVY_EVENT_*. */
-void front_event(unsigned kind, int slot, uint64_t amount, const char *text);
+static inline void front_launched(void)
+{
+	if (++front_thread.launches >= FRONT_LAUNCH_STEP)
+		front_launches_add();
+}
 
-/* One line on stderr, "divvy: ...". */
-void front_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The share's idea of a card's total memory, where the driver says drivertotal. */
+uint64_t front_total(int slot, uint64_t drivertotal);
 
 #pragma GCC visibility pop
 

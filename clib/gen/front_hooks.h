@@ -36,6 +36,7 @@ CUresult hook_cuCtxCreate_v4(enum divvy_symbol called, CUcontext *pctx, CUctxCre
 CUresult hook_cuCtxDestroy(enum divvy_symbol called, CUcontext ctx);
 CUresult hook_cuCtxDestroy_v2(enum divvy_symbol called, CUcontext ctx);
 CUresult hook_cuCtxDetach(enum divvy_symbol called, CUcontext ctx);
+CUresult hook_cuCtxFromGreenCtx(enum divvy_symbol called, CUcontext *pContext, CUgreenCtx hCtx);
 CUresult hook_cuCtxSetLimit(enum divvy_symbol called, CUlimit limit, size_t value);
 CUresult hook_cuCtxSynchronize(enum divvy_symbol called);
 CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx);

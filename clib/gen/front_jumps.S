@@ -39,7 +39,6 @@
 	PASS	cuCoredumpSetAttributeGlobal, 21
 	PASS	cuCtxDisablePeerAccess, 30
 	PASS	cuCtxEnablePeerAccess, 31
-	PASS	cuCtxFromGreenCtx, 32
 	PASS	cuCtxGetApiVersion, 33
 	PASS	cuCtxGetCacheConfig, 34
 	PASS	cuCtxGetCurrent, 35

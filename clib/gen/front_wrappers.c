@@ -67,6 +67,11 @@ CUresult cuCtxDetach(CUcontext ctx)
 	return hook_cuCtxDetach(SYM_cuCtxDetach, ctx);
 }
 
+CUresult cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	return hook_cuCtxFromGreenCtx(SYM_cuCtxFromGreenCtx, pContext, hCtx);
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	return hook_cuCtxSetLimit(SYM_cuCtxSetLimit, limit, value);

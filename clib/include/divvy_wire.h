@@ -92,7 +92,8 @@ struct divvy_client_card {
 	uint64_t allocations;  /* process: successful allocations so far */
 	uint64_t denials;      /* process: allocations refused for want of room */
 	uint64_t launches;     /* process: counted in steps of 64 per thread */
-	uint64_t reserved[6];
+	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
+	uint64_t reserved[5];
 };
 
 struct divvy_client {
@@ -101,7 +102,8 @@ struct divvy_client {
 	uint32_t sizebytes; /* sizeof(struct divvy_client) */
 	uint64_t token;     /* names this client to a restarted agent */
 	uint64_t chargedsequence; /* agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer */
-	uint64_t reserved[4];
+	uint64_t byname;    /* process: answers of cuGetProcAddress chosen by name, because the address told nothing */
+	uint64_t reserved[3];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 

@@ -25,3 +25,15 @@ $(null_dir)/libcuda.so.1: $(null_objects) clib/gen/null.map
 
 $(null_dir)/libcuda.so $(null_dir)/libnvidia-ml.so.1: $(null_dir)/libcuda.so.1
 	ln -sfn libcuda.so.1 $@
+
+LINT_TARGETS += lint-null
+
+# The other compiler's opinion, and the exports against the list.
+.PHONY: lint-null
+lint-null: $(null_dir)/libcuda.so.1
+	@for source in clib/null/driver.c clib/null/nvml.c clib/gen/null.c; do \
+		clang $(null_cflags) -fsyntax-only $$source || exit 1; \
+	done
+	@diff <(nm -D --defined-only $< | awk '{print $$3}' | LC_ALL=C sort) \
+		<(sed -n 's/^\t\([A-Za-z].*\);$$/\1/p' clib/gen/null.map | LC_ALL=C sort) || \
+		{ echo "divvy: error: $< exports something else than clib/gen/null.map" >&2; exit 1; }

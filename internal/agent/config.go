@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"time"
-
 )
 
 // Creation says who may create shares through the interface of an agent.

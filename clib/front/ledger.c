@@ -1,0 +1,686 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ledger.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "thread.h"
+
+#define OLD_PAGES 64
+#define AWAY_NS (3 * 1000000000ull)        /* how long a charge waits for an agent that has gone */
+#define ANSWER_MS 3000                     /* how long for one that is there */
+#define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
+#define PROBE_MS 50                        /* at most this long at a time with the mutex held */
+#define SYNC_NS (5 * 1000000ull)           /* how old usedbytes may be */
+#define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
+#define SHORTEST_PAUSE_NS 1000000ull
+#define LONGEST_PAUSE_NS 100000000ull
+#define REFUSED_PAUSE_NS 2000000000ull
+
+/* Wiped in a forked child, mutexes and all: zeros are an unlocked mutex. */
+struct process {
+	uint32_t live;
+	pthread_mutex_t start; /* attaching, and whatever happens once per process */
+	pthread_mutex_t mutex; /* the ledger below; taken after start */
+};
+
+struct ledger {
+	struct front_agent agent;
+	bool probing;          /* connected and asked, and no answer yet */
+	bool refused;          /* the agent is there and does not want us */
+	uint64_t awaysince;    /* when the connection was found broken; 0: it is not */
+	uint64_t pause;        /* between two tries to attach */
+	uint64_t token;
+	unsigned olds;         /* pages left behind, oldest first */
+	struct front_pages *old[OLD_PAGES];
+	struct {
+		uint64_t stamp; /* of the last answer to our own SYNC */
+		uint64_t own;   /* in use by this process then */
+	} synced[DIVVY_MAX_CARDS];
+};
+
+static struct process cold;
+static struct process *process = &cold;
+static struct ledger ledger;
+static bool complained;
+
+_Static_assert(sizeof(struct process) <= DIVVY_PAGE_BYTES, "fits its page");
+
+uint32_t *front_live = &cold.live;
+struct front_pages *front_pages_now;
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static void pause_ns(uint64_t ns)
+{
+	struct timespec time = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
+
+	nanosleep(&time, NULL);
+}
+
+static struct front_pages *pages_now(void)
+{
+	return __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
+}
+
+/* -- credit ------------------------------------------------------------- */
+
+bool front_credit_take(struct divvy_client_card *card, uint64_t bytes)
+{
+	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_RELAXED);
+
+	while (credit >= bytes) {
+		if (__atomic_compare_exchange_n(&card->creditbytes, &credit, credit - bytes, true, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED))
+			return true;
+	}
+	return false;
+}
+
+void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
+{
+	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
+}
+
+/* The agent takes credit back first and lowers the grant after it: never below zero. */
+uint64_t front_in_use(const struct divvy_client_card *card)
+{
+	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
+	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
+
+	return granted > credit ? granted - credit : 0;
+}
+
+static void count(uint64_t *word, uint64_t by)
+{
+	__atomic_fetch_add(word, by, __ATOMIC_RELAXED);
+}
+
+static void move_word(uint64_t *from, uint64_t *to)
+{
+	uint64_t value = __atomic_exchange_n(from, 0, __ATOMIC_ACQ_REL);
+
+	if (value != 0)
+		count(to, value);
+}
+
+/* What late frees and counts have put on a page that was left behind. */
+static void sweep_page(struct front_pages *from, struct front_pages *to)
+{
+	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
+		struct divvy_client_card *old = &from->client.card[slot];
+		struct divvy_client_card *card = &to->client.card[slot];
+
+		move_word(&old->creditbytes, &card->creditbytes);
+		move_word(&old->contextbytes, &card->contextbytes);
+		move_word(&old->allocations, &card->allocations);
+		move_word(&old->denials, &card->denials);
+		move_word(&old->launches, &card->launches);
+	}
+	move_word(&from->client.byname, &to->client.byname);
+}
+
+static void sweep_locked(void)
+{
+	for (unsigned i = 0; i < ledger.olds; i++)
+		sweep_page(ledger.old[i], pages_now());
+}
+
+/* -- attaching ------------------------------------------------------------ */
+
+static void leave_behind_locked(struct front_pages *pages)
+{
+	if (ledger.olds == OLD_PAGES) {
+		/* a thread that slept through 64 restarts of the agent may lose a free: a charge too much, never too little */
+		memmove(ledger.old, ledger.old + 1, sizeof(ledger.old) - sizeof(ledger.old[0]));
+		ledger.olds--;
+	}
+	ledger.old[ledger.olds++] = pages;
+}
+
+static void broken_locked(void)
+{
+	front_agent_drop(&ledger.agent);
+	ledger.probing = false;
+	if (ledger.awaysince == 0) {
+		ledger.awaysince = now_ns(CLOCK_MONOTONIC);
+		ledger.pause = SHORTEST_PAUSE_NS;
+	}
+}
+
+static bool attached_locked(void)
+{
+	if (ledger.probing)
+		return false;
+	if (front_agent_connected(&ledger.agent))
+		return true;
+	broken_locked();
+	return false;
+}
+
+/* Is an agent there? A listening socket outlives its agent, so a connection alone proves nothing. */
+static int probe_locked(void)
+{
+	struct divvy_message message = {.type = DIVVY_SYNC};
+	int rc;
+
+	if (!ledger.probing) {
+		rc = front_agent_connect(&ledger.agent);
+		if (rc == 0)
+			rc = front_agent_send(&ledger.agent, &message);
+		if (rc < 0)
+			goto fail;
+		ledger.probing = true;
+	}
+	rc = front_agent_receive(&ledger.agent, &message, PROBE_MS);
+	if (rc == -ETIMEDOUT)
+		return rc;
+	if (rc < 0)
+		goto fail;
+	ledger.probing = false;
+	return 0;
+fail:
+	broken_locked();
+	return rc;
+}
+
+static bool same_cards(const struct divvy_limits *one, const struct divvy_limits *other)
+{
+	if (one->cards != other->cards)
+		return false;
+	for (uint32_t slot = 0; slot < one->cards; slot++) {
+		if (memcmp(one->card[slot].uuid, other->card[slot].uuid, sizeof(one->card[slot].uuid)) != 0)
+			return false;
+	}
+	return true;
+}
+
+static int attach_again_locked(void)
+{
+	struct front_pages *old = pages_now();
+	struct front_pages *fresh = NULL;
+	struct divvy_message answer;
+	uint64_t credit[DIVVY_MAX_CARDS];
+	uint64_t bytes[DIVVY_MAX_CARDS];
+	int rc = probe_locked();
+
+	if (rc < 0)
+		return rc;
+	sweep_locked();
+	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
+		struct divvy_client_card *card = &old->client.card[slot];
+		uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
+
+		credit[slot] = __atomic_exchange_n(&card->creditbytes, 0, __ATOMIC_ACQ_REL);
+		bytes[slot] = granted > credit[slot] ? granted - credit[slot] : 0;
+	}
+	rc = front_agent_hello(&ledger.agent, ledger.token, bytes, ANSWER_MS, &answer, &fresh);
+	if (rc == 0 && !same_cards(&old->limits, &fresh->limits)) {
+		front_pages_unmap(fresh);
+		rc = -EPROTO;
+	}
+	if (rc < 0) {
+		for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
+			front_credit_put(&old->client.card[slot], credit[slot]);
+		if (rc == -ECONNREFUSED && !ledger.refused) {
+			ledger.refused = true;
+			front_log("the agent does not take this process back (%s): it gets no more memory", answer.text);
+		}
+		broken_locked();
+		return rc;
+	}
+	ledger.token = fresh->client.token;
+	leave_behind_locked(old);
+	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	sweep_locked();
+	memset(ledger.synced, 0, sizeof(ledger.synced));
+	ledger.awaysince = 0;
+	ledger.refused = false;
+	return 0;
+}
+
+/*
+ * Owns nothing but the habit of looking: every second, and at once when the
+ * agent hangs up.
+ */
+static void *watch(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		struct pollfd hangup = {.fd = -1};
+		uint64_t pause = 0;
+
+		pthread_mutex_lock(&process->mutex);
+		if (attached_locked()) {
+			sweep_locked();
+		} else if (attach_again_locked() < 0) {
+			pause = ledger.refused ? REFUSED_PAUSE_NS : ledger.pause;
+			if (ledger.pause < LONGEST_PAUSE_NS)
+				ledger.pause *= 2;
+		}
+		hangup.fd = ledger.agent.fd;
+		pthread_mutex_unlock(&process->mutex);
+		if (pause != 0)
+			pause_ns(pause);
+		else
+			poll(&hangup, 1, WATCH_MS);
+	}
+	return NULL;
+}
+
+static struct process *process_page(void)
+{
+	struct process *page = __atomic_load_n(&process, __ATOMIC_ACQUIRE);
+	struct process *expected = &cold;
+
+	if (page != &cold)
+		return page;
+	page = mmap(NULL, DIVVY_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return NULL;
+	if (madvise(page, DIVVY_PAGE_BYTES, 18 /* MADV_WIPEONFORK, newer than some libcs */) < 0) {
+		munmap(page, DIVVY_PAGE_BYTES);
+		return NULL;
+	}
+	if (!__atomic_compare_exchange_n(&process, &expected, page, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		munmap(page, DIVVY_PAGE_BYTES);
+		return expected;
+	}
+	__atomic_store_n(&front_live, &page->live, __ATOMIC_RELEASE);
+	return page;
+}
+
+bool front_forked(void)
+{
+	return pages_now() != NULL && __atomic_load_n(front_live, __ATOMIC_RELAXED) == 0;
+}
+
+static void complain(const char *path, int rc, const struct divvy_message *answer)
+{
+	if (complained)
+		return;
+	complained = true;
+	if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED && answer->status == DIVVY_STATUS_VERSION)
+		front_log("library and agent speak different versions (library %u, agent %u): restart what is older", DIVVY_WIRE_VERSION,
+			  answer->version);
+	else if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED)
+		front_log("the agent refused this process: %s", answer->text);
+	else if (rc == -ENOENT || rc == -ECONNREFUSED)
+		front_log("no agent at %s: CUDA is not available", path);
+	else if (rc == -ETIMEDOUT || rc == -EPIPE)
+		front_log("the agent at %s does not answer: CUDA is not available", path);
+	else if (rc == -EPROTO)
+		front_log("the agent at %s speaks another version than this library (%u): CUDA is not available", path,
+			  DIVVY_WIRE_VERSION);
+	else
+		front_log("attach to %s: error %d: CUDA is not available", path, -rc);
+}
+
+/* With the start mutex held. */
+static int attach_first(const char *path, const uint8_t *buildid)
+{
+	struct divvy_message answer = {.type = 0};
+	struct front_pages *fresh = NULL;
+	int rc;
+
+	if (pages_now() != NULL) {
+		/* forked: close our copy of the parent's socket and forget the rest, which stays mapped */
+		front_agent_drop(&ledger.agent);
+		memset(&ledger, 0, sizeof(ledger));
+		__atomic_store_n(&front_pages_now, NULL, __ATOMIC_RELEASE);
+		complained = false;
+	}
+	rc = front_agent_init(&ledger.agent, path, buildid);
+	if (rc == 0)
+		rc = front_agent_connect(&ledger.agent);
+	if (rc == 0)
+		rc = front_agent_hello(&ledger.agent, 0, NULL, FIRST_ANSWER_MS, &answer, &fresh);
+	if (rc < 0) {
+		front_agent_drop(&ledger.agent);
+		complain(path, rc, &answer);
+		return rc;
+	}
+	ledger.token = fresh->client.token;
+	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int front_attach(const char *path, const uint8_t *buildid)
+{
+	struct process *mine = process_page();
+	int rc = 0;
+
+	if (mine == NULL)
+		return -ENOMEM;
+	if (__atomic_load_n(&mine->live, __ATOMIC_ACQUIRE))
+		return 0;
+	pthread_mutex_lock(&mine->start);
+	if (!mine->live) {
+		rc = attach_first(path, buildid);
+		if (rc == 0) {
+			__atomic_store_n(&mine->live, 1, __ATOMIC_RELEASE);
+			/* without it a broken connection is found by the next charge */
+			front_thread_start(watch);
+		}
+	}
+	pthread_mutex_unlock(&mine->start);
+	return rc;
+}
+
+void front_start_lock(void)
+{
+	pthread_mutex_lock(&process->start);
+}
+
+void front_start_unlock(void)
+{
+	pthread_mutex_unlock(&process->start);
+}
+
+/* -- charging ----------------------------------------------------------- */
+
+static bool tight(const struct front_pages *pages, unsigned slot)
+{
+	return (__atomic_load_n(&pages->limits.card[slot].flags, __ATOMIC_RELAXED) & DIVVY_CARD_TIGHT) != 0;
+}
+
+/*
+ * One request and its answer. When the connection breaks it attaches again,
+ * for as long as the agent may be away; the mutex is let go between tries.
+ * -ENOTCONN: no agent. -EINPROGRESS: there is no answer, but the CHARGE is paid:
+ * the agent had granted it before it went, or a free has made room meanwhile.
+ */
+static int ask_locked(struct divvy_message *message, bool patient)
+{
+	const struct divvy_message request = *message;
+
+	for (;;) {
+		/* whoever cannot wait leaves attaching again to the monitor */
+		int rc = attached_locked() ? 0 : patient ? attach_again_locked() : -ENOTCONN;
+
+		if (rc == 0) {
+			struct front_pages *pages = pages_now();
+
+			*message = request;
+			rc = front_agent_ask(&ledger.agent, message, ANSWER_MS);
+			if (rc == 0)
+				return 0;
+			broken_locked();
+			if (request.type == DIVVY_CHARGE &&
+			    __atomic_load_n(&pages->client.chargedsequence, __ATOMIC_ACQUIRE) == ledger.agent.sequence)
+				return -EINPROGRESS;
+		}
+		if (!patient || ledger.refused || now_ns(CLOCK_MONOTONIC) - ledger.awaysince > AWAY_NS)
+			return -ENOTCONN;
+		pthread_mutex_unlock(&process->mutex);
+		pause_ns(SHORTEST_PAUSE_NS * 5);
+		pthread_mutex_lock(&process->mutex);
+		if (request.type == DIVVY_CHARGE && !tight(pages_now(), request.slot) &&
+		    front_credit_take(&pages_now()->client.card[request.slot], request.amount))
+			return -EINPROGRESS;
+	}
+}
+
+static bool take(struct front_pages *pages, unsigned slot, uint64_t bytes)
+{
+	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes))
+		return false;
+	count(&pages->client.card[slot].allocations, 1);
+	return true;
+}
+
+static void text_set(struct divvy_message *message, const char *text)
+{
+	strncpy(message->text, text, sizeof(message->text) - 1);
+}
+
+static void event_locked(unsigned kind, int slot, uint64_t amount, const char *text)
+{
+	struct divvy_message message = {.type = DIVVY_EVENT, .kind = kind, .slot = (uint32_t)slot, .amount = amount};
+
+	text_set(&message, text);
+	if (attached_locked() && front_agent_send(&ledger.agent, &message) == -EPIPE)
+		broken_locked();
+}
+
+__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+{
+	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .kind = kind, .amount = bytes};
+	int rc;
+
+	text_set(&message, call);
+	pthread_mutex_lock(&process->mutex);
+	sweep_locked();
+	if (take(pages_now(), (unsigned)slot, bytes)) {
+		pthread_mutex_unlock(&process->mutex);
+		return 0;
+	}
+	rc = ask_locked(&message, true);
+	if (rc == -EINPROGRESS || (rc == 0 && message.type == DIVVY_CHARGED)) {
+		count(&pages_now()->client.card[slot].allocations, 1);
+		rc = 0;
+	} else {
+		count(&pages_now()->client.card[slot].denials, 1);
+		event_locked(DIVVY_EVENT_DENIED, slot, bytes, call);
+		rc = -ENOMEM;
+	}
+	pthread_mutex_unlock(&process->mutex);
+	return rc;
+}
+
+int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
+{
+	struct front_pages *pages = pages_now();
+
+	if ((unsigned)slot >= DIVVY_MAX_CARDS || bytes == 0)
+		return 0;
+	if (pages == NULL)
+		return -ENOMEM;
+	if (take(pages, (unsigned)slot, bytes))
+		return 0;
+	return charge_slowly(slot, bytes, kind, call);
+}
+
+void front_refund(int slot, uint64_t bytes)
+{
+	struct front_pages *pages = pages_now();
+
+	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
+		front_credit_put(&pages->client.card[slot], bytes);
+}
+
+void front_uncharge(int slot, uint64_t bytes)
+{
+	struct front_pages *pages = pages_now();
+
+	if ((unsigned)slot >= DIVVY_MAX_CARDS || bytes == 0 || pages == NULL)
+		return;
+	front_credit_put(&pages->client.card[slot], bytes);
+	count(&pages->client.card[slot].allocations, (uint64_t)-1);
+}
+
+void front_context_held(int slot, int64_t bytes)
+{
+	struct front_pages *pages = pages_now();
+
+	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
+		count(&pages->client.card[slot].contextbytes, (uint64_t)bytes);
+}
+
+void front_count_launches(int slot, uint64_t launches)
+{
+	struct front_pages *pages = pages_now();
+
+	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
+		count(&pages->client.card[slot].launches, launches);
+}
+
+void front_count_by_name(void)
+{
+	struct front_pages *pages = pages_now();
+
+	if (pages != NULL && __atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		count(&pages->client.byname, 1);
+}
+
+/* -- telling and asking --------------------------------------------------- */
+
+void front_event(unsigned kind, int slot, uint64_t amount, const char *text)
+{
+	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return;
+	pthread_mutex_lock(&process->mutex);
+	event_locked(kind, slot < 0 ? 0 : slot, amount, text);
+	pthread_mutex_unlock(&process->mutex);
+}
+
+void front_driver_oom(int slot, uint64_t bytes, const char *call)
+{
+	front_event(DIVVY_EVENT_DRIVER_OOM, slot, bytes, call);
+}
+
+static int ask(struct divvy_message *message)
+{
+	int rc;
+
+	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return -ENOTCONN;
+	pthread_mutex_lock(&process->mutex);
+	rc = ask_locked(message, false);
+	pthread_mutex_unlock(&process->mutex);
+	return rc;
+}
+
+int front_measure(int slot, uint64_t *bytes)
+{
+	struct divvy_message message = {.type = DIVVY_MEASURE, .slot = (uint32_t)slot};
+
+	if ((unsigned)slot >= DIVVY_MAX_CARDS || ask(&message) < 0 || message.type != DIVVY_MEASURED ||
+	    message.status != DIVVY_STATUS_OK)
+		return -ENODATA;
+	*bytes = message.amount;
+	return 0;
+}
+
+int front_users(int slot, struct front_user *users, unsigned room)
+{
+	uint32_t pids[DIVVY_PROCESSES_PER_MESSAGE];
+	uint64_t total;
+	unsigned have = 0;
+
+	do {
+		struct divvy_message message = {.type = DIVVY_PROCESSES, .slot = (uint32_t)slot, .amount = have};
+		unsigned before = have;
+		int rc = ask(&message);
+
+		if (rc < 0)
+			return rc;
+		if (message.type != DIVVY_PROCESSED || message.status != DIVVY_STATUS_OK)
+			return -EPROTO;
+		total = message.amount < INT32_MAX ? message.amount : INT32_MAX;
+		memcpy(pids, message.text, sizeof(pids));
+		for (unsigned i = 0; i < DIVVY_PROCESSES_PER_MESSAGE && pids[i] != 0 && have < room; i++)
+			users[have++] = (struct front_user){.pid = pids[i], .bytes = message.bytes[i]};
+		if (have == before)
+			break;
+	} while (have < room && have < total);
+	return have < room ? (int)have : (int)total;
+}
+
+/* -- views ---------------------------------------------------------------- */
+
+const struct divvy_limits *front_limits(void)
+{
+	struct front_pages *pages = pages_now();
+
+	return pages == NULL ? NULL : &pages->limits;
+}
+
+uint64_t front_context_bytes(int slot)
+{
+	const struct divvy_limits *limits = front_limits();
+
+	return limits == NULL || (unsigned)slot >= DIVVY_MAX_CARDS
+		       ? 0
+		       : __atomic_load_n(&limits->card[slot].contextbytes, __ATOMIC_RELAXED);
+}
+
+/* usedbytes may be this old: fresh enough, and this process has not changed its own part since. */
+static bool fresh_locked(const struct front_pages *pages, int slot)
+{
+	uint64_t stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
+
+	return stamp == ledger.synced[slot].stamp && now_ns(CLOCK_MONOTONIC_COARSE) < stamp + SYNC_NS;
+}
+
+/* In use by all processes of the share. */
+__attribute__((noinline)) static uint64_t used_by_all(int slot)
+{
+	struct divvy_message message = {.type = DIVVY_SYNC, .slot = (uint32_t)slot};
+	struct front_pages *pages;
+	uint64_t used, own;
+
+	pthread_mutex_lock(&process->mutex);
+	pages = pages_now();
+	if (!fresh_locked(pages, slot) && ask_locked(&message, false) == 0) {
+		pages = pages_now();
+		ledger.synced[slot].stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
+		ledger.synced[slot].own = front_in_use(&pages->client.card[slot]);
+	}
+	used = __atomic_load_n(&pages->limits.card[slot].usedbytes, __ATOMIC_RELAXED);
+	own = front_in_use(&pages->client.card[slot]);
+	/* what this process did since then it knows best */
+	if (ledger.synced[slot].stamp == __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_RELAXED)) {
+		used += own - ledger.synced[slot].own;
+		if (used < own || used > INT64_MAX)
+			used = own;
+	}
+	pthread_mutex_unlock(&process->mutex);
+	return used;
+}
+
+uint64_t front_own_use(int slot)
+{
+	struct front_pages *pages = pages_now();
+
+	return pages == NULL || (unsigned)slot >= DIVVY_MAX_CARDS ? 0 : front_in_use(&pages->client.card[slot]);
+}
+
+bool front_limited(int slot)
+{
+	const struct divvy_limits *limits = front_limits();
+
+	return limits != NULL && (unsigned)slot < DIVVY_MAX_CARDS &&
+	       (__atomic_load_n(&limits->card[slot].flags, __ATOMIC_RELAXED) & DIVVY_CARD_UNLIMITED) == 0;
+}
+
+void front_memory(int slot, uint64_t driverfree, uint64_t drivertotal, uint64_t *freebytes, uint64_t *totalbytes)
+{
+	struct front_pages *pages = pages_now();
+	uint64_t used, limit;
+
+	*freebytes = driverfree;
+	*totalbytes = drivertotal;
+	if (!front_limited(slot))
+		return;
+	if (__atomic_load_n(&pages->limits.clients, __ATOMIC_RELAXED) == 1 || front_forked())
+		used = front_in_use(&pages->client.card[slot]);
+	else
+		used = used_by_all(slot);
+	limit = __atomic_load_n(&pages->limits.card[slot].limitbytes, __ATOMIC_RELAXED);
+	*totalbytes = limit;
+	*freebytes = limit > used ? limit - used : 0;
+}

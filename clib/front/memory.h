@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory.h: the memory half of the front library.
+ *
+ * Every hook here follows one order: charge, ask the driver, then either take
+ * the charge back (the driver failed) or write down what it is for. What is
+ * written down is taken out before the driver is asked to free it and put back
+ * when the driver refuses, because a freed address may be handed out again, in
+ * another thread, before the driver's free has returned.
+ *
+ * No lock of these files is held across front_charge, front_refund or
+ * front_measure, except context.c's lock of a card's primary context.
+ *
+ * One file per sort of memory; the rule of each, and where the rule comes
+ * from, stands at its top: alloc.c and linear.c, array.c, pool.c, virtual.c,
+ * graphmem.c, context.c, module.c, ctxlimit.c, external.c.
+ */
+#ifndef FRONT_MEMORY_H
+#define FRONT_MEMORY_H
+
+#include "front.h"
+#include "table.h"
+
+#pragma GCC visibility push(hidden)
+
+/* What a key of the table names. */
+enum front_space {
+	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
+	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
+	SPACE_ARRAY,       /* CUarray */
+	SPACE_MIPMAP,      /* CUmipmappedArray */
+	SPACE_HANDLE,      /* cuMemCreate's handle; extra: its backing's number, bytes: references */
+	SPACE_BACKING,     /* the memory behind handles, by our own number; extra: handles and mappings */
+	SPACE_MAPPING,     /* a mapped address range; bytes: its size, extra: its backing's number */
+	SPACE_TILE,        /* a piece of a sparse array that is mapped; bytes: the array, extra: the backing */
+	SPACE_CONTEXT,     /* CUcontext; owner: the serial of the context itself, extra: uses */
+	SPACE_GREEN,       /* CUgreenCtx */
+	SPACE_MODULE,      /* CUmodule */
+	SPACE_LIBRARY,     /* CUlibrary */
+	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
+	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
+};
+
+extern struct table front_held;
+
+/* Where memory that is asked for now lands and what it dies with. */
+struct front_place {
+	int slot;
+	uint32_t owner; /* serial of the current context, 0 when there is none */
+};
+
+/* context.c: the place of the current context. */
+struct front_place context_place(void);
+/* context.c: the slot of a context, as front_context_slot, quicker for those we saw being made. */
+int context_slot_of(CUcontext handle);
+
+/* virtual.c: the tiles of a sparse array (or, array 0, of the context owner) are mapped no more. */
+void virtual_tiles_gone(uint64_t array, uint32_t owner);
+
+/* pool.c: the card was reset in this process: the pools that the program made there are no more. */
+void pool_card_reset(int slot);
+/* pool.c: memory from a pool was freed by cuMemFree. */
+void pool_freed(uint64_t pointer);
+
+static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
+{
+	uint64_t rounded;
+
+	if (__builtin_add_overflow(bytes, unit - 1, &rounded))
+		return UINT64_MAX; /* no card has it: the charge will be refused */
+	return rounded - rounded % unit;
+}
+
+/* a * b, UINT64_MAX when that does not fit. */
+static inline uint64_t memory_times(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/*
+ * alloc.c: linear, pitched and managed memory. Every such allocation reaches
+ * the driver through front_allocate and leaves through front_free, so that one
+ * day they can be backed by virtual-memory handles under unchanged addresses.
+ */
+enum front_sort { FRONT_LINEAR, FRONT_LINEAR_V1, FRONT_PITCH, FRONT_PITCH_V1, FRONT_MANAGED };
+
+struct front_request {
+	enum front_sort sort;
+	enum divvy_symbol symbol; /* the driver function to ask */
+	const char *call; /* its public name, for events */
+	uint64_t bytes;   /* pitched: of a row */
+	uint64_t rows;    /* pitched only */
+	unsigned element; /* pitched: ElementSizeBytes */
+	unsigned flags;   /* managed */
+	uint64_t pointer; /* out, on success */
+	uint64_t pitch;   /* out, on success, pitched only */
+};
+
+CUresult front_allocate(struct front_request *request);
+
+/* The driver's part of giving address back: it is called exactly once. */
+CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum divvy_symbol called), enum divvy_symbol called);
+
+/* Charges, or says which error the program gets. */
+static inline CUresult memory_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
+{
+	return front_charge(slot, bytes, kind, call) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The driver refused: the charge goes back; if it had no room though the share had, that is an event. */
+void memory_refused(int slot, uint64_t bytes, CUresult result, const char *call);
+
+/*
+ * Brings a charge in line with what the driver says it took. A smaller truth
+ * is refunded; a greater one is charged. -ENOMEM when there is no room for the
+ * rest: the old charge then stands and the caller gives the memory back.
+ */
+int memory_settle(int slot, uint64_t charged, uint64_t truth, unsigned kind, const char *call);
+
+/*
+ * Writes the record down; 0, or -ENOMEM. What the key named before is gone from
+ * the card (the driver would not hand out the address twice) and is refunded.
+ */
+int memory_note(const struct table_record *record);
+
+/* Puts a record back that was taken out for a call that the driver refused. */
+void memory_restore(const struct table_record *record);
+
+/*
+ * pool.c and graphmem.c: what pools and graphs reserve shrinks behind our back.
+ * One load when this process has none. front_pools_settle is called before free
+ * memory is reported and after every call that waits for the card;
+ * front_pools_yield before a denial is final: it also has the driver give back
+ * what its pools keep without using it. Both only ever refund, never charge,
+ * never wait, and are legal during stream capture.
+ */
+extern uint32_t front_pools_live;
+void front_pools_settle_slow(void);
+void front_pools_yield_slow(void);
+
+static inline void front_pools_settle(void)
+{
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
+		front_pools_settle_slow();
+}
+
+static inline void front_pools_yield(void)
+{
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
+		front_pools_yield_slow();
+}
+
+/*
+ * graphmem.c, for the launch hook. front_graph_launching makes room for what
+ * the graph's alloc nodes may still have to reserve: CUDA_SUCCESS, or
+ * CUDA_ERROR_OUT_OF_MEMORY (do not launch). front_graph_launched ends what a
+ * success began, whatever the driver answered. One load each when this process
+ * has no graph with memory nodes.
+ */
+CUresult front_graph_launching(CUgraphExec exec, const char *call);
+void front_graph_launched(CUgraphExec exec);
+
+/* graphmem.c: this process captured or built an alloc node; graphs are looked at from now on. */
+void graphmem_seen(void);
+void graphmem_settle(void);
+/* graphmem.c: the card was reset in this process: its instantiated graphs are no more. */
+void graphmem_card_reset(int slot);
+void graphmem_trim(void);
+
+#pragma GCC visibility pop
+
+#endif

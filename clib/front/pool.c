@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c: stream-ordered memory and the pools it comes from.
+ *
+ * Rule: a pool is charged what it reserves (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+ * what the driver keeps from everybody else), not what is in use of it. Before an
+ * allocation, what the request may add to the reserve is charged: the request
+ * rounded up to 512, less what is charged, unused and not spoken for. Afterwards
+ * the reserve is read and the charge follows it; if it grew further than there
+ * is room for, the memory is freed again, the pool is trimmed and the program
+ * gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink later, when streams get that
+ * far, so they are read again at every call that waits for the card, when
+ * memory is freed, and before a denial is final.
+ *
+ * Pools in host memory cost nothing. Imported pools and pointers cost nothing
+ * here: the exporter is charged. A destroyed pool lives on in the driver until
+ * its last allocation is freed and can no longer be asked: its charge stays
+ * until then.
+ *
+ * During a stream capture an allocation is a node of a graph (graphmem.c) and
+ * reserves nothing. Nothing here waits; reading a pool's attributes and trimming
+ * are legal while a capture is open.
+ *
+ * One lock, never held across a call that allocates or charges.
+ */
+#include "memory.h"
+#include "front_hooks.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define POOLS_FIRST 64u
+#define POOLS_MAX 65536u
+
+#define SIZE_UNITS_BITS 40u /* record.extra: pool serial << 40 | size in units of 512 bytes */
+
+struct pool {
+	uint64_t handle;
+	uint64_t charged;
+	uint64_t pending; /* charged for allocations that are under way */
+	uint64_t claimed; /* asked for by allocations that are under way */
+	uint64_t held;    /* bytes of live allocations */
+	uint32_t serial;  /* 24 bits; 0: empty place */
+	int16_t slot;     /* -1: costs nothing */
+	bool made;        /* by the program, not the card's default */
+	bool destroyed;   /* cannot be asked any more */
+};
+
+uint32_t front_pools_live;
+
+static struct front_lock lock;
+static struct pool *pools;
+static uint32_t pools_size;
+static uint32_t pools_used; /* places below this may be in use */
+static uint32_t last_serial;
+
+static bool grow(void)
+{
+	uint32_t size = pools_size ? pools_size * 2 : POOLS_FIRST;
+	struct pool *bigger;
+
+	if (size > POOLS_MAX)
+		return false;
+	bigger = mmap(NULL, size * sizeof(struct pool), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (bigger == MAP_FAILED)
+		return false;
+	if (pools) {
+		memcpy(bigger, pools, pools_size * sizeof(struct pool));
+		munmap(pools, pools_size * sizeof(struct pool));
+	}
+	pools = bigger;
+	pools_size = size;
+	return true;
+}
+
+/* Under lock. NULL when it is not known. */
+static struct pool *find(CUmemoryPool handle)
+{
+	for (uint32_t i = 0; i < pools_used; i++) {
+		if (pools[i].serial && !pools[i].destroyed && pools[i].handle == (uintptr_t)handle)
+			return &pools[i];
+	}
+	return NULL;
+}
+
+static struct pool *find_serial(uint32_t serial)
+{
+	for (uint32_t i = 0; i < pools_used; i++) {
+		if (pools[i].serial == serial)
+			return &pools[i];
+	}
+	return NULL;
+}
+
+/* Under lock. NULL when there is no place for it. */
+static struct pool *add(CUmemoryPool handle, int slot, bool made)
+{
+	uint32_t i = 0;
+
+	while (i < pools_used && pools[i].serial)
+		i++;
+	if (i == pools_size && !grow())
+		return NULL;
+	if (i == pools_used)
+		pools_used++;
+	do {
+		if (++last_serial >= 1u << 24)
+			last_serial = 1;
+	} while (find_serial(last_serial));
+	pools[i] = (struct pool){
+		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
+	};
+	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	return &pools[i];
+}
+
+static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, uint64_t otherwise)
+{
+	cuuint64_t value = 0;
+
+	if (REAL(SYM_cuMemPoolGetAttribute, cuMemPoolGetAttribute)((CUmemoryPool)(uintptr_t)pool->handle, which,
+								   &value) != CUDA_SUCCESS)
+		return otherwise;
+	return value;
+}
+
+/* Under lock: what the pool is charged beyond its reserve and may be refunded; it is taken off. */
+static uint64_t surplus(struct pool *pool, uint64_t reserved)
+{
+	uint64_t wanted;
+	uint64_t extra;
+
+	if (__builtin_add_overflow(reserved, pool->pending, &wanted) || pool->charged <= wanted)
+		return 0;
+	extra = pool->charged - wanted;
+	pool->charged = wanted;
+	return extra;
+}
+
+static uint64_t look(struct pool *pool)
+{
+	if (pool->slot < 0 || pool->destroyed)
+		return 0;
+	return surplus(pool, attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged));
+}
+
+static void settle_all(bool trim)
+{
+	uint64_t back[DIVVY_MAX_CARDS] = { 0 };
+
+	front_lock_take(&lock);
+	for (uint32_t i = 0; i < pools_used; i++) {
+		struct pool *pool = &pools[i];
+
+		if (!pool->serial || pool->slot < 0 || pool->destroyed || !pool->charged)
+			continue;
+		if (trim && !pool->claimed)
+			(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)((CUmemoryPool)(uintptr_t)pool->handle, 0);
+		back[pool->slot] += look(pool);
+	}
+	front_lock_drop(&lock);
+	for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
+		if (back[slot])
+			front_refund(slot, back[slot]);
+	}
+}
+
+void front_pools_settle_slow(void)
+{
+	settle_all(false);
+	graphmem_settle();
+}
+
+void front_pools_yield_slow(void)
+{
+	settle_all(true);
+	graphmem_trim();
+	graphmem_settle();
+}
+
+void pool_card_reset(int slot)
+{
+	uint64_t back = 0;
+
+	front_lock_take(&lock);
+	for (uint32_t i = 0; i < pools_used; i++) {
+		struct pool *pool = &pools[i];
+
+		if (!pool->serial || pool->slot != slot || !(pool->made || pool->destroyed))
+			continue;
+		/* If it lives on after all, its next allocation finds it unknown and charges it whole. */
+		back += pool->charged;
+		*pool = (struct pool){ 0 };
+	}
+	front_lock_drop(&lock);
+	front_refund(slot, back);
+}
+
+/* The default pools, asked of the driver: which card is this pool on? */
+static int slot_of_pool(CUmemoryPool handle, int otherwise)
+{
+	for (int slot = 0; slot < (int)front_cards(); slot++) {
+		CUdevice device = front_device(slot);
+		CUmemoryPool known = NULL;
+
+		if (device < 0)
+			continue;
+		if ((REAL(SYM_cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)(&known, device) == CUDA_SUCCESS &&
+		     known == handle) ||
+		    (REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&known, device) == CUDA_SUCCESS &&
+		     known == handle))
+			return slot;
+	}
+	return otherwise;
+}
+
+static bool is_per_thread(enum divvy_symbol called)
+{
+	return called == SYM_cuMemAllocAsync_ptsz || called == SYM_cuMemAllocFromPoolAsync_ptsz;
+}
+
+/* The legacy stream is never captured; asking about it while another one is would be an error. */
+static bool is_capturing(CUstream stream, bool perthread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	enum divvy_symbol symbol = perthread ? SYM_cuStreamIsCapturing_ptsz : SYM_cuStreamIsCapturing;
+
+	if ((!stream && !perthread) || stream == (CUstream)1)
+		return false;
+	return REAL(symbol, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static int slot_of_stream(CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
+	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
+		return front_current_slot();
+	return context_slot_of(context);
+}
+
+struct demand {
+	enum divvy_symbol called;
+	const char *call;
+	uint64_t bytes;
+	CUmemoryPool pool; /* NULL: the one that the card's cuMemAllocAsync uses */
+	CUstream stream;
+	bool perthread;
+};
+
+static CUresult ask(const struct demand *demand, CUdeviceptr *pointer)
+{
+	if (demand->called == SYM_cuMemAllocAsync || demand->called == SYM_cuMemAllocAsync_ptsz)
+		return REAL(demand->called, cuMemAllocAsync)(pointer, demand->bytes, demand->stream);
+	return REAL(demand->called, cuMemAllocFromPoolAsync)(pointer, demand->bytes, demand->pool, demand->stream);
+}
+
+static void undo(const struct demand *demand, CUdeviceptr pointer)
+{
+	enum divvy_symbol symbol = demand->perthread ? SYM_cuMemFreeAsync_ptsz : SYM_cuMemFreeAsync;
+
+	(void)REAL(symbol, cuMemFreeAsync)(pointer, demand->stream);
+}
+
+/* Charges what the request may add to the reserve. On success *added of it is pending, in pool *serial. */
+static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int slot, uint32_t *serial,
+			uint64_t *added)
+{
+	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
+	uint64_t taken, need;
+	struct pool *pool;
+
+	front_lock_take(&lock);
+	pool = find(handle);
+	if (!pool)
+		pool = add(handle, slot, false);
+	if (!pool) {
+		front_lock_drop(&lock);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*serial = pool->serial;
+	*added = 0;
+	if (pool->slot < 0) {
+		front_lock_drop(&lock);
+		return CUDA_SUCCESS;
+	}
+	slot = pool->slot;
+	taken = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
+	if (__builtin_add_overflow(taken, pool->claimed, &taken) || __builtin_add_overflow(taken, request, &taken))
+		taken = UINT64_MAX;
+	need = taken > pool->charged ? taken - pool->charged : 0;
+	if (need > request)
+		need = request;
+	pool->claimed += request;
+	front_lock_drop(&lock);
+
+	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, demand->call) != CUDA_SUCCESS) {
+		front_lock_take(&lock);
+		pool = find_serial(*serial);
+		if (pool)
+			pool->claimed -= request;
+		front_lock_drop(&lock);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	front_lock_take(&lock);
+	pool = find_serial(*serial);
+	if (pool) {
+		pool->charged += need;
+		pool->pending += need;
+		*added = need;
+	}
+	front_lock_drop(&lock);
+	if (!pool)
+		front_uncharge(slot, need); /* the card was reset meanwhile */
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
+ * reserve grew further than there is room for; the rest is then not charged.
+ */
+static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got, uint64_t *keep)
+{
+	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
+	uint64_t reserved, back = 0, more = 0;
+	struct pool *pool;
+	int slot;
+
+	front_lock_take(&lock);
+	pool = find_serial(serial);
+	if (!pool || pool->slot < 0) {
+		front_lock_drop(&lock);
+		return 0;
+	}
+	slot = pool->slot;
+	pool->claimed -= request;
+	pool->pending -= added;
+	if (got)
+		pool->held += request;
+	reserved = pool->destroyed ? pool->charged :
+				     attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
+	if (reserved > pool->charged) {
+		more = reserved - pool->charged; /* ours to charge: nobody else shall count it again */
+		pool->charged = reserved;
+	} else {
+		back = surplus(pool, reserved);
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(slot, back);
+	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, demand->call) == 0)
+		return 0;
+	front_lock_take(&lock);
+	pool = find_serial(serial);
+	if (pool) {
+		pool->charged -= more < pool->charged ? more : pool->charged;
+		*keep = pool->charged;
+		if (got)
+			pool->held -= request;
+	}
+	front_lock_drop(&lock);
+	return -ENOMEM;
+}
+
+static CUresult allocate(struct demand *demand, CUdeviceptr *out)
+{
+	int slot = slot_of_stream(demand->stream);
+	CUmemoryPool handle = demand->pool;
+	CUdeviceptr pointer = 0;
+	struct table_record record = { .space = SPACE_POOLED };
+	uint32_t serial = 0;
+	uint64_t added = 0, keep = 0;
+	CUresult result;
+
+	if (is_capturing(demand->stream, demand->perthread)) {
+		result = ask(demand, &pointer);
+		if (result == CUDA_SUCCESS) {
+			graphmem_seen();
+			*out = pointer;
+		}
+		return result;
+	}
+	if (!handle) {
+		if (slot >= 0 &&
+		    REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&handle, front_device(slot)) != CUDA_SUCCESS)
+			slot = -1;
+	} else {
+		slot = slot_of_pool(handle, slot);
+	}
+	if (slot < 0)
+		return ask(demand, out);
+	result = reserve(demand, handle, slot, &serial, &added);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = ask(demand, &pointer);
+	if (result != CUDA_SUCCESS) {
+		(void)follow(demand, serial, added, false, &keep);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY)
+			front_driver_oom(slot, demand->bytes, demand->call);
+		return result;
+	}
+	if (follow(demand, serial, added, true, &keep) != 0) {
+		undo(demand, pointer);
+		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, keep);
+		front_pools_settle();
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	record.key = pointer;
+	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
+		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
+	if (memory_note(&record) != 0) {
+		undo(demand, pointer);
+		front_pools_settle();
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = pointer;
+	return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemAllocAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	struct demand demand = {
+		.called = called, .call = "cuMemAllocAsync", .bytes = bytesize, .stream = hStream,
+		.perthread = is_per_thread(called),
+	};
+	CUresult result;
+
+	if (!dptr || !bytesize || !front_enter())
+		return REAL(called, cuMemAllocAsync)(dptr, bytesize, hStream);
+	result = allocate(&demand, dptr);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize,
+				      CUmemoryPool pool, CUstream hStream)
+{
+	struct demand demand = {
+		.called = called, .call = "cuMemAllocFromPoolAsync", .bytes = bytesize, .pool = pool,
+		.stream = hStream, .perthread = is_per_thread(called),
+	};
+	CUresult result;
+
+	if (!dptr || !bytesize || !pool || !front_enter())
+		return REAL(called, cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
+	result = allocate(&demand, dptr);
+	front_leave();
+	return result;
+}
+
+/* The driver took the memory of *record back, now or when its stream gets there. */
+static void released(const struct table_record *record)
+{
+	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
+	uint64_t back = 0;
+	struct pool *pool;
+	int slot = -1;
+
+	front_lock_take(&lock);
+	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	if (pool && pool->slot >= 0) {
+		slot = pool->slot;
+		pool->held -= size < pool->held ? size : pool->held;
+		if (!pool->destroyed) {
+			back = look(pool);
+		} else if (!pool->held) {
+			back = pool->charged;
+			*pool = (struct pool){ 0 };
+		}
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(slot, back);
+}
+
+void pool_freed(uint64_t pointer)
+{
+	struct table_record record;
+
+	if (!__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
+		return;
+	if (table_take(&front_held, SPACE_POOLED, pointer, &record))
+		released(&record);
+}
+
+CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
+{
+	struct table_record record;
+	CUresult result;
+	bool pooled, linear;
+
+	if (!front_enter())
+		return REAL(called, cuMemFreeAsync)(dptr, hStream);
+	pooled = table_take(&front_held, SPACE_POOLED, dptr, &record);
+	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
+	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
+	if ((pooled || linear) && result != CUDA_SUCCESS)
+		memory_restore(&record);
+	else if (pooled)
+		released(&record);
+	else if (linear)
+		front_refund(record.slot, record.bytes);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	CUmemoryPool handle = NULL;
+	CUresult result;
+	int slot = -1;
+
+	if (!pool || !poolProps || !front_enter())
+		return REAL(called, cuMemPoolCreate)(pool, poolProps);
+	if (poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+		slot = front_slot(poolProps->location.id);
+		if (slot < 0) {
+			front_leave();
+			return CUDA_ERROR_INVALID_DEVICE;
+		}
+	}
+	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
+	if (result == CUDA_SUCCESS) {
+		struct pool *known;
+
+		front_lock_take(&lock);
+		known = find(handle);
+		if (known)
+			*known = (struct pool){ 0 };
+		known = add(handle, slot, true);
+		front_lock_drop(&lock);
+		if (known) {
+			*pool = handle;
+		} else {
+			(void)REAL(SYM_cuMemPoolDestroy, cuMemPoolDestroy)(handle);
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemPoolDestroy(enum divvy_symbol called, CUmemoryPool pool)
+{
+	struct pool before = { 0 };
+	uint64_t back = 0;
+	struct pool *known;
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMemPoolDestroy)(pool);
+	front_lock_take(&lock);
+	known = find(pool);
+	if (known) {
+		/* The last time that it can be asked. The handle may come again as soon as the driver has it back. */
+		if (known->slot >= 0 && known->held)
+			(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(pool, 0);
+		back = look(known);
+		known->destroyed = true;
+		before = *known;
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(before.slot, back);
+	back = 0;
+	result = REAL(called, cuMemPoolDestroy)(pool);
+	if (before.serial) {
+		front_lock_take(&lock);
+		known = find_serial(before.serial);
+		if (known && result != CUDA_SUCCESS) {
+			known->destroyed = false;
+		} else if (known && !known->held && !known->claimed) {
+			back = known->charged;
+			*known = (struct pool){ 0 };
+		}
+		front_lock_drop(&lock);
+		if (back)
+			front_refund(before.slot, back);
+	}
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemPoolTrimTo(enum divvy_symbol called, CUmemoryPool pool, size_t minBytesToKeep)
+{
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMemPoolTrimTo)(pool, minBytesToKeep);
+	result = REAL(called, cuMemPoolTrimTo)(pool, minBytesToKeep);
+	front_pools_settle();
+	front_leave();
+	return result;
+}
+
+/* A lower release threshold gives memory back, on some drivers at once. */
+CUresult hook_cuMemPoolSetAttribute(enum divvy_symbol called, CUmemoryPool pool, CUmemPool_attribute attr,
+				    void *value)
+{
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMemPoolSetAttribute)(pool, attr, value);
+	result = REAL(called, cuMemPoolSetAttribute)(pool, attr, value);
+	front_pools_settle();
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemPoolImportFromShareableHandle(enum divvy_symbol called, CUmemoryPool *pool_out, void *handle,
+						 CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	CUresult result;
+
+	if (!pool_out || !front_enter())
+		return REAL(called, cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	result = REAL(called, cuMemPoolImportFromShareableHandle)(pool_out, handle, handleType, flags);
+	if (result == CUDA_SUCCESS) {
+		front_lock_take(&lock);
+		if (!find(*pool_out))
+			(void)add(*pool_out, -1, true);
+		front_lock_drop(&lock);
+	}
+	front_leave();
+	return result;
+}
+
+/* The three below change nothing on the ledger: the exporter stays charged, the importer is not. */
+
+CUresult hook_cuMemPoolExportToShareableHandle(enum divvy_symbol called, void *handle_out, CUmemoryPool pool,
+					       CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	return REAL(called, cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
+}
+
+CUresult hook_cuMemPoolExportPointer(enum divvy_symbol called, CUmemPoolPtrExportData *shareData_out,
+				     CUdeviceptr ptr)
+{
+	return REAL(called, cuMemPoolExportPointer)(shareData_out, ptr);
+}
+
+CUresult hook_cuMemPoolImportPointer(enum divvy_symbol called, CUdeviceptr *ptr_out, CUmemoryPool pool,
+				     CUmemPoolPtrExportData *shareData)
+{
+	return REAL(called, cuMemPoolImportPointer)(ptr_out, pool, shareData);
+}
+
+/* Pools give memory back to the driver at calls that wait for the card. */
+
+CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
+{
+	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
+
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
+		front_pools_settle_slow();
+		front_leave();
+	}
+	return result;
+}
+
+CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
+{
+	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
+
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
+		front_pools_settle_slow();
+		front_leave();
+	}
+	return result;
+}
+
+CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
+{
+	CUresult result = REAL(called, cuCtxSynchronize)();
+
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
+		front_pools_settle_slow();
+		front_leave();
+	}
+	return result;
+}
+
+CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
+{
+	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
+
+	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
+		front_pools_settle_slow();
+		front_leave();
+	}
+	return result;
+}

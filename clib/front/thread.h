@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * thread.h: starting the library's one thread. Apart, because the versions of
+ * the symbols it needs are chosen by hand in the library and not in the test
+ * programs.
+ */
+#ifndef DIVVY_FRONT_THREAD_H
+#define DIVVY_FRONT_THREAD_H
+
+#pragma GCC visibility push(hidden)
+
+/* A detached thread with all signals blocked and a small stack; 0 or a negative errno. */
+int front_thread_start(void *(*run)(void *));
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * virtual.c: virtual-memory handles (cuMemCreate).
+ *
+ * Rule: the memory behind a handle is charged its size, which the driver wants
+ * in whole granules already, from cuMemCreate until every reference to the
+ * handle (its creation and each cuMemRetainAllocationHandle) is released and it
+ * is mapped nowhere: so the driver frees it. A handle may be released while the
+ * memory is still mapped, and its number may then be given to another one;
+ * hence handles and mappings point at a backing, which has a number of ours.
+ * Handles in host memory cost nothing. Reserving addresses costs nothing.
+ *
+ * cuMemMapArrayAsync maps handles into sparse arrays and charges nothing; the
+ * backing stays charged until the same piece is unmapped or the array is
+ * destroyed. A piece that is unmapped in another shape than it was mapped in
+ * stays until the array goes: too much, never too little.
+ *
+ * An imported handle costs nothing here: the exporter is charged. What is not
+ * seen: a process that exports a handle and imports it again itself can release
+ * the first one and keep the memory; the reconciliation with the driver's own
+ * figures shows it as drift. Multicast objects have no memory of their own; a
+ * handle that is released while it is bound to one is refunded though it stays
+ * until it is unbound.
+ */
+#include "memory.h"
+#include "front_hooks.h"
+
+#include <errno.h>
+
+static _Atomic uint64_t last_backing;
+static _Atomic uint32_t tiles; /* how many pieces of sparse arrays are mapped, about */
+
+static bool one_more(struct table_record *record, void *arg)
+{
+	(void)arg;
+	record->extra++;
+	return true;
+}
+
+static bool hold(uint64_t backing)
+{
+	return table_change(&front_held, SPACE_BACKING, backing, one_more, NULL);
+}
+
+struct last {
+	bool was;
+	struct table_record record;
+};
+
+static bool one_less(struct table_record *record, void *arg)
+{
+	struct last *last = arg;
+
+	if (--record->extra)
+		return true;
+	*last = (struct last){ .was = true, .record = *record };
+	return false;
+}
+
+/* One reference or mapping less; with the last one the memory is free. */
+static void drop(uint64_t backing)
+{
+	struct last last = { 0 };
+
+	if (!backing)
+		return; /* imported: not ours */
+	table_change(&front_held, SPACE_BACKING, backing, one_less, &last);
+	if (last.was)
+		front_refund(last.record.slot, last.record.bytes);
+}
+
+/* SPACE_HANDLE: bytes counts references, extra names the backing, which they hold once together. */
+static int note_handle(uint64_t handle, uint64_t backing)
+{
+	struct table_record record = { .key = handle, .bytes = 1, .extra = backing, .space = SPACE_HANDLE };
+	struct table_record old;
+	int rc = table_put(&front_held, &record, &old);
+
+	if (rc == 1)
+		drop(old.extra); /* the driver gave the number to another handle: the old one is gone */
+	return rc < 0 ? rc : 0;
+}
+
+static bool reference_more(struct table_record *record, void *arg)
+{
+	(void)arg;
+	record->bytes++;
+	return true;
+}
+
+static bool reference_less(struct table_record *record, void *arg)
+{
+	struct last *last = arg;
+
+	last->record = *record;
+	last->was = record->bytes == 1;
+	if (!last->was)
+		record->bytes--;
+	return !last->was;
+}
+
+static CUresult create(enum divvy_symbol called, CUmemGenericAllocationHandle *out, size_t size,
+		       const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	static const char call[] = "cuMemCreate";
+	CUmemGenericAllocationHandle handle = 0;
+	struct table_record backing = { .bytes = size, .extra = 1, .space = SPACE_BACKING };
+	CUresult result;
+	int slot = front_slot(prop->location.id);
+
+	if (slot < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	result = memory_charge(slot, size, DIVVY_KIND_MEMORY, call);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(called, cuMemCreate)(&handle, size, prop, flags);
+	if (result != CUDA_SUCCESS) {
+		memory_refused(slot, size, result, call);
+		return result;
+	}
+	backing.slot = (uint8_t)slot;
+	backing.key = atomic_fetch_add(&last_backing, 1) + 1;
+	if (table_put(&front_held, &backing, NULL) < 0)
+		goto give_back;
+	if (note_handle(handle, backing.key) < 0) {
+		(void)table_take(&front_held, SPACE_BACKING, backing.key, &backing);
+		goto give_back;
+	}
+	*out = handle;
+	return CUDA_SUCCESS;
+give_back:
+	(void)REAL(SYM_cuMemRelease, cuMemRelease)(handle);
+	front_uncharge(slot, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hook_cuMemCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *handle, size_t size,
+			  const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	CUresult result;
+
+	if (!handle || !size || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !front_enter())
+		return REAL(called, cuMemCreate)(handle, size, prop, flags);
+	result = create(called, handle, size, prop, flags);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemRelease(enum divvy_symbol called, CUmemGenericAllocationHandle handle)
+{
+	struct last last = { 0 };
+	CUresult result;
+	bool ours;
+
+	if (!front_enter())
+		return REAL(called, cuMemRelease)(handle);
+	ours = table_change(&front_held, SPACE_HANDLE, handle, reference_less, &last);
+	result = REAL(called, cuMemRelease)(handle);
+	if (ours && result == CUDA_SUCCESS) {
+		if (last.was)
+			drop(last.record.extra);
+	} else if (ours) {
+		if (last.was)
+			memory_restore(&last.record);
+		else
+			table_change(&front_held, SPACE_HANDLE, handle, reference_more, NULL);
+	}
+	front_leave();
+	return result;
+}
+
+struct search {
+	uint64_t address;
+	uint64_t backing;
+};
+
+static bool contains(const struct table_record *record, void *arg)
+{
+	struct search *search = arg;
+
+	if (record->space == SPACE_MAPPING && search->address - record->key < record->bytes)
+		search->backing = record->extra;
+	return false;
+}
+
+CUresult hook_cuMemRetainAllocationHandle(enum divvy_symbol called, CUmemGenericAllocationHandle *handle,
+					  void *addr)
+{
+	CUmemGenericAllocationHandle got = 0;
+	CUresult result;
+
+	if (!handle || !front_enter())
+		return REAL(called, cuMemRetainAllocationHandle)(handle, addr);
+	result = REAL(called, cuMemRetainAllocationHandle)(&got, addr);
+	if (result == CUDA_SUCCESS) {
+		if (!table_change(&front_held, SPACE_HANDLE, got, reference_more, NULL)) {
+			/* All references were released, the mapping kept the memory. Rare enough for a search. */
+			struct search search = { .address = (uintptr_t)addr };
+
+			table_sweep(&front_held, contains, &search);
+			if (search.backing && hold(search.backing) && note_handle(got, search.backing) < 0)
+				front_log("no memory to follow a memory handle: its charge stays");
+		}
+		*handle = got;
+	}
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemImportFromShareableHandle(enum divvy_symbol called, CUmemGenericAllocationHandle *handle,
+					     void *osHandle, CUmemAllocationHandleType shHandleType)
+{
+	CUresult result;
+
+	if (!handle || !front_enter())
+		return REAL(called, cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+	result = REAL(called, cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
+	/* If the driver knows the memory as a handle of ours, that is one reference more. */
+	if (result == CUDA_SUCCESS)
+		table_change(&front_held, SPACE_HANDLE, *handle, reference_more, NULL);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemMap(enum divvy_symbol called, CUdeviceptr ptr, size_t size, size_t offset,
+		       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	struct table_record known, old;
+	struct table_record mapping = { .key = ptr, .bytes = size, .space = SPACE_MAPPING };
+	CUresult result;
+	int rc;
+
+	if (!front_enter())
+		return REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
+	if (table_get(&front_held, SPACE_HANDLE, handle, &known) && hold(known.extra))
+		mapping.extra = known.extra; /* before the driver: a release beside us must not refund it */
+	result = REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
+	if (result != CUDA_SUCCESS) {
+		drop(mapping.extra);
+	} else {
+		rc = table_put(&front_held, &mapping, &old);
+		if (rc == 1)
+			drop(old.extra);
+	}
+	front_leave();
+	return result;
+}
+
+/* One call may unmap several mappings that stand side by side. */
+static void unmapped(uint64_t start, uint64_t size)
+{
+	struct table_record mapping;
+	uint64_t at = 0;
+
+	while (at < size && table_take(&front_held, SPACE_MAPPING, start + at, &mapping)) {
+		drop(mapping.extra);
+		if (!mapping.bytes)
+			break;
+		at += mapping.bytes;
+	}
+}
+
+CUresult hook_cuMemUnmap(enum divvy_symbol called, CUdeviceptr ptr, size_t size)
+{
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMemUnmap)(ptr, size);
+	result = REAL(called, cuMemUnmap)(ptr, size);
+	if (result == CUDA_SUCCESS)
+		unmapped(ptr, size);
+	front_leave();
+	return result;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+	return (hash ^ word) * 0x9e3779b97f4a7c15ull ^ hash >> 29;
+}
+
+static uint64_t tile_key(const CUarrayMapInfo *info)
+{
+	uint64_t hash = mix(1, (uintptr_t)info->resource.array);
+
+	hash = mix(hash, info->subresourceType);
+	if (info->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
+		hash = mix(hash, info->subresource.miptail.layer);
+		hash = mix(hash, info->subresource.miptail.offset);
+		return mix(hash, info->subresource.miptail.size);
+	}
+	hash = mix(hash, info->subresource.sparseLevel.level);
+	hash = mix(hash, info->subresource.sparseLevel.layer);
+	hash = mix(hash, info->subresource.sparseLevel.offsetX);
+	hash = mix(hash, info->subresource.sparseLevel.offsetY);
+	hash = mix(hash, info->subresource.sparseLevel.offsetZ);
+	hash = mix(hash, info->subresource.sparseLevel.extentWidth);
+	hash = mix(hash, info->subresource.sparseLevel.extentHeight);
+	return mix(hash, info->subresource.sparseLevel.extentDepth);
+}
+
+static void tile_mapped(const CUarrayMapInfo *info, uint32_t owner)
+{
+	struct table_record known, old;
+	struct table_record tile = {
+		.key = tile_key(info), .bytes = (uintptr_t)info->resource.array, .space = SPACE_TILE, .owner = owner,
+	};
+	int rc;
+
+	if (!table_get(&front_held, SPACE_HANDLE, info->memHandle.memHandle, &known) || !hold(known.extra))
+		return;
+	tile.extra = known.extra;
+	rc = table_put(&front_held, &tile, &old);
+	if (rc == 1)
+		drop(old.extra);
+	else if (rc == 0)
+		atomic_fetch_add(&tiles, 1);
+}
+
+CUresult hook_cuMemMapArrayAsync(enum divvy_symbol called, CUarrayMapInfo *mapInfoList, unsigned int count,
+				 CUstream hStream)
+{
+	struct table_record tile;
+	CUresult result;
+	uint32_t owner;
+
+	if (!mapInfoList || !front_enter())
+		return REAL(called, cuMemMapArrayAsync)(mapInfoList, count, hStream);
+	result = REAL(called, cuMemMapArrayAsync)(mapInfoList, count, hStream);
+	owner = result == CUDA_SUCCESS ? context_place().owner : 0;
+	for (unsigned i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		if (mapInfoList[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
+			tile_mapped(&mapInfoList[i], owner);
+		} else if (table_take(&front_held, SPACE_TILE, tile_key(&mapInfoList[i]), &tile)) {
+			atomic_fetch_sub(&tiles, 1);
+			drop(tile.extra);
+		}
+	}
+	front_leave();
+	return result;
+}
+
+struct tile_sweep {
+	uint64_t array;
+	uint32_t owner;
+	unsigned found;
+	uint64_t backing[64];
+};
+
+static bool collect(const struct table_record *record, void *arg)
+{
+	struct tile_sweep *sweep = arg;
+
+	if (record->space != SPACE_TILE || sweep->found == sizeof(sweep->backing) / sizeof(sweep->backing[0]) ||
+	    (sweep->array ? record->bytes != sweep->array : record->owner != sweep->owner))
+		return false;
+	sweep->backing[sweep->found++] = record->extra;
+	return true;
+}
+
+void virtual_tiles_gone(uint64_t array, uint32_t owner)
+{
+	struct tile_sweep sweep = { .array = array, .owner = owner };
+
+	while (atomic_load_explicit(&tiles, memory_order_relaxed)) {
+		sweep.found = 0;
+		table_sweep(&front_held, collect, &sweep);
+		for (unsigned i = 0; i < sweep.found; i++)
+			drop(sweep.backing[i]);
+		atomic_fetch_sub(&tiles, sweep.found);
+		if (sweep.found < sizeof(sweep.backing) / sizeof(sweep.backing[0]))
+			return;
+	}
+}
+
+/* Multicast objects: nothing on the ledger changes, see the top. */
+
+CUresult hook_cuMulticastCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *mcHandle,
+				const CUmulticastObjectProp *prop)
+{
+	return REAL(called, cuMulticastCreate)(mcHandle, prop);
+}
+
+CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+				 CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+				 unsigned long long flags)
+{
+	return REAL(called, cuMulticastBindMem)(mcHandle, mcOffset, memHandle, memOffset, size, flags);
+}
+
+CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+				  CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+	return REAL(called, cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
+}
+
+CUresult hook_cuMulticastUnbind(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+				size_t mcOffset, size_t size)
+{
+	return REAL(called, cuMulticastUnbind)(mcHandle, dev, mcOffset, size);
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package library finds the libraries that `make build` leaves in lib/divvy
+// and prepares the front for the driver it will stand before.
+//
+// A front that exports what its driver lacks, or lacks what its driver exports,
+// is found out by programs that probe. So the built front is prepared for each
+// driver build: symbols that the driver lacks are taken out of its dynamic
+// symbol table, and exports that the front does not know take one of its spare
+// slots, which pass them on by name. The result lies in a cache, in a folder
+// named for the driver's and the front's build ids, and is never changed
+// afterwards:
+//
+//	dir, err := library.Find(os.Getenv, os.Executable)
+//	front, err := dir.FrontFor("/run/divvy/driver", cache)
+//	// LD_LIBRARY_PATH=front.Dir, LD_PRELOAD=front.Dir/libcuda.so.1
+//
+// It opens no driver: it reads files.
+package library
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Names that programs open the driver by.
+const (
+	CUDAName     = "libcuda.so.1"
+	cudaLinkName = "libcuda.so"
+	NVMLName     = "libnvidia-ml.so.1"
+)
+
+// EnvironmentVariable names the folder of the built libraries.
+const EnvironmentVariable = "DIVVY_LIBDIR"
+
+// ErrNotFound says that the built libraries are in none of the places looked at.
+var ErrNotFound = errors.New("libraries not found")
+
+// Dir is the folder of the built libraries.
+type Dir string
+
+// Find looks for the built libraries in $DIVVY_LIBDIR, then in ../lib/divvy
+// beside the real path of the running binary.
+func Find(getenv func(string) string, executable func() (string, error)) (Dir, error) {
+	var looked []string
+	if dir := getenv(EnvironmentVariable); dir != "" {
+		if isLibraryDir(dir) {
+			return absolute(dir)
+		}
+		looked = append(looked, fmt.Sprintf("$%s (%s)", EnvironmentVariable, dir))
+	} else {
+		looked = append(looked, "$"+EnvironmentVariable+" (not set)")
+	}
+	binary, err := executable()
+	if err == nil {
+		binary, err = filepath.EvalSymlinks(binary)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the running binary: %w", err)
+	}
+	dir := filepath.Join(filepath.Dir(binary), "..", "lib", "divvy")
+	if isLibraryDir(dir) {
+		return absolute(dir)
+	}
+	looked = append(looked, dir)
+	return "", fmt.Errorf("%w: no front/%s in %s", ErrNotFound, CUDAName, strings.Join(looked, ", nor in "))
+}
+
+func absolute(dir string) (Dir, error) {
+	dir, err := filepath.Abs(dir)
+	return Dir(dir), err
+}
+
+func isLibraryDir(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, "front", CUDAName))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Null is the folder of the null driver.
+func (d Dir) Null() string { return filepath.Join(string(d), "null") }
+
+// Tool is the path of a small program that belongs to the product.
+func (d Dir) Tool(name string) string { return filepath.Join(string(d), "tools", name) }
+
+// Standin is the folder of the stand-in driver of a generation ("12.2").
+func (d Dir) Standin(generation string) (string, error) {
+	name := "standin-" + generation
+	if generation == "" || generation == "12.2" {
+		name = "standin"
+	}
+	dir := filepath.Join(string(d), name)
+	if _, err := os.Stat(filepath.Join(dir, CUDAName)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("stand-in driver of generation %s: %w in %s", generation, ErrNotFound, dir)
+		}
+		return "", fmt.Errorf("stand-in driver of generation %s: %w", generation, err)
+	}
+	return dir, nil
+}
+
+// base is the front as it was built.
+func (d Dir) base() string { return filepath.Join(string(d), "front", "base", CUDAName) }
+
+// Front is a front that is ready for a driver.
+type Front struct {
+	Dir    string // with libcuda.so.1, libcuda.so and, where the driver has NVML, libnvidia-ml.so.1
+	Report Report // what the preparation changed; empty when it was made earlier
+}
+
+// FrontFor returns the front prepared for the driver in driverDir: the one that
+// was built with the libraries when it fits, else one from the cache folder,
+// where it is made when it is missing.
+func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
+	image, err := readImage(d.base())
+	if err != nil {
+		return Front{}, fmt.Errorf("read the front: %w", err)
+	}
+	driver, err := ReadDriver(driverDir)
+	if err != nil {
+		return Front{}, err
+	}
+	key := keyOf(image, driver)
+	if built := filepath.Join(string(d), "front"); preparedFor(built) == key {
+		return Front{Dir: built}, nil
+	}
+	dir := filepath.Join(cache, key)
+	if err := checkOurs(dir); err == nil {
+		return Front{Dir: dir}, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return Front{}, fmt.Errorf("prepared front: %w", err)
+	}
+	report, err := image.prepare(driver)
+	if err != nil {
+		return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
+	}
+	if err := publish(cache, key, image.data, driver.hasNVML); err != nil {
+		return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
+	}
+	return Front{Dir: dir, Report: report}, nil
+}
+
+// PrepareInto prepares the front at base for the driver in driverDir and puts
+// it in out, where it replaces an earlier one. The build uses it.
+func PrepareInto(base, driverDir, out string) (Report, error) {
+	image, err := readImage(base)
+	if err != nil {
+		return Report{}, fmt.Errorf("read the front: %w", err)
+	}
+	driver, err := ReadDriver(driverDir)
+	if err != nil {
+		return Report{}, err
+	}
+	key := keyOf(image, driver)
+	report, err := image.prepare(driver)
+	if err != nil {
+		return Report{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
+	}
+	if err := replace(out, key, image.data, driver.hasNVML); err != nil {
+		return Report{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
+	}
+	return report, nil
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrPage says that a descriptor is not the page it should be.
+var ErrPage = errors.New("not a page of ours")
+
+const (
+	// The agent maps the limits page before it is sealed; nobody can map it
+	// writable, or write it, after that.
+	limitsSeals = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	// A page that could shrink would let a client kill the agent by SIGBUS.
+	clientSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+)
+
+// page is a mapped memfd.
+type page struct {
+	file   int // -1 when closed
+	memory []byte
+}
+
+// newPage makes a page and seals it.
+func newPage(name string, seals int) (page, error) {
+	file, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return page{}, fmt.Errorf("create page %s: %w", name, err)
+	}
+	p := page{file: file}
+	if err := unix.Ftruncate(file, PageBytes); err != nil {
+		p.close()
+		return page{}, fmt.Errorf("size page %s: %w", name, err)
+	}
+	if err := p.mapFile(unix.PROT_READ | unix.PROT_WRITE); err != nil {
+		p.close()
+		return page{}, err
+	}
+	if _, err := unix.FcntlInt(uintptr(file), unix.F_ADD_SEALS, seals); err != nil {
+		p.close()
+		return page{}, fmt.Errorf("seal page %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// openPage maps a page that somebody else made; it must carry the seals. The
+// page owns the descriptor from then on, also when openPage fails.
+func openPage(file, seals, protection int) (page, error) {
+	p := page{file: file}
+	got, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
+	if err != nil || got&seals != seals {
+		p.close()
+		return page{}, fmt.Errorf("%w: seals %#x, want %#x: %v", ErrPage, got, seals, err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(file, &stat); err != nil || stat.Size != PageBytes {
+		p.close()
+		return page{}, fmt.Errorf("%w: %d bytes, want %d: %v", ErrPage, stat.Size, PageBytes, err)
+	}
+	if err := p.mapFile(protection); err != nil {
+		p.close()
+		return page{}, err
+	}
+	return p, nil
+}
+
+func (p *page) mapFile(protection int) error {
+	memory, err := unix.Mmap(p.file, 0, PageBytes, protection, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map page: %w", err)
+	}
+	p.memory = memory
+	return nil
+}
+
+// File is the descriptor to send, -1 after CloseFile.
+func (p *page) File() int { return p.file }
+
+// Inode names the page in /proc/PID/maps.
+func (p *page) Inode() (uint64, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(p.file, &stat); err != nil {
+		return 0, fmt.Errorf("stat page: %w", err)
+	}
+	return stat.Ino, nil
+}
+
+// CloseFile gives up the descriptor and keeps the mapping.
+func (p *page) CloseFile() {
+	if p.file >= 0 {
+		_ = unix.Close(p.file)
+		p.file = -1
+	}
+}
+
+func (p *page) close() {
+	p.CloseFile()
+	if p.memory != nil {
+		_ = unix.Munmap(p.memory)
+		p.memory = nil
+	}
+}
+
+// LimitsPage is the page of a share that only the agent writes.
+type LimitsPage struct {
+	page
+	view *Limits
+}
+
+// NewLimitsPage makes the page of share name.
+func NewLimitsPage(name string) (*LimitsPage, error) {
+	p, err := newPage("divvy-limits", limitsSeals)
+	if err != nil {
+		return nil, err
+	}
+	l := &LimitsPage{page: p, view: limitsView(p.memory)}
+	copy(l.view.Name[:len(l.view.Name)-1], name)
+	l.view.Version = Version
+	l.view.SizeBytes = LimitsSize
+	atomic.StoreUint64(&l.view.Magic, LimitsMagic)
+	return l, nil
+}
+
+// OpenLimitsPage maps a limits page as a client does, for reading. It owns the
+// descriptor from then on.
+func OpenLimitsPage(file int) (*LimitsPage, error) {
+	p, err := openPage(file, limitsSeals, unix.PROT_READ)
+	if err != nil {
+		return nil, err
+	}
+	return &LimitsPage{page: p, view: limitsView(p.memory)}, nil
+}
+
+// Close unmaps the page; no method may be called after it.
+func (l *LimitsPage) Close() {
+	l.close()
+	l.view = nil
+}
+
+// Words of a limits page that change.
+type Words struct {
+	State, Clients, Policy, Priority, Weight, Cards uint32
+	Card                                            [MaxCards]CardWords
+}
+
+// CardWords are the words of one card slot.
+type CardWords struct {
+	UUID                                            [16]byte
+	LimitBytes, UsedBytes, ContextBytes, TotalBytes uint64
+	Flags, CoresPercent                             uint32
+}
+
+// Write stores words, stamps what is used with stampNs and raises the epoch.
+// The number of slots is stored last: a reader never sees a slot unfilled.
+func (l *LimitsPage) Write(w Words, stampNs uint64) {
+	v := l.view
+	for i := range min(w.Cards, MaxCards) {
+		from, to := &w.Card[i], &v.Card[i]
+		if to.UUID != from.UUID {
+			to.UUID = from.UUID
+		}
+		atomic.StoreUint64(&to.TotalBytes, from.TotalBytes)
+		atomic.StoreUint64(&to.ContextBytes, from.ContextBytes)
+		atomic.StoreUint64(&to.LimitBytes, from.LimitBytes)
+		atomic.StoreUint32(&to.CoresPercent, from.CoresPercent)
+		atomic.StoreUint32(&to.Flags, from.Flags)
+		l.Used(int(i), from.UsedBytes, stampNs)
+	}
+	atomic.StoreUint32(&v.Policy, w.Policy)
+	atomic.StoreUint32(&v.Priority, w.Priority)
+	atomic.StoreUint32(&v.Weight, w.Weight)
+	atomic.StoreUint32(&v.Clients, w.Clients)
+	atomic.StoreUint32(&v.State, w.State)
+	atomic.StoreUint32(&v.Cards, w.Cards)
+	atomic.AddUint64(&v.Epoch, 1)
+}
+
+// Used stores what is in use on a slot, and when that was summed.
+func (l *LimitsPage) Used(slot int, usedBytes, stampNs uint64) {
+	card := &l.view.Card[slot]
+	atomic.StoreUint64(&card.UsedBytes, usedBytes)
+	atomic.StoreUint64(&card.StampNs, stampNs)
+}
+
+// Read returns the words, the epoch and the stamp of slot 0.
+func (l *LimitsPage) Read() (w Words, epoch, stampNs uint64) {
+	v := l.view
+	epoch = atomic.LoadUint64(&v.Epoch)
+	w.State = atomic.LoadUint32(&v.State)
+	w.Clients = atomic.LoadUint32(&v.Clients)
+	w.Policy = atomic.LoadUint32(&v.Policy)
+	w.Priority = atomic.LoadUint32(&v.Priority)
+	w.Weight = atomic.LoadUint32(&v.Weight)
+	w.Cards = min(atomic.LoadUint32(&v.Cards), MaxCards)
+	for i := range w.Cards {
+		from := &v.Card[i]
+		w.Card[i] = CardWords{
+			UUID:         from.UUID,
+			LimitBytes:   atomic.LoadUint64(&from.LimitBytes),
+			UsedBytes:    atomic.LoadUint64(&from.UsedBytes),
+			ContextBytes: atomic.LoadUint64(&from.ContextBytes),
+			TotalBytes:   atomic.LoadUint64(&from.TotalBytes),
+			Flags:        atomic.LoadUint32(&from.Flags),
+			CoresPercent: atomic.LoadUint32(&from.CoresPercent),
+		}
+	}
+	return w, epoch, atomic.LoadUint64(&v.Card[0].StampNs)
+}
+
+// ClientPage is the page of one process.
+type ClientPage struct {
+	page
+	view *Client
+}
+
+// NewClientPage makes the page of the client with token.
+func NewClientPage(token uint64) (*ClientPage, error) {
+	p, err := newPage("divvy-client", clientSeals)
+	if err != nil {
+		return nil, err
+	}
+	c := &ClientPage{page: p, view: clientView(p.memory)}
+	c.view.Version = Version
+	c.view.SizeBytes = ClientSize
+	c.view.Token = token
+	atomic.StoreUint64(&c.view.Magic, ClientMagic)
+	return c, nil
+}
+
+// OpenClientPage maps a client page as a client does. It owns the descriptor
+// from then on.
+func OpenClientPage(file int) (*ClientPage, error) {
+	p, err := openPage(file, clientSeals, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, err
+	}
+	return &ClientPage{page: p, view: clientView(p.memory)}, nil
+}
+
+// Close unmaps the page; no method may be called after it.
+func (c *ClientPage) Close() {
+	c.close()
+	c.view = nil
+}
+
+// Valid is false when the client has destroyed its page.
+func (c *ClientPage) Valid() bool {
+	return atomic.LoadUint64(&c.view.Magic) == ClientMagic
+}
+
+// Token is what the page names its client.
+func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
+
+// Counters are the words of one slot that the process writes. Nothing in them
+// can be trusted.
+type Counters struct {
+	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
+}
+
+// Counters reads a slot.
+func (c *ClientPage) Counters(slot int) Counters {
+	card := &c.view.Card[slot]
+	return Counters{
+		CreditBytes:  atomic.LoadUint64(&card.CreditBytes),
+		ContextBytes: atomic.LoadUint64(&card.ContextBytes),
+		Allocations:  atomic.LoadUint64(&card.Allocations),
+		Denials:      atomic.LoadUint64(&card.Denials),
+		Launches:     atomic.LoadUint64(&card.Launches),
+		PeakBytes:    atomic.LoadUint64(&card.PeakBytes),
+	}
+}
+
+// Credit reads the unused part of what is granted.
+func (c *ClientPage) Credit(slot int) uint64 {
+	return atomic.LoadUint64(&c.view.Card[slot].CreditBytes)
+}
+
+// takeRounds bounds how often TakeUpTo loses against its client before it
+// takes nothing.
+const takeRounds = 1 << 16
+
+// TakeUpTo takes at most limit of the unused credit and returns what it took.
+// A client that changes the word without pause can only make it take nothing.
+func (c *ClientPage) TakeUpTo(slot int, limit uint64) uint64 {
+	word := &c.view.Card[slot].CreditBytes
+	for range takeRounds {
+		credit := atomic.LoadUint64(word)
+		n := min(credit, limit)
+		if n == 0 || atomic.CompareAndSwapUint64(word, credit, credit-n) {
+			return n
+		}
+	}
+	return 0
+}
+
+// Take takes exactly n of the credit, or nothing.
+func (c *ClientPage) Take(slot int, n uint64) bool {
+	word := &c.view.Card[slot].CreditBytes
+	for {
+		credit := atomic.LoadUint64(word)
+		if credit < n {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(word, credit, credit-n) {
+			return true
+		}
+	}
+}
+
+// Give adds to the credit.
+func (c *ClientPage) Give(slot int, n uint64) {
+	atomic.AddUint64(&c.view.Card[slot].CreditBytes, n)
+}
+
+// Empty takes all credit, as a process does before it re-attaches.
+func (c *ClientPage) Empty(slot int) uint64 {
+	return atomic.SwapUint64(&c.view.Card[slot].CreditBytes, 0)
+}
+
+// Granted is what the agent has given the process.
+func (c *ClientPage) Granted(slot int) uint64 {
+	return atomic.LoadUint64(&c.view.Card[slot].GrantedBytes)
+}
+
+// SetGranted is the agent's.
+func (c *ClientPage) SetGranted(slot int, n uint64) {
+	atomic.StoreUint64(&c.view.Card[slot].GrantedBytes, n)
+}
+
+// SetCharged stores the sequence of the last granted charge.
+func (c *ClientPage) SetCharged(sequence uint64) {
+	atomic.StoreUint64(&c.view.ChargedSequence, sequence)
+}
+
+// Charged is the sequence of the last granted charge.
+func (c *ClientPage) Charged() uint64 { return atomic.LoadUint64(&c.view.ChargedSequence) }
+
+// Context adds to the part of what is in use that is contexts; the process's.
+func (c *ClientPage) Context(slot int, delta int64) {
+	atomic.AddUint64(&c.view.Card[slot].ContextBytes, uint64(delta))
+}
+
+// MonotonicNs is the clock of the pages.
+func MonotonicNs() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return uint64(t.Nano())
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func duplicate(t *testing.T, file int) int {
+	t.Helper()
+	copied, err := unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+func TestLimitsPageIsReadOnlyForOthers(t *testing.T) {
+	page, err := NewLimitsPage("train")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	words := Words{State: StatePaused, Clients: 3, Cards: 1}
+	words.Card[0] = CardWords{LimitBytes: 8 << 30, UsedBytes: 5, Flags: CardTight, UUID: [16]byte{1, 2}}
+	page.Write(words, 77)
+
+	if _, err := unix.Mmap(page.File(), 0, PageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("a client can map the limits page writable")
+	}
+	if _, err := unix.Pwrite(page.File(), []byte{1}, 0); err == nil {
+		t.Error("a client can write the limits page")
+	}
+	for _, size := range []int64{0, 2 * PageBytes} {
+		if err := unix.Ftruncate(page.File(), size); err == nil {
+			t.Errorf("a client can change the size of the limits page to %d", size)
+		}
+	}
+	reader, err := OpenLimitsPage(duplicate(t, page.File()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	got, epoch, stamp := reader.Read()
+	if got != words || epoch != 1 || stamp != 77 {
+		t.Errorf("read %+v epoch %d stamp %d, want %+v 1 77", got, epoch, stamp, words)
+	}
+	page.Used(0, 9, 78)
+	if got, _, stamp := reader.Read(); got.Card[0].UsedBytes != 9 || stamp != 78 {
+		t.Errorf("used %d at %d, want 9 at 78", got.Card[0].UsedBytes, stamp)
+	}
+}
+
+func TestClientPageSurvivesItsClient(t *testing.T) {
+	page, err := NewClientPage(42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	for _, size := range []int64{0, 2 * PageBytes} {
+		if err := unix.Ftruncate(page.File(), size); err == nil {
+			t.Errorf("a client can change the size of its page to %d", size)
+		}
+	}
+	if !page.Valid() || page.Token() != 42 {
+		t.Error("a new page is not valid")
+	}
+	// A hole reads as zeros, never as a signal.
+	if err := unix.Fallocate(page.File(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, PageBytes); err != nil {
+		t.Fatal(err)
+	}
+	if page.Valid() {
+		t.Error("a page full of zeros is valid")
+	}
+}
+
+func TestOpenRefusesOtherFiles(t *testing.T) {
+	file, err := unix.MemfdCreate("plain", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(file, PageBytes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenClientPage(file); !errors.Is(err, ErrPage) {
+		t.Errorf("an unsealed page: %v, want ErrPage", err)
+	}
+}
+
+// Two mappings of one page, two sides: what is taken and given adds up.
+func TestCreditAddsUp(t *testing.T) {
+	mine, err := NewClientPage(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mine.Close()
+	theirs, err := OpenClientPage(duplicate(t, mine.File()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	const total, rounds = 1000, 20000
+	mine.Give(0, total)
+	var outside atomic.Int64
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			for i := range rounds {
+				if n := uint64(i % 700); theirs.Take(0, n) {
+					theirs.Give(0, n)
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for range rounds {
+			n := mine.TakeUpTo(0, 600)
+			outside.Add(int64(n))
+			if n > 600 {
+				t.Errorf("took %d of at most 600", n)
+			}
+			mine.Give(0, n)
+			outside.Add(-int64(n))
+		}
+	})
+	group.Wait()
+	if got := mine.Empty(0); got != total || theirs.Credit(0) != 0 {
+		t.Errorf("%d left of %d", got, total)
+	}
+}
+
+func TestTextIsMadePrintable(t *testing.T) {
+	var m Message
+	m.SetText("cuFoo\x1b[31m\n" + string(bytes.Repeat([]byte("x"), 200)))
+	if got := m.Line(); len(got) != TextBytes-1 || bytes.ContainsAny([]byte(got), "\x1b\n") {
+		t.Errorf("line %q", got)
+	}
+	m.SetProcesses([]uint32{7, 8, 9})
+	if got := m.ProcessIDs(); len(got) != 3 || got[2] != 9 {
+		t.Errorf("process ids %v", got)
+	}
+}
+
+// What decodes, encodes to the same bytes; nothing else is accepted.
+func FuzzDecode(f *testing.F) {
+	var buffer [MessageSize]byte
+	m := Message{Magic: MessageMagic, Type: Charge, Version: Version, Amount: 512, Sequence: 3}
+	m.SetText("cuMemAlloc")
+	m.Encode(&buffer)
+	f.Add(buffer[:])
+	f.Add([]byte("GET / HTTP/1.1\r\n"))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		m, err := Decode(packet)
+		if err != nil {
+			if !errors.Is(err, ErrMessage) {
+				t.Fatalf("error %v is not ErrMessage", err)
+			}
+			return
+		}
+		var again [MessageSize]byte
+		m.Encode(&again)
+		if !bytes.Equal(again[:], packet) {
+			t.Fatalf("decoded and encoded: %x, was %x", again, packet)
+		}
+		if m.Type != Processed && len(m.Line()) >= TextBytes {
+			t.Fatal("the text has no end")
+		}
+	})
+}

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+
+GENERATE_TARGETS += generate-wire
+
+.PHONY: generate-wire
+generate-wire:
+	$(GO) run ./tools/wiregen
