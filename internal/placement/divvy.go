@@ -26,6 +26,8 @@ type Weights struct {
 	PlainFreeCPU float64
 
 	PlainFreeGPU float64 // per 8 cards left on the node of a task without a GPU
+
+	Split float64 // per island beyond the first that a request's cards lie on
 }
 
 // defaultWeights were found by a random search on seeds 142 to 144 of the
@@ -41,6 +43,7 @@ var defaultWeights = Weights{
 	WholeFreeCPU:   0.133,
 	PlainFreeCPU:   -0.136,
 	PlainFreeGPU:   0.1,
+	Split:          0.2, // set, not found: the public lists tell no islands
 }
 
 // DefaultWeights returns the weights that NewDivvy uses.
@@ -77,7 +80,7 @@ func (p divvy) rate(n *node, k *class) pick {
 		case k.gpus == 0:
 			return score - w.PlainFreeCPU*freeCPU - w.PlainFreeGPU*float64(after.freeMilli())/referenceGPUMilli
 		case !k.single():
-			return score - w.WholeFreeCPU*freeCPU
+			return score - w.WholeFreeCPU*freeCPU - w.Split*float64(after.split(spot.Cards))
 		}
 		left := float64(after.cards[bits.TrailingZeros32(spot.Cards)].milli) / WholeCard
 		if was.milli == WholeCard {

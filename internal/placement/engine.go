@@ -31,8 +31,15 @@ type Engine struct {
 	fleet   *Fleet
 	policy  Policy
 	random  *rand.Rand // for the random policy alone
-	classes map[class]int
-	cache   [][]cached
+	classes map[class]*row
+	asked   uint64 // rows asked for so far
+	most    int    // rows kept
+}
+
+// row holds the verdicts on all nodes for one class.
+type row struct {
+	asked    uint64 // when it was last asked for
+	verdicts []cached
 }
 
 type cached struct {
@@ -40,9 +47,15 @@ type cached struct {
 	pick
 }
 
+// keptVerdicts bounds an engine's cache: about 160 MB.
+const keptVerdicts = 1 << 22
+
 // NewEngine returns an engine; equal seeds give equal decisions.
 func NewEngine(f *Fleet, p Policy, seed int64) *Engine {
-	return &Engine{fleet: f, policy: p, random: rand.New(rand.NewSource(seed)), classes: map[class]int{}}
+	return &Engine{
+		fleet: f, policy: p, random: rand.New(rand.NewSource(seed)),
+		classes: map[class]*row{}, most: max(8, keptVerdicts/max(1, len(f.nodes))),
+	}
 }
 
 // Fleet returns the fleet the engine places on.
@@ -92,14 +105,33 @@ func (e *Engine) find(r Request, k *class, domain []int) (Spot, bool) {
 	return spot, true
 }
 
+// row returns the verdicts for the class; the row that was not asked for the
+// longest makes room when there are too many.
 func (e *Engine) row(k *class) []cached {
-	i, ok := e.classes[*k]
-	if !ok {
-		i = len(e.cache)
-		e.classes[*k] = i
-		e.cache = append(e.cache, make([]cached, len(e.fleet.nodes)))
+	e.asked++
+	r := e.classes[*k]
+	if r == nil {
+		r = e.spareRow()
+		e.classes[*k] = r
 	}
-	return e.cache[i]
+	r.asked = e.asked
+	return r.verdicts
+}
+
+func (e *Engine) spareRow() *row {
+	if len(e.classes) < e.most {
+		return &row{verdicts: make([]cached, len(e.fleet.nodes))}
+	}
+	var oldest class
+	for k, r := range e.classes {
+		if o := e.classes[oldest]; o == nil || r.asked < o.asked {
+			oldest = k
+		}
+	}
+	r := e.classes[oldest]
+	delete(e.classes, oldest)
+	clear(r.verdicts)
+	return r
 }
 
 // findRandom draws uniformly from the nodes that fit, then a card of it.
@@ -121,7 +153,7 @@ func (e *Engine) findRandom(r Request, k *class, domain []int) (Spot, bool) {
 	n := &e.fleet.nodes[i]
 	mask, _ := n.candidates(k)
 	if k.gpus != 1 {
-		return Spot{Node: i, Cards: lowest(mask, k.gpus)}, true
+		return Spot{Node: i, Cards: n.together(mask, k.gpus)}, true
 	}
 	cards := cardsOf(mask)
 	chosen := cards[e.random.Intn(len(cards))]

@@ -51,7 +51,7 @@ func (w *Workload) descend(n *node, k *class, value func(after *node, was card, 
 		}
 	}
 	if !k.single() {
-		try(Spot{Cards: lowest(mask, k.gpus)})
+		try(Spot{Cards: n.together(mask, k.gpus)})
 		return best
 	}
 	for m := mask; m != 0; m &= m - 1 {

@@ -15,6 +15,7 @@ type card struct {
 	memory    int64 // free device memory, MiB
 	total     int64 // all of it; 0: unknown
 	island    int8
+	onDemand  bool
 	partition partition
 }
 
@@ -24,12 +25,14 @@ type node struct {
 	memory  int64
 	model   uint8
 	version uint32 // +1 at every change
+	divided bool   // some card serves profiles
 	cards   []card
 }
 
-// whole reports whether nothing of the card is taken.
+// whole reports whether nothing of the card is taken and it can serve as a
+// whole.
 func (c *card) whole() bool {
-	return c.milli == WholeCard && c.memory == c.total && c.partition.geometry == nil
+	return c.milli == WholeCard && c.memory == c.total && (c.partition.geometry == nil || c.onDemand)
 }
 
 // class is a request as the policies see it: everything that decides fit and
@@ -40,6 +43,7 @@ type class struct {
 	milli   int32
 	memory  int64 // device memory, MiB
 	models  uint64
+	linked  bool
 	profile string
 }
 
@@ -76,8 +80,9 @@ func NewFleet(described []Node) (*Fleet, error) {
 		}
 		n := node{cpu: d.CPUMilli, memory: d.MemoryMiB, model: model, version: 1, cards: make([]card, len(d.Cards))}
 		for j, c := range d.Cards {
-			n.cards[j] = card{milli: WholeCard, memory: c.MemoryMiB, total: c.MemoryMiB, island: int8(c.Island)}
+			n.cards[j] = card{milli: WholeCard, memory: c.MemoryMiB, total: c.MemoryMiB, island: int8(c.Island), onDemand: c.OnDemand}
 			n.cards[j].partition.geometry = c.MIG
+			n.divided = n.divided || c.MIG != nil
 		}
 		f.nodes = append(f.nodes, n)
 		f.total.CPUMilli += d.CPUMilli
@@ -121,6 +126,7 @@ func (f *Fleet) CardMilli(i int) []int {
 // matches no node.
 func (f *Fleet) classify(r Request) class {
 	c := class{cpu: r.CPUMilli, gpus: r.GPUs, milli: int32(r.GPUMilli), memory: r.GPUMemoryMiB, profile: r.Profile}
+	c.linked = r.Linked && r.GPUs > 1
 	if len(r.Models) == 0 || r.GPUs == 0 {
 		c.models = ^uint64(0)
 		return c
@@ -137,11 +143,11 @@ func (f *Fleet) classify(r Request) class {
 func (c *card) hosts(k *class) bool {
 	switch {
 	case k.profile != "":
-		return c.partition.fits(k.profile) >= 0
+		return c.partition.open(k.profile)
+	case k.milli == WholeCard:
+		return c.whole() && (c.total == 0 || k.memory <= c.total)
 	case c.partition.geometry != nil:
 		return false
-	case k.milli == WholeCard:
-		return c.whole() && k.memory <= c.total
 	}
 	return c.milli >= k.milli && (c.total == 0 || c.memory >= k.memory)
 }
@@ -160,6 +166,9 @@ func (n *node) candidates(k *class) (uint32, bool) {
 		if n.cards[i].hosts(k) {
 			mask |= 1 << i
 		}
+	}
+	if k.linked {
+		mask = n.largestIsland(mask, k.gpus)
 	}
 	return mask, bits.OnesCount32(mask) >= k.gpus
 }
@@ -183,6 +192,7 @@ func (n *node) change(k *class, spot Spot, sign int64) {
 		case k.milli == WholeCard:
 			c.milli += int32(sign) * WholeCard
 			c.memory += sign * c.total
+			c.partition.close(sign < 0)
 		default:
 			c.milli += int32(sign) * k.milli
 			if c.total != 0 {
@@ -200,6 +210,32 @@ func (f *Fleet) put(r Request, k *class, spot Spot) {
 	n.memory -= r.MemoryMiB
 	f.free.CPUMilli -= r.CPUMilli
 	f.free.GPUMilli -= before - n.freeMilli()
+}
+
+// PutAt takes exactly this spot, as for a task that runs already; it says why
+// when the spot cannot be taken, and then changes nothing.
+func (f *Fleet) PutAt(r Request, spot Spot) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if spot.Node < 0 || spot.Node >= len(f.nodes) {
+		return fmt.Errorf("request %q: %w: no node %d", r.Name, ErrInvalid, spot.Node)
+	}
+	k := f.classify(r)
+	k.linked = false // where it runs is not for us to judge
+	n := &f.nodes[spot.Node]
+	mask, ok := n.candidates(&k)
+	ok = ok && n.memory >= r.MemoryMiB && bits.OnesCount32(spot.Cards) == k.gpus && spot.Cards&^mask == 0
+	if ok && k.profile != "" {
+		p := &n.cards[bits.TrailingZeros32(spot.Cards)].partition
+		i := p.geometry.index(k.profile)
+		ok = slices.Contains(p.geometry.Profiles[i].Starts, spot.Start) && p.opens(i, spot.Start)
+	}
+	if !ok {
+		return fmt.Errorf("request %q: %w on node %s", r.Name, ErrNoRoom, f.described[spot.Node].Name)
+	}
+	f.put(r, &k, spot)
+	return nil
 }
 
 // Remove gives back what r holds at spot.

@@ -2,7 +2,11 @@
 
 package placement
 
-import "strings"
+import (
+	"math"
+	"slices"
+	"strings"
+)
 
 // Geometry says how a card model may be partitioned: which profiles, how wide
 // and where each may start. Facts: data/mig-profiles.yaml.
@@ -77,6 +81,27 @@ func (p *partition) fits(name string) int8 {
 		}
 	}
 	return best
+}
+
+// open reports whether the profile fits somewhere.
+func (p *partition) open(name string) bool {
+	if p.geometry == nil {
+		return false
+	}
+	i := p.geometry.index(name)
+	return i >= 0 && slices.ContainsFunc(p.geometry.Profiles[i].Starts, func(s int8) bool { return p.opens(i, s) })
+}
+
+// close shuts an empty card for profiles while it serves as a whole, and opens
+// it again.
+func (p *partition) close(shut bool) {
+	switch {
+	case p.geometry == nil:
+	case shut:
+		p.taken, p.slices = math.MaxUint16, p.geometry.MaxSlices
+	default:
+		p.taken, p.slices = 0, 0
+	}
 }
 
 // room weighs the (profile, start) pairs still open by their slices, so that

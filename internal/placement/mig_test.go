@@ -101,7 +101,7 @@ func TestPartitionsStayLegal(t *testing.T) {
 		if err := legal(g, state[card]); err != nil {
 			t.Fatalf("%v: %v", state[card], err)
 		}
-		running = append(running, Running{q, spot})
+		running = append(running, Running{Request: q, Spot: spot})
 	}
 	if refused == 0 {
 		t.Fatal("never full: the test proves nothing")

@@ -44,6 +44,7 @@ type Request struct {
 	GPUMilli     int64    // cores of each card in thousandths; below 1000 only with one card
 	GPUMemoryMiB int64    // device memory of each card; 0: as much as the cores' part is not asked for
 	Models       []string // allowed card models; empty: any
+	Linked       bool     // several cards must be of one island
 	Profile      string   // MIG profile such as "2g.20gb"; excludes GPUMilli
 	Tenant       string
 	Priority     int // higher may preempt lower
@@ -72,7 +73,8 @@ func (r Request) Validate() error {
 type Card struct {
 	MemoryMiB int64     // device memory; 0: unknown, then only cores are counted
 	Island    int       // cards of a node with the same number are linked (NVLink, XGMI)
-	MIG       *Geometry // not nil: the card is in MIG mode and only serves profiles
+	MIG       *Geometry // not nil: the card serves profiles and no parts
+	OnDemand  bool      // MIG mode goes on and off as asked: while empty, the card also serves as a whole
 }
 
 // Node is one machine as the fleet is described.
@@ -94,6 +96,11 @@ func (n Node) Validate() error {
 		return fmt.Errorf("node %s: %w: negative amount", n.Name, ErrInvalid)
 	case len(n.Cards) > MaxCards:
 		return fmt.Errorf("node %s: %w: %d cards, want at most %d", n.Name, ErrInvalid, len(n.Cards), MaxCards)
+	}
+	for i, c := range n.Cards {
+		if c.MemoryMiB < 0 || c.Island < 0 || c.Island >= MaxCards {
+			return fmt.Errorf("node %s: %w: card %d has %d MiB and is of island %d", n.Name, ErrInvalid, i, c.MemoryMiB, c.Island)
+		}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestNothingIsEverOverfull(t *testing.T) {
 					before := snapshot(f)
 					spot, ok := e.Place(q)
 					if ok {
-						running = append(running, Running{q, spot})
+						running = append(running, Running{Request: q, Spot: spot})
 					} else {
 						refused++
 						if after := snapshot(f); after != before {
@@ -341,7 +341,7 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 		if !ok {
 			t.Fatalf("no room for %s", q.Name)
 		}
-		running = append(running, Running{q, spot})
+		running = append(running, Running{Request: q, Spot: spot})
 	}
 	victims, node, ok := e.Preempt(Request{GPUs: 1, GPUMilli: 350, Priority: 9}, running)
 	if !ok || len(victims) != 1 || running[victims[0]].Name != "rest" || f.described[node].Name != "a" {

@@ -61,7 +61,7 @@ func (s simple) rate(n *node, k *class) pick {
 	if k.single() {
 		p.spot = n.tightest(mask, k)
 	} else {
-		p.spot.Cards = lowest(mask, k.gpus)
+		p.spot.Cards = n.together(mask, k.gpus)
 	}
 	return p
 }
@@ -126,7 +126,7 @@ func (spread) rate(n *node, k *class) pick {
 	if !ok {
 		return pick{}
 	}
-	p := pick{fits: true, spot: Spot{Cards: lowest(mask, k.gpus)}}
+	p := pick{fits: true, spot: Spot{Cards: n.together(mask, k.gpus)}}
 	if len(n.cards) > 0 {
 		p.score = float64(n.freeMilli()) / float64(len(n.cards)*WholeCard)
 	}

@@ -11,6 +11,14 @@ import (
 type Running struct {
 	Request
 	Spot Spot
+	Gang string // tasks of one gang end together; empty: alone
+}
+
+// unit is what ends together: one task or a whole gang.
+type unit struct {
+	members  []int // indices into the running tasks
+	priority int   // the highest among them
+	milli    int64
 }
 
 // harm orders sets of victims: the highest priority among them counts first,
@@ -26,76 +34,105 @@ func (a harm) compare(b harm) int {
 }
 
 // Preempt finds the set of running tasks of lower priority whose end does the
-// least harm and makes room for r on one node. It changes nothing: the caller
-// ends the victims (indices into running), removes them and places r. Without
-// such a set it reports false.
+// least harm and makes room for r on one node; a gang ends as a whole. It
+// changes nothing: the caller ends the victims (indices into running), removes
+// them and places r. Without such a set it reports false.
 func (e *Engine) Preempt(r Request, running []Running) (victims []int, node int, ok bool) {
+	units := unitsBelow(r.Priority, running)
 	byNode := map[int][]int{}
-	for i, t := range running {
-		if t.Priority < r.Priority {
-			byNode[t.Spot.Node] = append(byNode[t.Spot.Node], i)
+	for u := range units {
+		for _, t := range units[u].members {
+			i := running[t].Spot.Node
+			if at := byNode[i]; len(at) == 0 || at[len(at)-1] != u {
+				byNode[i] = append(at, u)
+			}
 		}
 	}
 	k := e.fleet.classify(r)
 	var least harm
 	for i := range e.fleet.nodes {
-		tasks := byNode[i]
-		if len(tasks) == 0 || k.models>>e.fleet.nodes[i].model&1 == 0 {
+		if len(byNode[i]) == 0 || k.models>>e.fleet.nodes[i].model&1 == 0 {
 			continue
 		}
-		chosen := e.victims(r, &k, i, tasks, running)
+		chosen := e.victims(r, &k, i, units, byNode[i], running)
 		if chosen == nil {
 			continue
 		}
 		var h harm
-		for j, v := range chosen {
-			if j == 0 || running[v].Priority > h.priority {
-				h.priority = running[v].Priority
+		var tasks []int
+		for j, u := range chosen {
+			if j == 0 || units[u].priority > h.priority {
+				h.priority = units[u].priority
 			}
-			h.milli += int64(running[v].GPUs) * running[v].GPUMilli
-			h.count++
+			h.milli += units[u].milli
+			h.count += len(units[u].members)
+			tasks = append(tasks, units[u].members...)
 		}
 		if !ok || h.compare(least) < 0 {
-			victims, node, least, ok = chosen, i, h, true
+			victims, node, least, ok = tasks, i, h, true
 		}
 	}
+	slices.Sort(victims)
 	return victims, node, ok
 }
 
-// victims ends all tasks of the node in thought, then spares as many as still
-// leave room, the most important and largest first.
-func (e *Engine) victims(r Request, k *class, i int, tasks []int, running []Running) []int {
+// unitsBelow groups the running tasks by what ends together and keeps those
+// that may: all of a gang must be of lower priority.
+func unitsBelow(priority int, running []Running) []unit {
+	var units []unit
+	ofGang := map[string]int{}
+	for i, t := range running {
+		u, known := ofGang[t.Gang]
+		if t.Gang == "" || !known {
+			u = len(units)
+			units = append(units, unit{priority: t.Priority})
+			if t.Gang != "" {
+				ofGang[t.Gang] = u
+			}
+		}
+		units[u].members = append(units[u].members, i)
+		units[u].priority = max(units[u].priority, t.Priority)
+		units[u].milli += quotaMilli(t.Request)
+	}
+	return slices.DeleteFunc(units, func(u unit) bool { return u.priority >= priority })
+}
+
+// victims ends all units of node i in thought, then spares as many as still
+// leave room, the most important and largest first. Nil: even then no room.
+func (e *Engine) victims(r Request, k *class, i int, units []unit, here []int, running []Running) []int {
 	n := e.fleet.nodes[i]
 	n.cards = slices.Clone(n.cards)
-	release := func(t Running, sign int64) {
-		c := e.fleet.classify(t.Request)
-		n.change(&c, t.Spot, sign)
-		n.memory += sign * t.MemoryMiB
+	release := func(u int, sign int64) {
+		for _, t := range units[u].members {
+			if running[t].Spot.Node == i {
+				c := e.fleet.classify(running[t].Request)
+				n.change(&c, running[t].Spot, sign)
+				n.memory += sign * running[t].MemoryMiB
+			}
+		}
 	}
 	fits := func() bool {
 		_, ok := n.candidates(k)
 		return ok && n.memory >= r.MemoryMiB
 	}
-	for _, t := range tasks {
-		release(running[t], +1)
+	for _, u := range here {
+		release(u, +1)
 	}
 	if !fits() {
 		return nil
 	}
-	order := slices.Clone(tasks)
+	order := slices.Clone(here)
 	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := running[a], running[b]
-		return cmp.Or(cmp.Compare(y.Priority, x.Priority),
-			cmp.Compare(int64(y.GPUs)*y.GPUMilli, int64(x.GPUs)*x.GPUMilli), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(units[b].priority, units[a].priority),
+			cmp.Compare(units[b].milli, units[a].milli), cmp.Compare(a, b))
 	})
 	victims := []int{}
-	for _, t := range order {
-		release(running[t], -1)
+	for _, u := range order {
+		release(u, -1)
 		if !fits() {
-			release(running[t], +1)
-			victims = append(victims, t)
+			release(u, +1)
+			victims = append(victims, u)
 		}
 	}
-	slices.Sort(victims)
 	return victims
 }

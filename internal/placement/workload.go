@@ -4,6 +4,7 @@ package placement
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
@@ -125,7 +126,7 @@ func (w *Workload) fragment(n *node) float64 {
 			total += k.probability * float64(sum)
 			continue
 		}
-		if k.profile != "" {
+		if n.divided || k.linked || k.profile != "" {
 			total += k.probability * float64(n.unusable(&k.class, sum))
 			continue
 		}
@@ -153,15 +154,18 @@ func (w *Workload) fragment(n *node) float64 {
 // unusable is F(m) for a class that cards must be asked about one by one.
 func (n *node) unusable(k *class, sum int32) int32 {
 	var small int32
-	fits := 0
+	var mask uint32
 	for i := range n.cards {
 		if n.cards[i].hosts(k) {
-			fits++
+			mask |= 1 << i
 		} else {
 			small += n.cards[i].milli
 		}
 	}
-	if fits < k.gpus {
+	if k.linked {
+		mask = n.largestIsland(mask, k.gpus)
+	}
+	if bits.OnesCount32(mask) < k.gpus {
 		return sum
 	}
 	return small
