@@ -12,8 +12,9 @@ import (
 // and where each may start. Facts: data/mig-profiles.yaml.
 type Geometry struct {
 	Product   string
-	Units     int8 // of the placement axis
-	MaxSlices int8 // compute slices in all
+	Names     []string // what drivers call such cards
+	Units     int8     // of the placement axis
+	MaxSlices int8     // compute slices in all
 	Profiles  []Profile
 }
 

@@ -132,7 +132,7 @@ func anySpot(f *Fleet, q Request) (int, bool) {
 		for j, c := range n.cards {
 			total := d.Cards[j].MemoryMiB
 			if q.GPUMilli == WholeCard {
-				if c.milli == WholeCard && c.memory == total && q.GPUMemoryMiB <= total {
+				if c.milli == WholeCard && c.memory == total && (total == 0 || q.GPUMemoryMiB <= total) {
 					cards++
 				}
 			} else if int64(c.milli) >= q.GPUMilli && (total == 0 || c.memory >= q.GPUMemoryMiB) {
@@ -387,6 +387,14 @@ func TestGeometriesEqualTheFacts(t *testing.T) {
 			continue
 		}
 		delete(known, key)
+		for _, name := range g.Names {
+			if !strings.Contains(p, strconv.Quote(name)) {
+				t.Errorf("%s: the facts do not call it %q", key, name)
+			}
+			if got := GeometryOf(strings.ReplaceAll(name, " ", "-")); got == nil || got.Product != key {
+				t.Errorf("%q is not found as %s", name, key)
+			}
+		}
 		rows := line.FindAllStringSubmatch(p, -1)
 		if len(rows) != len(g.Profiles) {
 			t.Fatalf("%s: %d profiles in the facts, %d here", key, len(rows), len(g.Profiles))
