@@ -72,6 +72,18 @@ func (e *Engine) Place(r Request) (Spot, bool) {
 	return spot, ok
 }
 
+// PlaceOn takes the best spot for the request on node i, as for a task that
+// runs there already.
+func (e *Engine) PlaceOn(r Request, i int) (Spot, bool) {
+	k := e.fleet.classify(r)
+	k.linked = false // where it runs is not for us to judge
+	spot, ok := e.find(r, &k, []int{i})
+	if ok {
+		e.fleet.put(r, &k, spot)
+	}
+	return spot, ok
+}
+
 // find returns the best spot for r among the nodes of domain (nil: all).
 func (e *Engine) find(r Request, k *class, domain []int) (Spot, bool) {
 	if _, ok := e.policy.(randomPolicy); ok {

@@ -113,6 +113,9 @@ func (f *Fleet) Total() Totals { return f.total }
 // Free returns what nothing has been placed on.
 func (f *Fleet) Free() Totals { return f.free }
 
+// CPUMilli returns the free CPU of node i.
+func (f *Fleet) CPUMilli(i int) int64 { return f.nodes[i].cpu }
+
 // CardMilli returns the free cores of each card of node i.
 func (f *Fleet) CardMilli(i int) []int {
 	out := make([]int, len(f.nodes[i].cards))

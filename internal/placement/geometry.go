@@ -4,6 +4,7 @@ package placement
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 )
 
@@ -82,14 +83,13 @@ func GeometryOf(model string) *Geometry {
 }
 
 // Smallest returns the narrowest profile that has at least the given part of
-// the card's cores and of its memory, for a card of memoryMiB in all (0: do
-// not look at memory); empty when only the whole card does.
-func (g *Geometry) Smallest(milli, needMiB, memoryMiB int64) string {
+// the card's cores and that memory; empty when only the whole card does.
+// Partitions have a little less memory than their names say: 95 % is counted.
+func (g *Geometry) Smallest(milli, needMiB int64) string {
 	best := -1
 	for i := range g.Profiles {
 		p := &g.Profiles[i]
-		if strings.Contains(p.Name, "+") || int64(p.Slices)*WholeCard < milli*int64(g.MaxSlices) ||
-			needMiB > memoryMiB*int64(p.Width)/int64(g.Units) {
+		if strings.Contains(p.Name, "+") || int64(p.Slices)*WholeCard < milli*int64(g.MaxSlices) || needMiB > p.memoryMiB() {
 			continue
 		}
 		if best < 0 || cmp.Or(cmp.Compare(p.Width, g.Profiles[best].Width), cmp.Compare(p.Slices, g.Profiles[best].Slices)) < 0 {
@@ -100,4 +100,26 @@ func (g *Geometry) Smallest(milli, needMiB, memoryMiB int64) string {
 		return ""
 	}
 	return g.Profiles[best].Name
+}
+
+// memoryMiB reads the memory off a profile's name, less 5 %.
+func (p *Profile) memoryMiB() int64 {
+	_, rest, _ := strings.Cut(p.Name, "g.")
+	digits, _, _ := strings.Cut(rest, "gb")
+	gib, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return gib * 1024 * 95 / 100
+}
+
+// AsShare returns the request with a part of a card in place of a partition of
+// this geometry.
+func (g *Geometry) AsShare(r Request) Request {
+	if i := g.index(r.Profile); i >= 0 {
+		r.Profile = ""
+		r.GPUMilli = int64(g.Profiles[i].Slices) * WholeCard / int64(g.MaxSlices)
+		r.GPUMemoryMiB = g.Profiles[i].memoryMiB()
+	}
+	return r
 }

@@ -92,7 +92,7 @@ func unitsBelow(priority int, running []Running) []unit {
 		}
 		units[u].members = append(units[u].members, i)
 		units[u].priority = max(units[u].priority, t.Priority)
-		units[u].milli += quotaMilli(t.Request)
+		units[u].milli += Demand(t.Request)
 	}
 	return slices.DeleteFunc(units, func(u unit) bool { return u.priority >= priority })
 }

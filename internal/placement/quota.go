@@ -21,14 +21,14 @@ func NewQuotas(limitMilli map[string]int64) *Quotas {
 func (q *Quotas) Take(requests ...Request) error {
 	for i, r := range requests {
 		limit, limited := q.limit[r.Tenant]
-		if limited && q.used[r.Tenant]+quotaMilli(r) > limit {
+		if limited && q.used[r.Tenant]+Demand(r) > limit {
 			left := limit - q.used[r.Tenant]
 			for _, taken := range requests[:i] {
-				q.used[taken.Tenant] -= quotaMilli(taken)
+				q.used[taken.Tenant] -= Demand(taken)
 			}
-			return fmt.Errorf("tenant %s: %w: %d thousandths of a card asked, %d of %d left", r.Tenant, ErrNoRoom, quotaMilli(r), left, limit)
+			return fmt.Errorf("tenant %s: %w: %d thousandths of a card asked, %d of %d left", r.Tenant, ErrNoRoom, Demand(r), left, limit)
 		}
-		q.used[r.Tenant] += quotaMilli(r)
+		q.used[r.Tenant] += Demand(r)
 	}
 	return nil
 }
@@ -36,14 +36,16 @@ func (q *Quotas) Take(requests ...Request) error {
 // GiveBack returns what Take booked.
 func (q *Quotas) GiveBack(requests ...Request) {
 	for _, r := range requests {
-		q.used[r.Tenant] -= quotaMilli(r)
+		q.used[r.Tenant] -= Demand(r)
 	}
 }
 
 // Used returns what the tenant has booked.
 func (q *Quotas) Used(tenant string) int64 { return q.used[tenant] }
 
-func quotaMilli(r Request) int64 {
+// Demand is what a request takes of cards, in thousandths of one; a partition
+// counts a seventh of a card per compute slice.
+func Demand(r Request) int64 {
 	if r.Profile != "" {
 		return profileSlices(r.Profile) * WholeCard / 7
 	}
