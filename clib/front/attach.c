@@ -150,14 +150,17 @@ static int receive(struct front_agent *agent, struct divvy_message *answer, int6
 			return -EPIPE;
 		got = recvmsg(agent->fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	} while (got < 0 && (errno == EINTR || errno == EAGAIN));
-	if (got <= 0)
+	if (got < 0)
 		return -EPIPE;
+	/* an empty packet looks like the end, but may bring descriptors, too */
 	header = CMSG_FIRSTHDR(&packet);
 	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
 		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
 		memcpy(fds, CMSG_DATA(header), (count < PAGES ? count : PAGES) * sizeof(int));
 	}
+	if (got == 0)
+		return -EPIPE;
 	if (got != sizeof(*answer) || (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
 	    answer->magic != DIVVY_MESSAGE_MAGIC || memchr(answer->text, 0, sizeof(answer->text)) == NULL)
 		return -EPROTO;

@@ -12,7 +12,8 @@
  *
  * Whatever was made in a context dies with it: records carry the serial of
  * their context (a handle may come again, a serial does not), and one sweep of
- * the table finds them. Memory handles and pools belong to no context.
+ * the table finds them. Memory handles, pools and graphs belong to no context;
+ * a reset of the card (cuDevicePrimaryCtxReset) ends pools and graphs, too.
  *
  * Contexts that come into being without us (for graphics, by private tables)
  * are taken onto the ledger when memory is first asked for in them; if there is
@@ -27,8 +28,7 @@
 #define CONTEXT_KNOWN 64u /* a power of two */
 
 /* record.flags of SPACE_CONTEXT */
-#define CONTEXT_PRIMARY 1u
-#define CONTEXT_GREEN 2u /* made from a green context: it dies with that one, its memory with the primary */
+#define CONTEXT_GREEN 1u /* made from a green context: it dies with that one, its memory with the primary */
 
 /*
  * The contexts made last, found without a lock: the reader sees handle, info
@@ -101,7 +101,8 @@ static bool dies(const struct table_record *record, void *arg)
 
 	if (record->owner != sweep->owner || record->space == SPACE_CONTEXT || record->space == SPACE_TILE)
 		return false;
-	sweep->bytes[record->slot] += record->bytes;
+	if (record->space != SPACE_LIBRARY || !(record->flags & LIBRARY_UNPAID))
+		sweep->bytes[record->slot] += record->bytes;
 	return true;
 }
 
@@ -127,10 +128,6 @@ static void gone(const struct table_record *context)
 	emptied(context->owner);
 	front_context_held(context->slot, -(int64_t)context->bytes);
 	front_refund(context->slot, context->bytes);
-	if (context->flags & CONTEXT_PRIMARY) {
-		pool_card_reset(context->slot);
-		graphmem_card_reset(context->slot);
-	}
 	front_pools_settle();
 }
 
@@ -185,9 +182,13 @@ static struct front_place adopt(CUcontext handle)
 {
 	struct front_place place = { .slot = front_context_slot(handle) };
 	struct table_record record;
+	unsigned version;
 	uint64_t bytes;
 
 	if (place.slot < 0)
+		return place;
+	/* A context that another thread destroyed may still be current here. */
+	if (REAL(SYM_cuCtxGetApiVersion, cuCtxGetApiVersion)(handle, &version) != CUDA_SUCCESS)
 		return place;
 	front_lock_take(&adoption);
 	if (!table_get(&front_held, SPACE_CONTEXT, (uintptr_t)handle, &record)) {
@@ -417,7 +418,7 @@ static int primary_began(int slot, CUcontext handle, uint64_t bytes)
 
 	if (table_get(&front_held, SPACE_CONTEXT, (uintptr_t)handle, &seen)) {
 		front_uncharge(slot, bytes); /* adopted before: it has its charge */
-	} else if (add(handle, bytes, slot, CONTEXT_PRIMARY, 0) != 0) {
+	} else if (add(handle, bytes, slot, 0, 0) != 0) {
 		return -1;
 	}
 	primary[slot].handle = (uintptr_t)handle;
@@ -436,13 +437,15 @@ static void primary_look(int slot, CUdevice device, bool reset)
 		return;
 	if (REAL(SYM_cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS)
 		return;
+	if (reset) {
+		pool_card_reset(slot);
+		graphmem_card_reset(slot);
+	}
 	if (!active) {
 		primary[slot].handle = 0;
 		destroyed(&seen);
 	} else if (reset) {
 		emptied(seen.owner);
-		pool_card_reset(slot);
-		graphmem_card_reset(slot);
 		front_pools_settle();
 	}
 }

@@ -38,9 +38,10 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 	struct table_record old = { 0 };
 	uint64_t wanted, charged;
 	uint32_t processors;
-	size_t actual = value;
+	size_t actual = value, before = 0;
 	CUresult result;
 
+	(void)REAL(SYM_cuCtxGetLimit, cuCtxGetLimit)(&before, limit);
 	processors = multiprocessors(place.slot);
 	wanted = divvy_limit_bytes((int)limit, value, processors);
 	(void)table_get(&front_held, space, record.key, &old);
@@ -59,9 +60,13 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 	}
 	if (REAL(SYM_cuCtxGetLimit, cuCtxGetLimit)(&actual, limit) == CUDA_SUCCESS && actual)
 		wanted = divvy_limit_bytes((int)limit, actual, processors);
-	if (memory_settle(place.slot, charged, wanted, DIVVY_KIND_CONTEXT, call) == 0)
-		charged = wanted;
-	record.bytes = charged;
+	if (memory_settle(place.slot, charged, wanted, DIVVY_KIND_CONTEXT, call) != 0) {
+		(void)REAL(called, cuCtxSetLimit)(limit, before);
+		if (charged > old.bytes)
+			front_uncharge(place.slot, charged - old.bytes);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	record.bytes = wanted;
 	(void)table_put(&front_held, &record, NULL); /* without a place the charge stays */
 	return CUDA_SUCCESS;
 }

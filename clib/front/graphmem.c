@@ -4,11 +4,11 @@
  *
  * Rule: a card is charged what the driver reserves for graphs
  * (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), and, for each instantiated graph
- * that has not run yet, what its alloc nodes ask for in all: reserves grow when
- * a graph is first uploaded or launched, and then it is too late to say no. So
- * instantiating charges the sum, the first upload or launch turns the charge
- * into what was reserved, and a later launch charges the part of the sum that
- * was trimmed away since. The sum is more than a graph needs that frees and
+ * that has not run yet, what its alloc nodes ask for in all, rounded up to 2 MiB:
+ * reserves grow by such steps when a graph is first uploaded or launched, and
+ * then it is too late to say no. So instantiating charges the sum, the first
+ * upload or launch turns the charge into what was reserved, and a later launch
+ * charges the part of the sum that was trimmed away since. The sum is more than a graph needs that frees and
  * allocates again: too much, and only until it has run. Graphs that run one
  * after the other share a reserve; if several at once make it grow further than
  * there is room for, that is reported as a denial and charged as soon as there
@@ -42,7 +42,7 @@ struct sum {
 void graphmem_seen(void)
 {
 	__atomic_store_n(&seen, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+	front_pools_began();
 }
 
 static bool idle(void)
@@ -193,6 +193,7 @@ static CUresult before(CUgraph graph, struct sum *sum, const char *call)
 	for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
 		if (!sum->bytes[slot])
 			continue;
+		sum->bytes[slot] = memory_round(sum->bytes[slot], MEMORY_STEP);
 		(void)reserved_on(slot, &sum->reserved[slot]);
 		result = take(slot, sum->bytes[slot], call);
 		if (result == CUDA_SUCCESS)

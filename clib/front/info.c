@@ -4,7 +4,7 @@
  * the driver API. Programs see the cards of their share only, in the driver's
  * order; the handles stay the driver's.
  */
-#include "front.h"
+#include "memory.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -256,6 +256,7 @@ CUresult hook_cuMemGetInfo_v2(enum divvy_symbol called, size_t *freebytes, size_
 	/* only the driver knows whether a context is current */
 	rc = REAL(called, cuMemGetInfo_v2)(&driverfree, &drivertotal);
 	if (rc == CUDA_SUCCESS) {
+		front_pools_settle();
 		front_memory(front_current_slot(), driverfree, drivertotal, &sharefree, &sharetotal);
 		*freebytes = sharefree;
 		*totalbytes = sharetotal;
@@ -274,6 +275,7 @@ CUresult hook_cuMemGetInfo(enum divvy_symbol called, unsigned int *freebytes, un
 		return REAL(called, cuMemGetInfo)(freebytes, totalbytes);
 	rc = REAL(called, cuMemGetInfo)(&driverfree, &drivertotal);
 	if (rc == CUDA_SUCCESS) {
+		front_pools_settle();
 		front_memory(front_current_slot(), driverfree, drivertotal, &sharefree, &sharetotal);
 		*freebytes = saturate(sharefree);
 		*totalbytes = saturate(sharetotal);

@@ -18,8 +18,8 @@
 #define ANSWER_MS 3000                     /* how long for one that is there */
 #define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
 #define PROBE_MS 50                        /* at most this long at a time with the mutex held */
-#define SYNC_NS (5 * 1000000ull)           /* how old usedbytes may be */
 #define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
+#define FIRST_PROBES 20                    /* so many before the first charge, which uses credit of before */
 #define SHORTEST_PAUSE_NS 1000000ull
 #define LONGEST_PAUSE_NS 100000000ull
 #define REFUSED_PAUSE_NS 2000000000ull
@@ -27,6 +27,7 @@
 /* Wiped in a forked child, mutexes and all: zeros are an unlocked mutex. */
 struct process {
 	uint32_t live;
+	uint32_t watched;      /* the monitor thread has been started */
 	pthread_mutex_t start; /* attaching, and whatever happens once per process */
 	pthread_mutex_t mutex; /* the ledger below; taken after start */
 };
@@ -40,10 +41,6 @@ struct ledger {
 	uint64_t token;
 	unsigned olds;         /* pages left behind, oldest first */
 	struct front_pages *old[OLD_PAGES];
-	struct {
-		uint64_t stamp; /* of the last answer to our own SYNC */
-		uint64_t own;   /* in use by this process then */
-	} synced[DIVVY_MAX_CARDS];
 };
 
 static struct process cold;
@@ -55,6 +52,7 @@ _Static_assert(sizeof(struct process) <= DIVVY_PAGE_BYTES, "fits its page");
 
 uint32_t *front_live = &cold.live;
 struct front_pages *front_pages_now;
+void (*front_yield)(void);
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -93,15 +91,6 @@ bool front_credit_take(struct divvy_client_card *card, uint64_t bytes)
 void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
 {
 	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
-}
-
-/* The agent takes credit back first and lowers the grant after it: never below zero. */
-uint64_t front_in_use(const struct divvy_client_card *card)
-{
-	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
-
-	return granted > credit ? granted - credit : 0;
 }
 
 static void count(uint64_t *word, uint64_t by)
@@ -246,7 +235,6 @@ static int attach_again_locked(void)
 	leave_behind_locked(old);
 	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
 	sweep_locked();
-	memset(ledger.synced, 0, sizeof(ledger.synced));
 	ledger.awaysince = 0;
 	ledger.refused = false;
 	return 0;
@@ -279,6 +267,24 @@ static void *watch(void *unused)
 			poll(&hangup, 1, WATCH_MS);
 	}
 	return NULL;
+}
+
+/*
+ * The monitor comes with the first charge or question: programs that do no more
+ * than start need none, and start faster. What happened until then it has missed: if the agent
+ * was restarted, the credit of before is not to be used without it. If there
+ * can be no thread, a broken connection is found by the next question.
+ */
+static void watch_begin_locked(void)
+{
+	if (process->watched)
+		return;
+	for (int i = 0; i < FIRST_PROBES && !attached_locked(); i++) {
+		if (attach_again_locked() != -ETIMEDOUT)
+			break;
+	}
+	__atomic_store_n(&process->watched, 1, __ATOMIC_RELEASE);
+	front_thread_start(watch);
 }
 
 static struct process *process_page(void)
@@ -363,21 +369,29 @@ int front_attach(const char *path, const uint8_t *buildid)
 	struct process *mine = process_page();
 	int rc = 0;
 
-	if (mine == NULL)
+	if (mine == NULL) {
+		complain(path, -ENOMEM, &(struct divvy_message){.type = 0});
 		return -ENOMEM;
+	}
 	if (__atomic_load_n(&mine->live, __ATOMIC_ACQUIRE))
 		return 0;
 	pthread_mutex_lock(&mine->start);
 	if (!mine->live) {
 		rc = attach_first(path, buildid);
-		if (rc == 0) {
+		if (rc == 0)
 			__atomic_store_n(&mine->live, 1, __ATOMIC_RELEASE);
-			/* without it a broken connection is found by the next charge */
-			front_thread_start(watch);
-		}
 	}
 	pthread_mutex_unlock(&mine->start);
 	return rc;
+}
+
+void front_watch(void)
+{
+	if (__atomic_load_n(&process->watched, __ATOMIC_RELAXED) || !__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return;
+	pthread_mutex_lock(&process->mutex);
+	watch_begin_locked();
+	pthread_mutex_unlock(&process->mutex);
 }
 
 void front_start_lock(void)
@@ -456,29 +470,43 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 		broken_locked();
 }
 
-__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+/* From credit that has come meanwhile, or from the agent. */
+static bool try_locked(int slot, uint64_t bytes, unsigned kind, const char *call)
 {
 	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .kind = kind, .amount = bytes};
 	int rc;
 
 	text_set(&message, call);
-	pthread_mutex_lock(&process->mutex);
 	sweep_locked();
-	if (take(pages_now(), (unsigned)slot, bytes)) {
-		pthread_mutex_unlock(&process->mutex);
-		return 0;
-	}
+	if (take(pages_now(), (unsigned)slot, bytes))
+		return true;
 	rc = ask_locked(&message, true);
-	if (rc == -EINPROGRESS || (rc == 0 && message.type == DIVVY_CHARGED)) {
-		count(&pages_now()->client.card[slot].allocations, 1);
-		rc = 0;
-	} else {
+	if (rc != -EINPROGRESS && (rc != 0 || message.type != DIVVY_CHARGED))
+		return false;
+	count(&pages_now()->client.card[slot].allocations, 1);
+	return true;
+}
+
+__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+{
+	void (*yield)(void) = __atomic_load_n(&front_yield, __ATOMIC_ACQUIRE);
+	bool charged;
+
+	pthread_mutex_lock(&process->mutex);
+	watch_begin_locked();
+	charged = try_locked(slot, bytes, kind, call);
+	if (!charged && yield != NULL) {
+		pthread_mutex_unlock(&process->mutex);
+		yield();
+		pthread_mutex_lock(&process->mutex);
+		charged = try_locked(slot, bytes, kind, call);
+	}
+	if (!charged) {
 		count(&pages_now()->client.card[slot].denials, 1);
 		event_locked(DIVVY_EVENT_DENIED, slot, bytes, call);
-		rc = -ENOMEM;
 	}
 	pthread_mutex_unlock(&process->mutex);
-	return rc;
+	return charged ? 0 : -ENOMEM;
 }
 
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
@@ -489,7 +517,7 @@ int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
 		return 0;
 	if (pages == NULL)
 		return -ENOMEM;
-	if (take(pages, (unsigned)slot, bytes))
+	if (__atomic_load_n(&process->watched, __ATOMIC_RELAXED) && take(pages, (unsigned)slot, bytes))
 		return 0;
 	return charge_slowly(slot, bytes, kind, call);
 }
@@ -512,30 +540,6 @@ void front_uncharge(int slot, uint64_t bytes)
 	count(&pages->client.card[slot].allocations, (uint64_t)-1);
 }
 
-void front_context_held(int slot, int64_t bytes)
-{
-	struct front_pages *pages = pages_now();
-
-	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
-		count(&pages->client.card[slot].contextbytes, (uint64_t)bytes);
-}
-
-void front_count_launches(int slot, uint64_t launches)
-{
-	struct front_pages *pages = pages_now();
-
-	if ((unsigned)slot < DIVVY_MAX_CARDS && pages != NULL)
-		count(&pages->client.card[slot].launches, launches);
-}
-
-void front_count_by_name(void)
-{
-	struct front_pages *pages = pages_now();
-
-	if (pages != NULL && __atomic_load_n(front_live, __ATOMIC_ACQUIRE))
-		count(&pages->client.byname, 1);
-}
-
 /* -- telling and asking --------------------------------------------------- */
 
 void front_event(unsigned kind, int slot, uint64_t amount, const char *text)
@@ -552,7 +556,7 @@ void front_driver_oom(int slot, uint64_t bytes, const char *call)
 	front_event(DIVVY_EVENT_DRIVER_OOM, slot, bytes, call);
 }
 
-static int ask(struct divvy_message *message)
+int front_ask(struct divvy_message *message)
 {
 	int rc;
 
@@ -562,125 +566,4 @@ static int ask(struct divvy_message *message)
 	rc = ask_locked(message, false);
 	pthread_mutex_unlock(&process->mutex);
 	return rc;
-}
-
-int front_measure(int slot, uint64_t *bytes)
-{
-	struct divvy_message message = {.type = DIVVY_MEASURE, .slot = (uint32_t)slot};
-
-	if ((unsigned)slot >= DIVVY_MAX_CARDS || ask(&message) < 0 || message.type != DIVVY_MEASURED ||
-	    message.status != DIVVY_STATUS_OK)
-		return -ENODATA;
-	*bytes = message.amount;
-	return 0;
-}
-
-int front_users(int slot, struct front_user *users, unsigned room)
-{
-	uint32_t pids[DIVVY_PROCESSES_PER_MESSAGE];
-	uint64_t total;
-	unsigned have = 0;
-
-	do {
-		struct divvy_message message = {.type = DIVVY_PROCESSES, .slot = (uint32_t)slot, .amount = have};
-		unsigned before = have;
-		int rc = ask(&message);
-
-		if (rc < 0)
-			return rc;
-		if (message.type != DIVVY_PROCESSED || message.status != DIVVY_STATUS_OK)
-			return -EPROTO;
-		total = message.amount < INT32_MAX ? message.amount : INT32_MAX;
-		memcpy(pids, message.text, sizeof(pids));
-		for (unsigned i = 0; i < DIVVY_PROCESSES_PER_MESSAGE && pids[i] != 0 && have < room; i++)
-			users[have++] = (struct front_user){.pid = pids[i], .bytes = message.bytes[i]};
-		if (have == before)
-			break;
-	} while (have < room && have < total);
-	return have < room ? (int)have : (int)total;
-}
-
-/* -- views ---------------------------------------------------------------- */
-
-const struct divvy_limits *front_limits(void)
-{
-	struct front_pages *pages = pages_now();
-
-	return pages == NULL ? NULL : &pages->limits;
-}
-
-uint64_t front_context_bytes(int slot)
-{
-	const struct divvy_limits *limits = front_limits();
-
-	return limits == NULL || (unsigned)slot >= DIVVY_MAX_CARDS
-		       ? 0
-		       : __atomic_load_n(&limits->card[slot].contextbytes, __ATOMIC_RELAXED);
-}
-
-/* usedbytes may be this old: fresh enough, and this process has not changed its own part since. */
-static bool fresh_locked(const struct front_pages *pages, int slot)
-{
-	uint64_t stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
-
-	return stamp == ledger.synced[slot].stamp && now_ns(CLOCK_MONOTONIC_COARSE) < stamp + SYNC_NS;
-}
-
-/* In use by all processes of the share. */
-__attribute__((noinline)) static uint64_t used_by_all(int slot)
-{
-	struct divvy_message message = {.type = DIVVY_SYNC, .slot = (uint32_t)slot};
-	struct front_pages *pages;
-	uint64_t used, own;
-
-	pthread_mutex_lock(&process->mutex);
-	pages = pages_now();
-	if (!fresh_locked(pages, slot) && ask_locked(&message, false) == 0) {
-		pages = pages_now();
-		ledger.synced[slot].stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);
-		ledger.synced[slot].own = front_in_use(&pages->client.card[slot]);
-	}
-	used = __atomic_load_n(&pages->limits.card[slot].usedbytes, __ATOMIC_RELAXED);
-	own = front_in_use(&pages->client.card[slot]);
-	/* what this process did since then it knows best */
-	if (ledger.synced[slot].stamp == __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_RELAXED)) {
-		used += own - ledger.synced[slot].own;
-		if (used < own || used > INT64_MAX)
-			used = own;
-	}
-	pthread_mutex_unlock(&process->mutex);
-	return used;
-}
-
-uint64_t front_own_use(int slot)
-{
-	struct front_pages *pages = pages_now();
-
-	return pages == NULL || (unsigned)slot >= DIVVY_MAX_CARDS ? 0 : front_in_use(&pages->client.card[slot]);
-}
-
-bool front_limited(int slot)
-{
-	const struct divvy_limits *limits = front_limits();
-
-	return limits != NULL && (unsigned)slot < DIVVY_MAX_CARDS &&
-	       (__atomic_load_n(&limits->card[slot].flags, __ATOMIC_RELAXED) & DIVVY_CARD_UNLIMITED) == 0;
-}
-
-void front_memory(int slot, uint64_t driverfree, uint64_t drivertotal, uint64_t *freebytes, uint64_t *totalbytes)
-{
-	struct front_pages *pages = pages_now();
-	uint64_t used, limit;
-
-	*freebytes = driverfree;
-	*totalbytes = drivertotal;
-	if (!front_limited(slot))
-		return;
-	if (__atomic_load_n(&pages->limits.clients, __ATOMIC_RELAXED) == 1 || front_forked())
-		used = front_in_use(&pages->client.card[slot]);
-	else
-		used = used_by_all(slot);
-	limit = __atomic_load_n(&pages->limits.card[slot].limitbytes, __ATOMIC_RELAXED);
-	*totalbytes = limit;
-	*freebytes = limit > used ? limit - used : 0;
 }

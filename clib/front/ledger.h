@@ -43,6 +43,18 @@ bool front_forked(void);
 void front_start_lock(void);
 void front_start_unlock(void);
 
+/* From now on somebody watches whether the agent is there. */
+void front_watch(void);
+
+/* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
+int front_ask(struct divvy_message *message);
+
+/*
+ * Called before a denial is final, without a lock, and then the charge is tried
+ * once more: gives back what the process holds without using it. NULL: nothing.
+ */
+extern void (*front_yield)(void);
+
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call);
 void front_uncharge(int slot, uint64_t bytes);
 void front_refund(int slot, uint64_t bytes);

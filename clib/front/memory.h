@@ -13,7 +13,7 @@
  *
  * One file per sort of memory; the rule of each, and where the rule comes
  * from, stands at its top: alloc.c and linear.c, array.c, pool.c, virtual.c,
- * graphmem.c, context.c, module.c, ctxlimit.c, external.c.
+ * multicast.c, graphmem.c, context.c, module.c, library.c, ctxlimit.c, external.c.
  */
 #ifndef FRONT_MEMORY_H
 #define FRONT_MEMORY_H
@@ -27,21 +27,30 @@
 enum front_space {
 	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
 	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
+	SPACE_POOL,        /* CUmemoryPool; extra: its serial in pool.c */
 	SPACE_ARRAY,       /* CUarray */
 	SPACE_MIPMAP,      /* CUmipmappedArray */
 	SPACE_HANDLE,      /* cuMemCreate's handle; extra: its backing's number, bytes: references */
 	SPACE_BACKING,     /* the memory behind handles, by our own number; extra: handles and mappings */
 	SPACE_MAPPING,     /* a mapped address range; bytes: its size, extra: its backing's number */
 	SPACE_TILE,        /* a piece of a sparse array that is mapped; bytes: the array, extra: the backing */
+	SPACE_BINDING,     /* a place of a multicast object; bytes: the object, extra: the backing bound there */
 	SPACE_CONTEXT,     /* CUcontext; owner: the serial of the context itself, extra: uses */
 	SPACE_GREEN,       /* CUgreenCtx */
 	SPACE_MODULE,      /* CUmodule */
-	SPACE_LIBRARY,     /* CUlibrary */
+	SPACE_LIBRARY,     /* a CUlibrary in a context, by both; extra: the library */
+	SPACE_KERNEL,      /* CUkernel; extra: its library */
 	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
 	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
 };
 
+/* record.flags of SPACE_LIBRARY: there was no room for bytes, they are not charged. */
+#define LIBRARY_UNPAID 1u
+
 extern struct table front_held;
+
+/* In steps of this much, drivers take memory for pools and graphs: the granule of every card so far. */
+#define MEMORY_STEP (2ull << 20)
 
 /* Where memory that is asked for now lands and what it dies with. */
 struct front_place {
@@ -54,8 +63,38 @@ struct front_place context_place(void);
 /* context.c: the slot of a context, as front_context_slot, quicker for those we saw being made. */
 int context_slot_of(CUcontext handle);
 
+/*
+ * virtual.c: what stands behind a handle or a mapped address, as our own number;
+ * 0: nothing of ours. Each hold keeps it charged until it is dropped; hold is
+ * false when it is gone.
+ */
+uint64_t virtual_of_handle(uint64_t handle);
+uint64_t virtual_of_address(uint64_t address);
+bool virtual_hold(uint64_t backing);
+void virtual_drop(uint64_t backing);
+/* virtual.c: writes a new handle down, for bytes that are charged; 0, or -ENOMEM. */
+int virtual_note(uint64_t handle, uint64_t bytes, int slot, unsigned flags);
+#define BACKING_MULTICAST 1u
+/* multicast.c: the object is no more, nor what was bound to it. */
+void multicast_gone(uint64_t object);
+
 /* virtual.c: the tiles of a sparse array (or, array 0, of the context owner) are mapped no more. */
 void virtual_tiles_gone(uint64_t array, uint32_t owner);
+
+/*
+ * module.c: what a load took, which only the driver knows. module_measured ends
+ * what module_measure began, whether the load succeeded or not; *bytes is what
+ * it took (0 when nobody tells), charged when the answer is 0, not charged when
+ * it is -ENOMEM.
+ */
+struct measuring {
+	int slot;
+	bool measured;
+	int64_t before;
+};
+
+struct measuring module_measure(int slot);
+int module_measured(const struct measuring *measuring, bool loaded, const char *call, uint64_t *bytes);
 
 /* pool.c: the card was reset in this process: the pools that the program made there are no more. */
 void pool_card_reset(int slot);
@@ -69,6 +108,19 @@ static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
 	if (__builtin_add_overflow(bytes, unit - 1, &rounded))
 		return UINT64_MAX; /* no card has it: the charge will be refused */
 	return rounded - rounded % unit;
+}
+
+static inline uint64_t memory_mix(uint64_t hash, uint64_t word)
+{
+	return (hash ^ word) * 0x9e3779b97f4a7c15ull ^ hash >> 29;
+}
+
+/* a + b, UINT64_MAX when that does not fit. */
+static inline uint64_t memory_plus(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 /* a * b, UINT64_MAX when that does not fit. */
@@ -132,8 +184,9 @@ void memory_restore(const struct table_record *record);
  * pool.c and graphmem.c: what pools and graphs reserve shrinks behind our back.
  * One load when this process has none. front_pools_settle is called before free
  * memory is reported and after every call that waits for the card;
- * front_pools_yield before a denial is final: it also has the driver give back
- * what its pools keep without using it. Both only ever refund, never charge,
+ * front_pools_yield_slow (through front_yield, ledger.h) before a denial is
+ * final: it also has the driver give back what its pools keep without using it.
+ * Both only ever refund, never charge,
  * never wait, and are legal during stream capture.
  */
 extern uint32_t front_pools_live;
@@ -146,11 +199,8 @@ static inline void front_pools_settle(void)
 		front_pools_settle_slow();
 }
 
-static inline void front_pools_yield(void)
-{
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
-		front_pools_yield_slow();
-}
+/* From now on this process has a pool or a graph with memory: a denial asks front_pools_yield_slow first. */
+void front_pools_began(void);
 
 /*
  * graphmem.c, for the launch hook. front_graph_launching makes room for what

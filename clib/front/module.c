@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.c: modules and libraries: code, and the global variables in them.
+ * module.c: modules: code, and the global variables in them.
  *
  * Rule: nobody can say beforehand what a load takes, so it is measured: what
  * the driver says this process holds on the card (asked of the agent) before
@@ -9,11 +9,17 @@
  * and the program gets CUDA_ERROR_OUT_OF_MEMORY. Where the driver does not
  * tell, nothing is charged; the agent's reconciliation shows the drift.
  *
- * A driver that loads lazily takes the memory when a function is first used;
- * that, too, shows up as drift only. cuLinkComplete builds in host memory.
+ * Loads on a card that tells are measured one after the other, or two at once
+ * would each count both: the lock is held across the driver's load and across
+ * front_charge.
+ *
+ * A driver that loads lazily takes some memory only when a function is first
+ * launched; that shows up as drift. cuLinkComplete builds in host memory.
  */
 #include "memory.h"
 #include "front_hooks.h"
+
+static struct front_lock lock[DIVVY_MAX_CARDS];
 
 /* The driver's figure less what is charged: what is on the card and not on the ledger. */
 static bool unaccounted(int slot, int64_t *bytes)
@@ -27,63 +33,70 @@ static bool unaccounted(int slot, int64_t *bytes)
 	return true;
 }
 
+struct measuring module_measure(int slot)
+{
+	struct measuring measuring = { .slot = slot };
+
+	if (slot < 0)
+		return measuring;
+	front_lock_take(&lock[slot]);
+	measuring.measured = unaccounted(slot, &measuring.before);
+	if (!measuring.measured)
+		front_lock_drop(&lock[slot]);
+	return measuring;
+}
+
+int module_measured(const struct measuring *measuring, bool loaded, const char *call, uint64_t *bytes)
+{
+	int64_t after;
+	int rc = 0;
+
+	*bytes = 0;
+	if (!measuring->measured)
+		return 0;
+	if (loaded && unaccounted(measuring->slot, &after) && after > measuring->before) {
+		*bytes = (uint64_t)(after - measuring->before);
+		rc = front_charge(measuring->slot, *bytes, DIVVY_KIND_MODULE, call);
+	}
+	front_lock_drop(&lock[measuring->slot]);
+	return rc;
+}
+
 struct load {
 	const char *call;
-	uint16_t space;
 	struct front_place place;
-	bool measured;
-	int64_t before;
+	struct measuring measuring;
 };
 
-static struct load begin(const char *call, uint16_t space)
+static struct load begin(const char *call)
 {
-	struct load load = { .call = call, .space = space, .place = context_place() };
+	struct load load = { .call = call, .place = context_place() };
 
-	load.measured = unaccounted(load.place.slot, &load.before);
+	load.measuring = module_measure(load.place.slot);
 	return load;
 }
 
-/* CUDA_ERROR_OUT_OF_MEMORY: unload it again. */
-static CUresult end(const struct load *load, uint64_t handle)
+static CUresult end(const struct load *load, CUresult result, CUmodule loaded, CUmodule *out)
 {
 	struct table_record record = {
-		.key = handle, .owner = load->place.owner, .space = load->space, .slot = (uint8_t)load->place.slot,
+		.key = (uintptr_t)loaded, .owner = load->place.owner, .space = SPACE_MODULE,
+		.slot = (uint8_t)load->place.slot,
 	};
-	int64_t after;
+	int rc = module_measured(&load->measuring, result == CUDA_SUCCESS, load->call, &record.bytes);
 
-	if (!load->measured || !unaccounted(load->place.slot, &after) || after <= load->before)
-		return CUDA_SUCCESS;
-	record.bytes = (uint64_t)(after - load->before);
-	if (front_charge(load->place.slot, record.bytes, DIVVY_KIND_MODULE, load->call) != 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (memory_note(&record) == 0)
-		return CUDA_SUCCESS;
-	front_uncharge(load->place.slot, record.bytes);
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult end_module(const struct load *load, CUresult result, CUmodule loaded, CUmodule *out)
-{
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = end(load, (uintptr_t)loaded);
-	if (result == CUDA_SUCCESS)
-		*out = loaded;
-	else
+	if (rc == 0 && record.bytes) {
+		rc = memory_note(&record);
+		if (rc != 0)
+			front_uncharge(record.slot, record.bytes);
+	}
+	if (rc != 0) {
 		(void)REAL(SYM_cuModuleUnload, cuModuleUnload)(loaded);
-	return result;
-}
-
-static CUresult end_library(const struct load *load, CUresult result, CUlibrary loaded, CUlibrary *out)
-{
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = end(load, (uintptr_t)loaded);
-	if (result == CUDA_SUCCESS)
-		*out = loaded;
-	else
-		(void)REAL(SYM_cuLibraryUnload, cuLibraryUnload)(loaded);
-	return result;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = loaded;
+	return CUDA_SUCCESS;
 }
 
 CUresult hook_cuModuleLoad(enum divvy_symbol called, CUmodule *module, const char *fname)
@@ -94,9 +107,9 @@ CUresult hook_cuModuleLoad(enum divvy_symbol called, CUmodule *module, const cha
 
 	if (!module || !fname || !front_enter())
 		return REAL(called, cuModuleLoad)(module, fname);
-	load = begin("cuModuleLoad", SPACE_MODULE);
+	load = begin("cuModuleLoad");
 	result = REAL(called, cuModuleLoad)(&loaded, fname);
-	result = end_module(&load, result, loaded, module);
+	result = end(&load, result, loaded, module);
 	front_leave();
 	return result;
 }
@@ -109,9 +122,9 @@ CUresult hook_cuModuleLoadData(enum divvy_symbol called, CUmodule *module, const
 
 	if (!module || !image || !front_enter())
 		return REAL(called, cuModuleLoadData)(module, image);
-	load = begin("cuModuleLoadData", SPACE_MODULE);
+	load = begin("cuModuleLoadData");
 	result = REAL(called, cuModuleLoadData)(&loaded, image);
-	result = end_module(&load, result, loaded, module);
+	result = end(&load, result, loaded, module);
 	front_leave();
 	return result;
 }
@@ -125,9 +138,9 @@ CUresult hook_cuModuleLoadDataEx(enum divvy_symbol called, CUmodule *module, con
 
 	if (!module || !image || !front_enter())
 		return REAL(called, cuModuleLoadDataEx)(module, image, numOptions, options, optionValues);
-	load = begin("cuModuleLoadDataEx", SPACE_MODULE);
+	load = begin("cuModuleLoadDataEx");
 	result = REAL(called, cuModuleLoadDataEx)(&loaded, image, numOptions, options, optionValues);
-	result = end_module(&load, result, loaded, module);
+	result = end(&load, result, loaded, module);
 	front_leave();
 	return result;
 }
@@ -140,9 +153,9 @@ CUresult hook_cuModuleLoadFatBinary(enum divvy_symbol called, CUmodule *module, 
 
 	if (!module || !fatCubin || !front_enter())
 		return REAL(called, cuModuleLoadFatBinary)(module, fatCubin);
-	load = begin("cuModuleLoadFatBinary", SPACE_MODULE);
+	load = begin("cuModuleLoadFatBinary");
 	result = REAL(called, cuModuleLoadFatBinary)(&loaded, fatCubin);
-	result = end_module(&load, result, loaded, module);
+	result = end(&load, result, loaded, module);
 	front_leave();
 	return result;
 }
@@ -157,65 +170,6 @@ CUresult hook_cuModuleUnload(enum divvy_symbol called, CUmodule hmod)
 		return REAL(called, cuModuleUnload)(hmod);
 	ours = table_take(&front_held, SPACE_MODULE, (uintptr_t)hmod, &record);
 	result = REAL(called, cuModuleUnload)(hmod);
-	if (ours && result == CUDA_SUCCESS)
-		front_refund(record.slot, record.bytes);
-	else if (ours)
-		memory_restore(&record);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuLibraryLoadData(enum divvy_symbol called, CUlibrary *library, const void *code,
-				CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions,
-				CUlibraryOption *libraryOptions, void **libraryOptionValues,
-				unsigned int numLibraryOptions)
-{
-	CUlibrary loaded = NULL;
-	struct load load;
-	CUresult result;
-
-	if (!library || !code || !front_enter())
-		return REAL(called, cuLibraryLoadData)(library, code, jitOptions, jitOptionsValues, numJitOptions,
-						       libraryOptions, libraryOptionValues, numLibraryOptions);
-	load = begin("cuLibraryLoadData", SPACE_LIBRARY);
-	result = REAL(called, cuLibraryLoadData)(&loaded, code, jitOptions, jitOptionsValues, numJitOptions,
-						 libraryOptions, libraryOptionValues, numLibraryOptions);
-	result = end_library(&load, result, loaded, library);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuLibraryLoadFromFile(enum divvy_symbol called, CUlibrary *library, const char *fileName,
-				    CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions,
-				    CUlibraryOption *libraryOptions, void **libraryOptionValues,
-				    unsigned int numLibraryOptions)
-{
-	CUlibrary loaded = NULL;
-	struct load load;
-	CUresult result;
-
-	if (!library || !fileName || !front_enter())
-		return REAL(called, cuLibraryLoadFromFile)(library, fileName, jitOptions, jitOptionsValues,
-							   numJitOptions, libraryOptions, libraryOptionValues,
-							   numLibraryOptions);
-	load = begin("cuLibraryLoadFromFile", SPACE_LIBRARY);
-	result = REAL(called, cuLibraryLoadFromFile)(&loaded, fileName, jitOptions, jitOptionsValues, numJitOptions,
-						     libraryOptions, libraryOptionValues, numLibraryOptions);
-	result = end_library(&load, result, loaded, library);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuLibraryUnload(enum divvy_symbol called, CUlibrary library)
-{
-	struct table_record record;
-	CUresult result;
-	bool ours;
-
-	if (!front_enter())
-		return REAL(called, cuLibraryUnload)(library);
-	ours = table_take(&front_held, SPACE_LIBRARY, (uintptr_t)library, &record);
-	result = REAL(called, cuLibraryUnload)(library);
 	if (ours && result == CUDA_SUCCESS)
 		front_refund(record.slot, record.bytes);
 	else if (ours)

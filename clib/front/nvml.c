@@ -325,6 +325,19 @@ static unsigned users_of(struct nvmlDevice_t device, struct front_user users[MOS
 	return count < MOST_USERS ? (unsigned)count : MOST_USERS;
 }
 
+/* Those of them that hold memory: whoever only looks round is no compute process. */
+static unsigned holders_of(struct nvmlDevice_t device, struct front_user users[MOST_USERS])
+{
+	unsigned count = users_of(device, users);
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		if (users[i].bytes != 0)
+			users[kept++] = users[i];
+	}
+	return kept;
+}
+
 static bool is_user(const struct front_user *users, unsigned count, uint32_t pid)
 {
 	for (unsigned i = 0; i < count; i++) {
@@ -367,7 +380,7 @@ static nvmlReturn_t processes_v1(enum divvy_symbol called, struct nvmlDevice_t d
 	rc = REAL(called, nvmlDeviceGetComputeRunningProcesses)(device, &none, NULL);
 	if (answers(rc)) {
 		if (compute)
-			have = users_of(device, users);
+			have = holders_of(device, users);
 		rc = list_room(count, have, list);
 		for (unsigned i = 0; rc == NVML_SUCCESS && i < have; i++)
 			list[i] = (nvmlProcessInfo_v1_t){.pid = users[i].pid, .usedGpuMemory = users[i].bytes};
@@ -389,7 +402,7 @@ static nvmlReturn_t processes(enum divvy_symbol called, struct nvmlDevice_t devi
 	rc = REAL(called, nvmlDeviceGetComputeRunningProcesses_v3)(device, &none, NULL);
 	if (answers(rc)) {
 		if (compute)
-			have = users_of(device, users);
+			have = holders_of(device, users);
 		rc = list_room(count, have, list);
 		for (unsigned i = 0; rc == NVML_SUCCESS && i < have; i++)
 			list[i] = (nvmlProcessInfo_t){.pid = users[i].pid,
@@ -438,7 +451,7 @@ nvmlReturn_t hook_nvmlDeviceGetRunningProcessDetailList(enum divvy_symbol called
 	rc = REAL(called, nvmlDeviceGetRunningProcessDetailList)(device, &asked);
 	if (answers(rc)) {
 		if (list->mode == 0) /* compute */
-			have = users_of(device, users);
+			have = holders_of(device, users);
 		rc = list_room(&list->numProcArrayEntries, have, list->procArray);
 		for (unsigned i = 0; rc == NVML_SUCCESS && i < have; i++)
 			list->procArray[i] = (struct nvmlProcessDetail_v1_t){.pid = users[i].pid,

@@ -4,22 +4,23 @@
  *
  * Rule: a pool is charged what it reserves (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
  * what the driver keeps from everybody else), not what is in use of it. Before an
- * allocation, what the request may add to the reserve is charged: the request
- * rounded up to 512, less what is charged, unused and not spoken for. Afterwards
- * the reserve is read and the charge follows it; if it grew further than there
- * is room for, the memory is freed again, the pool is trimmed and the program
- * gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink later, when streams get that
- * far, so they are read again at every call that waits for the card, when
- * memory is freed, and before a denial is final.
+ * allocation, what the request must add to the reserve is charged: the request
+ * less what is charged, unused and not spoken for, rounded up to 2 MiB, the step
+ * in which pools grow. Afterwards the reserve is read and the charge follows it;
+ * if it grew further than there is room for, the memory is freed again, the pool
+ * is trimmed and the program gets CUDA_ERROR_OUT_OF_MEMORY. Reserves shrink
+ * later, when streams get that far, so they are read again at every call that
+ * waits for the card, when memory is freed, and before a denial is final.
  *
- * Pools in host memory cost nothing. Imported pools and pointers cost nothing
- * here: the exporter is charged. A destroyed pool lives on in the driver until
- * its last allocation is freed and can no longer be asked: its charge stays
- * until then.
+ * Pools in host memory cost nothing, managed ones cost like those on the card.
+ * Imported pools and pointers cost nothing here: the exporter is charged. A
+ * destroyed pool lives on in the driver until its last allocation is freed and
+ * can no longer be asked: its charge stays until then.
  *
  * During a stream capture an allocation is a node of a graph (graphmem.c) and
- * reserves nothing. Nothing here waits; reading a pool's attributes and trimming
- * are legal while a capture is open.
+ * reserves nothing. Nothing here waits. Reading a pool's attributes is legal
+ * while a capture is open; trimming may not be, and is done only where a call
+ * is about to be refused.
  *
  * One lock, never held across a call that allocates or charges.
  */
@@ -31,7 +32,8 @@
 #include <sys/mman.h>
 
 #define POOLS_FIRST 64u
-#define POOLS_MAX 65536u
+#define POOLS_PLACE_BITS 16u
+#define POOLS_MAX (1u << POOLS_PLACE_BITS)
 
 #define SIZE_UNITS_BITS 40u /* record.extra: pool serial << 40 | size in units of 512 bytes */
 
@@ -41,7 +43,9 @@ struct pool {
 	uint64_t pending; /* charged for allocations that are under way */
 	uint64_t claimed; /* asked for by allocations that are under way */
 	uint64_t held;    /* bytes of live allocations */
-	uint32_t serial;  /* 24 bits; 0: empty place */
+	uint32_t serial;  /* its place and, above that, how often the place was used; 0: empty place */
+	uint32_t uses;    /* of an empty place: how often it was used */
+	uint32_t next;    /* of an empty place: the next empty one, + 1 */
 	int16_t slot;     /* -1: costs nothing */
 	bool made;        /* by the program, not the card's default */
 	bool destroyed;   /* cannot be asked any more */
@@ -49,11 +53,17 @@ struct pool {
 
 uint32_t front_pools_live;
 
+void front_pools_began(void)
+{
+	__atomic_store_n(&front_yield, front_pools_yield_slow, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
+}
+
 static struct front_lock lock;
 static struct pool *pools;
 static uint32_t pools_size;
 static uint32_t pools_used; /* places below this may be in use */
-static uint32_t last_serial;
+static uint32_t pools_empty; /* the first empty place among them, + 1; 0: none */
 
 static bool grow(void)
 {
@@ -74,45 +84,65 @@ static bool grow(void)
 	return true;
 }
 
-/* Under lock. NULL when it is not known. */
-static struct pool *find(CUmemoryPool handle)
-{
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial && !pools[i].destroyed && pools[i].handle == (uintptr_t)handle)
-			return &pools[i];
-	}
-	return NULL;
-}
-
+/* Under lock. NULL when it is gone. */
 static struct pool *find_serial(uint32_t serial)
 {
-	for (uint32_t i = 0; i < pools_used; i++) {
-		if (pools[i].serial == serial)
-			return &pools[i];
-	}
-	return NULL;
+	uint32_t place = serial & (POOLS_MAX - 1);
+
+	return serial && place < pools_used && pools[place].serial == serial ? &pools[place] : NULL;
+}
+
+/* Under lock. NULL when it is not known, or can no longer be asked. */
+static struct pool *find(CUmemoryPool handle)
+{
+	struct table_record record;
+	struct pool *pool;
+
+	if (!table_get(&front_held, SPACE_POOL, (uintptr_t)handle, &record))
+		return NULL;
+	pool = find_serial((uint32_t)record.extra);
+	return pool && !pool->destroyed ? pool : NULL;
+}
+
+/* Under lock. The handle may be another pool's by now. */
+static void forget(struct pool *pool)
+{
+	struct table_record record;
+	uint32_t place = pool->serial & (POOLS_MAX - 1);
+	uint32_t uses = pool->serial >> POOLS_PLACE_BITS;
+
+	if (table_get(&front_held, SPACE_POOL, pool->handle, &record) && record.extra == pool->serial)
+		(void)table_take(&front_held, SPACE_POOL, pool->handle, &record);
+	*pool = (struct pool){ .uses = uses, .next = pools_empty };
+	pools_empty = place + 1;
 }
 
 /* Under lock. NULL when there is no place for it. */
 static struct pool *add(CUmemoryPool handle, int slot, bool made)
 {
-	uint32_t i = 0;
+	struct table_record record = { .key = (uintptr_t)handle, .space = SPACE_POOL };
+	uint32_t place, uses;
 
-	while (i < pools_used && pools[i].serial)
-		i++;
-	if (i == pools_size && !grow())
+	if (pools_empty) {
+		place = pools_empty - 1;
+	} else {
+		if (pools_used == pools_size && !grow())
+			return NULL;
+		place = pools_used;
+	}
+	uses = pools[place].uses % 255 + 1; /* 24 bits in all, never 0 */
+	record.extra = uses << POOLS_PLACE_BITS | place;
+	if (table_put(&front_held, &record, NULL) < 0)
 		return NULL;
-	if (i == pools_used)
+	if (place == pools_used)
 		pools_used++;
-	do {
-		if (++last_serial >= 1u << 24)
-			last_serial = 1;
-	} while (find_serial(last_serial));
-	pools[i] = (struct pool){
-		.handle = (uintptr_t)handle, .serial = last_serial, .slot = (int16_t)slot, .made = made,
+	else
+		pools_empty = pools[place].next;
+	pools[place] = (struct pool){
+		.handle = (uintptr_t)handle, .serial = (uint32_t)record.extra, .slot = (int16_t)slot, .made = made,
 	};
-	__atomic_store_n(&front_pools_live, 1, __ATOMIC_RELAXED);
-	return &pools[i];
+	front_pools_began();
+	return &pools[place];
 }
 
 static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, uint64_t otherwise)
@@ -125,13 +155,24 @@ static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, ui
 	return value;
 }
 
-/* Under lock: what the pool is charged beyond its reserve and may be refunded; it is taken off. */
+/*
+ * Under lock: what the pool is charged beyond its reserve and may be refunded;
+ * it is taken off. An allocation under way that needed no charge because there
+ * was enough unused keeps that, though the driver may let go of it meanwhile.
+ */
 static uint64_t surplus(struct pool *pool, uint64_t reserved)
 {
-	uint64_t wanted;
+	uint64_t wanted = memory_plus(reserved, pool->pending);
 	uint64_t extra;
 
-	if (__builtin_add_overflow(reserved, pool->pending, &wanted) || pool->charged <= wanted)
+	if (pool->claimed && pool->charged > wanted) {
+		uint64_t used = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
+
+		used = memory_round(memory_plus(used, pool->claimed), MEMORY_STEP);
+		if (used > wanted)
+			wanted = used;
+	}
+	if (pool->charged <= wanted)
 		return 0;
 	extra = pool->charged - wanted;
 	pool->charged = wanted;
@@ -191,7 +232,7 @@ void pool_card_reset(int slot)
 			continue;
 		/* If it lives on after all, its next allocation finds it unknown and charges it whole. */
 		back += pool->charged;
-		*pool = (struct pool){ 0 };
+		forget(pool);
 	}
 	front_lock_drop(&lock);
 	front_refund(slot, back);
@@ -289,11 +330,11 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	}
 	slot = pool->slot;
 	taken = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
-	if (__builtin_add_overflow(taken, pool->claimed, &taken) || __builtin_add_overflow(taken, request, &taken))
-		taken = UINT64_MAX;
+	taken = memory_plus(memory_plus(taken, pool->claimed), request);
 	need = taken > pool->charged ? taken - pool->charged : 0;
 	if (need > request)
 		need = request;
+	need = memory_round(need, MEMORY_STEP);
 	pool->claimed += request;
 	front_lock_drop(&lock);
 
@@ -322,7 +363,7 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
  * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
  * reserve grew further than there is room for; the rest is then not charged.
  */
-static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got, uint64_t *keep)
+static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got)
 {
 	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t reserved, back = 0, more = 0;
@@ -357,7 +398,6 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	pool = find_serial(serial);
 	if (pool) {
 		pool->charged -= more < pool->charged ? more : pool->charged;
-		*keep = pool->charged;
 		if (got)
 			pool->held -= request;
 	}
@@ -365,15 +405,41 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	return -ENOMEM;
 }
 
+/* The driver took the memory of *record back, now or when its stream gets there. */
+static void released(const struct table_record *record)
+{
+	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
+	uint64_t back = 0;
+	struct pool *pool;
+	int slot = -1;
+
+	front_lock_take(&lock);
+	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	if (pool && pool->slot >= 0) {
+		slot = pool->slot;
+		pool->held -= size < pool->held ? size : pool->held;
+		if (!pool->destroyed) {
+			back = look(pool);
+		} else if (!pool->held) {
+			back = pool->charged;
+			forget(pool);
+		}
+	}
+	front_lock_drop(&lock);
+	if (back)
+		front_refund(slot, back);
+}
+
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 {
 	int slot = slot_of_stream(demand->stream);
 	CUmemoryPool handle = demand->pool;
 	CUdeviceptr pointer = 0;
-	struct table_record record = { .space = SPACE_POOLED };
+	struct table_record record = { .space = SPACE_POOLED }, old;
 	uint32_t serial = 0;
-	uint64_t added = 0, keep = 0;
+	uint64_t added = 0;
 	CUresult result;
+	int rc;
 
 	if (is_capturing(demand->stream, demand->perthread)) {
 		result = ask(demand, &pointer);
@@ -397,23 +463,26 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 		return result;
 	result = ask(demand, &pointer);
 	if (result != CUDA_SUCCESS) {
-		(void)follow(demand, serial, added, false, &keep);
+		(void)follow(demand, serial, added, false);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			front_driver_oom(slot, demand->bytes, demand->call);
 		return result;
 	}
-	if (follow(demand, serial, added, true, &keep) != 0) {
+	if (follow(demand, serial, added, true) != 0) {
 		undo(demand, pointer);
-		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, keep);
+		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
 		front_pools_settle();
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	record.key = pointer;
 	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
 		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
-	if (memory_note(&record) != 0) {
+	rc = table_put(&front_held, &record, &old);
+	if (rc == 1)
+		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
+	if (rc < 0) {
 		undo(demand, pointer);
-		front_pools_settle();
+		released(&record);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*out = pointer;
@@ -449,31 +518,6 @@ CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dpt
 	result = allocate(&demand, dptr);
 	front_leave();
 	return result;
-}
-
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
-{
-	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
-	uint64_t back = 0;
-	struct pool *pool;
-	int slot = -1;
-
-	front_lock_take(&lock);
-	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
-	if (pool && pool->slot >= 0) {
-		slot = pool->slot;
-		pool->held -= size < pool->held ? size : pool->held;
-		if (!pool->destroyed) {
-			back = look(pool);
-		} else if (!pool->held) {
-			back = pool->charged;
-			*pool = (struct pool){ 0 };
-		}
-	}
-	front_lock_drop(&lock);
-	if (back)
-		front_refund(slot, back);
 }
 
 void pool_freed(uint64_t pointer)
@@ -521,17 +565,23 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 			front_leave();
 			return CUDA_ERROR_INVALID_DEVICE;
 		}
+	} else if (poolProps->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED) {
+		slot = front_current_slot(); /* wherever it starts, it may come to the card */
 	}
 	result = REAL(called, cuMemPoolCreate)(&handle, poolProps);
 	if (result == CUDA_SUCCESS) {
+		struct pool old = { .slot = -1 };
 		struct pool *known;
 
 		front_lock_take(&lock);
 		known = find(handle);
-		if (known)
-			*known = (struct pool){ 0 };
+		if (known) {
+			old = *known; /* gone without our seeing it: the handle is new again */
+			forget(known);
+		}
 		known = add(handle, slot, true);
 		front_lock_drop(&lock);
+		front_refund(old.slot, old.charged);
 		if (known) {
 			*pool = handle;
 		} else {
@@ -574,7 +624,7 @@ CUresult hook_cuMemPoolDestroy(enum divvy_symbol called, CUmemoryPool pool)
 			known->destroyed = false;
 		} else if (known && !known->held && !known->claimed) {
 			back = known->charged;
-			*known = (struct pool){ 0 };
+			forget(known);
 		}
 		front_lock_drop(&lock);
 		if (back)

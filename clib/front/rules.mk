@@ -51,3 +51,68 @@ $(front_dir)/base/libcuda.so.1: build/front/libcuda.so.1
 	@mkdir -p $(@D)
 	install -m 755 $< $@.new
 	mv $@.new $@
+
+# Tests. The logic links into plain programs, once per sanitiser.
+front_test_dir := build/test/front
+front_test_cflags := -std=gnu17 -O1 -g -D_GNU_SOURCE -DFRONT_PLAIN -Wall -Wextra -Wstrict-prototypes -Werror \
+	-Iclib/include -Iclib/gen -Iclib/front -Iclib/test
+front_sanitizers := plain address thread
+front_sanitize_plain :=
+front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
+front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
+front_tests := front_page front_names front_attach front_ledger front_table front_memory
+front_page_sources := clib/front/page.c
+front_names_sources := clib/front/names.c
+front_attach_sources := $(addprefix clib/front/,attach.c page.c)
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c view.c attach.c page.c log.c thread.c)
+front_table_sources := $(addprefix clib/front/,table.c lock.c)
+front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
+	virtual.c multicast.c graphmem.c launch.c context.c module.c library.c ctxlimit.c external.c)
+
+TEST_TARGETS += test-front check-front
+LINT_TARGETS += lint-front
+
+.PHONY: test-front check-front lint-front
+
+define front_test
+$(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $$(@D)
+	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread
+endef
+$(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
+
+test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
+		$(front_test_dir)/front_calls $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy' \
+		DIVVY_TEST_STRANGE='$(CURDIR)/$(front_test_dir)/strange'; \
+	for program in $(filter $(front_test_dir)/front_%,$^); do echo "== $$program"; $$program; done
+
+# The built front, loaded by path before the null driver.
+$(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
+
+# The null driver with one more export, and the front prepared for that.
+$(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix build/null/,driver.o nvml.o null.o)
+	@mkdir -p $(@D)
+	$(CC) -shared -fPIC -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--build-id=sha1
+	ln -sfn libcuda.so.1 $(@D)/libnvidia-ml.so.1
+
+$(front_test_dir)/strange/front/libcuda.so.1: $(front_dir)/base/libcuda.so.1 $(front_test_dir)/strange/driver/libcuda.so.1
+	$(GO) run ./tools/preparefront -base $< -driver $(front_test_dir)/strange/driver -out $(@D)
+
+# The other compiler's opinion.
+lint-front:
+	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
+		clang $(front_cflags) -fsyntax-only $$source; \
+	done
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c); do \
+		clang $(front_test_cflags) -fsyntax-only $$source; \
+	done
+
+build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h $(front_headers)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread
+
+check-front: build/front/libcuda.so.1
+	scripts/check-front $< clib/gen/front.map

@@ -23,8 +23,8 @@
 
 #include "lock.h"
 
-#define TABLE_STRIPES 64u           /* a power of two */
-#define TABLE_FIRST_RECORDS 64u     /* of a stripe: a power of two */
+#define TABLE_STRIPES 64u            /* a power of two */
+#define TABLE_FIRST_RECORDS 128u     /* of a stripe: one page; a power of two */
 #define TABLE_MAX_RECORDS (1u << 20) /* of a stripe: 64 Mi records in all */
 
 struct table_record {

@@ -18,9 +18,7 @@
  * An imported handle costs nothing here: the exporter is charged. What is not
  * seen: a process that exports a handle and imports it again itself can release
  * the first one and keep the memory; the reconciliation with the driver's own
- * figures shows it as drift. Multicast objects have no memory of their own; a
- * handle that is released while it is bound to one is refunded though it stays
- * until it is unbound.
+ * figures shows it as drift. Multicast objects are in multicast.c.
  */
 #include "memory.h"
 #include "front_hooks.h"
@@ -37,7 +35,7 @@ static bool one_more(struct table_record *record, void *arg)
 	return true;
 }
 
-static bool hold(uint64_t backing)
+bool virtual_hold(uint64_t backing)
 {
 	return table_change(&front_held, SPACE_BACKING, backing, one_more, NULL);
 }
@@ -57,16 +55,18 @@ static bool one_less(struct table_record *record, void *arg)
 	return false;
 }
 
-/* One reference or mapping less; with the last one the memory is free. */
-static void drop(uint64_t backing)
+void virtual_drop(uint64_t backing)
 {
 	struct last last = { 0 };
 
 	if (!backing)
 		return; /* imported: not ours */
 	table_change(&front_held, SPACE_BACKING, backing, one_less, &last);
-	if (last.was)
-		front_refund(last.record.slot, last.record.bytes);
+	if (!last.was)
+		return;
+	front_refund(last.record.slot, last.record.bytes);
+	if (last.record.flags & BACKING_MULTICAST)
+		multicast_gone(backing);
 }
 
 /* SPACE_HANDLE: bytes counts references, extra names the backing, which they hold once together. */
@@ -77,8 +77,31 @@ static int note_handle(uint64_t handle, uint64_t backing)
 	int rc = table_put(&front_held, &record, &old);
 
 	if (rc == 1)
-		drop(old.extra); /* the driver gave the number to another handle: the old one is gone */
+		virtual_drop(old.extra); /* the driver gave the number to another handle: the old one is gone */
 	return rc < 0 ? rc : 0;
+}
+
+int virtual_note(uint64_t handle, uint64_t bytes, int slot, unsigned flags)
+{
+	struct table_record backing = {
+		.key = atomic_fetch_add(&last_backing, 1) + 1, .bytes = bytes, .extra = 1,
+		.space = SPACE_BACKING, .slot = (uint8_t)slot, .flags = (uint8_t)flags,
+	};
+	int rc = table_put(&front_held, &backing, NULL);
+
+	if (rc < 0)
+		return rc;
+	rc = note_handle(handle, backing.key);
+	if (rc < 0)
+		(void)table_take(&front_held, SPACE_BACKING, backing.key, &backing);
+	return rc;
+}
+
+uint64_t virtual_of_handle(uint64_t handle)
+{
+	struct table_record known;
+
+	return table_get(&front_held, SPACE_HANDLE, handle, &known) ? known.extra : 0;
 }
 
 static bool reference_more(struct table_record *record, void *arg)
@@ -104,7 +127,6 @@ static CUresult create(enum divvy_symbol called, CUmemGenericAllocationHandle *o
 {
 	static const char call[] = "cuMemCreate";
 	CUmemGenericAllocationHandle handle = 0;
-	struct table_record backing = { .bytes = size, .extra = 1, .space = SPACE_BACKING };
 	CUresult result;
 	int slot = front_slot(prop->location.id);
 
@@ -118,20 +140,13 @@ static CUresult create(enum divvy_symbol called, CUmemGenericAllocationHandle *o
 		memory_refused(slot, size, result, call);
 		return result;
 	}
-	backing.slot = (uint8_t)slot;
-	backing.key = atomic_fetch_add(&last_backing, 1) + 1;
-	if (table_put(&front_held, &backing, NULL) < 0)
-		goto give_back;
-	if (note_handle(handle, backing.key) < 0) {
-		(void)table_take(&front_held, SPACE_BACKING, backing.key, &backing);
-		goto give_back;
+	if (virtual_note(handle, size, slot, 0) != 0) {
+		(void)REAL(SYM_cuMemRelease, cuMemRelease)(handle);
+		front_uncharge(slot, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*out = handle;
 	return CUDA_SUCCESS;
-give_back:
-	(void)REAL(SYM_cuMemRelease, cuMemRelease)(handle);
-	front_uncharge(slot, size);
-	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult hook_cuMemCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *handle, size_t size,
@@ -158,7 +173,7 @@ CUresult hook_cuMemRelease(enum divvy_symbol called, CUmemGenericAllocationHandl
 	result = REAL(called, cuMemRelease)(handle);
 	if (ours && result == CUDA_SUCCESS) {
 		if (last.was)
-			drop(last.record.extra);
+			virtual_drop(last.record.extra);
 	} else if (ours) {
 		if (last.was)
 			memory_restore(&last.record);
@@ -183,6 +198,17 @@ static bool contains(const struct table_record *record, void *arg)
 	return false;
 }
 
+uint64_t virtual_of_address(uint64_t address)
+{
+	struct search search = { .address = address };
+	struct table_record mapping;
+
+	if (table_get(&front_held, SPACE_MAPPING, address, &mapping))
+		return mapping.extra;
+	table_sweep(&front_held, contains, &search);
+	return search.backing;
+}
+
 CUresult hook_cuMemRetainAllocationHandle(enum divvy_symbol called, CUmemGenericAllocationHandle *handle,
 					  void *addr)
 {
@@ -195,10 +221,9 @@ CUresult hook_cuMemRetainAllocationHandle(enum divvy_symbol called, CUmemGeneric
 	if (result == CUDA_SUCCESS) {
 		if (!table_change(&front_held, SPACE_HANDLE, got, reference_more, NULL)) {
 			/* All references were released, the mapping kept the memory. Rare enough for a search. */
-			struct search search = { .address = (uintptr_t)addr };
+			uint64_t backing = virtual_of_address((uintptr_t)addr);
 
-			table_sweep(&front_held, contains, &search);
-			if (search.backing && hold(search.backing) && note_handle(got, search.backing) < 0)
+			if (backing && virtual_hold(backing) && note_handle(got, backing) < 0)
 				front_log("no memory to follow a memory handle: its charge stays");
 		}
 		*handle = got;
@@ -225,22 +250,23 @@ CUresult hook_cuMemImportFromShareableHandle(enum divvy_symbol called, CUmemGene
 CUresult hook_cuMemMap(enum divvy_symbol called, CUdeviceptr ptr, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-	struct table_record known, old;
+	struct table_record old;
 	struct table_record mapping = { .key = ptr, .bytes = size, .space = SPACE_MAPPING };
 	CUresult result;
 	int rc;
 
 	if (!front_enter())
 		return REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
-	if (table_get(&front_held, SPACE_HANDLE, handle, &known) && hold(known.extra))
-		mapping.extra = known.extra; /* before the driver: a release beside us must not refund it */
+	mapping.extra = virtual_of_handle(handle);
+	if (!virtual_hold(mapping.extra)) /* before the driver: a release beside us must not refund it */
+		mapping.extra = 0;
 	result = REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
 	if (result != CUDA_SUCCESS) {
-		drop(mapping.extra);
+		virtual_drop(mapping.extra);
 	} else {
 		rc = table_put(&front_held, &mapping, &old);
 		if (rc == 1)
-			drop(old.extra);
+			virtual_drop(old.extra);
 	}
 	front_leave();
 	return result;
@@ -253,7 +279,7 @@ static void unmapped(uint64_t start, uint64_t size)
 	uint64_t at = 0;
 
 	while (at < size && table_take(&front_held, SPACE_MAPPING, start + at, &mapping)) {
-		drop(mapping.extra);
+		virtual_drop(mapping.extra);
 		if (!mapping.bytes)
 			break;
 		at += mapping.bytes;
@@ -273,45 +299,40 @@ CUresult hook_cuMemUnmap(enum divvy_symbol called, CUdeviceptr ptr, size_t size)
 	return result;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-	return (hash ^ word) * 0x9e3779b97f4a7c15ull ^ hash >> 29;
-}
-
 static uint64_t tile_key(const CUarrayMapInfo *info)
 {
-	uint64_t hash = mix(1, (uintptr_t)info->resource.array);
+	uint64_t hash = memory_mix(1, (uintptr_t)info->resource.array);
 
-	hash = mix(hash, info->subresourceType);
+	hash = memory_mix(hash, info->subresourceType);
 	if (info->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
-		hash = mix(hash, info->subresource.miptail.layer);
-		hash = mix(hash, info->subresource.miptail.offset);
-		return mix(hash, info->subresource.miptail.size);
+		hash = memory_mix(hash, info->subresource.miptail.layer);
+		hash = memory_mix(hash, info->subresource.miptail.offset);
+		return memory_mix(hash, info->subresource.miptail.size);
 	}
-	hash = mix(hash, info->subresource.sparseLevel.level);
-	hash = mix(hash, info->subresource.sparseLevel.layer);
-	hash = mix(hash, info->subresource.sparseLevel.offsetX);
-	hash = mix(hash, info->subresource.sparseLevel.offsetY);
-	hash = mix(hash, info->subresource.sparseLevel.offsetZ);
-	hash = mix(hash, info->subresource.sparseLevel.extentWidth);
-	hash = mix(hash, info->subresource.sparseLevel.extentHeight);
-	return mix(hash, info->subresource.sparseLevel.extentDepth);
+	hash = memory_mix(hash, info->subresource.sparseLevel.level);
+	hash = memory_mix(hash, info->subresource.sparseLevel.layer);
+	hash = memory_mix(hash, info->subresource.sparseLevel.offsetX);
+	hash = memory_mix(hash, info->subresource.sparseLevel.offsetY);
+	hash = memory_mix(hash, info->subresource.sparseLevel.offsetZ);
+	hash = memory_mix(hash, info->subresource.sparseLevel.extentWidth);
+	hash = memory_mix(hash, info->subresource.sparseLevel.extentHeight);
+	return memory_mix(hash, info->subresource.sparseLevel.extentDepth);
 }
 
 static void tile_mapped(const CUarrayMapInfo *info, uint32_t owner)
 {
-	struct table_record known, old;
+	struct table_record old;
 	struct table_record tile = {
 		.key = tile_key(info), .bytes = (uintptr_t)info->resource.array, .space = SPACE_TILE, .owner = owner,
 	};
 	int rc;
 
-	if (!table_get(&front_held, SPACE_HANDLE, info->memHandle.memHandle, &known) || !hold(known.extra))
+	tile.extra = virtual_of_handle(info->memHandle.memHandle);
+	if (!virtual_hold(tile.extra))
 		return;
-	tile.extra = known.extra;
 	rc = table_put(&front_held, &tile, &old);
 	if (rc == 1)
-		drop(old.extra);
+		virtual_drop(old.extra);
 	else if (rc == 0)
 		atomic_fetch_add(&tiles, 1);
 }
@@ -332,7 +353,7 @@ CUresult hook_cuMemMapArrayAsync(enum divvy_symbol called, CUarrayMapInfo *mapIn
 			tile_mapped(&mapInfoList[i], owner);
 		} else if (table_take(&front_held, SPACE_TILE, tile_key(&mapInfoList[i]), &tile)) {
 			atomic_fetch_sub(&tiles, 1);
-			drop(tile.extra);
+			virtual_drop(tile.extra);
 		}
 	}
 	front_leave();
@@ -365,36 +386,9 @@ void virtual_tiles_gone(uint64_t array, uint32_t owner)
 		sweep.found = 0;
 		table_sweep(&front_held, collect, &sweep);
 		for (unsigned i = 0; i < sweep.found; i++)
-			drop(sweep.backing[i]);
+			virtual_drop(sweep.backing[i]);
 		atomic_fetch_sub(&tiles, sweep.found);
 		if (sweep.found < sizeof(sweep.backing) / sizeof(sweep.backing[0]))
 			return;
 	}
-}
-
-/* Multicast objects: nothing on the ledger changes, see the top. */
-
-CUresult hook_cuMulticastCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *mcHandle,
-				const CUmulticastObjectProp *prop)
-{
-	return REAL(called, cuMulticastCreate)(mcHandle, prop);
-}
-
-CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
-				 CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
-				 unsigned long long flags)
-{
-	return REAL(called, cuMulticastBindMem)(mcHandle, mcOffset, memHandle, memOffset, size, flags);
-}
-
-CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
-				  CUdeviceptr memptr, size_t size, unsigned long long flags)
-{
-	return REAL(called, cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
-}
-
-CUresult hook_cuMulticastUnbind(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev,
-				size_t mcOffset, size_t size)
-{
-	return REAL(called, cuMulticastUnbind)(mcHandle, dev, mcOffset, size);
 }

@@ -76,6 +76,7 @@ CUresult hook_cuInit(enum divvy_symbol called, unsigned int Flags);
 CUresult hook_cuIpcCloseMemHandle(enum divvy_symbol called, CUdeviceptr dptr);
 CUresult hook_cuIpcOpenMemHandle(enum divvy_symbol called, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuIpcOpenMemHandle_v2(enum divvy_symbol called, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
+CUresult hook_cuKernelGetFunction(enum divvy_symbol called, CUfunction *pFunc, CUkernel kernel);
 CUresult hook_cuLaunch(enum divvy_symbol called, CUfunction f);
 CUresult hook_cuLaunchCooperativeKernel(enum divvy_symbol called, CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams);
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags);
@@ -83,6 +84,10 @@ CUresult hook_cuLaunchGrid(enum divvy_symbol called, CUfunction f, int grid_widt
 CUresult hook_cuLaunchGridAsync(enum divvy_symbol called, CUfunction f, int grid_width, int grid_height, CUstream hStream);
 CUresult hook_cuLaunchKernel(enum divvy_symbol called, CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra);
 CUresult hook_cuLaunchKernelEx(enum divvy_symbol called, const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra);
+CUresult hook_cuLibraryGetGlobal(enum divvy_symbol called, CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name);
+CUresult hook_cuLibraryGetKernel(enum divvy_symbol called, CUkernel *pKernel, CUlibrary library, const char *name);
+CUresult hook_cuLibraryGetManaged(enum divvy_symbol called, CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name);
+CUresult hook_cuLibraryGetModule(enum divvy_symbol called, CUmodule *pMod, CUlibrary library);
 CUresult hook_cuLibraryLoadData(enum divvy_symbol called, CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions);
 CUresult hook_cuLibraryLoadFromFile(enum divvy_symbol called, CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions);
 CUresult hook_cuLibraryUnload(enum divvy_symbol called, CUlibrary library);

@@ -247,7 +247,6 @@
 	PASS	cuIpcGetMemHandle, 278
 	PASS	cuIpcOpenEventHandle, 279
 	PASS	cuKernelGetAttribute, 282
-	PASS	cuKernelGetFunction, 283
 	PASS	cuKernelGetLibrary, 284
 	PASS	cuKernelGetName, 285
 	PASS	cuKernelGetParamInfo, 286
@@ -256,11 +255,7 @@
 	PASS	cuLaunchHostFunc, 295
 	PASS	cuLaunchHostFunc_ptsz, 296
 	PASS	cuLibraryEnumerateKernels, 301
-	PASS	cuLibraryGetGlobal, 302
-	PASS	cuLibraryGetKernel, 303
 	PASS	cuLibraryGetKernelCount, 304
-	PASS	cuLibraryGetManaged, 305
-	PASS	cuLibraryGetModule, 306
 	PASS	cuLibraryGetUnifiedFunction, 307
 	PASS	cuLinkAddData, 311
 	PASS	cuLinkAddData_v2, 312

@@ -282,6 +282,11 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
 	return hook_cuIpcOpenMemHandle_v2(SYM_cuIpcOpenMemHandle_v2, pdptr, handle, Flags);
 }
 
+CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+{
+	return hook_cuKernelGetFunction(SYM_cuKernelGetFunction, pFunc, kernel);
+}
+
 CUresult cuLaunch(CUfunction f)
 {
 	return hook_cuLaunch(SYM_cuLaunch, f);
@@ -330,6 +335,26 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void 
 CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
 	return hook_cuLaunchKernel(SYM_cuLaunchKernel_ptsz, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	return hook_cuLibraryGetGlobal(SYM_cuLibraryGetGlobal, dptr, bytes, library, name);
+}
+
+CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
+{
+	return hook_cuLibraryGetKernel(SYM_cuLibraryGetKernel, pKernel, library, name);
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	return hook_cuLibraryGetManaged(SYM_cuLibraryGetManaged, dptr, bytes, library, name);
+}
+
+CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
+{
+	return hook_cuLibraryGetModule(SYM_cuLibraryGetModule, pMod, library);
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)

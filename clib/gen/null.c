@@ -2062,12 +2062,11 @@ __attribute__((weak)) CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gr
 
 __attribute__((weak)) CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
+	(void)bytes;
 	(void)library;
 	(void)name;
 	if (dptr)
 		*dptr = null_address(1);
-	if (bytes)
-		*bytes = 0;
 	return CUDA_SUCCESS;
 }
 
@@ -2082,12 +2081,11 @@ __attribute__((weak)) CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary l
 
 __attribute__((weak)) CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
+	(void)bytes;
 	(void)library;
 	(void)name;
 	if (dptr)
 		*dptr = null_address(1);
-	if (bytes)
-		*bytes = 0;
 	return CUDA_SUCCESS;
 }
 

@@ -254,7 +254,8 @@ struct divvy_sim_card {
 	uint32_t gpupercent;    /* utilisation; 0 until time is modelled */
 	uint32_t memorypercent;
 	uint32_t powermw;
-	uint64_t reserved3[4];
+	uint64_t peakusedbytes; /* most of usedbytes since the last RESET */
+	uint64_t reserved3[3];
 };
 #define DIVVY_SIM_CARD_ECC 1u /* has it, and it is on */
 #define DIVVY_SIM_CARD_MIG 2u /* could be partitioned; it is not */

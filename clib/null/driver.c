@@ -351,6 +351,30 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+/* Pools: the card has one, which is empty and keeps nothing. */
+
+#define POOL ((CUmemoryPool)0x20000)
+
+static CUresult card_pool(CUmemoryPool *pool)
+{
+	if (!pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pool = POOL;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+	(void)dev;
+	return card_pool(pool_out);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	(void)dev;
+	return card_pool(pool);
+}
+
 /* Contexts: one primary, others numbered; the current one is per thread, without a stack. */
 
 static CUresult create_context(CUcontext *context)

@@ -308,6 +308,7 @@ static int exchange(struct divvy_sim_header *header, void *payload, size_t room,
 	return result;
 }
 
+/* Greets the simulator; the number of cards, or an error. */
 static int hello(uint32_t role)
 {
 	struct divvy_sim_header header = {
@@ -319,7 +320,7 @@ static int hello(uint32_t role)
 
 	if (result != 0)
 		return result;
-	if (header.count > DIVVY_SIM_MAX_CARDS) {
+	if (header.count == 0 || header.count > DIVVY_SIM_MAX_CARDS) {
 		result = -EIO;
 	} else if (role == DIVVY_SIM_ROLE_COMPUTE && !page) {
 		mapped = fd < 0 ? MAP_FAILED :
@@ -334,9 +335,7 @@ static int hello(uint32_t role)
 	}
 	if (fd >= 0)
 		close(fd);
-	if (result == 0 && atomic_load(&cards) == 0)
-		atomic_store(&cards, (int)header.count);
-	return result;
+	return result ? result : (int)header.count;
 }
 
 /* A usable connection in the role this process has, or an error. */
@@ -354,22 +353,24 @@ static int connected(void)
 	result = dial();
 	if (result == 0)
 		result = hello(atomic_load(&compute) ? DIVVY_SIM_ROLE_COMPUTE : DIVVY_SIM_ROLE_OBSERVE);
-	if (result != 0) {
+	if (result < 0) {
 		hang_up();
 		if (atomic_load(&compute))
 			lost = true;
+		return result;
 	}
-	return result;
+	return 0;
 }
 
-/* Reads what the cards are. Kept for good: pointers into it were handed out. */
-static int load_facts(void)
+/* Reads what the cards are. What was read before stays where it is: pointers
+ * into it were handed out. Only when a process that held nothing finds other
+ * cards (another simulator) does it get a second list. */
+static int load_facts(int count)
 {
-	int count = atomic_load(&cards);
+	struct divvy_sim_card *old = atomic_load(&facts);
 	struct divvy_sim_card *fresh;
+	bool same = old && count == atomic_load(&cards);
 
-	if (atomic_load(&facts) || count == 0)
-		return 0;
 	fresh = calloc((size_t)count, sizeof(*fresh));
 	if (!fresh)
 		return -ENOMEM;
@@ -385,8 +386,17 @@ static int load_facts(void)
 		}
 		fresh[i].name[sizeof(fresh[i].name) - 1] = 0;
 		fresh[i].serial[sizeof(fresh[i].serial) - 1] = 0;
+		same = same && memcmp(&fresh[i], &old[i], offsetof(struct divvy_sim_card, usedbytes)) == 0;
 	}
+	if (same) {
+		free(fresh);
+		return 0;
+	}
+	/* A reader between the two sees too few cards, never too many. */
+	if (count < atomic_load(&cards))
+		atomic_store(&cards, count);
 	atomic_store_explicit(&facts, fresh, memory_order_release);
+	atomic_store(&cards, count);
 	return 0;
 }
 
@@ -404,19 +414,20 @@ int sim_open(uint32_t role)
 		return leave(-EOWNERDEAD);
 	if (role == DIVVY_SIM_ROLE_COMPUTE && atomic_load(&compute))
 		return leave(lost ? -EIO : 0);
-	if (lost)
-		return leave(-EIO);
-	if (!still_ours()) {
+	if (atomic_load(&compute) || observers > 0) {
+		/* Comes back in the role it has, if the connection was lost. */
+		result = connected();
+		if (result == 0 && role == DIVVY_SIM_ROLE_COMPUTE)
+			result = hello(role);
+	} else {
 		result = dial();
-		if (result != 0)
-			return leave(result);
-		dialled = true;
+		dialled = result == 0;
+		if (dialled)
+			result = hello(role);
+		if (result > 0)
+			result = load_facts(result);
 	}
-	if (dialled || role == DIVVY_SIM_ROLE_COMPUTE)
-		result = hello(role);
-	if (result == 0)
-		result = load_facts();
-	if (result != 0) {
+	if (result < 0) {
 		if (dialled)
 			hang_up();
 		return leave(result);

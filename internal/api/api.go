@@ -147,6 +147,7 @@ type Share struct {
 	Denials      uint64      `json:"denials"`
 	Launches     uint64      `json:"launches"`
 	Created      time.Time   `json:"created"`
+	OwnerUID     int         `json:"ownerUid"` // besides root, may change and delete it
 }
 
 // Shares answers GET /v1/shares.

@@ -4,9 +4,115 @@
 // codes. It is the only place where the parts of the product are put together.
 package cli
 
-import "io"
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what every subcommand needs: the three streams and the flags that
+// stand for the whole command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+
+	target target // which agent is meant
+
+	// runs is set when a command's own code has begun: an error from before
+	// then is wrong usage.
+	runs bool
+}
 
 // Main runs the divvy command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return 0
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err != nil && !a.runs {
+		err = usage(err)
+	}
+	var silent *exitError
+	if err != nil && !errors.As(err, &silent) {
+		a.complain(err)
+	}
+	return exitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "divvy",
+		Short: "Divide GPUs between unmodified programs",
+		Long: `Divvy divides GPUs: each share of a card is held to its memory, for programs
+that know nothing of it. Without a GPU, add --simulate.`,
+		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.runs = true
+			return cmd.Help()
+		},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return withHint(usage(err), cmd.CommandPath()+" --help")
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		a.demoCommand(), a.runCommand(), a.psCommand(), a.devicesCommand(), a.eventsCommand(), a.shareCommand(),
+		a.simulateCommand(), a.agentCommand(), a.benchCommand(), a.doctorCommand(), a.cleanupCommand(),
+		a.versionCommand(), a.completionCommand(), a.isolateCommand(),
+	)
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(helpTemplate)
+	for _, command := range root.Commands() {
+		command.Flags().SortFlags = false
+	}
+	return root
+}
+
+// helpTemplate ends with the example.
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}{{end}}
+
+Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+{{- if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{- if .HasExample}}
+
+Example:
+{{.Example}}{{end}}
+`
+
+// action wraps the code of a subcommand so that Main can tell its errors from
+// those of the command line.
+func (a *app) action(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.runs = true
+		return run(cmd, args)
+	}
+}
+
+// group is a command that only holds others.
+func (a *app) group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return withHint(usage(errors.New("which one?")), cmd.CommandPath()+" --help")
+	}}
+	for _, command := range commands {
+		command.Flags().SortFlags = false
+	}
+	group.AddCommand(commands...)
+	return group
 }

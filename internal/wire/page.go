@@ -79,7 +79,7 @@ func (p *page) mapFile(protection int) error {
 	return nil
 }
 
-// File is the descriptor to send, -1 after CloseFile.
+// File is the descriptor to send, -1 when it is given up.
 func (p *page) File() int { return p.file }
 
 // Inode names the page in /proc/PID/maps.
@@ -89,6 +89,13 @@ func (p *page) Inode() (uint64, error) {
 		return 0, fmt.Errorf("stat page: %w", err)
 	}
 	return stat.Ino, nil
+}
+
+// TakeFile gives the descriptor to the caller and keeps the mapping.
+func (p *page) TakeFile() int {
+	file := p.file
+	p.file = -1
+	return file
 }
 
 // CloseFile gives up the descriptor and keeps the mapping.

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * library.c: libraries (CUDA 12): code that belongs to no context.
+ *
+ * Rule: measured as modules are (module.c), but a library takes its memory in a
+ * context when something of it is first asked for there: a module, a variable
+ * or a kernel's function. The first such call in each context is measured, and
+ * so is the load. Without room for it the call fails with
+ * CUDA_ERROR_OUT_OF_MEMORY, and so does every later one until there is room:
+ * the driver cannot be made to take back a part, so what it took stays on the
+ * card, reported as a denial and shown as drift, until the library is unloaded.
+ * It goes back when the library is unloaded or the context destroyed.
+ */
+#include "memory.h"
+#include "front_hooks.h"
+
+static _Atomic uint32_t known; /* records of libraries and kernels, about */
+
+/* A use of a library in the current context that may make the driver load it. */
+struct use {
+	const char *call;
+	struct table_record record;
+	bool first;
+	struct measuring measuring;
+};
+
+static struct table_record record_of(CUlibrary library, struct front_place place)
+{
+	return (struct table_record){
+		.key = memory_mix(memory_mix(1, (uintptr_t)library), place.owner), .extra = (uintptr_t)library,
+		.owner = place.owner, .space = SPACE_LIBRARY, .slot = (uint8_t)place.slot,
+	};
+}
+
+/* CUDA_SUCCESS: ask the driver, then use_end. */
+static CUresult use_begin(struct use *use, const char *call, CUlibrary library)
+{
+	struct front_place place = context_place();
+	struct table_record record;
+
+	*use = (struct use){ .call = call, .record = record_of(library, place) };
+	if (place.slot < 0 || !place.owner || !library)
+		return CUDA_SUCCESS;
+	if (!table_get(&front_held, SPACE_LIBRARY, use->record.key, &record)) {
+		use->first = true;
+		use->measuring = module_measure(place.slot);
+		return CUDA_SUCCESS;
+	}
+	if (!(record.flags & LIBRARY_UNPAID))
+		return CUDA_SUCCESS;
+	if (front_charge(record.slot, record.bytes, DIVVY_KIND_MODULE, call) != 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	record.flags = 0;
+	(void)table_put(&front_held, &record, NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult use_end(struct use *use, CUresult result)
+{
+	struct table_record old;
+	int rc, put;
+
+	if (!use->first)
+		return result;
+	/* A call that fails for want of a name may have loaded all the same. */
+	rc = module_measured(&use->measuring, true, use->call, &use->record.bytes);
+	if (result != CUDA_SUCCESS && !use->record.bytes)
+		return result;
+	if (rc != 0)
+		use->record.flags = LIBRARY_UNPAID;
+	put = table_put(&front_held, &use->record, &old);
+	if (put == 0)
+		atomic_fetch_add(&known, 1);
+	else if (put == 1 && !(old.flags & LIBRARY_UNPAID))
+		front_refund(old.slot, old.bytes);
+	return rc == 0 || result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* After a load: a driver may have taken memory at once. */
+static CUresult loaded(const struct measuring *measuring, struct front_place place, CUresult result, CUlibrary library,
+		       CUlibrary *out, const char *call)
+{
+	struct table_record record = record_of(library, place);
+	int rc = module_measured(measuring, result == CUDA_SUCCESS, call, &record.bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (rc == 0 && record.bytes) {
+		rc = memory_note(&record);
+		if (rc != 0)
+			front_uncharge(record.slot, record.bytes);
+		else
+			atomic_fetch_add(&known, 1);
+	}
+	if (rc != 0) {
+		(void)REAL(SYM_cuLibraryUnload, cuLibraryUnload)(library);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = library;
+	return CUDA_SUCCESS;
+}
+
+CUresult hook_cuLibraryLoadData(enum divvy_symbol called, CUlibrary *library, const void *code,
+				CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions,
+				CUlibraryOption *libraryOptions, void **libraryOptionValues,
+				unsigned int numLibraryOptions)
+{
+	struct measuring measuring;
+	struct front_place place;
+	CUlibrary got = NULL;
+	CUresult result;
+
+	if (!library || !code || !front_enter())
+		return REAL(called, cuLibraryLoadData)(library, code, jitOptions, jitOptionsValues, numJitOptions,
+						       libraryOptions, libraryOptionValues, numLibraryOptions);
+	place = context_place();
+	measuring = module_measure(place.owner ? place.slot : -1);
+	result = REAL(called, cuLibraryLoadData)(&got, code, jitOptions, jitOptionsValues, numJitOptions,
+						 libraryOptions, libraryOptionValues, numLibraryOptions);
+	result = loaded(&measuring, place, result, got, library, "cuLibraryLoadData");
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuLibraryLoadFromFile(enum divvy_symbol called, CUlibrary *library, const char *fileName,
+				    CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions,
+				    CUlibraryOption *libraryOptions, void **libraryOptionValues,
+				    unsigned int numLibraryOptions)
+{
+	struct measuring measuring;
+	struct front_place place;
+	CUlibrary got = NULL;
+	CUresult result;
+
+	if (!library || !fileName || !front_enter())
+		return REAL(called, cuLibraryLoadFromFile)(library, fileName, jitOptions, jitOptionsValues,
+							   numJitOptions, libraryOptions, libraryOptionValues,
+							   numLibraryOptions);
+	place = context_place();
+	measuring = module_measure(place.owner ? place.slot : -1);
+	result = REAL(called, cuLibraryLoadFromFile)(&got, fileName, jitOptions, jitOptionsValues, numJitOptions,
+						     libraryOptions, libraryOptionValues, numLibraryOptions);
+	result = loaded(&measuring, place, result, got, library, "cuLibraryLoadFromFile");
+	front_leave();
+	return result;
+}
+
+struct unloading {
+	uint64_t library;
+	uint32_t records;
+	uint64_t bytes[DIVVY_MAX_CARDS];
+};
+
+static bool of_library(const struct table_record *record, void *arg)
+{
+	struct unloading *unloading = arg;
+
+	if ((record->space != SPACE_LIBRARY && record->space != SPACE_KERNEL) || record->extra != unloading->library)
+		return false;
+	if (record->space == SPACE_LIBRARY && !(record->flags & LIBRARY_UNPAID))
+		unloading->bytes[record->slot] += record->bytes;
+	unloading->records++;
+	return true;
+}
+
+CUresult hook_cuLibraryUnload(enum divvy_symbol called, CUlibrary library)
+{
+	struct unloading unloading = { .library = (uintptr_t)library };
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuLibraryUnload)(library);
+	result = REAL(called, cuLibraryUnload)(library);
+	if (result == CUDA_SUCCESS && atomic_load(&known)) {
+		table_sweep(&front_held, of_library, &unloading);
+		atomic_fetch_sub(&known, unloading.records);
+		for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
+			if (unloading.bytes[slot])
+				front_refund(slot, unloading.bytes[slot]);
+		}
+	}
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuLibraryGetModule(enum divvy_symbol called, CUmodule *pMod, CUlibrary library)
+{
+	CUmodule module = NULL;
+	struct use use;
+	CUresult result;
+
+	if (!pMod || !front_enter())
+		return REAL(called, cuLibraryGetModule)(pMod, library);
+	result = use_begin(&use, "cuLibraryGetModule", library);
+	if (result == CUDA_SUCCESS)
+		result = use_end(&use, REAL(called, cuLibraryGetModule)(&module, library));
+	if (result == CUDA_SUCCESS)
+		*pMod = module;
+	front_leave();
+	return result;
+}
+
+/* cuLibraryGetGlobal and cuLibraryGetManaged have one signature, and either result may be left out. */
+static CUresult variable(enum divvy_symbol called, const char *call, CUdeviceptr *dptr, size_t *bytes,
+			 CUlibrary library, const char *name)
+{
+	CUdeviceptr address = 0;
+	size_t size = 0;
+	struct use use;
+	CUresult result;
+
+	if ((!dptr && !bytes) || !front_enter())
+		return REAL(called, cuLibraryGetGlobal)(dptr, bytes, library, name);
+	result = use_begin(&use, call, library);
+	if (result == CUDA_SUCCESS)
+		result = use_end(&use, REAL(called, cuLibraryGetGlobal)(dptr ? &address : NULL, bytes ? &size : NULL,
+									library, name));
+	if (result == CUDA_SUCCESS && dptr)
+		*dptr = address;
+	if (result == CUDA_SUCCESS && bytes)
+		*bytes = size;
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuLibraryGetGlobal(enum divvy_symbol called, CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+				 const char *name)
+{
+	return variable(called, "cuLibraryGetGlobal", dptr, bytes, library, name);
+}
+
+CUresult hook_cuLibraryGetManaged(enum divvy_symbol called, CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+				  const char *name)
+{
+	return variable(called, "cuLibraryGetManaged", dptr, bytes, library, name);
+}
+
+/* A kernel belongs to no context and takes nothing; remember whose it is. */
+CUresult hook_cuLibraryGetKernel(enum divvy_symbol called, CUkernel *pKernel, CUlibrary library, const char *name)
+{
+	struct table_record record = { .extra = (uintptr_t)library, .space = SPACE_KERNEL };
+	CUkernel kernel = NULL;
+	CUresult result;
+
+	if (!pKernel || !front_enter())
+		return REAL(called, cuLibraryGetKernel)(pKernel, library, name);
+	result = REAL(called, cuLibraryGetKernel)(&kernel, library, name);
+	if (result == CUDA_SUCCESS) {
+		record.key = (uintptr_t)kernel;
+		if (table_put(&front_held, &record, NULL) == 0)
+			atomic_fetch_add(&known, 1);
+		*pKernel = kernel;
+	}
+	front_leave();
+	return result;
+}
+
+/* NULL: unknown, then the use is not measured. */
+static CUlibrary library_of(CUkernel kernel)
+{
+	struct table_record record;
+	CUlibrary library = NULL;
+
+	if (table_get(&front_held, SPACE_KERNEL, (uintptr_t)kernel, &record))
+		return (CUlibrary)(uintptr_t)record.extra;
+	if (front_has(SYM_cuKernelGetLibrary))
+		(void)REAL(SYM_cuKernelGetLibrary, cuKernelGetLibrary)(&library, kernel);
+	return library;
+}
+
+CUresult hook_cuKernelGetFunction(enum divvy_symbol called, CUfunction *pFunc, CUkernel kernel)
+{
+	CUfunction function = NULL;
+	struct use use;
+	CUresult result;
+
+	if (!pFunc || !kernel || !front_enter())
+		return REAL(called, cuKernelGetFunction)(pFunc, kernel);
+	result = use_begin(&use, "cuKernelGetFunction", library_of(kernel));
+	if (result == CUDA_SUCCESS)
+		result = use_end(&use, REAL(called, cuKernelGetFunction)(&function, kernel));
+	if (result == CUDA_SUCCESS)
+		*pFunc = function;
+	front_leave();
+	return result;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * driver.c: the start (cuInit), the lock, the thread's record, the window of
+ * device addresses.
+ */
+#include "driver.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "visible.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct {
+	bool ready;
+	unsigned int count;
+	struct sd_card card[SD_MAX_CARDS];
+	uint64_t window;
+	uint64_t windowbytes;
+	uint64_t delta; /* alias - device address */
+	struct sd_space space;
+} driver;
+
+static pthread_once_t keyonce = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int keyerror;
+static __thread struct sd_thread *current __attribute__((tls_model("initial-exec")));
+
+void sd_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void sd_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+CUresult sd_error(int error)
+{
+	switch (error) {
+	case 0:
+		return CUDA_SUCCESS;
+	case -ENOMEM:
+	case -ENOBUFS:
+	case -ENOSPC:
+	case -EMFILE:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case -ENODEV:
+		return CUDA_ERROR_NO_DEVICE;
+	case -ELIBBAD:
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	case -EOWNERDEAD:
+		return CUDA_ERROR_NOT_INITIALIZED;
+	case -EIO:
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	case -ENOENT:
+	case -EINVAL:
+	case -EEXIST:
+	case -EALREADY:
+		return CUDA_ERROR_INVALID_VALUE;
+	case -EBADF:
+		return CUDA_ERROR_INVALID_HANDLE;
+	case -EOPNOTSUPP:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	case -EPERM:
+	case -EACCES:
+		return CUDA_ERROR_NOT_PERMITTED;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
+/* One reservation without access for the addresses, one of the same layout for
+ * the driver's own view of them. */
+static int open_window(unsigned int cards)
+{
+	uint64_t bytes = cards * SD_ARENA_BYTES + SD_VIRTUAL_BYTES;
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	char *both = mmap(NULL, bytes * 2, PROT_NONE, flags, -1, 0);
+
+	if (both == MAP_FAILED)
+		return -errno;
+	madvise(both, bytes * 2, MADV_DONTDUMP);
+	/* the device half at 2 MiB boundaries, so that alignments of offsets are
+	 * alignments of addresses; the reservation's last step stays unused */
+	uint64_t start = ((uint64_t)(uintptr_t)both + SD_STEP - 1) & ~(SD_STEP - 1);
+
+	bytes -= SD_STEP;
+	driver.window = start;
+	driver.windowbytes = bytes;
+	driver.delta = bytes;
+	for (unsigned int i = 0; i < cards; i++) {
+		driver.card[i].arena = start + i * SD_ARENA_BYTES;
+		driver.card[i].arenafd = -1;
+	}
+	int result = sd_space_open(&driver.space, start + cards * SD_ARENA_BYTES, SD_VIRTUAL_BYTES - SD_STEP);
+
+	if (result < 0)
+		munmap(both, (bytes + SD_STEP) * 2);
+	return result;
+}
+
+static CUresult start(void)
+{
+	int result = sim_open(DIVVY_SIM_ROLE_COMPUTE);
+
+	if (result < 0)
+		return sd_error(result);
+	int cards = sim_cards();
+
+	if (cards < 0)
+		return sd_error(cards);
+	driver.count = 0;
+	uint32_t visible[SD_MAX_CARDS];
+	unsigned int count = sd_visible((unsigned int)cards, visible, SD_MAX_CARDS);
+
+	for (unsigned int i = 0; i < count; i++) {
+		struct sd_card *card = &driver.card[driver.count];
+
+		*card = (struct sd_card){ .index = visible[i], .ordinal = (CUdevice)driver.count };
+		card->facts = sim_card_facts(visible[i]);
+		if (card->facts)
+			driver.count++;
+	}
+	if (!driver.count)
+		return CUDA_ERROR_NO_DEVICE;
+	result = open_window(driver.count);
+	if (result < 0)
+		return sd_error(result);
+	driver.ready = true;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuInit(unsigned int Flags)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (Flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_forked())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	sd_lock();
+	if (!driver.ready)
+		result = start();
+	sd_unlock();
+	return result;
+}
+
+CUresult sd_enter(void)
+{
+	if (sim_forked())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (current && current->worker)
+		return CUDA_ERROR_NOT_PERMITTED;
+	sd_lock();
+	if (driver.ready)
+		return CUDA_SUCCESS;
+	sd_unlock();
+	return CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult sd_leave(CUresult result)
+{
+	sd_unlock();
+	return result;
+}
+
+CUresult sd_enter_context(struct sd_context **context)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = sd_context_current(context);
+	if (result != CUDA_SUCCESS)
+		sd_unlock();
+	return result;
+}
+
+static void thread_ends(void *record)
+{
+	struct sd_thread *thread = record;
+
+	free(thread->stack);
+	free(thread->streamof);
+	free(thread->streams);
+	free(thread);
+	current = NULL;
+}
+
+static void make_key(void)
+{
+	keyerror = pthread_key_create(&key, thread_ends);
+}
+
+struct sd_thread *sd_thread(void)
+{
+	if (current)
+		return current;
+	pthread_once(&keyonce, make_key);
+	struct sd_thread *thread = calloc(1, sizeof(*thread));
+
+	if (!thread)
+		return NULL;
+	/* without a key the record stays when the thread ends: a leak, no harm */
+	if (keyerror == 0)
+		pthread_setspecific(key, thread);
+	current = thread;
+	return thread;
+}
+
+unsigned int sd_card_count(void)
+{
+	return driver.count;
+}
+
+struct sd_card *sd_card(CUdevice ordinal)
+{
+	return ordinal >= 0 && (unsigned int)ordinal < driver.count ? &driver.card[ordinal] : NULL;
+}
+
+struct sd_card *sd_card_by_index(uint32_t index)
+{
+	for (unsigned int i = 0; i < driver.count; i++) {
+		if (driver.card[i].index == index)
+			return &driver.card[i];
+	}
+	return NULL;
+}
+
+int sd_card_arena(struct sd_card *card)
+{
+	uint64_t bytes = 0;
+	int fd = -1;
+
+	if (card->arenafd >= 0)
+		return 0;
+	int result = sim_arena(card->index, SD_ARENA_BYTES, &fd, &bytes);
+
+	if (result < 0)
+		return result;
+	if (bytes > SD_ARENA_BYTES)
+		bytes = SD_ARENA_BYTES;
+	void *view = mmap(sd_alias(card->arena), bytes, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+
+	if (view == MAP_FAILED)
+		result = -errno;
+	else
+		result = sd_space_open(&card->space, card->arena, bytes);
+	if (result < 0) {
+		close(fd);
+		return result;
+	}
+	madvise(view, bytes, MADV_DONTDUMP);
+	card->arenafd = fd;
+	return 0;
+}
+
+int sd_device_generation(void)
+{
+	return sim_generation;
+}
+
+bool sd_in_window(uint64_t address)
+{
+	return address - driver.window < driver.windowbytes;
+}
+
+unsigned char *sd_alias(uint64_t address)
+{
+	return (unsigned char *)(uintptr_t)(address + driver.delta);
+}
+
+struct sd_space *sd_virtual_space(void)
+{
+	return &driver.space;
+}
+
+CUresult sd_charge(struct sd_card *card, uint32_t kind, uint64_t bytes)
+{
+	return sd_error(sim_charge(card->index, kind, bytes));
+}
+
+void sd_release(struct sd_card *card, uint32_t kind, uint64_t bytes)
+{
+	/* a simulator that is gone has freed it already */
+	(void)sim_release(card->index, kind, bytes);
+}
+
+CUresult sd_adjust(struct sd_card *card, uint32_t kind, int64_t bytes)
+{
+	return bytes ? sd_error(sim_adjust(card->index, kind, bytes)) : CUDA_SUCCESS;
+}

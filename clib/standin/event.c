@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "event.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture.h"
+#include "pool.h"
+#include "stream.h"
+#include "work.h"
+
+enum { KNOWN_FLAGS = 7 };
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
+}
+
+CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+	struct sd_context *context = NULL;
+	CUresult result = sd_enter_context(&context);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!phEvent || Flags & ~(unsigned int)KNOWN_FLAGS ||
+	    (Flags & CU_EVENT_INTERPROCESS && !(Flags & CU_EVENT_DISABLE_TIMING)))
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	struct sd_event *event = sd_object_new(SD_EVENT, sizeof(*event), &context->object);
+
+	if (!event)
+		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	event->context = context;
+	event->flags = Flags;
+	*phEvent = (CUevent)event;
+	return sd_leave(CUDA_SUCCESS);
+}
+
+void sd_event_end(struct sd_event *event)
+{
+	free(event->frontier);
+	sd_object_free(event);
+}
+
+CUresult cuEventDestroy_v2(CUevent hEvent)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	sd_event_end(event);
+	return sd_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventDestroy(CUevent hEvent)
+{
+	return cuEventDestroy_v2(hEvent);
+}
+
+void sd_event_record(struct sd_event *event, const struct sd_stream *stream)
+{
+	event->recorded = true;
+	event->capture = NULL;
+	event->ticket = sd_stream_ticket(stream);
+	event->timens = now();
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+	struct sd_stream *stream = NULL;
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (flags > 1)
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	result = sd_stream_of(hStream, &stream);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
+	if (!stream->capture) {
+		sd_event_record(event, stream);
+		return sd_leave(CUDA_SUCCESS);
+	}
+	if (flags & CU_EVENT_RECORD_EXTERNAL) {
+		struct sd_work work = { .kind = SD_WORK_RECORD, .event = hEvent };
+
+		return sd_leave(sd_capture_record(stream, &work));
+	}
+	return sd_leave(sd_capture_mark(stream, event));
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+	return cuEventRecordWithFlags(hEvent, hStream, 0);
+}
+
+CUresult cuEventQuery(CUevent hEvent)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (event->capture)
+		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
+	return sd_leave(sd_ticket_done(event->ticket) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+CUresult cuEventSynchronize(CUevent hEvent)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (event->capture)
+		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
+	sd_ticket_wait(event->ticket);
+	sd_pool_settle();
+	return sd_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_event *start = sd_object_get(hStart, SD_EVENT);
+	const struct sd_event *end = sd_object_get(hEnd, SD_EVENT);
+
+	if (!pMilliseconds)
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	if (!start || !end || !start->recorded || !end->recorded ||
+	    (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (!sd_ticket_done(start->ticket) || !sd_ticket_done(end->ticket))
+		return sd_leave(CUDA_ERROR_NOT_READY);
+	*pMilliseconds = (float)((double)(int64_t)(end->timens - start->timens) / 1e6);
+	return sd_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	return cuEventElapsedTime(pMilliseconds, hStart, hEnd);
+}
+
+/* A whole context as the stream: everything in it is done but host functions. */
+CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!sd_context_get(hCtx))
+		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	event->recorded = true;
+	event->capture = NULL;
+	event->ticket = sd_ticket_last();
+	event->timens = now();
+	return sd_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct sd_context *context = sd_context_get(hCtx);
+	const struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
+
+	if (!context)
+		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
+	if (!event)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	for (struct sd_object *object = context->object.first; object; object = object->next) {
+		struct sd_stream *stream = (struct sd_stream *)object;
+
+		if (object->kind == SD_STREAM && stream->ticket < event->ticket)
+			stream->ticket = event->ticket;
+	}
+	return sd_leave(CUDA_SUCCESS);
+}
+
+SD_PTSZ(cuEventRecord, (CUevent hEvent, CUstream hStream), hEvent, sd_per_thread(hStream))
+SD_PTSZ(cuEventRecordWithFlags, (CUevent hEvent, CUstream hStream, unsigned int flags), hEvent,
+	sd_per_thread(hStream), flags)

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* event.h: events: a moment in a stream. */
+#ifndef DIVVY_STANDIN_EVENT_H
+#define DIVVY_STANDIN_EVENT_H
+
+#include "context.h"
+
+struct sd_capture;
+struct sd_stream;
+struct sd_vertex;
+
+struct sd_event {
+	struct sd_object object;
+	struct sd_context *context;
+	unsigned int flags;
+	bool recorded;
+	bool opened;     /* from an IPC handle */
+	uint64_t ticket; /* done when this host function is */
+	uint64_t timens; /* CLOCK_MONOTONIC, when recorded */
+	struct sd_capture *capture; /* recorded while its stream was captured */
+	uint64_t captureid;
+	struct sd_vertex **frontier;
+	size_t frontiercount;
+};
+
+void sd_event_end(struct sd_event *event);
+void sd_event_record(struct sd_event *event, const struct sd_stream *stream);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "context.h"
+#include "external.h"
+#include "host.h"
+#include "ipc.h"
+#include "pool.h"
+
+static struct sd_tree ranges;
+
+struct sd_memory *sd_memory_at(uint64_t address)
+{
+	struct sd_node *node = sd_tree_floor(&ranges, address, UINT64_MAX);
+
+	if (!node)
+		return NULL;
+	struct sd_memory *memory = SD_OWNER(node, struct sd_memory, node);
+
+	return address - memory->address < memory->bytes ? memory : NULL;
+}
+
+struct sd_memory *sd_memory_from(uint64_t address)
+{
+	struct sd_memory *memory = sd_memory_at(address);
+
+	return memory && memory->address == address ? memory : NULL;
+}
+
+struct sd_memory *sd_memory_after(uint64_t address)
+{
+	struct sd_node *node = sd_tree_ceiling(&ranges, address, 0);
+
+	return node ? SD_OWNER(node, struct sd_memory, node) : NULL;
+}
+
+bool sd_memory_enter(struct sd_memory *memory, struct sd_context *context)
+{
+	struct sd_memory *above = sd_memory_after(memory->address);
+
+	if (sd_memory_at(memory->address) || (above && above->address - memory->address < memory->bytes))
+		return false;
+	sd_tree_add(&ranges, &memory->node, memory->address, 0);
+	memory->id = sd_next_id();
+	memory->context = context;
+	if (context) {
+		memory->prev = NULL;
+		memory->next = context->memories;
+		if (context->memories)
+			context->memories->prev = memory;
+		context->memories = memory;
+	}
+	return true;
+}
+
+void sd_memory_leave(struct sd_memory *memory)
+{
+	sd_tree_remove(&ranges, &memory->node);
+	if (!memory->context)
+		return;
+	if (memory->next)
+		memory->next->prev = memory->prev;
+	if (memory->prev)
+		memory->prev->next = memory->next;
+	else
+		memory->context->memories = memory->next;
+}
+
+CUresult sd_arena_take(struct sd_card *card, uint64_t bytes, uint64_t align, uint64_t *address)
+{
+	int result = sd_card_arena(card);
+
+	if (result == 0)
+		result = sd_space_take(&card->space, bytes, align, address);
+	return sd_error(result);
+}
+
+void sd_arena_clear(struct sd_card *card, uint64_t address, uint64_t bytes)
+{
+	uint64_t end = address + bytes;
+	uint64_t first = (address + SD_PAGE - 1) & ~(uint64_t)(SD_PAGE - 1);
+	uint64_t last = end & ~(uint64_t)(SD_PAGE - 1);
+
+	if (first >= last || fallocate(card->arenafd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       (off_t)(first - card->arena), (off_t)(last - first)) < 0) {
+		memset(sd_alias(address), 0, bytes);
+		return;
+	}
+	memset(sd_alias(address), 0, first - address);
+	memset(sd_alias(last), 0, end - last);
+}
+
+void sd_arena_give(struct sd_card *card, uint64_t address, uint64_t bytes)
+{
+	uint64_t first = (address + SD_PAGE - 1) & ~(uint64_t)(SD_PAGE - 1);
+	uint64_t last = (address + bytes) & ~(uint64_t)(SD_PAGE - 1);
+
+	/* whole pages go back to the host; the ends share pages with neighbours */
+	if (first < last)
+		(void)fallocate(card->arenafd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)(first - card->arena), (off_t)(last - first));
+	sd_space_give(&card->space, address, bytes);
+}
+
+CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas,
+		       uint64_t bytes, struct sd_memory **out)
+{
+	struct sd_card *card = context->card;
+	uint64_t unit = kind == SD_MANAGED ? SD_PAGE : SD_UNIT;
+	uint64_t charged = 0;
+	uint64_t span = 0;
+	uint64_t address = 0;
+
+	if (!sd_round(bytes, SD_UNIT, &charged) || !sd_round(bytes, unit, &span))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct sd_memory *memory = calloc(1, sizeof(*memory));
+
+	if (!memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = sd_charge(card, chargedas, charged);
+
+	if (result != CUDA_SUCCESS)
+		goto no_charge;
+	result = sd_arena_take(card, span, unit, &address);
+	if (result != CUDA_SUCCESS)
+		goto no_space;
+	*memory = (struct sd_memory){
+		.kind = kind, .address = address, .bytes = bytes, .span = span,
+		.charged = charged, .chargedas = chargedas, .card = card,
+	};
+	if (kind == SD_MANAGED &&
+	    mmap((void *)(uintptr_t)address, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+		 card->arenafd, (off_t)(address - card->arena)) == MAP_FAILED) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto no_mapping;
+	}
+	(void)sd_memory_enter(memory, context);
+	*out = memory;
+	return CUDA_SUCCESS;
+
+no_mapping:
+	sd_arena_give(card, address, span);
+no_space:
+	sd_release(card, chargedas, charged);
+no_charge:
+	free(memory);
+	return result;
+}
+
+static void hide(uint64_t address, uint64_t bytes)
+{
+	mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
+	     0);
+}
+
+void sd_memory_end(struct sd_memory *memory)
+{
+	switch (memory->kind) {
+	case SD_POOLED:
+		sd_pool_give(memory);
+		return;
+	case SD_OPENED:
+		sd_ipc_close(memory);
+		return;
+	case SD_IMPORTED:
+		sd_external_close(memory);
+		return;
+	case SD_HOST:
+	case SD_REGISTERED:
+		sd_host_end(memory);
+		return;
+	case SD_MAPPED:
+	case SD_GRAPHED: /* of no context, ended by their own files */
+		return;
+	case SD_MANAGED:
+		hide(memory->address, memory->span);
+		break;
+	case SD_LINEAR:
+	case SD_GLOBAL:
+		break;
+	}
+	if (memory->exported)
+		(void)sim_ipc_revoke(memory->card->index, DIVVY_SIM_IPC_MEMORY, memory->address - memory->card->arena);
+	sd_memory_leave(memory);
+	sd_arena_give(memory->card, memory->address, memory->span);
+	if (memory->charged)
+		sd_release(memory->card, memory->chargedas, memory->charged);
+	free(memory);
+}
+
+unsigned char *sd_memory_host(const struct sd_memory *memory, uint64_t address)
+{
+	return memory->kind == SD_HOST || memory->kind == SD_REGISTERED ? (unsigned char *)(uintptr_t)address
+									: sd_alias(address);
+}
+
+unsigned char *sd_reach(uint64_t address, uint64_t bytes, const struct sd_card *card, bool write,
+			struct sd_memory **found)
+{
+	struct sd_memory *memory = sd_memory_at(address);
+
+	if (!memory)
+		return NULL;
+	if (found)
+		*found = memory;
+	unsigned char *host = sd_memory_host(memory, address);
+
+	if (memory->kind != SD_MAPPED)
+		return bytes <= memory->bytes - (address - memory->address) ? host : NULL;
+	/* a reserved range may be mapped piece by piece */
+	for (;;) {
+		uint64_t granted = write ? memory->writable : memory->readable;
+		uint64_t inside = memory->bytes - (address - memory->address);
+
+		if (card ? !(granted >> card->ordinal & 1) : !granted)
+			return NULL;
+		if (bytes <= inside)
+			return host;
+		address += inside;
+		bytes -= inside;
+		memory = sd_memory_from(address);
+		if (!memory || memory->kind != SD_MAPPED)
+			return NULL;
+	}
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.h: modules, libraries and their functions. A module costs its image,
+ * rounded up to 512 bytes, and its variables. A library belongs to no context;
+ * it becomes a module in each context that uses it.
+ */
+#ifndef DIVVY_STANDIN_MODULE_H
+#define DIVVY_STANDIN_MODULE_H
+
+#include "context.h"
+#include "image.h"
+
+struct sd_library;
+struct sd_memory;
+
+struct sd_global {
+	const char *name; /* the image's */
+	struct sd_memory *memory;
+};
+
+struct sd_module {
+	struct sd_object object;
+	struct sd_context *context;
+	struct sd_library *library; /* NULL for a module of its own */
+	struct sd_image image;
+	uint64_t charged;
+	struct sd_global *globals;
+	size_t globalcount;
+};
+
+struct sd_library {
+	struct sd_object object;
+	struct sd_image image; /* what modules are made from */
+	struct sd_module **modules;
+	size_t modulecount;
+};
+
+/* CUfunction, and CUkernel when it has no module. */
+struct sd_function {
+	struct sd_object object;
+	struct sd_module *module;
+	struct sd_library *library;
+	char *name;
+	const struct sd_entrypoint *entry; /* NULL in binary images */
+	const struct sd_parameter *parameters;
+	size_t parametercount;
+	size_t parameterbytes;
+	bool parametersknown;
+	int maxdynamic; /* attributes that can be set */
+	int carveout;
+	int cluster[3];
+	bool clusterneeded;
+	bool clusterlarge;
+	int clusterpolicy;
+	CUfunc_cache cache;
+	CUsharedconfig banks;
+	unsigned int block[3]; /* of the old launch calls */
+	unsigned int shared;
+	unsigned char *oldparameters;
+	size_t oldbytes;
+};
+
+CUresult sd_image_error(int error);
+/* image is taken over, whatever comes of it */
+CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct sd_module **out);
+void sd_module_end(struct sd_module *module);
+CUresult sd_module_function(struct sd_module *module, const char *name, struct sd_function **out);
+struct sd_global *sd_module_global(struct sd_module *module, const char *name);
+CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
+			 struct sd_function **out);
+void sd_function_end(struct sd_function *function);
+/* the image versions that this generation of the driver reads */
+unsigned int sd_ptx_version(void);
+/* Empties the logs that JIT options name, or says why in the error log. */
+void sd_jit_logs(unsigned int count, CUjit_option *options, void **values, const char *error);
+CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size);
+void sd_library_forget(struct sd_library *library, const struct sd_module *module);
+
+#endif

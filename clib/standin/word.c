@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * word.c: writing words of device memory from a stream, and waiting for them.
+ * A wait holds if the word is there already; nothing waits for another thread
+ * or process to write it (CUDA_ERROR_NOT_SUPPORTED), and the device attributes
+ * say that waiting for words cannot be used.
+ */
+#include <string.h>
+
+#include "context.h"
+#include "memory.h"
+#include "stream.h"
+#include "work.h"
+
+/* The layout of waiting and writing; the ABI header's lacks the value. */
+struct word {
+	CUstreamBatchMemOpType operation;
+	uint64_t address;
+	union {
+		uint32_t value;
+		uint64_t value64;
+	};
+	unsigned int flags;
+	uint64_t alias;
+};
+
+_Static_assert(sizeof(struct word) <= sizeof(CUstreamBatchMemOpParams), "a word fits the union");
+
+static bool holds(uint64_t is, uint64_t wanted, unsigned int flags, unsigned int bits)
+{
+	uint64_t mask = bits == 32 ? UINT32_MAX : UINT64_MAX;
+
+	switch (flags & 3) {
+	case CU_STREAM_WAIT_VALUE_GEQ:
+		return !(((is - wanted) & mask) >> (bits - 1));
+	case CU_STREAM_WAIT_VALUE_EQ:
+		return ((is ^ wanted) & mask) == 0;
+	case CU_STREAM_WAIT_VALUE_AND:
+		return (is & wanted & mask) != 0;
+	default: /* NOR */
+		return (~(is | wanted) & mask) != 0;
+	}
+}
+
+static CUresult write_word(uint64_t address, uint64_t value, size_t bytes, const struct sd_card *card)
+{
+	unsigned char *place = address % bytes ? NULL : sd_reach(address, bytes, card, true, NULL);
+
+	if (!place)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (bytes == 4)
+		__atomic_store_n((uint32_t *)(void *)place, (uint32_t)value, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n((uint64_t *)(void *)place, value, __ATOMIC_RELEASE);
+	return CUDA_SUCCESS;
+}
+
+static CUresult await_word(uint64_t address, uint64_t wanted, unsigned int flags, size_t bytes,
+			   const struct sd_card *card)
+{
+	unsigned char *place = address % bytes ? NULL : sd_reach(address, bytes, card, false, NULL);
+
+	if (!place)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t is = bytes == 4 ? __atomic_load_n((uint32_t *)(void *)place, __ATOMIC_ACQUIRE)
+				 : __atomic_load_n((uint64_t *)(void *)place, __ATOMIC_ACQUIRE);
+
+	return holds(is, wanted, flags, (unsigned int)bytes * 8) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult sd_words_run(const CUstreamBatchMemOpParams *list, unsigned int count, const struct sd_card *card)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		struct word op;
+
+		memcpy(&op, &list[i], sizeof(op));
+		switch (op.operation) {
+		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+			result = write_word(op.address, op.value, 4, card);
+			break;
+		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+			result = write_word(op.address, op.value64, 8, card);
+			break;
+		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+			result = await_word(op.address, op.value, op.flags, 4, card);
+			break;
+		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+			result = await_word(op.address, op.value64, op.flags, 8, card);
+			break;
+		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+		case CU_STREAM_MEM_OP_BARRIER:
+			break;
+		default:
+			result = CUDA_ERROR_INVALID_VALUE;
+		}
+	}
+	return result;
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+			       unsigned int flags)
+{
+	struct sd_context *context = NULL;
+	struct sd_work work = { .kind = SD_WORK_WORDS, .words = { paramArray, count, flags } };
+	CUresult result = sd_enter_context(&context);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((count && !paramArray) || count > 256 || flags)
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	work.card = context->card;
+	return sd_leave(sd_submit(stream, &work));
+}
+
+static CUresult one(CUstream stream, CUstreamBatchMemOpType operation, CUdeviceptr address, uint64_t value,
+		    unsigned int flags)
+{
+	CUstreamBatchMemOpParams op = { .pad = { 0 } };
+	const struct word word = { .operation = operation, .address = address, .value64 = value, .flags = flags };
+
+	memcpy(&op, &word, sizeof(word));
+	return cuStreamBatchMemOp_v2(stream, 1, &op, 0);
+}
+
+#define WORDS(name, type, operation)                                                            \
+	CUresult name(CUstream stream, CUdeviceptr addr, type value, unsigned int flags)        \
+	{                                                                                       \
+		return one(stream, operation, addr, value, flags);                              \
+	}                                                                                       \
+	CUresult name##_ptsz(CUstream stream, CUdeviceptr addr, type value, unsigned int flags) \
+	{                                                                                       \
+		return one(sd_per_thread(stream), operation, addr, value, flags);               \
+	}
+
+WORDS(cuStreamWriteValue32, cuuint32_t, CU_STREAM_MEM_OP_WRITE_VALUE_32)
+WORDS(cuStreamWriteValue32_v2, cuuint32_t, CU_STREAM_MEM_OP_WRITE_VALUE_32)
+WORDS(cuStreamWriteValue64, cuuint64_t, CU_STREAM_MEM_OP_WRITE_VALUE_64)
+WORDS(cuStreamWriteValue64_v2, cuuint64_t, CU_STREAM_MEM_OP_WRITE_VALUE_64)
+WORDS(cuStreamWaitValue32, cuuint32_t, CU_STREAM_MEM_OP_WAIT_VALUE_32)
+WORDS(cuStreamWaitValue32_v2, cuuint32_t, CU_STREAM_MEM_OP_WAIT_VALUE_32)
+WORDS(cuStreamWaitValue64, cuuint64_t, CU_STREAM_MEM_OP_WAIT_VALUE_64)
+WORDS(cuStreamWaitValue64_v2, cuuint64_t, CU_STREAM_MEM_OP_WAIT_VALUE_64)
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+			    unsigned int flags)
+{
+	return cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+}
+
+SD_PTSZ(cuStreamBatchMemOp,
+	(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags),
+	sd_per_thread(stream), count, paramArray, flags)
+SD_PTSZ(cuStreamBatchMemOp_v2,
+	(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags),
+	sd_per_thread(stream), count, paramArray, flags)

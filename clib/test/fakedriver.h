@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fakedriver.h: a driver in a page of arithmetic, and a ledger without an agent,
+ * for the memory files of the front. It hands addresses and handles out again
+ * as soon as it can, counts what it holds, and fails when told to.
+ */
+#ifndef FAKEDRIVER_H
+#define FAKEDRIVER_H
+
+#include "memory.h"
+
+#define FAKE_CONTEXT (64ull << 20)
+#define FAKE_CHUNK (2ull << 20) /* pools and graphs reserve in these */
+#define FAKE_MODULE 70144ull
+#define FAKE_CARD 0 /* the share's; 1 is another one */
+
+void fake_start(uint64_t limitbytes);
+
+/* What the driver holds, by its own rules; the most since it was last asked; what the ledger has charged. */
+uint64_t fake_held(void);
+uint64_t fake_most(void);
+uint64_t fake_charged(void);
+uint64_t fake_contexts(void);
+unsigned fake_denials(void);
+
+/* One call in n fails, 0: none does. */
+void fake_fail(unsigned n);
+/* The driver tells nothing about its processes' memory. */
+void fake_secretive(bool yes);
+
+#endif

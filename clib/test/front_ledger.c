@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger against an agent over the real socket and pages: credit, the last
+ * room, restarts, forks and programs that close what is not theirs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+
+#include "agent.h"
+#include "check.h"
+#include "ledger.h"
+
+#define MIB (1ull << 20)
+#define LIMIT (64 * MIB)
+
+static char path[100];
+static const uint8_t buildid[DIVVY_BUILD_ID_BYTES];
+
+static struct agent_share share_of(uint64_t limitbytes)
+{
+	const char *dir = getenv("TMPDIR");
+
+	snprintf(path, sizeof(path), "%s/divvy-ledger-%d.sock", dir != NULL ? dir : "/tmp", (int)getpid());
+	return (struct agent_share){.path = path, .limitbytes = limitbytes, .contextbytes = 4 * MIB};
+}
+
+static struct agent *agent_of(uint64_t limitbytes)
+{
+	struct agent_share share = share_of(limitbytes);
+
+	return agent_start(&share);
+}
+
+static int charge(uint64_t bytes)
+{
+	return front_charge(0, bytes, DIVVY_KIND_MEMORY, "cuMemAlloc");
+}
+
+static uint64_t counter(struct agent *agent, size_t offset)
+{
+	return agent_counter(agent, 0, offset);
+}
+
+#define COUNTER(agent, name) counter(agent, offsetof(struct divvy_client_card, name))
+
+static void says_no_without_an_agent(void)
+{
+	share_of(LIMIT);
+	CHECK(front_attach(path, buildid) == -ENOENT);
+	CHECK(!*front_live && !front_forked() && front_limits() == NULL);
+	CHECK(charge(1) == -ENOMEM);
+	front_refund(0, 1);
+	front_event(DIVVY_EVENT_HIDDEN, 0, 0, "nobody hears this");
+}
+
+static void tries_again_when_asked_again(void)
+{
+	struct agent *agent;
+
+	share_of(LIMIT);
+	CHECK(front_attach(path, buildid) == -ENOENT);
+	agent = agent_of(LIMIT);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(agent_attached(agent) == 1);
+}
+
+static void is_refused(void)
+{
+	struct agent_share share = share_of(LIMIT);
+
+	share.refuse = DIVVY_STATUS_VERSION;
+	agent_start(&share);
+	CHECK(front_attach(path, buildid) == -ECONNREFUSED);
+	CHECK(!*front_live);
+}
+
+static void pays_from_credit(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(front_context_bytes(0) == 4 * MIB && front_limited(0));
+	CHECK(charge(10 * MIB) == 0);
+	CHECK(charge(LIMIT - 10 * MIB) == 0);
+	CHECK(agent_in_use(agent, 0) == LIMIT);
+	CHECK(agent_charges(agent) == 0);
+	front_refund(0, 10 * MIB);
+	CHECK(charge(MIB) == 0);
+	front_uncharge(0, MIB);
+	front_context_held(0, 4 * MIB);
+	front_count_launches(0, 64);
+	CHECK(agent_in_use(agent, 0) == LIMIT - 10 * MIB && front_own_use(0) == LIMIT - 10 * MIB);
+	CHECK(COUNTER(agent, allocations) == 2 && COUNTER(agent, denials) == 0);
+	CHECK(COUNTER(agent, contextbytes) == 4 * MIB && COUNTER(agent, launches) == 64);
+	CHECK(charge(0) == 0 && front_charge(-1, MIB, DIVVY_KIND_MEMORY, "none") == 0);
+}
+
+static void is_denied_what_is_not_there(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	struct divvy_message event;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(LIMIT + 1) == -ENOMEM);
+	CHECK(charge(UINT64_MAX) == -ENOMEM);
+	CHECK(charge(LIMIT) == 0);
+	CHECK(charge(1) == -ENOMEM);
+	CHECK(agent_in_use(agent, 0) == LIMIT);
+	CHECK(COUNTER(agent, denials) == 3);
+	EVENTUALLY(agent_events(agent, DIVVY_EVENT_DENIED, &event) == 3, 5);
+	CHECK(event.amount == 1 && strcmp(event.text, "cuMemAlloc") == 0);
+}
+
+static void asks_every_time_when_tight(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+
+	CHECK(front_attach(path, buildid) == 0);
+	agent_set_tight(agent, true);
+	CHECK(charge(MIB) == 0);
+	CHECK(charge(MIB) == 0);
+	CHECK(agent_charges(agent) == 2 && agent_in_use(agent, 0) == 2 * MIB);
+	agent_set_limit(agent, MIB);
+	CHECK(charge(MIB) == -ENOMEM);
+	agent_set_limit(agent, LIMIT);
+	agent_set_tight(agent, false);
+	CHECK(charge(MIB) == 0);
+}
+
+static void shows_what_is_left(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	uint64_t freebytes, totalbytes;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(10 * MIB) == 0);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(freebytes == LIMIT - 10 * MIB && totalbytes == LIMIT);
+	agent_set_limit(agent, 4 * MIB); /* shrunk below what is in use */
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(freebytes == 0 && totalbytes == 4 * MIB);
+}
+
+static void shows_the_card_without_a_limit(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	uint64_t freebytes, totalbytes;
+
+	share.unlimited = true;
+	agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0 && !front_limited(0));
+	front_memory(0, 11, 12, &freebytes, &totalbytes);
+	CHECK(freebytes == 11 && totalbytes == 12);
+}
+
+static void measures(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	uint64_t bytes = 0;
+
+	share.measured = 77;
+	agent_start(&share);
+	CHECK(front_measure(0, &bytes) == -ENODATA);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(front_measure(0, &bytes) == 0 && bytes == 77);
+}
+
+static void measures_nothing(void)
+{
+	uint64_t bytes = 5;
+
+	agent_of(LIMIT);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(front_measure(0, &bytes) == -ENODATA && bytes == 5);
+}
+
+/* -- several threads --------------------------------------------------------- */
+
+#define THREADS 4
+
+static pthread_barrier_t barrier;
+static unsigned winners;
+
+#define ROUNDS 300
+
+static void *grab(void *unused)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		int rc;
+
+		pthread_barrier_wait(&barrier);
+		rc = charge(LIMIT);
+		if (rc == 0)
+			__atomic_fetch_add(&winners, 1, __ATOMIC_RELAXED);
+		pthread_barrier_wait(&barrier);
+		if (rc == 0)
+			front_refund(0, LIMIT);
+	}
+	return unused;
+}
+
+static void gives_the_last_room_to_one_thread(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	pthread_t thread[THREADS];
+
+	CHECK(front_attach(path, buildid) == 0);
+	pthread_barrier_init(&barrier, NULL, THREADS);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&thread[i], NULL, grab, NULL) == 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(winners == ROUNDS);
+	CHECK(agent_in_use(agent, 0) == 0);
+}
+
+/* -- several processes ------------------------------------------------------- */
+
+struct child {
+	pid_t pid;
+	int order; /* we write */
+	int report;
+};
+
+/* Runs work(order) for every byte sent; its result goes back as a byte. Before any thread is started. */
+static struct child child_start(int (*work)(char order))
+{
+	struct child child;
+	int down[2], up[2];
+
+	CHECK(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0);
+	child.pid = fork();
+	CHECK(child.pid >= 0);
+	if (child.pid == 0) {
+		char order;
+
+		close(down[1]);
+		close(up[0]);
+		while (read(down[0], &order, 1) == 1) {
+			char result = (char)work(order);
+
+			CHECK(write(up[1], &result, 1) == 1);
+		}
+		_exit(0);
+	}
+	close(down[0]);
+	close(up[1]);
+	child.order = down[1];
+	child.report = up[0];
+	return child;
+}
+
+static void child_tell(const struct child *child, char order)
+{
+	CHECK(write(child->order, &order, 1) == 1);
+}
+
+static int child_hear(const struct child *child)
+{
+	char result;
+
+	CHECK(read(child->report, &result, 1) == 1);
+	return result;
+}
+
+static int child_do(const struct child *child, char order)
+{
+	child_tell(child, order);
+	return child_hear(child);
+}
+
+static int obey(char order)
+{
+	uint64_t freebytes, totalbytes;
+
+	switch (order) {
+	case 'a':
+		return front_attach(path, buildid) == 0;
+	case 'c': /* all */
+		return charge(LIMIT) == 0;
+	case 'f':
+		front_refund(0, LIMIT);
+		return 1;
+	case 'm': /* one MiB */
+		return charge(MIB) == 0;
+	case 'i':
+		front_memory(0, 1, 2, &freebytes, &totalbytes);
+		return (int)(freebytes / MIB);
+	}
+	return 0;
+}
+
+static void gives_the_last_room_to_one_process(void)
+{
+	struct child child[2];
+	struct agent *agent;
+
+	share_of(LIMIT);
+	for (int i = 0; i < 2; i++)
+		child[i] = child_start(obey);
+	agent = agent_of(LIMIT);
+	for (int i = 0; i < 2; i++)
+		CHECK(child_do(&child[i], 'a'));
+	for (int round = 0; round < ROUNDS; round++) {
+		int won[2];
+
+		for (int i = 0; i < 2; i++)
+			child_tell(&child[(i + round) & 1], 'c');
+		for (int i = 0; i < 2; i++)
+			won[i] = child_hear(&child[i]);
+		CHECK(won[0] + won[1] == 1);
+		CHECK(agent_in_use(agent, 0) == LIMIT);
+		CHECK(child_do(&child[won[1]], 'f'));
+	}
+}
+
+static void shows_what_all_have_in_use(void)
+{
+	struct child child[2];
+
+	share_of(LIMIT);
+	for (int i = 0; i < 2; i++)
+		child[i] = child_start(obey);
+	agent_of(LIMIT);
+	for (int i = 0; i < 2; i++)
+		CHECK(child_do(&child[i], 'a'));
+	CHECK(child_do(&child[0], 'm') && child_do(&child[1], 'm') && child_do(&child[1], 'm'));
+	CHECK(child_do(&child[0], 'i') == 61);
+	/* at once, not when the figure is 5 ms old: the process's own part it knows best */
+	CHECK(child_do(&child[0], 'm') && child_do(&child[0], 'i') == 60);
+	CHECK(child_do(&child[0], 'm') && child_do(&child[0], 'i') == 59);
+}
+
+static void lists_the_users(void)
+{
+	enum { MANY = 19 };
+	struct child child[MANY];
+	struct front_user users[MANY + 5];
+	int count;
+
+	share_of(LIMIT);
+	for (int i = 0; i < MANY; i++)
+		child[i] = child_start(obey);
+	agent_of(LIMIT);
+	for (int i = 0; i < MANY; i++)
+		CHECK(child_do(&child[i], 'a') && child_do(&child[i], 'm'));
+	CHECK(front_attach(path, buildid) == 0);
+	count = front_users(0, users, MANY + 5);
+	CHECK(count == MANY + 1);
+	for (int i = 0; i < MANY; i++) {
+		int found = 0;
+
+		for (int j = 0; j < count; j++)
+			found += users[j].pid == (uint32_t)child[i].pid && users[j].bytes == MIB;
+		CHECK(found == 1);
+	}
+	CHECK(front_users(0, users, 3) == MANY + 1);
+}
+
+/* -- restarts ----------------------------------------------------------------- */
+
+static bool stopping;
+
+static void *work(void *argument)
+{
+	uint64_t *failures = argument;
+
+	while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
+		struct timespec nap = {.tv_nsec = 20000};
+		uint64_t bytes = MIB;
+
+		if (charge(bytes) != 0) {
+			__atomic_fetch_add(failures, 1, __ATOMIC_RELAXED);
+			continue;
+		}
+		nanosleep(&nap, NULL);
+		front_refund(0, bytes);
+	}
+	return NULL;
+}
+
+static void outlives_the_agent(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	pthread_t thread[THREADS];
+	uint64_t failures = 0;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(10 * MIB) == 0);
+	front_context_held(0, MIB);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&thread[i], NULL, work, &failures) == 0);
+	for (int i = 0; i < 5; i++) {
+		struct timespec nap = {.tv_nsec = 30000000};
+
+		nanosleep(&nap, NULL);
+		agent_stop(agent);
+		nanosleep(&nap, NULL); /* credit goes on */
+		agent = agent_of(LIMIT);
+		EVENTUALLY(agent_clients(agent) == 1, 10);
+	}
+	__atomic_store_n(&stopping, true, __ATOMIC_RELAXED);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(failures == 0);
+	/* what was freed on pages left behind comes over in the end */
+	EVENTUALLY(agent_in_use(agent, 0) == 10 * MIB, 5);
+	CHECK(COUNTER(agent, contextbytes) == MIB);
+	CHECK(charge(LIMIT - 10 * MIB) == 0);
+	CHECK(charge(1) == -ENOMEM);
+}
+
+static void waits_for_the_agent(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	struct timespec start, end;
+
+	CHECK(front_attach(path, buildid) == 0);
+	agent_set_tight(agent, true);
+	agent_stop(agent);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	CHECK(charge(MIB) == -ENOMEM);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	CHECK(end.tv_sec - start.tv_sec >= 2 && end.tv_sec - start.tv_sec <= 5);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	CHECK(charge(MIB) == -ENOMEM); /* the time is up: no more waiting */
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	CHECK(end.tv_sec - start.tv_sec <= 1);
+	agent = agent_of(LIMIT);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(charge(MIB) == 0);
+}
+
+/* A listening socket outlives its agent: whoever connects hears nothing until there is a new one. */
+static void keeps_its_credit_while_nobody_answers(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent = agent_start(&share);
+
+	CHECK(front_attach(path, buildid) == 0);
+	agent_stop(agent);
+	share.mute = true;
+	agent = agent_start(&share);
+	for (int i = 0; i < 300; i++) {
+		struct timespec nap = {.tv_nsec = 1000000};
+
+		CHECK(charge(LIMIT) == 0);
+		front_refund(0, LIMIT);
+		nanosleep(&nap, NULL);
+	}
+	agent_stop(agent);
+	agent = agent_of(LIMIT);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(charge(LIMIT) == 0 && agent_in_use(agent, 0) == LIMIT);
+}
+
+/* Nothing charged yet, so no monitor: the credit of before the restart is the new agent's now. */
+static void notices_a_restart_before_its_first_charge(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent = agent_start(&share);
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(agent_counter(agent, 0, offsetof(struct divvy_client_card, creditbytes)) == LIMIT);
+	agent_stop(agent);
+	share.firstcredit = MIB;
+	agent = agent_start(&share);
+	CHECK(charge(MIB) == 0);
+	CHECK(agent_attached(agent) == 1 && agent_in_use(agent, 0) == MIB);
+	CHECK(charge(LIMIT) == -ENOMEM);
+}
+
+/* A program that charges nothing, but looks: it does not show an old page for ever. */
+static void shows_the_present_after_a_restart(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	uint64_t freebytes, totalbytes;
+
+	CHECK(front_attach(path, buildid) == 0);
+	agent_stop(agent);
+	agent = agent_of(2 * LIMIT);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	EVENTUALLY(front_limits()->card[0].limitbytes == 2 * LIMIT, 10);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(totalbytes == 2 * LIMIT);
+	agent_stop(agent);
+	agent = agent_of(LIMIT);
+	EVENTUALLY(front_limits()->card[0].limitbytes == LIMIT, 10);
+	front_memory(0, 1, 2, &freebytes, &totalbytes);
+	CHECK(totalbytes == LIMIT);
+}
+
+static void counts_a_charge_without_an_answer_once(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent;
+
+	share.halfway = true;
+	share.firstcredit = 1;
+	agent = agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	CHECK(front_own_use(0) == MIB);
+	agent_stop(agent);
+	agent = agent_of(LIMIT);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(agent_in_use(agent, 0) == MIB);
+	front_refund(0, MIB);
+	EVENTUALLY(agent_in_use(agent, 0) == 0, 5);
+}
+
+static int close_all(char order)
+{
+	switch (order) {
+	case 'a':
+		return front_attach(path, buildid) == 0 && charge(MIB) == 0;
+	case 'x':
+		/* the program's pipes are 3 to 6 or so; ours is far above */
+		for (int fd = 100; fd < 2000; fd++)
+			close(fd);
+		return 1;
+	case 'r': /* and takes the number for itself */
+		for (int fd = 100; fd < 2000; fd++)
+			close(fd);
+		return fcntl(2, F_DUPFD_CLOEXEC, 512) >= 512;
+	case 'c':
+		return charge(2 * MIB) == 0;
+	}
+	return 0;
+}
+
+static void lives_on_after_closing_its_socket(char order)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct child child = child_start(close_all);
+	struct agent *agent;
+
+	share.firstcredit = MIB;
+	agent = agent_start(&share);
+	CHECK(child_do(&child, 'a'));
+	CHECK(child_do(&child, order));
+	CHECK(child_do(&child, 'c'));
+	CHECK(agent_attached(agent) == 2);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(agent_in_use(agent, 0) == 3 * MIB);
+}
+
+static void lives_on_without_its_socket(void)
+{
+	lives_on_after_closing_its_socket('x');
+}
+
+static void does_not_touch_who_took_its_number(void)
+{
+	lives_on_after_closing_its_socket('r');
+}
+
+/* -- fork ---------------------------------------------------------------------- */
+
+static void a_child_is_not_its_parent(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	int status;
+	pid_t pid;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	pid = fork();
+	if (pid == 0) {
+		CHECK(!*front_live && front_forked());
+		front_event(DIVVY_EVENT_HIDDEN, 0, 0, "from a child");
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(*front_live && !front_forked());
+	CHECK(agent_clients(agent) == 1 && agent_in_use(agent, 0) == MIB);
+	CHECK(agent_events(agent, DIVVY_EVENT_HIDDEN, NULL) == 0);
+	CHECK(charge(LIMIT - MIB) == 0); /* the parent's connection is as before */
+	CHECK(charge(1) == -ENOMEM);
+}
+
+static void a_child_joins_on_its_own(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	int go[2], status;
+	char byte;
+	pid_t pid;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	CHECK(pipe2(go, O_CLOEXEC) == 0);
+	pid = fork();
+	if (pid == 0) {
+		close(go[1]);
+		CHECK(front_attach(path, buildid) == 0);
+		CHECK(*front_live && !front_forked() && front_own_use(0) == 0);
+		CHECK(charge(2 * MIB) == 0);
+		CHECK(read(go[0], &byte, 1) == 0);
+		_exit(0);
+	}
+	EVENTUALLY(agent_in_use(agent, 0) == 3 * MIB, 10);
+	CHECK(agent_clients(agent) == 2 && front_own_use(0) == MIB);
+	close(go[1]);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(agent_in_use(agent, 0) == MIB);
+}
+
+static const struct scenario scenarios[] = {
+	{"says no without an agent", says_no_without_an_agent},
+	{"tries again when asked again", tries_again_when_asked_again},
+	{"is refused", is_refused},
+	{"pays from credit", pays_from_credit},
+	{"is denied what is not there", is_denied_what_is_not_there},
+	{"asks every time when tight", asks_every_time_when_tight},
+	{"shows what is left", shows_what_is_left},
+	{"shows the card without a limit", shows_the_card_without_a_limit},
+	{"measures", measures},
+	{"measures nothing", measures_nothing},
+	{"gives the last room to one thread", gives_the_last_room_to_one_thread},
+	{"gives the last room to one process", gives_the_last_room_to_one_process},
+	{"shows what all have in use", shows_what_all_have_in_use},
+	{"lists the users", lists_the_users},
+	{"outlives the agent", outlives_the_agent},
+	{"waits for the agent", waits_for_the_agent},
+	{"keeps its credit while nobody answers", keeps_its_credit_while_nobody_answers},
+	{"notices a restart before its first charge", notices_a_restart_before_its_first_charge},
+	{"shows the present after a restart", shows_the_present_after_a_restart},
+	{"counts a charge without an answer once", counts_a_charge_without_an_answer_once},
+	{"lives on without its socket", lives_on_without_its_socket},
+	{"does not touch who took its number", does_not_touch_who_took_its_number},
+	{"a child is not its parent", a_child_is_not_its_parent},
+	{"a child joins on its own", a_child_joins_on_its_own},
+};
+
+RUN_SCENARIOS(scenarios)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs that the tests run. They are built with the other files because the
+# Go tests under test/ start them; nothing of it is installed.
+
+test_dir := build/test
+test_standin := lib/divvy/standin
+test_cflags := -std=gnu17 -O1 -g -Wall -Wextra -Wstrict-prototypes -Werror -Iclib/gen -Iclib/include -I$(test_dir)
+test_snippets := $(filter-out clib/test/snippets/snippet.h,$(wildcard clib/test/snippets/*.c))
+
+TEST_TARGETS += test-programs
+
+.PHONY: test-programs
+test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
+	procaddress dlopen-go front-other/libcuda.so.1)
+
+# Drivers differ: what one generation lacks must not keep a program from loading.
+$(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
+	@mkdir -p $(@D)
+	sed -nE 's/^(CUresult|nvmlReturn_t) ((cu|nvml)[A-Za-z0-9_]+)\(.*/#pragma weak \2/p' $^ > $@
+
+# Linked like a program of the vendor's toolkit, with -lcuda.
+$(test_dir)/snippets-linked: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl
+
+# The same with a path in the program that leads past LD_LIBRARY_PATH.
+$(test_dir)/snippets-rpath: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl \
+		-Wl,--disable-new-dtags,-rpath,$(abspath $(test_standin))
+
+# The same as most linkers write it today.
+$(test_dir)/snippets-runpath: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
+	$(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl \
+		-Wl,--enable-new-dtags,-rpath,$(abspath $(test_standin))
+
+# Every call found by dlopen and dlsym.
+$(test_dir)/snippets-named: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h
+	$(CC) $(test_cflags) -DSNIPPET_BY_NAME -o $@ $(test_snippets) -ldl
+
+$(test_dir)/procaddress: clib/test/procaddress.c clib/gen/cuda_abi.h
+	@mkdir -p $(@D)
+	$(CC) $(test_cflags) -o $@ $< -ldl
+
+# A Go program without cgo that finds the driver by dlopen; a module of its own.
+$(test_dir)/dlopen-go: $(wildcard test/dlopen/*.go) test/dlopen/go.mod
+	@mkdir -p $(@D)
+	cd test/dlopen && CGO_ENABLED=0 $(GO) build -trimpath -o $(abspath $@) .
+
+# The front of another release: the same sources with another wire version.
+$(test_dir)/front-other/libcuda.so.1: $(wildcard clib/front/*.[ch] clib/gen/*.[chS] clib/gen/*.inc clib/include/*.h) clib/gen/front.map
+	@rm -rf $(test_dir)/other && mkdir -p $(test_dir)/other $(@D)
+	cp -r clib $(test_dir)/other/
+	sed -i 's/^#define DIVVY_WIRE_VERSION 1u/#define DIVVY_WIRE_VERSION 99u/' $(test_dir)/other/clib/include/divvy_wire.h
+	grep -q '^#define DIVVY_WIRE_VERSION 99u' $(test_dir)/other/clib/include/divvy_wire.h
+	cd $(test_dir)/other && $(CC) $(front_cflags) -c -o wrappers.o clib/gen/front_wrappers.c
+	cd $(test_dir)/other && $(CC) $(front_cflags) -fvisibility=hidden $(front_ldflags) -o libcuda.so.1 wrappers.o \
+		clib/gen/symbols.c clib/gen/front_jumps.S $(wildcard clib/front/*.c) -Wl,--no-as-needed $(front_libc)
+	mv $(test_dir)/other/libcuda.so.1 $@

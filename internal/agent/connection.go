@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/socket"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+const (
+	sendDeadline = 5 * time.Second
+	maxProbes    = 16 // SYNC before HELLO
+)
+
+// connection is one process on a share's socket. Its goroutine reads a message
+// and answers it before it reads the next: one request of a client is on its
+// way at a time, whatever the client sends.
+type connection struct {
+	*daemon
+	share string
+	conn  *net.UnixConn
+	id    core.ClientID // after HELLO
+	card  string
+}
+
+// errProtocol ends a connection, and nothing else.
+var errProtocol = errors.New("protocol error")
+
+func (c *connection) serve() {
+	defer c.conn.Close()
+	stop := make(chan struct{})
+	defer close(stop)
+	c.task(func() { // wakes the reader when the agent ends
+		select {
+		case <-c.quit:
+			_ = c.conn.Close()
+		case <-stop:
+		}
+	})
+	if err := c.handshake(); err != nil {
+		c.cfg.Logger.Debug("handshake", "share", c.share, "error", err)
+		return
+	}
+	for {
+		m, err := c.receive()
+		if err == nil {
+			err = c.handle(m)
+		}
+		if err != nil {
+			c.cfg.Logger.Debug("client", "share", c.share, "error", err)
+			break
+		}
+	}
+	_ = c.do(c.quit, func(now time.Time) {
+		if m := c.members[c.id]; m != nil && m.conn == c {
+			m.conn = nil
+			c.dropWaiter(m)
+			c.core.Detach(now, c.id)
+		}
+	})
+}
+
+// receive reads one message. A packet of another length, or with another
+// magic, ends the connection.
+func (c *connection) receive() (wire.Message, error) {
+	var packet [wire.MessageSize + 1]byte
+	// Descriptors that come along would be closed by the kernel: there is no
+	// room for them.
+	n, _, _, _, err := c.conn.ReadMsgUnix(packet[:], nil)
+	if err != nil {
+		return wire.Message{}, err
+	}
+	if n == 0 {
+		return wire.Message{}, net.ErrClosed
+	}
+	return wire.Decode(packet[:n])
+}
+
+func (c *connection) send(m wire.Message, files ...int) error {
+	var packet [wire.MessageSize]byte
+	m.Encode(&packet)
+	var rights []byte
+	if len(files) > 0 {
+		rights = unix.UnixRights(files...)
+	}
+	_, _, err := c.conn.WriteMsgUnix(packet[:], rights, nil)
+	return err
+}
+
+func (c *connection) refuse(m wire.Message, status uint32, text string) error {
+	answer := m.Answer(wire.Refused, status)
+	answer.SetText(text)
+	_ = c.send(answer)
+	return fmt.Errorf("refused: %s", text)
+}
+
+// handshake answers HELLO, and SYNC before it.
+func (c *connection) handshake() error {
+	if err := c.conn.SetDeadline(time.Now().Add(c.cfg.HandshakeDeadline)); err != nil {
+		return err
+	}
+	for range maxProbes {
+		m, err := c.receive()
+		if err != nil {
+			return err
+		}
+		switch m.Type {
+		case wire.Sync:
+			if err := c.send(m.Answer(wire.Synced, wire.StatusOK)); err != nil {
+				return err
+			}
+		case wire.Hello:
+			if err := c.hello(m); err != nil {
+				return err
+			}
+			// Reading may take for ever from now on; each answer has its own deadline.
+			return c.conn.SetDeadline(time.Time{})
+		default:
+			return c.refuse(m, wire.StatusProtocol, "HELLO comes first")
+		}
+	}
+	return errProtocol
+}
+
+// arrival is what a process that says HELLO becomes.
+type arrival struct {
+	process core.Process
+	handle  *socket.Process
+	page    *wire.ClientPage
+	member  *member
+	id      core.ClientID
+	again   bool // comes with a token
+	used    uint64
+	files   [2]int // descriptors to send: limits page, client page
+}
+
+func (a *arrival) closeFiles() {
+	for _, file := range a.files {
+		if file >= 0 {
+			_ = unix.Close(file)
+		}
+	}
+}
+
+func (c *connection) hello(m wire.Message) error {
+	if m.Version != wire.Version {
+		return c.refuse(m, wire.StatusVersion, fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version))
+	}
+	a, err := c.identify(m)
+	if err != nil {
+		return c.refuse(m, wire.StatusProtocol, err.Error())
+	}
+	refused := errStopped
+	err = c.do(c.quit, func(now time.Time) { refused = c.admit(now, a) })
+	if err = errors.Join(err, refused); err != nil {
+		a.handle.Close()
+		a.page.Close()
+		a.closeFiles()
+		status := uint32(wire.StatusProtocol)
+		switch {
+		case errors.Is(err, core.ErrGone):
+			status = wire.StatusGone
+		case errors.Is(err, core.ErrBusy):
+			status = wire.StatusBusy
+		}
+		return c.refuse(m, status, refused.Error())
+	}
+	c.id = a.id
+	answer := m.Answer(wire.Welcome, wire.StatusOK)
+	answer.Token = uint64(a.id)
+	err = c.send(answer, a.files[0], a.files[1])
+	a.closeFiles()
+	if a.handle != a.member.process {
+		a.handle.Close() // the client is watched already
+	} else {
+		c.task(func() { c.awaitDeath(a.id, a.handle) })
+	}
+	if err != nil {
+		return c.gone(err)
+	}
+	return nil
+}
+
+// gone takes back an attachment whose WELCOME could not be sent.
+func (c *connection) gone(err error) error {
+	_ = c.do(c.quit, func(now time.Time) {
+		if m := c.members[c.id]; m != nil && m.conn == c {
+			m.conn = nil
+			c.core.Detach(now, c.id)
+		}
+	})
+	return err
+}
+
+// identify finds out who connected, from outside.
+func (c *connection) identify(m wire.Message) (*arrival, error) {
+	peer, err := socket.PeerOf(c.conn)
+	if err != nil {
+		return nil, err
+	}
+	if peer.PID == 0 {
+		return nil, errors.New("the agent cannot see the process: it is in a pid namespace beside the agent's")
+	}
+	if c.cfg.Private && peer.UID != c.uid && peer.UID != 0 {
+		return nil, fmt.Errorf("the agent serves uid %d only", c.uid)
+	}
+	a := &arrival{process: core.Process{PID: peer.PID, UID: peer.UID}, again: m.Token != 0, used: m.Bytes[theSlot]}
+	if a.handle, err = socket.ProcessOf(c.conn, peer); err != nil {
+		return nil, err
+	}
+	if a.process.Start, err = c.table.Start(peer.PID); err != nil {
+		a.handle.Close()
+		return nil, err
+	}
+	a.process.Command = c.table.Command(peer.PID)
+	a.member = &member{conn: c, process: a.handle}
+	if a.member.namespace, err = c.table.Namespace(peer.PID); err == nil {
+		a.member.insidePID, _ = c.table.Inside(peer.PID)
+	}
+	a.id = core.ClientID(m.Token)
+	for a.id == 0 {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // never fails
+		a.id = core.ClientID(binary.LittleEndian.Uint64(random[:]))
+	}
+	if a.page, err = wire.NewClientPage(uint64(a.id)); err == nil {
+		a.member.page = a.page
+		a.member.inode, err = a.page.Inode()
+		// On the ledger the page belongs to the loop, its descriptor to us.
+		a.files = [2]int{-1, a.page.TakeFile()}
+	}
+	if err != nil {
+		a.handle.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// admit puts the process on the ledger; the loop's part of HELLO.
+func (c *connection) admit(now time.Time, a *arrival) error {
+	s := c.sockets[c.share]
+	if s == nil || c.leaving {
+		return core.ErrGone
+	}
+	if err := c.core.CheckToken(now, a.id, c.share, a.process); err != nil {
+		return err
+	}
+	limits, err := unix.FcntlInt(uintptr(s.limits.File()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("limits page: %w", err)
+	}
+	old := c.members[a.id]
+	c.members[a.id] = a.member
+	if a.again {
+		err = c.core.Reattach(now, a.id, c.share, a.process, a.used)
+	} else {
+		err = c.core.Attach(now, a.id, c.share, a.process)
+	}
+	if err != nil {
+		_ = unix.Close(limits)
+		delete(c.members, a.id)
+		if old != nil {
+			c.members[a.id] = old
+		}
+		return err
+	}
+	a.files[0] = limits
+	c.lastRequest = now
+	if old != nil {
+		if old.conn != nil {
+			_ = old.conn.conn.Close()
+		}
+		if old.page != nil {
+			old.page.Close()
+		}
+		c.dropWaiter(old)
+		a.member.process = old.process // which is watched already
+	}
+	if v, err := c.core.Share(c.share); err == nil {
+		c.card = v.CardUUID
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+const (
+	gib      = 1 << 30
+	mib      = 1 << 20
+	testUUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+)
+
+// fakeSource is a driver that says what the test tells it.
+type fakeSource struct {
+	mutex   sync.Mutex
+	held    map[int]uint64
+	broken  error
+	asked   int
+	account func() map[int]uint64 // instead of held
+}
+
+func newFakeSource() *fakeSource { return &fakeSource{held: map[int]uint64{}} }
+
+func (s *fakeSource) Cards() ([]gpu.Card, error) {
+	return []gpu.Card{{UUID: testUUID, Name: "H100 (simulated)", PCIAddress: "0000:01:00.0", DriverVersion: "535.0",
+		MemoryBytes: 80 * gib, Simulated: true}}, nil
+}
+
+func (s *fakeSource) Account(string) (gpu.Account, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.asked++
+	if s.broken != nil {
+		return gpu.Account{}, s.broken
+	}
+	held := s.held
+	if s.account != nil {
+		held = s.account()
+	}
+	var a gpu.Account
+	for pid, bytes := range held {
+		a.UsedBytes += bytes
+		a.Processes = append(a.Processes, gpu.Process{PID: pid, Bytes: bytes, Known: true})
+	}
+	return a, nil
+}
+
+func (s *fakeSource) Close() error { return nil }
+
+func (s *fakeSource) hold(pid int, bytes uint64) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if bytes == 0 {
+		delete(s.held, pid)
+		return
+	}
+	s.held[pid] = bytes
+}
+
+func (s *fakeSource) fail(err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.broken = err
+}
+
+func (s *fakeSource) questions() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.asked
+}
+
+// rig is an agent in this process.
+type rig struct {
+	t      testing.TB
+	cfg    Config
+	source *fakeSource
+	client *client.Client
+	daemon *daemon
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func testConfig(t testing.TB) Config {
+	folder, err := os.MkdirTemp("", "divvy-agent") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	cfg := Private(filepath.Join(folder, "a"), folder)
+	cfg.IdleExit = 0
+	if testing.Verbose() && os.Getenv("AGENT_TEST_LOG") != "" {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return cfg
+}
+
+func newRig(t testing.TB, change ...func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, cfg: testConfig(t), source: newFakeSource()}
+	for _, f := range change {
+		f(&r.cfg)
+	}
+	r.client = client.New(r.cfg.APISocket())
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	if err := r.cfg.Validate(); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := makeFolders(r.cfg); err != nil {
+		r.t.Fatal(err)
+	}
+	d, err := newDaemon(r.cfg, r.source, nil, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.daemon = d
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.done = make(chan error, 1)
+	go func() { r.done <- d.run(ctx) }()
+}
+
+func (r *rig) stop() error {
+	if r.cancel == nil {
+		return nil
+	}
+	r.cancel()
+	r.cancel = nil
+	return <-r.done
+}
+
+func (r *rig) share(spec api.ShareSpec) api.Share {
+	r.t.Helper()
+	s, err := r.client.CreateShare(context.Background(), spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rig) front(share string) *front {
+	r.t.Helper()
+	f, err := newFront(r.cfg.ShareSocket(share))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(f.close)
+	return f
+}
+
+// eventually waits for what the agent does by itself.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen: %s", what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// awaitEvent waits for an event of a kind, and returns it.
+func (r *rig) awaitEvent(kind string) api.Event {
+	r.t.Helper()
+	var found api.Event
+	eventually(r.t, "event "+kind, func() bool {
+		events, err := r.client.Events(context.Background(), 0)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, e := range events.Events {
+			if e.Kind == kind {
+				found = e
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t testing.TB, err error, code api.Code) *api.Error {
+	t.Helper()
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("error %v, want code %s", err, code)
+	}
+	return e
+}
+
+func kinds(events []api.Event) string {
+	text := ""
+	for _, e := range events {
+		text += fmt.Sprintf("%s %s\n", e.Kind, e.Message)
+	}
+	return text
+}

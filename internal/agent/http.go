@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/socket"
+)
+
+const (
+	maxBodyBytes   = 64 << 10
+	streamDeadline = 10 * time.Second // for a reader to take one portion
+	stopDeadline   = 2 * time.Second
+)
+
+type peerKey struct{}
+
+// serveAPI answers HTTP requests on the agent's socket.
+func (d *daemon) serveAPI() *http.Server {
+	server := &http.Server{
+		Handler:           d.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(d.cfg.Logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if known, ok := conn.(*apiConn); ok {
+				return context.WithValue(ctx, peerKey{}, known.peer)
+			}
+			return ctx
+		},
+	}
+	server.SetKeepAlivesEnabled(false)
+	d.task(func() {
+		if err := server.Serve(newAPIListener(d.api, d.conns)); !errors.Is(err, http.ErrServerClosed) {
+			d.cfg.Logger.Error("serve the interface", "error", err)
+		}
+	})
+	return server
+}
+
+// stopAPI lets the requests that are being answered end, and breaks the rest.
+func (d *daemon) stopAPI(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close()
+	}
+}
+
+// leave takes the socket's path away, so that the next to come finds nobody
+// and starts an agent, and refuses those who have connected already.
+func (d *daemon) leave() {
+	if err := os.Remove(d.cfg.APISocket()); err != nil {
+		d.cfg.Logger.Warn("remove socket", "error", err)
+	}
+	if d.store != nil {
+		_ = d.store.Leave(leaveIdle)
+	}
+	deadline := time.NewTimer(stopDeadline)
+	defer deadline.Stop()
+	for socket.Pending(d.api) {
+		pause := time.NewTimer(time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-deadline.C:
+			pause.Stop()
+			return
+		}
+	}
+}
+
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, answer func(http.ResponseWriter, *http.Request, socket.Peer) error) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			peer, ok := r.Context().Value(peerKey{}).(socket.Peer)
+			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
+			if ok {
+				err = d.authorise(r, peer)
+			}
+			if err == nil {
+				err = answer(w, r, peer)
+			}
+			if err != nil {
+				d.fail(w, err)
+			}
+		})
+	}
+	handle("GET /v1/version", d.getVersion)
+	handle("GET /v1/devices", d.getDevices)
+	handle("GET /v1/shares", d.getShares)
+	handle("POST /v1/shares", d.postShare)
+	handle("GET /v1/shares/{name}", d.getShare)
+	handle("PATCH /v1/shares/{name}", d.patchShare)
+	handle("DELETE /v1/shares/{name}", d.deleteShare)
+	handle("POST /v1/shares/{name}/hold", d.holdShare)
+	handle("GET /v1/clients", d.getClients)
+	handle("GET /v1/events", d.getEvents)
+	handle("/", func(_ http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
+			Hint: "divvy version shows whether command and agent are of one version"}
+	})
+	return mux
+}
+
+// authorise lets everybody read a machine's agent, and only its owner use a
+// private one.
+func (d *daemon) authorise(r *http.Request, peer socket.Peer) error {
+	if d.cfg.Private && peer.UID != d.uid && peer.UID != 0 {
+		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("this agent serves uid %d only", d.uid)}
+	}
+	return d.ask(r, func(now time.Time) error {
+		d.lastRequest = now
+		return nil
+	})
+}
+
+// mayCreate says whether a user may make this share.
+func (d *daemon) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
+	if peer.UID == 0 || peer.UID == d.uid || d.cfg.Creation == CreateAll ||
+		d.cfg.Creation == CreateEphemeral && spec.Ephemeral {
+		return nil
+	}
+	e := &api.Error{Code: api.CodeNotAllowed, Message: "on this machine only root declares shares"}
+	if d.cfg.Creation == CreateEphemeral {
+		e.Hint = "divvy run makes a share that goes with the command"
+	}
+	return e
+}
+
+// ask runs f in the loop for a request.
+func (d *daemon) ask(r *http.Request, f func(now time.Time) error) error {
+	var failed error
+	err := d.do(r.Context().Done(), func(now time.Time) {
+		if d.leaving {
+			failed = errLeaving
+			return
+		}
+		failed = f(now)
+	})
+	if err != nil {
+		return errLeaving
+	}
+	return failed
+}
+
+var errLeaving = &api.Error{Code: api.CodeUnavailable, Message: "the agent is leaving", Hint: "ask again"}
+
+func (d *daemon) fail(w http.ResponseWriter, err error) {
+	e := apiError(err)
+	status := map[api.Code]int{
+		api.CodeUsage: http.StatusBadRequest, api.CodeNotFound: http.StatusNotFound,
+		api.CodeNotAllowed: http.StatusForbidden, api.CodeUnavailable: http.StatusServiceUnavailable,
+	}[e.Code]
+	write(w, status, e)
+}
+
+// apiError is what the interface says of a failure.
+func apiError(err error) *api.Error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var f *core.Failure
+	if errors.As(err, &f) {
+		code := map[core.Kind]api.Code{
+			core.Usage: api.CodeUsage, core.NotFound: api.CodeNotFound,
+			core.NotAllowed: api.CodeNotAllowed, core.Unavailable: api.CodeUnavailable,
+		}[f.Kind]
+		return &api.Error{Code: code, Message: f.Message, Hint: f.Hint}
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: err.Error()}
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the reader may be gone
+}
+
+// read decodes the body of a request; fields that we do not know are refused,
+// because ignoring them would not be what was asked for.
+func read(w http.ResponseWriter, r *http.Request, into any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if err == nil && decoder.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("more than one document")
+	}
+	if err != nil {
+		return &api.Error{Code: api.CodeUsage, Message: "the request is not understood: " + err.Error()}
+	}
+	return nil
+}
+
+func (d *daemon) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	since := uint64(0)
+	if text := r.URL.Query().Get("since"); text != "" {
+		var err error
+		if since, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("since=%q is not a sequence number", text)}
+		}
+	}
+	if r.URL.Query().Get("follow") == "" {
+		events, _, _ := d.events.after(since, d.cfg.MaxEvents)
+		write(w, http.StatusOK, api.Events{Schema: api.SchemaEvents, Events: append([]api.Event{}, events...)})
+		return nil
+	}
+	d.follow(w, r, since)
+	return nil
+}
+
+// follow streams events until the reader is gone or does not read.
+func (d *daemon) follow(w http.ResponseWriter, r *http.Request, since uint64) {
+	stream := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	encoder := json.NewEncoder(w)
+	for {
+		events, more, ended := d.events.after(since, eventsAtOnce)
+		_ = stream.SetWriteDeadline(time.Now().Add(streamDeadline))
+		for _, e := range events {
+			if encoder.Encode(e) != nil {
+				return
+			}
+			since = e.Sequence
+		}
+		if stream.Flush() != nil {
+			return
+		}
+		if len(events) > 0 {
+			continue
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-more:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

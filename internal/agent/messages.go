@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+// handle answers one message of an attached process.
+func (c *connection) handle(m wire.Message) error {
+	if m.Version != wire.Version {
+		return fmt.Errorf("%w: version %d", errProtocol, m.Version)
+	}
+	switch m.Type {
+	case wire.Charge:
+		return c.charge(m)
+	case wire.Sync:
+		return c.sync(m)
+	case wire.Measure:
+		return c.measure(m)
+	case wire.Processes:
+		return c.processes(m)
+	case wire.Event:
+		return c.report(m)
+	}
+	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
+}
+
+// reply sends an answer; a client that does not read it is dropped.
+func (c *connection) reply(m wire.Message) error {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(sendDeadline)); err != nil {
+		return err
+	}
+	return c.send(m)
+}
+
+func (c *connection) charge(m wire.Message) error {
+	if m.Slot != theSlot {
+		return c.reply(m.Answer(wire.Denied, wire.StatusProtocol))
+	}
+	var a core.Answer
+	w := &waiter{sequence: m.Sequence, answer: make(chan core.Answer, 1)}
+	err := c.do(c.quit, func(now time.Time) {
+		mine := c.members[c.id]
+		if mine == nil || mine.conn != c {
+			a = core.Answer{Client: c.id, Reason: core.NoClient}
+			return
+		}
+		a = c.core.Charge(now, c.id, m.Amount, m.Line())
+		switch {
+		case a.Waiting:
+			mine.waiter = w
+		default:
+			c.charged(mine, m.Sequence, a)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if a.Waiting {
+		select {
+		case later, ok := <-w.answer:
+			if !ok {
+				return errProtocol // the process has ended, or has another connection
+			}
+			a = later
+		case <-c.quit:
+			return errStopped
+		}
+	}
+	if a.Granted {
+		answer := m.Answer(wire.Charged, wire.StatusOK)
+		answer.Amount = m.Amount
+		return c.reply(answer)
+	}
+	answer := m.Answer(wire.Denied, wire.StatusNoRoom)
+	if a.Reason == core.Revoked {
+		answer.Status = wire.StatusGone
+	}
+	answer.Amount = a.FreeBytes
+	return c.reply(answer)
+}
+
+func (c *connection) sync(m wire.Message) error {
+	answer := m.Answer(wire.Synced, wire.StatusOK)
+	err := c.do(c.quit, func(now time.Time) {
+		_, used, ok := c.core.Sync(now, c.id)
+		if s := c.sockets[c.share]; ok && s != nil {
+			s.limits.Used(theSlot, used, wire.MonotonicNs())
+			answer.Amount = used
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.reply(answer)
+}
+
+// measure asks the driver what the process holds.
+func (c *connection) measure(m wire.Message) error {
+	answer := m.Answer(wire.Measured, wire.StatusUnknown)
+	account, _, err := c.driver.account(c.quit, c.card)
+	if err != nil || m.Slot != theSlot {
+		return c.reply(answer)
+	}
+	if err := c.do(c.quit, func(now time.Time) {
+		c.core.Reconcile(now, c.card, account)
+		for _, client := range c.core.ClientsOf(c.share) {
+			if client.ID == c.id && client.DriverBytes != nil {
+				answer.Status, answer.Amount = wire.StatusOK, *client.DriverBytes
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return c.reply(answer)
+}
+
+// processes lists who uses memory of the share, from the index asked for.
+func (c *connection) processes(m wire.Message) error {
+	answer := m.Answer(wire.Processed, wire.StatusOK)
+	if err := c.do(c.quit, func(time.Time) {
+		uses, err := c.core.ShareUses(c.id)
+		if err != nil || m.Slot != theSlot {
+			answer.Status = wire.StatusUnknown
+			return
+		}
+		answer.Amount = uint64(len(uses))
+		if m.Amount >= uint64(len(uses)) {
+			return
+		}
+		var pids []uint32
+		for i, u := range uses[m.Amount:min(uint64(len(uses)), m.Amount+wire.ProcessesPerMessage)] {
+			pids = append(pids, c.numberFor(u))
+			answer.Bytes[i] = u.UsedBytes
+		}
+		answer.SetProcesses(pids)
+	}); err != nil {
+		return err
+	}
+	return c.reply(answer)
+}
+
+// numberFor is the number under which this process sees another one, where
+// both live in one pid namespace.
+func (c *connection) numberFor(u core.ClientView) uint32 {
+	me, other := c.members[c.id], c.members[u.ID]
+	if me != nil && other != nil && me.namespace != "" && me.namespace == other.namespace && other.insidePID > 0 {
+		return uint32(other.insidePID)
+	}
+	return uint32(u.PID)
+}
+
+var reports = map[uint32]core.Report{
+	wire.EventUnclassified: core.ReportUnclassified,
+	wire.EventSelfOpen:     core.ReportSelfOpen,
+	wire.EventNoDriver:     core.ReportNoDriver,
+	wire.EventDenied:       core.ReportDenied,
+	wire.EventHidden:       core.ReportHidden,
+	wire.EventDriverOOM:    core.ReportDriverOOM,
+}
+
+// report takes an event; it is not answered, but the next message is read only
+// after it.
+func (c *connection) report(m wire.Message) error {
+	kind, ok := reports[m.Kind]
+	if !ok {
+		return nil // of a newer library
+	}
+	return c.do(c.quit, func(now time.Time) { c.core.Report(now, c.id, kind, m.Amount, m.Line()) })
+}
+
+// Where the stand-in driver finds its simulator.
+const (
+	simulatorVariable = "DIVVY_SIMULATOR"
+	simulatorDefault  = "/run/divvy/simulator.sock"
+)
+
+func simulatorSocket() string {
+	if path := os.Getenv(simulatorVariable); path != "" {
+		return path
+	}
+	return simulatorDefault
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/socket"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+// reconcileFor bounds how long a reader waits for the driver.
+const reconcileFor = 2 * time.Second
+
+func (d *daemon) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Peer) error {
+	v := api.Version{
+		Schema: api.SchemaVersion, Version: d.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(),
+		Simulated: d.simulated(), DriverDirectory: d.cfg.DriverDirectory,
+	}
+	if v.Simulated {
+		v.Simulator = simulatorSocket()
+	}
+	write(w, http.StatusOK, v)
+	return nil
+}
+
+// current compares the ledger with the driver before it is shown. A driver
+// that does not answer in time leaves the figures of last time.
+func (d *daemon) current(r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), reconcileFor)
+	defer cancel()
+	d.reconcile(ctx.Done())
+}
+
+func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	d.current(r)
+	devices := api.Devices{Schema: api.SchemaDevices, Simulated: d.simulated(), Cards: []api.Card{}}
+	if err := d.ask(r, func(time.Time) error {
+		for _, c := range d.core.Cards() {
+			devices.Cards = append(devices.Cards, api.Card{
+				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated, DriverVersion: c.DriverVersion,
+				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
+				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
+				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
+			})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	write(w, http.StatusOK, devices)
+	return nil
+}
+
+func (d *daemon) apiShare(v core.ShareView) api.Share {
+	enforcement := api.EnforcedFront
+	if v.Enforce == string(api.Booked) {
+		enforcement = api.Booked
+	}
+	return api.Share{
+		ShareSpec: api.ShareSpec{
+			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: api.Policy(v.Policy),
+			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
+		},
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: enforcement,
+		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
+		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
+	}
+}
+
+func (d *daemon) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	shares := api.Shares{Schema: api.SchemaShares, Simulated: d.simulated(), Shares: []api.Share{}}
+	if err := d.ask(r, func(time.Time) error {
+		for _, v := range d.core.Shares() {
+			shares.Shares = append(shares.Shares, d.apiShare(v))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	write(w, http.StatusOK, shares)
+	return nil
+}
+
+func (d *daemon) getShare(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) {
+		return d.core.Share(r.PathValue("name"))
+	})
+}
+
+func (d *daemon) answerShare(w http.ResponseWriter, r *http.Request, status int, f func(time.Time) (core.ShareView, error)) error {
+	var view core.ShareView
+	if err := d.ask(r, func(now time.Time) (err error) {
+		view, err = f(now)
+		return err
+	}); err != nil {
+		return err
+	}
+	write(w, status, d.apiShare(view))
+	return nil
+}
+
+func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	var spec api.ShareSpec
+	if err := read(w, r, &spec); err != nil {
+		return err
+	}
+	if err := d.mayCreate(peer, spec); err != nil {
+		return err
+	}
+	return d.answerShare(w, r, http.StatusCreated, func(now time.Time) (core.ShareView, error) {
+		view, err := d.core.CreateShare(now, core.Spec{
+			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
+			Policy: core.Policy(spec.Policy), Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
+			Enforce: string(spec.Enforce), Ephemeral: spec.Ephemeral,
+		}, peer.UID)
+		if err != nil {
+			return view, err
+		}
+		if err := d.openShare(view.Name, nil); err != nil {
+			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
+			return view, err
+		}
+		return view, d.keep(now, view)
+	})
+}
+
+// keep makes a declared share survive the machine.
+func (d *daemon) keep(now time.Time, view core.ShareView) error {
+	if view.Ephemeral {
+		return nil
+	}
+	d.carryOut(now)
+	if err := d.state.journal.Sync(); err != nil {
+		d.cfg.Logger.Warn("sync journal", "error", err)
+	}
+	return nil
+}
+
+func (d *daemon) patchShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	var change api.ShareChange
+	if err := read(w, r, &change); err != nil {
+		return err
+	}
+	return d.answerShare(w, r, http.StatusOK, func(now time.Time) (core.ShareView, error) {
+		view, err := d.core.ChangeShare(now, r.PathValue("name"), core.Change{
+			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: (*core.Policy)(change.Policy),
+			Weight: change.Weight, Priority: change.Priority,
+		}, peer.UID)
+		if err != nil {
+			return view, err
+		}
+		return view, d.keep(now, view)
+	})
+}
+
+func (d *daemon) deleteShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	if err := d.ask(r, func(now time.Time) error {
+		return d.core.DeleteShare(now, r.PathValue("name"), r.URL.Query().Get("force") == "1", peer.UID)
+	}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// holdShare keeps a share for as long as the connection is open.
+func (d *daemon) holdShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	name := r.PathValue("name")
+	if err := d.answerHold(w, r, name, peer); err != nil {
+		return err
+	}
+	// The loop may be gone when the agent ends: then there is nothing to let go.
+	defer func() { _ = d.do(d.quit, func(now time.Time) { d.core.Release(now, name) }) }()
+	stream := http.NewResponseController(w)
+	if stream.Flush() != nil {
+		return nil
+	}
+	select {
+	case <-r.Context().Done():
+	case <-d.quit:
+	}
+	return nil
+}
+
+func (d *daemon) answerHold(w http.ResponseWriter, r *http.Request, name string, peer socket.Peer) error {
+	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) {
+		if err := d.core.Hold(name, peer.UID); err != nil {
+			return core.ShareView{}, err
+		}
+		return d.core.Share(name)
+	})
+}
+
+func (d *daemon) getClients(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	d.current(r)
+	clients := api.Clients{Schema: api.SchemaClients, Simulated: d.simulated(), Clients: []api.Client{}}
+	if err := d.ask(r, func(time.Time) error {
+		for _, c := range d.core.Clients() {
+			clients.Clients = append(clients.Clients, api.Client{
+				PID: c.PID, UID: c.UID, Command: c.Command, Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
+				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
+				Denials: c.Denials, Launches: c.Launches, Since: c.Since,
+			})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	write(w, http.StatusOK, clients)
+	return nil
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/socket"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+// Names in the descriptor store.
+const (
+	apiKey         = "agent"
+	shareKeyPrefix = "share "
+)
+
+func shareKey(name string) string { return shareKeyPrefix + name }
+
+func shareOfKey(key string) (name string, ok bool) { return strings.CutPrefix(key, shareKeyPrefix) }
+
+// shareSocket is where the processes of a share attach. It belongs to the
+// loop, which also closes it.
+type shareSocket struct {
+	name     string
+	listener *net.UnixListener
+	limits   *wire.LimitsPage
+}
+
+func (s *shareSocket) close() {
+	_ = s.listener.Close()
+	s.limits.Close()
+}
+
+// openShare makes the socket and the limits page of a share, or takes over the
+// socket that an earlier agent had opened.
+func (d *daemon) openShare(name string, kept *os.File) error {
+	path := d.cfg.ShareSocket(name)
+	if len(path) > socket.MaxPathBytes {
+		return &core.Failure{Kind: core.Usage, Hint: "a shorter name",
+			Message: fmt.Sprintf("the path of the share's socket, %s, is longer than a socket's may be", path)}
+	}
+	if err := socket.MakeFolder(filepath.Dir(path), d.cfg.folderMode()); err != nil {
+		return err
+	}
+	listener, err := d.listen(socket.Packet, shareKey(name), path, d.cfg.ShareSocketMode, kept)
+	if err != nil {
+		return err
+	}
+	limits, err := wire.NewLimitsPage(name)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	s := &shareSocket{name: name, listener: listener, limits: limits}
+	d.sockets[name] = s
+	d.writeLimits(name)
+	d.task(func() { d.accept(s) })
+	return nil
+}
+
+func (c Config) folderMode() fs.FileMode {
+	if c.Private {
+		return 0o700
+	}
+	return 0o755
+}
+
+func (c Config) apiMode() fs.FileMode {
+	if c.Private {
+		return 0o600
+	}
+	return 0o666
+}
+
+// listen takes over a kept socket if its path still leads to it, else makes a
+// new one and stores it.
+func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, kept *os.File) (*net.UnixListener, error) {
+	if kept != nil {
+		if listener, err := socket.ListenerOf(kept); err == nil {
+			if _, err := os.Lstat(path); err == nil {
+				return listener, nil
+			}
+			_ = listener.Close()
+		}
+	}
+	listener, err := socket.Listen(kind, path, mode)
+	if err != nil || d.store == nil {
+		return listener, err
+	}
+	file, err := listener.File()
+	if err == nil {
+		err = d.store.Put(key, file)
+		_ = file.Close()
+	}
+	if err != nil {
+		// Without it a crash would cost a moment; serving goes on.
+		d.cfg.Logger.Warn("store descriptor", "socket", path, "error", err)
+	}
+	return listener, nil
+}
+
+// removeSocket closes a share's socket and takes its path away.
+func (d *daemon) removeSocket(name string) {
+	if s := d.sockets[name]; s != nil {
+		s.close()
+		delete(d.sockets, name)
+	}
+	d.dropSocket(name)
+}
+
+func (d *daemon) dropSocket(name string) {
+	if d.store != nil {
+		_ = d.store.Drop(shareKey(name))
+	}
+	path := d.cfg.ShareSocket(name)
+	for _, p := range []string{path, filepath.Dir(path)} {
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.cfg.Logger.Warn("remove socket", "path", p, "error", err)
+			return
+		}
+	}
+}
+
+// accept serves the connections of a share until its socket is closed.
+func (d *daemon) accept(s *shareSocket) {
+	slots := make(chan struct{}, d.cfg.MaxShareClients+pendingHandshakes)
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, as a rule: let some connections end.
+			d.cfg.Logger.Warn("accept", "share", s.name, "error", err)
+			timer := time.NewTimer(acceptPause)
+			select {
+			case <-timer.C:
+			case <-d.quit:
+			}
+			timer.Stop()
+			continue
+		}
+		// More connections than there may be clients: somebody opens them
+		// without end.
+		if !enter(slots) {
+			_ = conn.Close()
+			continue
+		}
+		if !enter(d.attachments) {
+			leave(slots)
+			_ = conn.Close()
+			continue
+		}
+		d.task(func() {
+			defer leave(slots)
+			defer leave(d.attachments)
+			c := &connection{daemon: d, share: s.name, conn: conn}
+			c.serve()
+		})
+	}
+}
+
+// enter takes one of a bounded number of places, if there is one.
+func enter(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func leave(places chan struct{}) { <-places }
+
+const (
+	pendingHandshakes = 256 // per share
+	acceptPause       = 20 * time.Millisecond
+)

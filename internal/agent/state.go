@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/journal"
+)
+
+// record is one line of the journal: what is now so. Exactly one field is set.
+type record struct {
+	Share      *core.SavedShare  `json:"share,omitempty"`
+	Client     *core.SavedClient `json:"client,omitempty"`
+	ShareGone  string            `json:"shareGone,omitempty"`
+	ClientGone core.ClientID     `json:"clientGone,omitempty"`
+}
+
+// state is what the journal says is so, and keeps it saying that.
+type state struct {
+	journal *journal.Journal
+	live    int64 // size after it was last written anew
+}
+
+const (
+	compactBytes  = 1 << 20
+	compactFactor = 4
+)
+
+// readState opens the journal and plays it.
+func readState(path string) (s *state, shares []core.SavedShare, clients []core.SavedClient, lostBytes int64, err error) {
+	j, records, lostBytes, err := journal.Open(path)
+	if err != nil {
+		return nil, nil, nil, 0, err
+	}
+	shares, clients = replay(records)
+	return &state{journal: j, live: j.Size()}, shares, clients, lostBytes, nil
+}
+
+// replay plays records in their order. A record that cannot be read is left
+// out: it has a valid checksum, so a newer agent wrote it.
+func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedClient) {
+	shareAt := map[string]int{}
+	clientAt := map[core.ClientID]int{}
+	for _, raw := range records {
+		var r record
+		if json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+		switch {
+		case r.Share != nil:
+			if i, ok := shareAt[r.Share.Name]; ok {
+				shares[i] = *r.Share
+			} else {
+				shareAt[r.Share.Name] = len(shares)
+				shares = append(shares, *r.Share)
+			}
+		case r.Client != nil:
+			if i, ok := clientAt[r.Client.ID]; ok {
+				clients[i] = *r.Client
+			} else {
+				clientAt[r.Client.ID] = len(clients)
+				clients = append(clients, *r.Client)
+			}
+		case r.ShareGone != "":
+			if i, ok := shareAt[r.ShareGone]; ok {
+				shares[i].Name = ""
+				delete(shareAt, r.ShareGone)
+			}
+		case r.ClientGone != 0:
+			if i, ok := clientAt[r.ClientGone]; ok {
+				clients[i].ID = 0
+				delete(clientAt, r.ClientGone)
+			}
+		}
+	}
+	return compactShares(shares), compactClients(clients)
+}
+
+func compactShares(all []core.SavedShare) []core.SavedShare {
+	var kept []core.SavedShare
+	for _, s := range all {
+		if s.Name != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+func compactClients(all []core.SavedClient) []core.SavedClient {
+	var kept []core.SavedClient
+	for _, c := range all {
+		if c.ID != 0 {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// save writes what changed, and writes the journal anew when most of it is old.
+func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) error {
+	if len(shares) == 0 && len(clients) == 0 {
+		return nil
+	}
+	records := make([][]byte, 0, len(shares)+len(clients))
+	for _, name := range shares {
+		r := record{ShareGone: name}
+		if saved, ok := c.SavedShare(name); ok {
+			r = record{Share: &saved}
+		}
+		records = append(records, encodeRecord(r))
+	}
+	for _, id := range clients {
+		r := record{ClientGone: id}
+		if saved, ok := c.SavedClient(id); ok {
+			r = record{Client: &saved}
+		}
+		records = append(records, encodeRecord(r))
+	}
+	err := s.journal.Append(records...)
+	if err == nil && s.journal.Size() < max(compactBytes, compactFactor*s.live) {
+		return nil
+	}
+	// Also when appending failed: the disk may have room for less.
+	return s.compact(c)
+}
+
+func (s *state) compact(c *core.Core) error {
+	shares, clients := c.Saved()
+	records := make([][]byte, 0, len(shares)+len(clients))
+	for i := range shares {
+		records = append(records, encodeRecord(record{Share: &shares[i]}))
+	}
+	for i := range clients {
+		records = append(records, encodeRecord(record{Client: &clients[i]}))
+	}
+	if err := s.journal.Replace(records); err != nil {
+		return fmt.Errorf("write the journal anew: %w", err)
+	}
+	s.live = s.journal.Size()
+	return nil
+}
+
+func encodeRecord(r record) []byte {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings, numbers and times in the calendar always encode
+	}
+	return raw
+}

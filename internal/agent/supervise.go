@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/socket"
+)
+
+const (
+	// storeVariable tells a worker the descriptor of its supervisor's store.
+	storeVariable = "DIVVY_STORE_FD"
+	storeFD       = 3 // the lock is the next one
+
+	leaveIdle   = "idle"
+	leaveFailed = "failed: "
+
+	lockName    = "agent.lock"
+	lockWait    = 2 * time.Second // an agent that leaves may still have it
+	lockPause   = 10 * time.Millisecond
+	backoffMax  = 5 * time.Second
+	backoffMin  = 10 * time.Millisecond
+	healthyLife = 10 * time.Second // after such a life the next restart is at once
+	killAfter   = 5 * time.Second
+)
+
+// takeLock makes sure that one agent uses the directory. The lock goes with
+// the last process that has the descriptor.
+func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
+	path := filepath.Join(cfg.Directory, lockName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	deadline := time.Now().Add(lockWait)
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			_ = file.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("%w in %s", ErrRunning, cfg.Directory)
+			}
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		timer := time.NewTimer(lockPause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			_ = file.Close()
+			return nil, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// openStore takes over the supervisor's store, if there is a supervisor.
+func openStore() (*socket.Store, map[string]*os.File, error) {
+	text := os.Getenv(storeVariable)
+	if text == "" {
+		return nil, nil, nil
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number != storeFD {
+		return nil, nil, fmt.Errorf("%s=%q is not the descriptor of a supervisor", storeVariable, text)
+	}
+	if err := os.Unsetenv(storeVariable); err != nil {
+		return nil, nil, err
+	}
+	for _, inherited := range []int{storeFD, storeFD + 1} {
+		unix.CloseOnExec(inherited)
+	}
+	file := os.NewFile(uintptr(number), "store")
+	defer file.Close()
+	return socket.OpenStore(file)
+}
+
+// Supervise keeps a worker running: argv is the command of a process that ends
+// in Run with the same configuration. The listening sockets live here, so a
+// worker that dies loses no connection. It returns when ctx has ended and the
+// worker with it (nil), when the worker left idle (ErrIdle), or when the first
+// worker cannot serve.
+func Supervise(ctx context.Context, cfg Config, argv ...string) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if len(argv) == 0 {
+		return errors.New("supervise: no command")
+	}
+	if err := makeFolders(cfg); err != nil {
+		return err
+	}
+	lock, err := takeLock(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	s := &supervisor{cfg: cfg, argv: argv, lock: lock, keeper: socket.NewKeeper()}
+	defer s.keeper.Close()
+	return s.run(ctx)
+}
+
+type supervisor struct {
+	cfg    Config
+	argv   []string
+	lock   *os.File
+	keeper *socket.Keeper
+}
+
+func (s *supervisor) run(ctx context.Context) error {
+	backoff := backoffMin
+	served := false
+	for {
+		begun := time.Now()
+		left, err := s.work(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case left == leaveIdle:
+			return ErrIdle
+		case !served && strings.HasPrefix(left, leaveFailed):
+			return errors.New(strings.TrimPrefix(left, leaveFailed))
+		case !served && time.Since(begun) < healthyLife && !s.keeper.Holds(apiKey):
+			return fmt.Errorf("the worker ended before it served: %w", err)
+		}
+		served = true
+		if time.Since(begun) > healthyLife {
+			backoff = backoffMin
+		}
+		s.cfg.Logger.Warn("worker ended, starting another", "error", err, "left", left, "in", backoff)
+		timer := time.NewTimer(backoff)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+// work runs one worker to its end.
+func (s *supervisor) work(ctx context.Context) (left string, err error) {
+	ours, theirs, err := s.keeper.Pair()
+	if err != nil {
+		return "", err
+	}
+	command := exec.Command(s.argv[0], s.argv[1:]...)
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", storeVariable, storeFD))
+	command.ExtraFiles = []*os.File{theirs, s.lock}
+	// Signals of the terminal are for us; we pass on what ends the worker.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = command.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = ours.Close()
+		return leaveFailed + err.Error(), fmt.Errorf("start worker: %w", err)
+	}
+	served := make(chan string, 1)
+	go func() { // ends when the worker has closed its end
+		left, err := s.keeper.Serve(ours)
+		if err != nil {
+			s.cfg.Logger.Warn("descriptor store", "error", err)
+		}
+		served <- left
+	}()
+	ended := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() { // ends with the worker
+		defer close(stopped)
+		s.stop(ctx, command.Process, ended)
+	}()
+	err = command.Wait()
+	close(ended)
+	<-stopped
+	return <-served, err
+}
+
+// stop ends the worker when ctx does: by request, and after a while by force.
+func (s *supervisor) stop(ctx context.Context, worker *os.Process, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	_ = worker.Signal(unix.SIGTERM)
+	timer := time.NewTimer(killAfter)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		_ = worker.Kill()
+	}
+}

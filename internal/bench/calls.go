@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// SchemaCalls names the version of CallsReport.
+const SchemaCalls = "divvy.bench.calls/v1"
+
+// minCallRounds is the least number of rounds that medians are taken of.
+const minCallRounds = 200
+
+// CallsOptions says how to measure what single calls cost. The programs run
+// over the null driver, whose calls return at once: what is left is the cost of
+// the call itself and of what stands before it.
+type CallsOptions struct {
+	Program string   // lib/divvy/tools/calls
+	Bare    []string // environment in which libcuda.so.1 is the null driver
+	Front   []string // environment in which the front stands before it
+	Rounds  int      // interleaved; at least 200
+}
+
+// CallCosts are nanoseconds per call.
+type CallCosts struct {
+	LaunchNs      float64 `json:"launchNs"`
+	AllocFreeNs   float64 `json:"allocFreeNs"`
+	PassThroughNs float64 `json:"passThroughNs"`
+	MemInfoNs     float64 `json:"memInfoNs"`
+}
+
+// CallsReport says what calls cost, medians over all rounds. Gated is there
+// when launches can be gated.
+type CallsReport struct {
+	Schema string     `json:"schema"`
+	Rounds int        `json:"rounds"`
+	Bare   CallCosts  `json:"bare"`
+	Front  CallCosts  `json:"front"`
+	Added  CallCosts  `json:"added"` // medians of the differences within a round
+	Gated  *GatedCost `json:"gated,omitempty"`
+}
+
+// GatedCost is what a launch costs under a compute quota that it does not meet.
+type GatedCost struct {
+	LaunchNs float64 `json:"launchNs"`
+}
+
+// Calls measures.
+func Calls(ctx context.Context, o CallsOptions) (CallsReport, error) {
+	report := CallsReport{Schema: SchemaCalls, Rounds: o.Rounds}
+	if o.Rounds < minCallRounds {
+		return report, fmt.Errorf("%d rounds are too few: at least %d", o.Rounds, minCallRounds)
+	}
+	bare, err := startMeter(ctx, o.Program, o.Bare)
+	if err != nil {
+		return report, fmt.Errorf("without the front: %w", err)
+	}
+	defer bare.stop()
+	front, err := startMeter(ctx, o.Program, o.Front)
+	if err != nil {
+		return report, fmt.Errorf("with the front: %w", err)
+	}
+	defer front.stop()
+	var series [3][]CallCosts
+	for round := range o.Rounds {
+		// Who goes first changes, so that neither always finds warm caches.
+		first, second := bare, front
+		if round%2 == 1 {
+			first, second = front, bare
+		}
+		if err := errors.Join(first.round(), second.round()); err != nil {
+			return report, err
+		}
+		series[0] = append(series[0], bare.last)
+		series[1] = append(series[1], front.last)
+		series[2] = append(series[2], front.last.minus(bare.last))
+	}
+	report.Bare, report.Front, report.Added = medians(series[0]), medians(series[1]), medians(series[2])
+	return report, nil
+}
+
+func (c CallCosts) minus(other CallCosts) CallCosts {
+	return CallCosts{
+		LaunchNs: c.LaunchNs - other.LaunchNs, AllocFreeNs: c.AllocFreeNs - other.AllocFreeNs,
+		PassThroughNs: c.PassThroughNs - other.PassThroughNs, MemInfoNs: c.MemInfoNs - other.MemInfoNs,
+	}
+}
+
+func medians(all []CallCosts) CallCosts {
+	median := func(of func(CallCosts) float64) float64 {
+		values := make([]float64, len(all))
+		for i, costs := range all {
+			values[i] = of(costs)
+		}
+		slices.Sort(values)
+		return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	}
+	return CallCosts{
+		LaunchNs:      median(func(c CallCosts) float64 { return c.LaunchNs }),
+		AllocFreeNs:   median(func(c CallCosts) float64 { return c.AllocFreeNs }),
+		PassThroughNs: median(func(c CallCosts) float64 { return c.PassThroughNs }),
+		MemInfoNs:     median(func(c CallCosts) float64 { return c.MemInfoNs }),
+	}
+}
+
+// meter is a running calls program (clib/calls).
+type meter struct {
+	process *exec.Cmd
+	input   io.WriteCloser
+	answers *bufio.Reader
+	errors  strings.Builder
+	last    CallCosts
+}
+
+func startMeter(ctx context.Context, program string, env []string) (*meter, error) {
+	m := &meter{process: exec.CommandContext(ctx, program)}
+	m.process.Env = env
+	m.process.Stderr = &m.errors
+	input, err := m.process.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := m.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	m.input, m.answers = input, bufio.NewReaderSize(output, 4096)
+	if err := m.process.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	if greeting, err := m.answers.ReadString('\n'); err != nil || greeting != "ready\n" {
+		m.stop()
+		return nil, fmt.Errorf("%s did not start: %s", program, strings.TrimSpace(m.errors.String()))
+	}
+	return m, nil
+}
+
+// round measures once more.
+func (m *meter) round() error {
+	if _, err := io.WriteString(m.input, "round\n"); err != nil {
+		return fmt.Errorf("ask for a round: %w", err)
+	}
+	line, err := m.answers.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("read a round: %w", err)
+	}
+	c := &m.last
+	if _, err := fmt.Sscan(line, &c.LaunchNs, &c.AllocFreeNs, &c.PassThroughNs, &c.MemInfoNs); err != nil {
+		return fmt.Errorf("read a round %q: %w", line, err)
+	}
+	return nil
+}
+
+func (m *meter) stop() {
+	_ = m.input.Close() // ends it
+	_ = m.process.Wait()
+}

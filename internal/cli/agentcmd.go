@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/private"
+)
+
+// agentFlags are the flags of `divvy agent`.
+type agentFlags struct {
+	directory string
+	journal   string
+	driver    string
+	simulator string
+	creation  string
+	private   string
+	worker    bool
+}
+
+func (a *app) agentCommand() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent of this machine in the foreground",
+		Long: `Runs the agent: it owns the ledger of every card and listens on agent.sock and
+on one socket per share. Run it as root for the whole machine (deploy/systemd);
+divvy run starts a private one where there is none.`,
+		Example: `  divvy agent --directory /tmp/d --driver-dir lib/divvy/standin --simulator /tmp/d/simulator.sock`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		cfg, err := f.config(a)
+		if err != nil {
+			return err
+		}
+		if f.simulator != "" {
+			// The stand-in driver, which this process is about to load, finds
+			// its simulator by it.
+			if err := os.Setenv("DIVVY_SIMULATOR", f.simulator); err != nil {
+				return err
+			}
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := f.serve(ctx, cfg); err != nil && !errors.Is(err, agent.ErrIdle) {
+			return err
+		}
+		return nil
+	})
+	flags := cmd.Flags()
+	system := agent.System()
+	flags.StringVar(&f.directory, "directory", system.Directory, "`folder` of agent.sock and of the shares' sockets")
+	flags.StringVar(&f.journal, "journal-dir", "", "`folder` of the journal (default "+system.JournalDirectory+", or --directory)")
+	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
+	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
+	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
+	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
+	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
+	hide(cmd, "private", "worker")
+	complete(cmd, "creation", words("owner", "ephemeral", "all"))
+	return cmd
+}
+
+func (f *agentFlags) config(a *app) (agent.Config, error) {
+	var cfg agent.Config
+	if f.private != "" {
+		cfg = agent.Private(f.private, f.driver)
+	} else {
+		cfg = agent.System()
+		directory, err := filepath.Abs(f.directory)
+		if err != nil {
+			return cfg, err
+		}
+		if directory != cfg.Directory {
+			cfg.Directory, cfg.JournalDirectory = directory, directory
+		}
+		if f.journal != "" {
+			cfg.JournalDirectory = f.journal
+		}
+		cfg.Creation = agent.Creation(f.creation)
+		if err := f.findDriver(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.ProductVersion = version
+	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
+	if err := cfg.Validate(); err != nil {
+		return cfg, usage(err)
+	}
+	return cfg, nil
+}
+
+// findDriver sets the folder of the driver: the one given, the one that stands
+// at its place already, or links to the one that is installed.
+func (f *agentFlags) findDriver(cfg *agent.Config) error {
+	if f.driver != "" {
+		directory, err := filepath.Abs(f.driver)
+		cfg.DriverDirectory = directory
+		return err
+	}
+	cfg.DriverDirectory = filepath.Join(cfg.Directory, "driver")
+	if exists(filepath.Join(cfg.DriverDirectory, "libnvidia-ml.so.1")) {
+		return nil
+	}
+	found, err := private.FindDriver("/")
+	if err != nil {
+		return withHint(notThere(err), "divvy agent --driver-dir FOLDER, or divvy run --simulate -- COMMAND")
+	}
+	if err := os.MkdirAll(cfg.Directory, 0o755); err != nil {
+		return err
+	}
+	return private.LinkDriver(found, cfg.DriverDirectory, 0o755)
+}
+
+// serve runs the agent, or the supervisor that keeps its sockets.
+func (f *agentFlags) serve(ctx context.Context, cfg agent.Config) error {
+	if f.worker {
+		return agent.Run(ctx, cfg)
+	}
+	if f.private != "" {
+		closeInherited()
+	}
+	program, err := self()
+	if err != nil {
+		return err
+	}
+	return agent.Supervise(ctx, cfg, append([]string{program}, append(os.Args[1:], "--worker")...)...)
+}
+
+// hide keeps flags that only Divvy itself uses out of the help.
+func hide(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := cmd.Flags().MarkHidden(name); err != nil {
+			panic(fmt.Sprintf("hide --%s: %v", name, err)) // no such flag: a slip in this file
+		}
+	}
+}

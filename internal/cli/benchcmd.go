@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/bench"
+)
+
+func (a *app) benchCommand() *cobra.Command {
+	return a.group("bench", "Measure what Divvy costs and how it keeps its promises",
+		`  divvy bench calls --json`,
+		a.benchCallsCommand(), a.benchRecoveryCommand(), a.benchRacesCommand(), a.benchStormCommand())
+}
+
+func (a *app) benchCallsCommand() *cobra.Command {
+	var asJSON bool
+	rounds := 400
+	cmd := &cobra.Command{
+		Use:   "calls",
+		Short: "What the front adds to driver calls, over a driver that does nothing",
+		Long: `Measures launches, allocations, passed-through calls and memory queries over the
+null driver, bare and with the front before it, in interleaved rounds; prints
+medians in nanoseconds per call.`,
+		Example: `  divvy bench calls`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		if rounds < 200 || rounds > 1000000 {
+			return usage(fmt.Errorf("--rounds: %d is not between 200 and 1000000", rounds))
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		report, err := a.benchCalls(ctx, rounds)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return a.writeJSON(report)
+		}
+		rows := newTable("CALL", "BARE", "FRONT", "ADDED", "TARGET")
+		row := func(name string, of func(bench.CallCosts) float64, target string) {
+			nanoseconds := func(c bench.CallCosts) string { return fmt.Sprintf("%.1f ns", of(c)) }
+			rows.add(name, nanoseconds(report.Bare), nanoseconds(report.Front), nanoseconds(report.Added), target)
+		}
+		row("launch", func(c bench.CallCosts) float64 { return c.LaunchNs }, "5 ns")
+		row("alloc + free", func(c bench.CallCosts) float64 { return c.AllocFreeNs }, "150 ns")
+		row("pass-through", func(c bench.CallCosts) float64 { return c.PassThroughNs }, "3 ns")
+		row("memory info", func(c bench.CallCosts) float64 { return c.MemInfoNs }, "20 ns")
+		return rows.write(a.stdout)
+	})
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "interleaved rounds, at least 200")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) benchCalls(ctx context.Context, rounds int) (bench.CallsReport, error) {
+	session, err := a.ownSession(ctx, "", "")
+	if err != nil {
+		return bench.CallsReport{}, err
+	}
+	defer session.end(ctx)
+	share, err := session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls", MemoryBytes: 8 << 30})
+	if err != nil {
+		return bench.CallsReport{}, err
+	}
+	return bench.Calls(ctx, bench.CallsOptions{
+		Program: session.tool("calls"), Rounds: rounds, Bare: session.bare(), Front: session.environ(share.Socket),
+	})
+}

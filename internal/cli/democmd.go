@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/demo"
+)
+
+const maxDemoSeconds = 3600
+
+func (a *app) demoCommand() *cobra.Command {
+	var asJSON, control bool
+	seconds := 5
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show three programs share one simulated card",
+		Long: `Starts a simulated H100 and an agent of its own, and under shares of 8, 16 and
+40 GiB the same program, which takes all the memory it can get, checks what it
+wrote, and asks for more. Exit code 0 when every share was held to its limit by
+the simulator's own account, else 1.`,
+		Example: `  divvy demo --seconds 3`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		if seconds < 1 || seconds > maxDemoSeconds {
+			return usage(fmt.Errorf("--seconds: %d is not between 1 and %d", seconds, maxDemoSeconds))
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		report, err := a.demo(ctx, seconds, control, !asJSON && isTerminal(a.stdout))
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = a.writeJSON(report)
+		} else {
+			demo.Write(a.stdout, report)
+		}
+		if err == nil && !report.Pass {
+			err = &exitError{code: exitFailed}
+		}
+		return err
+	})
+	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long the programs run")
+	cmd.Flags().BoolVar(&control, "control", false, "the same without Divvy in between: shows what happens then, and fails")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// demo runs it on an agent and a simulator of its own.
+func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.Report, error) {
+	session, err := a.ownSession(ctx, defaultCards, defaultDriver)
+	if err != nil {
+		return demo.Report{}, err
+	}
+	defer session.end(ctx)
+	o := demo.Options{
+		Agent: session.client, Simulator: session.endpoint.SimulatorSocket, Seconds: seconds, Control: control,
+		Program: session.tool("memload"),
+		Environ: func(share api.Share) []string { return session.environ(share.Socket) },
+	}
+	if control {
+		o.Environ = func(api.Share) []string { return session.bare() }
+	}
+	if live {
+		o.Watch = redraw(a.stdout)
+	}
+	return demo.Run(ctx, o)
+}
+
+// redraw draws the same lines again and again.
+func redraw(w io.Writer) func(demo.Report) {
+	drawn := 0
+	return func(now demo.Report) {
+		if drawn > 0 {
+			fmt.Fprintf(w, "\x1b[%dA\x1b[J", drawn)
+		}
+		demo.Bars(w, now.Card.MemoryBytes, now.Shares, demo.ShareReport.NowBytes)
+		drawn = len(now.Shares)
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestExamineProgram(t *testing.T) {
+	folder := t.TempDir()
+	source := filepath.Join(folder, "main.c")
+	if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := func(name string, flags ...string) string {
+		path := filepath.Join(folder, name)
+		if out, err := exec.Command("gcc", append(flags, "-o", path, source)...).CombinedOutput(); err != nil {
+			t.Fatalf("gcc: %v\n%s", err, out)
+		}
+		return path
+	}
+	setuid := build("setuid")
+	if err := os.Chmod(setuid, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(folder, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ program, status, detail string }{
+		{build("dynamic"), checkOK, "dynamically linked"},
+		{build("static", "-static"), checkNote, "statically linked"},
+		{build("musl", "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"), checkNote, "musl"},
+		{setuid, checkFail, "setuid"},
+		{script, checkOK, "interpreter"},
+		{"no-such-program", checkFail, "not found"},
+	} {
+		status, detail, _ := examineProgram(c.program)
+		if status != c.status || !strings.Contains(detail, c.detail) {
+			t.Errorf("%s: %s, %q; want %s with %q", c.program, status, detail, c.status, c.detail)
+		}
+	}
+}
+
+func TestCgroupVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		path string
+		want string
+	}{
+		"none":    {"", "none"},
+		"unified": {"sys/fs/cgroup/cgroup.controllers", "v2"},
+		"legacy":  {"sys/fs/cgroup/memory/tasks", "v1"},
+	} {
+		root := t.TempDir()
+		if c.path != "" {
+			path := filepath.Join(root, c.path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := cgroupVersion(root); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

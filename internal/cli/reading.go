@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the processes under shares",
+		Long: `Lists the processes attached to shares. State "detached" lives on without its
+socket, "dead" has ended while the driver still holds memory of it.`,
+		Example: `  divvy ps`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		list, err := at.client.Clients(cmd.Context())
+		if err != nil {
+			return at.explain(err)
+		}
+		if asJSON {
+			if list.Clients == nil {
+				list.Clients = []api.Client{}
+			}
+			return a.writeJSON(list)
+		}
+		rows := newTable("PID", "SHARE", "USED", "CONTEXTS", "DRIVER", "DENIED", "STATE", "COMMAND")
+		for _, c := range list.Clients {
+			driver := "-"
+			if c.DriverBytes != nil {
+				driver = size.Short(*c.DriverBytes)
+			}
+			rows.add(strconv.Itoa(c.PID), c.Share, size.Short(c.UsedBytes), size.Short(c.ContextBytes), driver,
+				strconv.FormatUint(c.Denials, 10), c.State, c.Command)
+		}
+		return rows.write(a.stdout)
+	})
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var asJSON, follow bool
+	var since uint64
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happened: grants, denials, deaths, changes",
+		Long: `Shows what the agent remembers, oldest first. With --follow it goes on until
+interrupted; with --json then prints one event per line.`,
+		Example: `  divvy events --follow`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if follow {
+			return a.followEvents(cmd.Context(), at, since, asJSON)
+		}
+		list, err := at.client.Events(cmd.Context(), since)
+		if err != nil {
+			return at.explain(err)
+		}
+		if asJSON {
+			if list.Events == nil {
+				list.Events = []api.Event{}
+			}
+			return a.writeJSON(list)
+		}
+		for _, event := range list.Events {
+			a.writeEvent(event)
+		}
+		return nil
+	})
+	flags := cmd.Flags()
+	flags.BoolVarP(&follow, "follow", "f", false, "go on with what happens")
+	flags.Uint64Var(&since, "since", 0, "only after the event with this `number`")
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) writeEvent(e api.Event) {
+	line := fmt.Sprintf("%s  %-18s", e.Time.Local().Format(time.DateTime), e.Kind)
+	if e.Share != "" {
+		line += " share=" + e.Share
+	}
+	if e.PID != 0 {
+		line += " pid=" + strconv.Itoa(e.PID)
+	}
+	if e.Bytes != 0 {
+		line += " bytes=" + strconv.FormatUint(e.Bytes, 10)
+	}
+	fmt.Fprintln(a.stdout, oneLine(line+"  "+e.Message))
+}
+
+// followEvents prints events until it is interrupted. An agent that restarts is
+// waited for.
+func (a *app) followEvents(ctx context.Context, at place, since uint64, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	const patience = 10 * time.Second
+	lost := time.Now()
+	for {
+		err := at.client.Follow(ctx, since, func(e api.Event) error {
+			since, lost = e.Sequence, time.Now()
+			if !asJSON {
+				a.writeEvent(e)
+				return nil
+			}
+			return json.NewEncoder(a.stdout).Encode(e)
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, client.ErrUnreachable):
+			return err
+		case time.Since(lost) > patience:
+			return at.explain(err)
+		}
+		if _, err := at.client.Version(ctx); err == nil {
+			lost = time.Now()
+		}
+		if wait(ctx, 100*time.Millisecond) != nil {
+			return nil
+		}
+	}
+}
+
+// wait sleeps unless ctx ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

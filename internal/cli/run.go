@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/library"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var p promise
+	var name, share string
+	var isolated bool
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARGUMENTS...]",
+		Short: "Run a command under a share of a card",
+		Long: `Runs an unmodified command under a share: a new one that goes with the command,
+or a declared one (--share). The command sees the share as its card. Exit code:
+the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
+		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return withHint(errors.New("no command given"), "divvy run --simulate --mem 2GiB -- COMMAND")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		spec, err := p.spec(cmd)
+		if err != nil {
+			return err
+		}
+		if share != "" {
+			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce"} {
+				if cmd.Flags().Changed(flag) {
+					return withHint(usage(fmt.Errorf("--share joins a declared share: --%s cannot go with it", flag)),
+						"divvy share set "+share+" changes the share")
+				}
+			}
+		}
+		spec.Name, spec.Ephemeral = name, true
+		path, err := findCommand(args[0])
+		if err != nil {
+			return err
+		}
+		u := under{declared: share, spec: spec, isolated: isolated, booked: func() { p.bookedOnly(a, cmd) }}
+		return runFailed(a.runUnder(cmd.Context(), u, path, args))
+	})
+	cmd.Flags().SetInterspersed(false)
+	p.addAll(a, cmd)
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
+	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
+	cmd.Flags().BoolVar(&isolated, "isolate", false, "also hold programs that open the driver by its full path")
+	complete(cmd, "share", a.completeShares)
+	a.targetFlags(cmd)
+	return cmd
+}
+
+// under says what to run a command under.
+type under struct {
+	declared string        // join this share, or
+	spec     api.ShareSpec // make this one
+	isolated bool
+	booked   func() // tells what nothing enforces
+}
+
+// runUnder runs the command under the declared share, or a new one by spec.
+func (a *app) runUnder(ctx context.Context, u under, path string, args []string) error {
+	joined, err := a.join(ctx, u.declared, u.spec)
+	if err != nil {
+		return err
+	}
+	defer joined.leave()
+	u.booked()
+	front, err := a.frontFor(joined.version.DriverDirectory)
+	if err != nil {
+		return err
+	}
+	env := shareEnvironment(joined, front)
+	child := &exec.Cmd{Path: path, Args: args, Env: env}
+	if u.isolated {
+		if child, err = a.isolate(joined, front, child); err != nil {
+			return err
+		}
+	}
+	code, err := a.passOn(child)
+	if u.isolated && errors.Is(err, fs.ErrPermission) {
+		return withHint(&codedError{code: exitRunFailed, cause: fmt.Errorf("--isolate: no right to a mount namespace: %w", err)},
+			"run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)")
+	}
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// isolate returns child as it runs in a mount namespace of its own.
+func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, error) {
+	mount, err := a.privateRoot().MountPoint()
+	if err != nil {
+		return nil, err
+	}
+	i := isolation{front: filepath.Join(front, library.CUDAName), driver: m.version.DriverDirectory, mount: mount}
+	path, err := filepath.Abs(child.Path) // as seen from here
+	if err != nil {
+		return nil, err
+	}
+	program, args, err := i.wrap(path, child.Args)
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{Path: program, Args: args, Env: child.Env, SysProcAttr: namespaces()}, nil
+}
+
+// membership is a share that we may use while we are here.
+type membership struct {
+	share   api.Share
+	version api.Version
+	hold    *client.Hold
+}
+
+func (m membership) leave() {
+	if m.hold != nil {
+		m.hold.Close()
+	}
+}
+
+// join gets hold of a share: it finds the declared one, or makes a new one
+// that goes with us.
+func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (membership, error) {
+	var m membership
+	err := a.withAgent(ctx, func(p place) error {
+		var err error
+		if m.version, err = p.client.Version(ctx); err != nil {
+			return err
+		}
+		if declared != "" {
+			if m.share, err = p.client.Share(ctx, declared); errors.Is(err, client.ErrUnreachable) {
+				return err
+			} else if err != nil {
+				return withHint(err, "divvy share list")
+			}
+		} else if m.share, err = p.client.CreateShare(ctx, spec); err != nil {
+			return err
+		}
+		if !m.share.Ephemeral {
+			return nil
+		}
+		m.hold, err = p.client.Hold(ctx, m.share.Name)
+		return err
+	})
+	return m, err
+}
+
+// shareEnvironment is the environment that puts a program under a share.
+func shareEnvironment(m membership, front string) []string {
+	set := map[string]string{
+		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
+		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
+		"DIVVY_SOCKET":     m.share.Socket,
+		"DIVVY_DRIVER_DIR": m.version.DriverDirectory,
+	}
+	if m.version.Simulator != "" {
+		set["DIVVY_SIMULATOR"] = m.version.Simulator
+	}
+	if _, chosen := os.LookupEnv("CUDA_VISIBLE_DEVICES"); !chosen {
+		set["CUDA_VISIBLE_DEVICES"] = m.share.CardUUID
+	}
+	var env []string
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if _, ours := set[name]; !ours {
+			env = append(env, entry)
+		}
+	}
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// joinParts puts what is not empty together.
+func joinParts(separator string, parts ...string) string {
+	var kept []string
+	for _, part := range parts {
+		if part != "" {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, separator)
+}
+
+// findCommand looks a command up as a shell does, and tells "not found" from
+// "not executable".
+func findCommand(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		return path, nil
+	}
+	if errors.Is(err, fs.ErrPermission) || !strings.Contains(name, "/") && inPath(name) || isDirectory(name) {
+		return "", &codedError{code: exitNotExecutable, cause: fmt.Errorf("%s: not executable", name)}
+	}
+	return "", &codedError{code: exitNotFound, cause: fmt.Errorf("%s: command not found", name)}
+}
+
+func inPath(name string) bool {
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		if st, err := os.Stat(filepath.Join(folder, name)); err == nil && st.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+func isDirectory(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir() && strings.Contains(name, "/")
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/private"
+)
+
+// session is a simulator and an agent of our own, for a demo or a bench, and
+// what programs need to come under it.
+type session struct {
+	root     private.Root
+	endpoint private.Endpoint
+	client   *client.Client
+	front    string
+	dir      library.Dir
+}
+
+// ownSession starts both. The null driver needs no simulator: its cards are "".
+func (a *app) ownSession(ctx context.Context, cards, driver string) (*session, error) {
+	s := &session{root: a.privateRoot()}
+	var err error
+	if s.dir, err = a.libraries(); err != nil {
+		return nil, err
+	}
+	spec := private.Spec{Cards: cards, Driver: driver, Instance: strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	if cards == "" {
+		spec.Driver, spec.DriverDirectory = "", s.dir.Null()
+	} else if spec.DriverDirectory, err = s.dir.Standin(driver); err != nil {
+		return nil, err
+	}
+	if s.front, err = a.frontFor(spec.DriverDirectory); err != nil {
+		return nil, err
+	}
+	program, err := self()
+	if err != nil {
+		return nil, err
+	}
+	if s.endpoint, err = s.root.Ensure(ctx, program, spec); err != nil {
+		return nil, err
+	}
+	s.client = client.New(s.endpoint.AgentSocket)
+	return s, nil
+}
+
+// end stops the daemons and removes their folder.
+func (s *session) end(ctx context.Context) {
+	_ = s.root.Remove(context.WithoutCancel(ctx), s.endpoint)
+}
+
+func (s *session) tool(name string) string { return s.dir.Tool(name) }
+
+// bare is the environment of a program that uses the driver without Divvy.
+func (s *session) bare() []string {
+	env := []string{"PATH=" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + s.endpoint.DriverDirectory}
+	if s.endpoint.SimulatorSocket != "" {
+		env = append(env, "DIVVY_SIMULATOR="+s.endpoint.SimulatorSocket)
+	}
+	return env
+}
+
+// environ is the environment of a program under the share behind socket.
+func (s *session) environ(socket string) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LD_LIBRARY_PATH=" + s.front,
+		"LD_PRELOAD=" + filepath.Join(s.front, library.CUDAName),
+		"DIVVY_SOCKET=" + socket,
+		"DIVVY_DRIVER_DIR=" + s.endpoint.DriverDirectory,
+	}
+	if s.endpoint.SimulatorSocket != "" {
+		env = append(env, "DIVVY_SIMULATOR="+s.endpoint.SimulatorSocket)
+	}
+	return env
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+func (a *app) shareCommand() *cobra.Command {
+	return a.group("share", "Create, change, delete and list declared shares",
+		`  divvy share create alice --mem 8GiB --simulate`,
+		a.shareCreateCommand(), a.shareSetCommand(), a.shareDeleteCommand(), a.shareListCommand())
+}
+
+// promise is what a share is asked to be, as flags.
+type promise struct {
+	mem      string
+	cores    int
+	policy   string
+	weight   int
+	priority int
+	gpu      string
+	tenant   string
+	enforce  string
+}
+
+func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the card")
+	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (booked; not yet enforced)")
+	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted (booked)")
+	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy (booked)")
+	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first (booked)")
+	complete(cmd, "policy", words("best-effort", "equal", "fixed", "weighted"))
+	complete(cmd, "mem", words("1GiB", "2GiB", "4GiB", "8GiB", "16GiB"))
+	complete(cmd, "cores", words("10", "25", "30", "50", "100"))
+}
+
+func (p *promise) addAll(a *app, cmd *cobra.Command) {
+	p.addChangeable(a, cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, its start, or PCI address; default: most free")
+	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
+	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
+	complete(cmd, "gpu", a.completeCards)
+	complete(cmd, "enforce", words("mig", "driver", "mps", "front", "booked"))
+}
+
+// memory reads --mem.
+func (p *promise) memory() (uint64, error) {
+	if p.mem == "" {
+		return 0, nil
+	}
+	bytes, err := size.Parse(p.mem)
+	if err != nil {
+		return 0, usage(fmt.Errorf("--mem: %w", err))
+	}
+	if bytes == 0 {
+		return 0, withHint(usage(errors.New("--mem: a share of no memory cannot run anything")), "leave --mem out for the whole card")
+	}
+	if bytes%size.MiB != 0 {
+		return 0, withHint(usage(fmt.Errorf("--mem: %s is no whole number of MiB", p.mem)),
+			fmt.Sprintf("--mem %dMiB", bytes/size.MiB+1))
+	}
+	return bytes, nil
+}
+
+// check refuses flags that make no sense whatever the machine has.
+func (p *promise) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	switch {
+	case given("cores") && (p.cores < 1 || p.cores > 100):
+		return usage(fmt.Errorf("--cores: %d is not between 1 and 100 percent", p.cores))
+	case given("weight") && (p.weight < 1 || p.weight > 1000):
+		return usage(fmt.Errorf("--weight: %d is not between 1 and 1000", p.weight))
+	case given("priority") && (p.priority < 0 || p.priority > 100):
+		return usage(fmt.Errorf("--priority: %d is not between 0 and 100", p.priority))
+	}
+	switch api.Policy(p.policy) {
+	case "", api.BestEffort, api.Equal, api.Fixed, api.Weighted:
+	default:
+		return usage(fmt.Errorf("--policy: %q is not fixed, equal, weighted or best-effort", p.policy))
+	}
+	switch api.Enforcement(p.enforce) {
+	case "", api.EnforcedMIG, api.EnforcedDriver, api.EnforcedMPS, api.EnforcedFront, api.Booked:
+	default:
+		return usage(fmt.Errorf("--enforce: %q is not mig, driver, mps, front or booked", p.enforce))
+	}
+	return nil
+}
+
+// spec is the request for a share of this promise.
+func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
+	if err := p.check(cmd); err != nil {
+		return api.ShareSpec{}, err
+	}
+	bytes, err := p.memory()
+	if err != nil {
+		return api.ShareSpec{}, err
+	}
+	return api.ShareSpec{
+		GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: api.Policy(p.policy), Weight: p.weight,
+		Priority: p.priority, Tenant: p.tenant, Enforce: api.Enforcement(p.enforce),
+	}, nil
+}
+
+// bookedOnly says which of the given limits nothing holds yet.
+func (p *promise) bookedOnly(a *app, cmd *cobra.Command) {
+	for _, name := range []string{"cores", "policy", "weight", "priority"} {
+		if cmd.Flags().Changed(name) {
+			a.note("--%s is booked, but nothing enforces it yet: only memory is held", name)
+			return
+		}
+	}
+}
+
+func (a *app) shareCreateCommand() *cobra.Command {
+	var p promise
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Declare a share",
+		Long:  "Declares a share that stays until it is deleted. Programs join it with divvy run --share NAME.",
+		Example: `  divvy share create alice --mem 8GiB --simulate
+  divvy run --share alice --simulate -- divvy devices`,
+		Args: oneName,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		spec, err := p.spec(cmd)
+		if err != nil {
+			return err
+		}
+		spec.Name = args[0]
+		share, err := a.createShare(cmd.Context(), spec)
+		if err != nil {
+			return err
+		}
+		p.bookedOnly(a, cmd)
+		if asJSON {
+			return a.writeJSON(share)
+		}
+		_, err = fmt.Fprintf(a.stdout, "share %s: %s on %s (%s)\n", share.Name, quota(share), share.CardName, shortUUID(share.CardUUID))
+		return err
+	})
+	p.addAll(a, cmd)
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// createShare asks for a share. A private agent that leaves while it is asked
+// is started again.
+func (a *app) createShare(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
+	var share api.Share
+	err := a.withAgent(ctx, func(p place) error {
+		var err error
+		share, err = p.client.CreateShare(ctx, spec)
+		return err
+	})
+	return share, err
+}
+
+// leaveRaces is how often a private agent may leave under our hands.
+const leaveRaces = 5
+
+// withAgent calls the agent that is meant, starting a private one where none
+// runs, and again when that one was just leaving.
+func (a *app) withAgent(ctx context.Context, call func(place) error) error {
+	var err error
+	for range leaveRaces {
+		var p place
+		if p, err = a.findOrStart(ctx); err != nil {
+			return err
+		}
+		if err = p.explain(call(p)); !errors.Is(err, client.ErrUnreachable) || a.chosenSocket() != "" {
+			return err
+		}
+	}
+	return err
+}
+
+func (a *app) shareSetCommand() *cobra.Command {
+	var p promise
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change a share while its programs run",
+		Long: `Changes a share in place. A larger quota holds at once; a smaller one blocks
+new allocations until use has fallen under it.`,
+		Example:           `  divvy share set alice --mem 12GiB`,
+		Args:              oneName,
+		ValidArgsFunction: a.completeShares,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		change, err := p.change(cmd)
+		if err != nil {
+			return err
+		}
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		share, err := at.client.ChangeShare(cmd.Context(), args[0], change)
+		if err != nil {
+			return at.explain(err)
+		}
+		p.bookedOnly(a, cmd)
+		if asJSON {
+			return a.writeJSON(share)
+		}
+		_, err = fmt.Fprintf(a.stdout, "share %s: %s, %s\n", share.Name, quota(share), share.State)
+		return err
+	})
+	p.addChangeable(a, cmd)
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// change is what the given flags ask for.
+func (p *promise) change(cmd *cobra.Command) (api.ShareChange, error) {
+	var change api.ShareChange
+	if err := p.check(cmd); err != nil {
+		return change, err
+	}
+	given := cmd.Flags().Changed
+	if given("mem") {
+		bytes, err := p.memory()
+		if err != nil {
+			return change, err
+		}
+		change.MemoryBytes = &bytes
+	}
+	if given("cores") {
+		change.CoresPercent = &p.cores
+	}
+	if given("policy") {
+		policy := api.Policy(p.policy)
+		change.Policy = &policy
+	}
+	if given("weight") {
+		change.Weight = &p.weight
+	}
+	if given("priority") {
+		change.Priority = &p.priority
+	}
+	if change == (api.ShareChange{}) {
+		return change, withHint(usage(errors.New("nothing to change")), cmd.CommandPath()+" NAME --mem 12GiB")
+	}
+	return change, nil
+}
+
+func (a *app) shareDeleteCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a share",
+		Long: `Deletes a share. It is refused while processes are attached; with --force
+they stay, and each allocation of theirs fails from then on.`,
+		Example:           `  divvy share delete alice`,
+		Args:              oneName,
+		ValidArgsFunction: a.completeShares,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return at.explain(at.client.DeleteShare(cmd.Context(), args[0], force))
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "also while processes are attached")
+	a.targetFlags(cmd)
+	return cmd
+}
+
+func (a *app) shareListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List shares, what they may use and what they use",
+		Example: `  divvy share list --json`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		list, err := at.client.Shares(cmd.Context())
+		if err != nil {
+			return at.explain(err)
+		}
+		if asJSON {
+			if list.Shares == nil {
+				list.Shares = []api.Share{}
+			}
+			return a.writeJSON(list)
+		}
+		rows := newTable("NAME", "CARD", "MEMORY", "USED", "PEAK", "DENIED", "CLIENTS", "ENFORCED", "STATE")
+		for _, s := range list.Shares {
+			rows.add(s.Name, shortUUID(s.CardUUID), quota(s), size.Short(s.UsedBytes), size.Short(s.PeakBytes),
+				strconv.FormatUint(s.Denials, 10), strconv.Itoa(s.Clients), string(s.Enforcement), s.State)
+		}
+		return rows.write(a.stdout)
+	})
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// quota is a share's memory for people.
+func quota(s api.Share) string {
+	if s.MemoryBytes == 0 {
+		return "the card"
+	}
+	return size.Format(s.MemoryBytes)
+}
+
+// oneName takes exactly one argument, a name.
+func oneName(cmd *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return withHint(errors.New("no name given"), cmd.CommandPath()+" NAME")
+	case 1:
+		return nil
+	}
+	return fmt.Errorf("one name, not %d arguments", len(args))
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// Card describes one card.
+type Card struct {
+	UUID          string // GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx
+	UUIDBytes     [16]byte
+	Name          string
+	PCIAddress    string
+	DriverVersion string
+	Simulated     bool
+	UsableBytes   uint64
+	ContextBytes  uint64 // what one context costs
+}
+
+type card struct {
+	Card
+	rest *pool // of the shares without a promise
+
+	// by the driver's account, when it was last asked
+	driverUsed uint64
+	unledgered uint64
+	drift      int64
+	strangers  map[int]bool // processes on no ledger that an event was raised for
+}
+
+// CardView is a card and what is promised of it.
+type CardView struct {
+	Card
+	DriverUsedBytes uint64
+	BookedBytes     uint64
+	FreeToBookBytes uint64
+	CoresBooked     int
+	Shares          int
+	UnledgeredBytes uint64
+	DriftBytes      int64
+}
+
+// Cards lists the cards in their order.
+func (c *Core) Cards() []CardView {
+	views := make([]CardView, len(c.cards))
+	for i, k := range c.cards {
+		v := CardView{
+			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unledgered, DriftBytes: k.drift,
+			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
+		}
+		for _, s := range c.shares {
+			if s.card == k {
+				v.Shares++
+			}
+		}
+		views[i] = v
+	}
+	return views
+}
+
+// booked is what shares hold of a card by promise: their quota, or what they
+// were granted while that is more (a quota that was lowered, a share that was
+// deleted under its clients).
+func (c *Core) booked(k *card) uint64 {
+	var sum uint64
+	for _, s := range c.shares {
+		if s.card == k && s.promised() {
+			sum += max(s.limit, s.pool.granted)
+		}
+	}
+	return sum
+}
+
+// freeToBook is what a new share can be promised: unused credit of shares
+// without a promise does not stand in its way.
+func (c *Core) freeToBook(k *card) uint64 {
+	return less(k.UsableBytes, c.booked(k)+c.used(k.rest))
+}
+
+func (c *Core) coresBooked(k *card, except *share) int {
+	sum := 0
+	for _, s := range c.shares {
+		if s.card == k && s != except && s.Policy == Fixed && !s.revoked {
+			sum += s.CoresPercent
+		}
+	}
+	return sum
+}
+
+// choose finds the card for a new share: the one that is named, or the one
+// with the most memory free to book. Placement policies will replace this
+// function, and only it.
+func (c *Core) choose(selector string, need uint64) (*card, *Failure) {
+	if len(c.cards) == 0 {
+		return nil, refuse(NotFound, "this machine has no card").hint("divvy run --simulate")
+	}
+	if selector != "" {
+		return c.find(selector)
+	}
+	best := c.cards[0]
+	for _, k := range c.cards[1:] {
+		if c.freeToBook(k) > c.freeToBook(best) {
+			best = k
+		}
+	}
+	// A card that could hold the share if it were empty makes the clearer refusal.
+	if need > best.UsableBytes {
+		best = slices.MaxFunc(c.cards, func(a, b *card) int {
+			return cmp.Compare(a.UsableBytes, b.UsableBytes)
+		})
+	}
+	return best, nil
+}
+
+// find looks a card up by UUID, a prefix of it, or PCI address.
+func (c *Core) find(selector string) (*card, *Failure) {
+	wanted := strings.ToLower(selector)
+	var found []*card
+	for _, k := range c.cards {
+		uuid := strings.ToLower(k.UUID)
+		switch {
+		case uuid == wanted, samePCI(wanted, strings.ToLower(k.PCIAddress)):
+			return k, nil
+		case len(wanted) >= 4 && (strings.HasPrefix(uuid, wanted) || strings.HasPrefix(strings.TrimPrefix(uuid, "gpu-"), wanted)):
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		f := refuse(NotFound, "no card %q", selector)
+		if _, err := strconv.Atoi(selector); err == nil && len(selector) < 4 {
+			f = refuse(NotFound, "no card %q: cards go by UUID or PCI address, never by number", selector)
+		}
+		return nil, f.hint("divvy devices")
+	}
+	return nil, refuse(Usage, "%q means %d cards", selector, len(found)).hint("divvy devices shows their full UUIDs")
+}
+
+// samePCI compares addresses whose domain may have 4 or 8 digits, or be left out.
+func samePCI(a, b string) bool {
+	return a != "" && b != "" && trimDomain(a) == trimDomain(b)
+}
+
+func trimDomain(address string) string {
+	if strings.Count(address, ":") < 2 {
+		return "0:" + address
+	}
+	domain, rest, _ := strings.Cut(address, ":")
+	domain = strings.TrimLeft(domain, "0")
+	if domain == "" {
+		domain = "0"
+	}
+	return domain + ":" + rest
+}
+
+// checkRoom says why card k cannot promise need bytes more, if it cannot.
+func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
+	if need > k.UsableBytes {
+		return refuse(NotAllowed, "a share of %s is larger than the card: %s has %s", size.Short(need), k.Name, size.Short(k.UsableBytes)).
+			hint("ask for at most %s", size.Format(k.UsableBytes/size.MiB*size.MiB))
+	}
+	booked := c.booked(k)
+	if except != nil && except.promised() {
+		booked -= max(except.limit, except.pool.granted)
+	}
+	if room := less(k.UsableBytes, booked); need > room {
+		return refuse(NotAllowed, "%s has %s left to promise, not %s", k.Name, size.Short(room), size.Short(need)).
+			hint("ask for at most %s, or see who holds the rest: divvy share list", size.Format(room/size.MiB*size.MiB))
+	}
+	inUse := c.used(k.rest)
+	if except != nil && !except.promised() {
+		inUse -= c.usedOf(except)
+	}
+	if room := less(k.UsableBytes, booked+inUse); need > room {
+		return refuse(NotAllowed, "%s has %s left to promise, not %s: shares without a quota use %s (%s)",
+			k.Name, size.Short(room), size.Short(need), size.Short(inUse), c.holders(k.rest, except)).
+			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
+	}
+	return nil
+}
+
+// holders names the largest users of a pool.
+func (c *Core) holders(p *pool, except *share) string {
+	type holder struct {
+		cl   *client
+		used uint64
+	}
+	var all []holder
+	for _, cl := range p.members {
+		if n := c.usedBy(cl); n > 0 && cl.share != except {
+			all = append(all, holder{cl, n})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b holder) int { return cmp.Compare(b.used, a.used) })
+	var names []string
+	for i, h := range all {
+		if i == 3 {
+			names = append(names, fmt.Sprintf("and %d more", len(all)-i))
+			break
+		}
+		names = append(names, fmt.Sprintf("process %d in share %s: %s", h.cl.PID, h.cl.share.Name, size.Short(h.used)))
+	}
+	return strings.Join(names, ", ")
+}
+
+// less is a-b, and 0 where that would be negative.
+func less(a, b uint64) uint64 {
+	if b >= a {
+		return 0
+	}
+	return a - b
+}

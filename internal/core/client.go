@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// State of a client.
+type State string
+
+// States of clients.
+const (
+	Attached State = "attached"
+	Detached State = "detached" // lives on without its socket
+	Dead     State = "dead"     // and the driver still holds its memory
+)
+
+// exitNotice is how long a process may take from closing its socket to its end
+// before it counts as one that lives on.
+const exitNotice = 200 * time.Millisecond
+
+// Process is who attaches, as the kernel tells.
+type Process struct {
+	PID     int
+	UID     int
+	Start   uint64 // tells a process from a later one with its number
+	Command string
+}
+
+type client struct {
+	Process
+	id      ClientID
+	share   *share
+	since   time.Time
+	state   State
+	page    bool // there is one to read
+	frozen  bool // its page is destroyed: it keeps what it has and gets nothing
+	granted uint64
+
+	granteds uint64 // the most that was ever granted
+	peak     uint64
+	reading  Reading // the last good one
+	driver   *uint64 // held, by the driver's account
+
+	ended    time.Time // left Attached
+	noticeAt time.Time // when to tell that it lives on
+	heldTold bool
+	denials  uint64
+	denied   *denied
+	bucket   bucket
+
+	saveChanged bool
+}
+
+func (cl *client) contextBytes() uint64 { return min(cl.reading.ContextBytes, cl.granted) }
+
+// awaited is true of a client of an earlier life that is not back yet.
+func (cl *client) awaited() bool { return cl.state == Detached && !cl.page }
+
+// ending is true of a client that goes as soon as the driver holds nothing for it.
+func (cl *client) ending() bool { return cl.state != Attached && !cl.awaited() }
+
+func (cl *client) launches() uint64 { return cl.reading.Launches }
+
+// ClientView is a client and what it holds.
+type ClientView struct {
+	Process
+	ID           ClientID
+	Share        string
+	CardUUID     string
+	State        State
+	Frozen       bool
+	UsedBytes    uint64
+	ContextBytes uint64
+	GrantedBytes uint64
+	PeakBytes    uint64
+	DriverBytes  *uint64
+	Allocations  uint64
+	Denials      uint64
+	Launches     uint64
+	Since        time.Time
+}
+
+// Clients lists the clients by share and time of attachment.
+func (c *Core) Clients() []ClientView {
+	var views []ClientView
+	for _, s := range c.shares {
+		views = append(views, c.viewClients(s)...)
+	}
+	return views
+}
+
+// ClientsOf lists the clients of one share.
+func (c *Core) ClientsOf(name string) []ClientView {
+	s := c.byName[name]
+	if s == nil {
+		return nil
+	}
+	return c.viewClients(s)
+}
+
+func (c *Core) viewClients(s *share) []ClientView {
+	views := make([]ClientView, 0, len(s.clients))
+	for _, cl := range s.clients {
+		used := c.usedBy(cl)
+		views = append(views, ClientView{
+			Process: cl.Process, ID: cl.id, Share: s.Name, CardUUID: s.card.UUID, State: cl.state, Frozen: cl.frozen,
+			UsedBytes: used, ContextBytes: min(cl.contextBytes(), used), GrantedBytes: cl.granted, PeakBytes: cl.peak,
+			DriverBytes: cl.driver, Allocations: cl.reading.Allocations,
+			Denials: cl.denials, Launches: cl.launches(), Since: cl.since,
+		})
+	}
+	slices.SortStableFunc(views, func(a, b ClientView) int { return a.Since.Compare(b.Since) })
+	return views
+}
+
+// Attach puts a process on the ledger of a share. Its page must be there.
+func (c *Core) Attach(now time.Time, id ClientID, share string, process Process) error {
+	s := c.byName[share]
+	if s == nil || s.revoked {
+		return ErrGone
+	}
+	return c.attach(now, id, s, process, 0)
+}
+
+// Reattach is Attach for a process that comes back with its token and says
+// what it uses; its new page must be there. A client that we know is believed
+// up to what we had granted it, an unknown one up to the limit of its pool.
+func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes uint64) error {
+	s := c.byName[share]
+	cl := c.clients[id]
+	if cl == nil {
+		if s == nil || s.revoked {
+			return ErrGone
+		}
+		return c.attach(now, id, s, process, min(usedBytes, s.pool.limit(c)))
+	}
+	if err := c.checkToken(now, cl, share, process); err != nil {
+		return err
+	}
+	c.flushDenied(now, cl)
+	most := cl.granted
+	if cl.awaited() {
+		// A charge may have been granted and not yet saved when the agent died.
+		most += less(s.pool.limit(c), s.pool.granted)
+	}
+	wasLost := cl.state == Detached
+	cl.state, cl.page, cl.frozen = Attached, true, false
+	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
+	used := min(usedBytes, most)
+	c.setGranted(cl, used)
+	c.credits.SetGranted(id, used)
+	if wasLost {
+		c.event(now, Event{Kind: "client-returned", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: used,
+			Message: fmt.Sprintf("attached again, uses %s", size.Short(used))})
+	}
+	c.limitsChanged(s)
+	c.squeeze(now, s)
+	c.endGraceIfAllBack(now)
+	c.settle(s.pool)
+	return nil
+}
+
+// CheckToken says whether a process may come back as client id: as one that we
+// do not know, or as itself. Ask before its old page is given up.
+func (c *Core) CheckToken(now time.Time, id ClientID, share string, process Process) error {
+	if cl := c.clients[id]; cl != nil {
+		return c.checkToken(now, cl, share, process)
+	}
+	return nil
+}
+
+func (c *Core) checkToken(now time.Time, cl *client, share string, process Process) error {
+	if cl.share.Name == share && cl.PID == process.PID && cl.Start == process.Start && cl.state != Dead {
+		return nil
+	}
+	c.event(now, Event{Kind: "client-refused", Share: share, PID: process.PID,
+		Message: fmt.Sprintf("came with the token of process %d", cl.PID)})
+	return ErrToken
+}
+
+func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used uint64) error {
+	if len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients {
+		c.event(now, Event{Kind: "client-refused", Share: s.Name, PID: process.PID,
+			Message: fmt.Sprintf("too many clients: %d in the share, %d in all", len(s.clients), len(c.clients))})
+		return ErrBusy
+	}
+	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
+	c.addClient(cl)
+	c.needed(s)
+	c.setGranted(cl, used)
+	c.limitsChanged(s)
+	c.clientChanged(cl)
+	c.squeeze(now, s)
+	c.settle(s.pool)
+	c.event(now, Event{Kind: "client-attached", Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
+		Message: process.Command})
+	return nil
+}
+
+func (c *Core) addClient(cl *client) {
+	c.clients[cl.id] = cl
+	cl.share.clients = append(cl.share.clients, cl)
+	cl.share.pool.members = append(cl.share.pool.members, cl)
+}
+
+// Detach: the socket of a client has closed. Its unused credit goes back, what
+// it uses stays on the ledger. Most such processes are about to end.
+func (c *Core) Detach(now time.Time, id ClientID) {
+	cl := c.clients[id]
+	if cl == nil || cl.state != Attached {
+		return
+	}
+	c.end(now, cl, Detached)
+	cl.noticeAt = now.Add(exitNotice)
+}
+
+// Died: the process has ended. What it used stays on the ledger until the
+// driver no longer shows it.
+func (c *Core) Died(now time.Time, id ClientID) {
+	cl := c.clients[id]
+	if cl == nil || cl.state == Dead {
+		return
+	}
+	c.end(now, cl, Dead)
+	cl.noticeAt = time.Time{}
+	if cl.granted == 0 {
+		c.remove(now, cl)
+	}
+	c.endGraceIfAllBack(now)
+}
+
+// end leaves the state Attached: all unused credit goes back.
+func (c *Core) end(now time.Time, cl *client, state State) {
+	c.flushDenied(now, cl)
+	c.dropWaiting(cl.id)
+	c.read(now, cl)
+	c.observe(cl.share)
+	if n := c.takeCredit(cl, cl.granted); n > 0 {
+		c.setGranted(cl, cl.granted-n)
+	}
+	cl.state, cl.ended = state, now
+	c.someEnded = true
+	c.clientChanged(cl)
+	c.limitsChanged(cl.share)
+	c.squeeze(now, cl.share)
+	c.settle(cl.share.pool)
+}
+
+// released takes a client off the ledger: the driver holds nothing for it.
+func (c *Core) released(now time.Time, cl *client) {
+	c.setGranted(cl, 0)
+	c.remove(now, cl)
+}
+
+func (c *Core) remove(now time.Time, cl *client) {
+	s := cl.share
+	message := "ended"
+	if cl.state == Detached {
+		message = "lives on, but the driver holds nothing for it"
+	}
+	if after := now.Sub(cl.ended); after >= time.Millisecond && cl.state == Dead {
+		message = fmt.Sprintf("ended, its memory was back after %v", after.Round(100*time.Microsecond))
+	}
+	s.launches += cl.launches()
+	delete(c.clients, cl.id)
+	same := func(other *client) bool { return other == cl }
+	s.clients = slices.DeleteFunc(s.clients, same)
+	s.pool.members = slices.DeleteFunc(s.pool.members, same)
+	c.orders.SaveClients = append(c.orders.SaveClients, cl.id)
+	c.orders.GoneClients = append(c.orders.GoneClients, cl.id)
+	c.shareChanged(s)
+	c.limitsChanged(s)
+	c.event(now, Event{Kind: "client-left", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
+	c.squeeze(now, s)
+	c.settle(s.pool)
+	c.removeIfUnused(now, s)
+}
+
+// read reads the page of a client; a destroyed one freezes it.
+func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
+	if cl.frozen {
+		return cl.reading, false
+	}
+	if !cl.page {
+		return cl.reading, true
+	}
+	r, ok := c.credits.Read(cl.id)
+	if !ok || r.CreditBytes > cl.granted {
+		cl.frozen = true
+		c.event(now, Event{Kind: "client-broken", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
+			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})
+		return cl.reading, false
+	}
+	cl.reading = r
+	return r, true
+}
+
+func (c *Core) tickClient(now time.Time, cl *client) {
+	if cl.denied != nil && !now.Before(cl.denied.flushAt) {
+		c.flushDenied(now, cl)
+	}
+	if cl.noticeAt.IsZero() || now.Before(cl.noticeAt) {
+		return
+	}
+	cl.noticeAt = time.Time{}
+	if cl.state == Detached {
+		c.event(now, Event{Kind: "client-detached", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
+			Message: fmt.Sprintf("closed its connection and lives on; it keeps %s and gets nothing until it is back", size.Short(cl.granted))})
+	}
+}
+
+// Sync sums what a client's share uses, for its limits page.
+func (c *Core) Sync(now time.Time, id ClientID) (share string, usedBytes uint64, ok bool) {
+	cl := c.clients[id]
+	if cl == nil {
+		return "", 0, false
+	}
+	c.flushDenied(now, cl)
+	c.squeeze(now, cl.share)
+	return cl.share.Name, c.observe(cl.share), true
+}
+
+// ShareUses lists who uses memory of a client's share, the largest first.
+func (c *Core) ShareUses(id ClientID) ([]ClientView, error) {
+	cl := c.clients[id]
+	if cl == nil {
+		return nil, errors.New("not attached")
+	}
+	views := slices.DeleteFunc(c.viewClients(cl.share), func(v ClientView) bool { return v.UsedBytes == 0 })
+	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
+	return views, nil
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package core is the agent's ledger: cards, shares, clients, and how much
+// memory each client has been granted. It is pure: no files, network,
+// goroutines, locks, logs or clock. Time is an argument, the credit words on
+// the clients' pages are behind Credits, and what must happen outside is
+// returned by Drain for an adapter to carry out. One goroutine uses it.
+//
+// Every client draws on a pool: the quota of its share, or, for shares without
+// a promise, what their card has left over. In each pool
+//
+//	sum of granted <= limit
+//
+// holds unless the limit was lowered under what is in use; then nothing is
+// granted until it holds again. What a client does not use of its grant is its
+// credit, and can be taken back at any time without its help.
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// ClientID names a client for ever; it is the token on its page.
+type ClientID uint64
+
+// Credits reads and writes the pages of clients. Only Take and Give change the
+// credit, by compare-and-swap against the client.
+type Credits interface {
+	// Take takes back at most max bytes of unused credit.
+	Take(id ClientID, max uint64) uint64
+	// Give adds to the credit.
+	Give(id ClientID, bytes uint64)
+	// SetGranted publishes what the client has been granted.
+	SetGranted(id ClientID, bytes uint64)
+	// Read returns the client's own words; false when it has destroyed its page.
+	Read(id ClientID) (Reading, bool)
+}
+
+// Reading is what a client's page says. Nothing in it can be trusted.
+type Reading struct {
+	CreditBytes, ContextBytes, PeakBytes uint64
+	Allocations, Denials, Launches       uint64
+}
+
+// Config bounds a core.
+type Config struct {
+	MaxShares       int
+	MaxClients      int // in all
+	MaxShareClients int
+	RestartGrace    time.Duration // how long a restarted agent waits for its clients before it grants
+	EphemeralGrace  time.Duration // how long an ephemeral share waits for its first holder or client
+	ShrinkDeadline  time.Duration // after it, a share over its new limit raises an event
+	AgentUID        int           // besides root, may change every share
+}
+
+// Orders is what the caller has to carry out, in the order of the fields: what
+// is saved must be safe before an answer leaves.
+type Orders struct {
+	SaveShares  []string   // changed or removed: look them up with Saved
+	SaveClients []ClientID // changed or removed
+	Limits      []string   // shares whose limits page must be written
+	Answers     []Answer   // to charges that had to wait
+	Events      []Event
+	GoneClients []ClientID // off the ledger: close page and connection
+	GoneShares  []string   // close socket and page
+}
+
+// Event is something worth telling.
+type Event struct {
+	Time    time.Time
+	Kind    string
+	Share   string
+	Card    string
+	PID     int
+	Bytes   uint64
+	Message string
+}
+
+// Core is the ledger of one node.
+type Core struct {
+	config  Config
+	credits Credits
+	cards   []*card
+	shares  []*share // in order of creation
+	byName  map[string]*share
+	clients map[ClientID]*client
+	made    int // names made up so far
+
+	graceEnd time.Time // zero: no client of an earlier life is awaited
+	waiting  []charge  // until graceEnd
+
+	orders Orders
+	taken  []takenCredit // scratch of one charge
+
+	someEnded bool // false: nobody has
+}
+
+// New returns an empty ledger over cards.
+func New(config Config, cards []Card, credits Credits) *Core {
+	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{}}
+	for _, described := range cards {
+		k := &card{Card: described, strangers: map[int]bool{}}
+		k.rest = &pool{card: k}
+		c.cards = append(c.cards, k)
+	}
+	return c
+}
+
+// Drain returns what has to be carried out since the last call.
+func (c *Core) Drain() Orders {
+	for _, name := range c.orders.Limits {
+		if s := c.byName[name]; s != nil {
+			s.limitsChanged = false
+		}
+	}
+	for _, name := range c.orders.SaveShares {
+		if s := c.byName[name]; s != nil {
+			s.saveChanged = false
+		}
+	}
+	for _, id := range c.orders.SaveClients {
+		if cl := c.clients[id]; cl != nil {
+			cl.saveChanged = false
+		}
+	}
+	orders := c.orders
+	c.orders = Orders{}
+	return orders
+}
+
+func (c *Core) event(now time.Time, e Event) {
+	e.Time = now
+	c.orders.Events = append(c.orders.Events, e)
+}
+
+func (c *Core) limitsChanged(s *share) {
+	if !s.limitsChanged {
+		s.limitsChanged = true
+		c.orders.Limits = append(c.orders.Limits, s.Name)
+	}
+}
+
+func (c *Core) shareChanged(s *share) {
+	if !s.saveChanged {
+		s.saveChanged = true
+		c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
+	}
+}
+
+func (c *Core) clientChanged(cl *client) {
+	if !cl.saveChanged {
+		cl.saveChanged = true
+		c.orders.SaveClients = append(c.orders.SaveClients, cl.id)
+	}
+}
+
+// Tick does what time brings. Call it at NextWake or later.
+func (c *Core) Tick(now time.Time) {
+	if !c.graceEnd.IsZero() && !now.Before(c.graceEnd) {
+		c.endGrace(now)
+	}
+	for _, s := range slices.Clone(c.shares) {
+		c.tickShare(now, s)
+	}
+	for _, s := range c.shares {
+		for _, cl := range slices.Clone(s.clients) {
+			c.tickClient(now, cl)
+		}
+	}
+}
+
+// NextWake is when Tick has something to do; zero: never, as things are.
+func (c *Core) NextWake() time.Time {
+	next := c.graceEnd
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, s := range c.shares {
+		sooner(s.lonelyEnd)
+		sooner(s.sweepNext)
+		for _, cl := range s.clients {
+			sooner(cl.noticeAt)
+			if cl.denied != nil {
+				sooner(cl.denied.flushAt)
+			}
+		}
+	}
+	return next
+}
+
+// Idle is true when nobody needs the agent: no share that was declared to
+// stay, no holder, no client.
+func (c *Core) Idle() bool {
+	for _, s := range c.shares {
+		if !s.Ephemeral || s.holders > 0 || len(s.clients) > 0 || !s.lonelyEnd.IsZero() {
+			return false
+		}
+	}
+	return true
+}

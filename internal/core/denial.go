@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// denied is a charge that was denied. It counts as a denied allocation when
+// the front library says so, or does not ask again for the same: it may make
+// room first.
+type denied struct {
+	call    string
+	bytes   uint64
+	free    uint64
+	limit   uint64
+	reason  Reason
+	flushAt time.Time
+}
+
+const denialWait = 100 * time.Millisecond
+
+// bucket bounds the events that one client causes.
+type bucket struct {
+	tokens  float64
+	last    time.Time
+	dropped int
+}
+
+const (
+	bucketSize      = 20
+	bucketPerSecond = 5
+)
+
+func (b *bucket) take(now time.Time) bool {
+	if b.last.IsZero() {
+		b.tokens = bucketSize
+	} else {
+		b.tokens = min(bucketSize, b.tokens+now.Sub(b.last).Seconds()*bucketPerSecond)
+	}
+	b.last = now
+	if b.tokens < 1 {
+		b.dropped++
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// deny refuses a charge.
+func (c *Core) deny(now time.Time, cl *client, w charge, free uint64, reason Reason) Answer {
+	cl.denied = &denied{call: w.call, bytes: w.bytes, free: free, limit: c.limitOf(cl.share), reason: reason, flushAt: now.Add(denialWait)}
+	return Answer{Client: cl.id, Reason: reason, FreeBytes: free, UsedBytes: c.observe(cl.share)}
+}
+
+func (c *Core) flushDenied(now time.Time, cl *client) {
+	if cl.denied != nil {
+		c.tellDenied(now, cl, cl.denied.call)
+	}
+}
+
+func (c *Core) tellDenied(now time.Time, cl *client, call string) {
+	d, s := cl.denied, cl.share
+	cl.denied = nil
+	cl.denials++
+	s.denials[d.reason]++
+	c.shareChanged(s)
+	if call == "" {
+		call = "an allocation"
+	}
+	why := fmt.Sprintf("%s free of %s", size.Short(d.free), size.Short(d.limit))
+	switch d.reason {
+	case CardFull:
+		why = fmt.Sprintf("%s free on the card for shares without a quota", size.Short(d.free))
+	case Shrinking:
+		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(d.limit))
+	case Revoked:
+		why = "the share is deleted"
+	case NoClient:
+		why = "the process is not attached"
+	case Broken:
+		why = "the process has destroyed its page"
+	case Front:
+		why = "refused by the front library"
+	}
+	c.clientEvent(now, cl, "denied", d.bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(d.bytes), why))
+}
+
+func (c *Core) limitOf(s *share) uint64 {
+	if s.promised() {
+		return s.limit
+	}
+	return s.card.UsableBytes
+}
+
+// clientEvent is an event that a client caused, unless it causes too many.
+func (c *Core) clientEvent(now time.Time, cl *client, kind string, bytes uint64, message string) {
+	if !cl.bucket.take(now) {
+		return
+	}
+	if n := cl.bucket.dropped; n > 0 {
+		cl.bucket.dropped = 0
+		message += fmt.Sprintf(" (%d more events of this process were left out)", n)
+	}
+	c.event(now, Event{Kind: kind, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: bytes, Message: message})
+}
+
+// Report is what a front library has to tell.
+type Report int
+
+// Reports.
+const (
+	ReportUnclassified Report = iota + 1
+	ReportSelfOpen
+	ReportNoDriver
+	ReportDenied
+	ReportHidden
+	ReportDriverOOM
+)
+
+// Report takes a client's report.
+func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, text string) {
+	cl := c.clients[id]
+	if cl == nil {
+		return
+	}
+	if report == ReportDenied {
+		if cl.denied == nil { // the ledger was not asked
+			c.deny(now, cl, charge{bytes: bytes}, 0, Front)
+		}
+		c.tellDenied(now, cl, text)
+		return
+	}
+	c.flushDenied(now, cl)
+	switch report {
+	case ReportUnclassified:
+		c.clientEvent(now, cl, "unclassified-symbol", 0, "unclassified symbol "+text)
+	case ReportSelfOpen:
+		c.clientEvent(now, cl, "front-opened-itself", 0, "the driver directory holds the front library itself")
+	case ReportNoDriver:
+		c.clientEvent(now, cl, "no-driver", 0, "the driver cannot be opened: "+text)
+	case ReportHidden:
+		c.clientEvent(now, cl, "card-hidden", 0, "the share's card is not visible to the process: "+text)
+	case ReportDriverOOM:
+		c.clientEvent(now, cl, "driver-out-of-memory", bytes,
+			fmt.Sprintf("the driver refused %s though the quota had room: %s", size.Short(bytes), text))
+	}
+}

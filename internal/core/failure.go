@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "fmt"
+
+// Kind says what sort of failure it is.
+type Kind int
+
+// Kinds of failure.
+const (
+	Usage       Kind = iota + 1 // the request makes no sense
+	NotFound                    // no such share or card
+	NotAllowed                  // exists already, no room, not yours
+	Unavailable                 // not now
+)
+
+// Failure is why a request is refused, and what to do instead where we know.
+type Failure struct {
+	Kind    Kind
+	Message string
+	Hint    string
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+func refuse(kind Kind, format string, args ...any) *Failure {
+	return &Failure{Kind: kind, Message: fmt.Sprintf(format, args...)}
+}
+
+func (f *Failure) hint(format string, args ...any) *Failure {
+	f.Hint = fmt.Sprintf(format, args...)
+	return f
+}
+
+// Why a process may not attach; for errors.Is.
+var (
+	ErrGone  = refuse(NotFound, "the share does not exist any more")
+	ErrBusy  = refuse(NotAllowed, "too many clients")
+	ErrToken = refuse(NotAllowed, "the token belongs to another process")
+)

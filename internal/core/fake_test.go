@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// fakePages are the pages of clients, in memory, and the front libraries that
+// use them.
+type fakePages struct {
+	core  *Core
+	pages map[ClientID]*fakePage
+}
+
+type fakePage struct {
+	granted uint64
+	Reading
+	smashed bool
+}
+
+func newFakePages() *fakePages { return &fakePages{pages: map[ClientID]*fakePage{}} }
+
+func (f *fakePages) Take(id ClientID, most uint64) uint64 {
+	p := f.pages[id]
+	n := min(most, p.CreditBytes)
+	p.CreditBytes -= n
+	return n
+}
+
+func (f *fakePages) Give(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
+
+func (f *fakePages) SetGranted(id ClientID, bytes uint64) { f.pages[id].granted = bytes }
+
+func (f *fakePages) Read(id ClientID) (Reading, bool) {
+	p := f.pages[id]
+	return p.Reading, !p.smashed
+}
+
+func (f *fakePages) attach(now time.Time, id ClientID, share string, process Process) error {
+	f.pages[id] = &fakePage{}
+	err := f.core.Attach(now, id, share, process)
+	if err != nil {
+		delete(f.pages, id)
+	}
+	return err
+}
+
+// comeBack is what a front library does after an agent restart, with a page
+// that the agent makes anew.
+func (f *fakePages) comeBack(now time.Time, id ClientID, share string, process Process) error {
+	old := f.pages[id]
+	used := old.granted - old.CreditBytes
+	if err := f.core.CheckToken(now, id, share, process); err != nil {
+		return err
+	}
+	f.pages[id] = &fakePage{}
+	return f.core.Reattach(now, id, share, process, used)
+}
+
+// alloc is the front library's way: credit when there is enough and the share
+// is not tight, else a charge.
+func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, string) {
+	p := f.pages[id]
+	cl := f.core.clients[id]
+	tight := cl != nil && (cl.share.tight || cl.share.revoked)
+	if !tight && p.CreditBytes >= bytes {
+		p.CreditBytes -= bytes
+		p.peak()
+		return Answer{Client: id, Granted: true}, "credit"
+	}
+	a := f.core.Charge(now, id, bytes, "cuMemAlloc")
+	if a.Granted {
+		p.peak()
+	}
+	return a, "asked"
+}
+
+func (p *fakePage) peak() { p.PeakBytes = max(p.PeakBytes, p.granted-p.CreditBytes) }
+
+func (f *fakePages) free(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
+
+func (f *fakePages) used(id ClientID) uint64 {
+	p := f.pages[id]
+	return p.granted - p.CreditBytes
+}
+
+// check says which rule of the ledger does not hold.
+func (c *Core) check() error {
+	pools := map[*pool]uint64{}
+	for _, s := range c.shares {
+		for _, cl := range s.clients {
+			pools[s.pool] += cl.granted
+		}
+		if _, ok := pools[s.pool]; !ok {
+			pools[s.pool] = 0
+		}
+		if c.byName[s.Name] != s {
+			return fmt.Errorf("share %s cannot be found", s.Name)
+		}
+	}
+	for p, sum := range pools {
+		if sum != p.granted {
+			return fmt.Errorf("pool says %d granted, its clients %d", p.granted, sum)
+		}
+		over := p.granted > p.limit(c)
+		if p.share != nil && over != p.share.tight && !p.share.revoked {
+			return fmt.Errorf("share %s: granted %d of %d, tight %v", p.share.Name, p.granted, p.share.limit, p.share.tight)
+		}
+		if p.share == nil && over {
+			return fmt.Errorf("granted %d of the %d that %s has left over", p.granted, p.limit(c), p.card.Name)
+		}
+	}
+	for _, k := range c.cards {
+		if sum := c.booked(k) + k.rest.granted; sum > k.UsableBytes {
+			return fmt.Errorf("%s: %d of %d given away", k.Name, sum, k.UsableBytes)
+		}
+	}
+	return nil
+}

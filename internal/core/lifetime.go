@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// Hold keeps an ephemeral share while somebody needs it.
+func (c *Core) Hold(name string, uid int) error {
+	s, failure := c.share(name)
+	if failure == nil {
+		failure = c.mayChange(s, uid)
+	}
+	if failure == nil && s.revoked {
+		failure = refuse(NotFound, "share %q is deleted", name)
+	}
+	if failure != nil {
+		return failure
+	}
+	s.holders++
+	c.needed(s)
+	return nil
+}
+
+// Release ends one Hold.
+func (c *Core) Release(now time.Time, name string) {
+	s := c.byName[name]
+	if s == nil || s.holders == 0 {
+		return
+	}
+	s.holders--
+	c.removeIfUnused(now, s)
+}
+
+func (c *Core) needed(s *share) {
+	s.everUsed = true
+	s.lonelyEnd = time.Time{}
+}
+
+// removeIfUnused removes a share that goes with its last holder and client.
+func (c *Core) removeIfUnused(now time.Time, s *share) {
+	switch {
+	case len(s.clients) > 0 || c.byName[s.Name] != s:
+	case s.revoked:
+		c.removeShare(now, s, "deleted, its last process has ended")
+	case s.Ephemeral && s.everUsed && s.holders == 0:
+		c.removeShare(now, s, "went with its last process")
+	}
+}
+
+func (c *Core) removeShare(now time.Time, s *share, why string) {
+	c.dropShare(s)
+	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
+	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)
+	c.event(now, Event{Kind: "share-deleted", Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: why})
+	c.settle(s.card.rest)
+}
+
+func (c *Core) dropShare(s *share) {
+	delete(c.byName, s.Name)
+	c.shares = slices.DeleteFunc(c.shares, func(other *share) bool { return other == s })
+}
+
+// tickShare ends what time ends: the wait for a first holder, and the state of
+// being over a lowered limit.
+func (c *Core) tickShare(now time.Time, s *share) {
+	if !s.lonelyEnd.IsZero() && !now.Before(s.lonelyEnd) {
+		s.lonelyEnd = time.Time{}
+		if s.holders == 0 && len(s.clients) == 0 {
+			c.removeShare(now, s, "nobody came to use it")
+			return
+		}
+	}
+	if s.sweepNext.IsZero() || now.Before(s.sweepNext) {
+		return
+	}
+	c.squeeze(now, s)
+	if s.revoked {
+		s.sweepNext = now.Add(sweepLast)
+		c.settle(s.card.rest)
+		return
+	}
+	c.settle(s.pool)
+	if !s.tight {
+		return
+	}
+	if !s.overdueTold && now.Sub(s.tightSince) >= c.config.ShrinkDeadline {
+		s.overdueTold = true
+		c.event(now, Event{Kind: "shrink-overdue", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
+			Message: fmt.Sprintf("still %s over its limit of %s after %v (%s)", size.Short(s.pool.granted-s.limit),
+				size.Short(s.limit), c.config.ShrinkDeadline, c.holders(s.pool, nil))})
+	}
+	s.sweepEvery = min(2*s.sweepEvery, sweepLast)
+	s.sweepNext = now.Add(s.sweepEvery)
+}
+
+// squeeze brings a share under its limit as far as unused credit goes, and
+// keeps its state: tight as long as more is in use than the limit allows.
+func (c *Core) squeeze(now time.Time, s *share) {
+	if s.revoked {
+		c.recall(s.pool, s.pool.granted)
+		return
+	}
+	if !s.promised() {
+		return
+	}
+	if s.pool.granted > s.limit || s.tight {
+		// A tight share has no credit: each free counts at once.
+		c.recall(s.pool, s.pool.granted)
+	}
+	tight := s.pool.granted > s.limit
+	if tight == s.tight {
+		return
+	}
+	s.tight = tight
+	c.limitsChanged(s)
+	if tight {
+		s.tightSince, s.overdueTold = now, false
+		s.sweepEvery, s.sweepNext = sweepFirst, now.Add(sweepFirst)
+		c.event(now, Event{Kind: "share-shrinking", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
+			Message: fmt.Sprintf("%s in use over the limit of %s: nothing is granted until it is freed",
+				size.Short(s.pool.granted-s.limit), size.Short(s.limit))})
+		return
+	}
+	s.sweepNext = time.Time{}
+	c.event(now, Event{Kind: "share-shrunk", Share: s.Name, Card: s.card.UUID, Bytes: s.limit,
+		Message: fmt.Sprintf("under its limit of %s after %v", size.Short(s.limit), now.Sub(s.tightSince).Round(time.Millisecond))})
+}

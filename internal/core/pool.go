@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// pool is memory that clients draw on.
+type pool struct {
+	card    *card
+	share   *share // nil: what the card has left over
+	granted uint64 // sum over members
+	members []*client
+}
+
+// limit of an overfull card's rest is 0, never negative.
+func (p *pool) limit(c *Core) uint64 {
+	if p.share != nil {
+		return p.share.limit
+	}
+	return less(p.card.UsableBytes, c.booked(p.card))
+}
+
+type takenCredit struct {
+	cl    *client
+	bytes uint64
+}
+
+// Reason says why an allocation was denied.
+type Reason string
+
+// Reasons of denials.
+const (
+	OverQuota Reason = "over-quota" // the share's limit
+	CardFull  Reason = "card-full"  // no promise, and the card has no more left over
+	Shrinking Reason = "shrinking"  // the limit was lowered under what is in use
+	Revoked   Reason = "revoked"    // the share was deleted
+	NoClient  Reason = "no-client"  // detached, dead, or never attached
+	Broken    Reason = "broken"     // the client has destroyed its page
+	Front     Reason = "front"      // the front library refused without asking
+)
+
+// Answer to a charge.
+type Answer struct {
+	Client    ClientID
+	Waiting   bool // comes later, in Orders.Answers
+	Granted   bool
+	Reason    Reason // when denied
+	FreeBytes uint64 // when denied: exactly what would have been granted
+	UsedBytes uint64 // when denied: by all processes of the share
+}
+
+type charge struct {
+	id    ClientID
+	bytes uint64
+	call  string // what the front library says it is for
+}
+
+// Charge asks for bytes for a client: its own credit first, then what its pool
+// has left, then what others do not use. Either all of it is granted and
+// counts as in use, or nothing is.
+func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Answer {
+	cl := c.clients[id]
+	if cl == nil {
+		return Answer{Client: id, Reason: NoClient}
+	}
+	if cl.denied != nil && cl.denied.bytes == bytes {
+		cl.denied = nil // it asks again
+	}
+	c.flushDenied(now, cl)
+	w := charge{id, bytes, call}
+	if !c.graceEnd.IsZero() {
+		c.waiting = append(c.waiting, w)
+		return Answer{Client: id, Waiting: true}
+	}
+	return c.charge(now, cl, w)
+}
+
+func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
+	bytes := w.bytes
+	s, p := cl.share, cl.share.pool
+	c.squeeze(now, s)
+	switch _, whole := c.read(now, cl); {
+	case s.revoked:
+		return c.deny(now, cl, w, 0, Revoked)
+	case !whole:
+		return c.deny(now, cl, w, 0, Broken)
+	case cl.state != Attached:
+		return c.deny(now, cl, w, 0, NoClient)
+	case s.tight:
+		return c.deny(now, cl, w, 0, Shrinking)
+	}
+	need := bytes
+	own := c.takeCredit(cl, need)
+	need -= own
+	fromRoom := min(less(p.limit(c), p.granted), need)
+	need -= fromRoom
+	c.taken = c.taken[:0]
+	for _, other := range p.members {
+		if need == 0 {
+			break
+		}
+		if other == cl {
+			continue
+		}
+		if n := c.takeCredit(other, need); n > 0 {
+			c.taken = append(c.taken, takenCredit{other, n})
+			need -= n
+		}
+	}
+	if need > 0 {
+		for _, t := range c.taken {
+			c.credits.Give(t.cl.id, t.bytes)
+		}
+		if own > 0 {
+			c.credits.Give(cl.id, own)
+		}
+		reason := OverQuota
+		if p.share == nil {
+			reason = CardFull
+		}
+		return c.deny(now, cl, w, bytes-need, reason)
+	}
+	for _, t := range c.taken {
+		c.setGranted(t.cl, t.cl.granted-t.bytes)
+	}
+	c.setGranted(cl, cl.granted+bytes-own)
+	if len(s.clients) <= observedClients {
+		c.observe(s)
+	}
+	return Answer{Client: cl.id, Granted: true}
+}
+
+// observedClients bounds the pages that are read for the sake of the peak on
+// each charge; with more clients the peak is what SYNC and readers saw.
+const observedClients = 64
+
+// recall takes back at most bytes of unused credit from the members of a pool.
+func (c *Core) recall(p *pool, bytes uint64) {
+	for _, cl := range p.members {
+		if bytes == 0 {
+			return
+		}
+		n := c.takeCredit(cl, bytes)
+		if n > 0 {
+			c.setGranted(cl, cl.granted-n)
+			bytes -= n
+		}
+	}
+}
+
+// settle gives a client that is alone in its pool all there is: its
+// allocations then need nobody's leave. Any later client takes from it.
+func (c *Core) settle(p *pool) {
+	if len(p.members) == 0 || !c.graceEnd.IsZero() {
+		return
+	}
+	var alone *client
+	for _, cl := range p.members {
+		if cl.state != Attached {
+			continue
+		}
+		if alone != nil {
+			return
+		}
+		alone = cl
+	}
+	if alone == nil || alone.frozen || !alone.page || alone.share.tight || alone.share.revoked {
+		return
+	}
+	if room := less(p.limit(c), p.granted); room > 0 {
+		c.setGranted(alone, alone.granted+room) // before the credit: never less than it
+		c.credits.Give(alone.id, room)
+	}
+}
+
+// move puts a share and its clients into another pool.
+func (c *Core) move(s *share, to *pool, limit uint64) {
+	from := s.pool
+	for _, cl := range s.clients {
+		from.granted -= cl.granted
+		to.granted += cl.granted
+		to.members = append(to.members, cl)
+	}
+	from.members = slices.DeleteFunc(from.members, func(cl *client) bool { return cl.share == s })
+	s.pool, s.limit = to, limit
+}
+
+func (c *Core) takeCredit(cl *client, most uint64) uint64 {
+	if !cl.page || cl.frozen {
+		return 0
+	}
+	if most = min(most, cl.granted); most == 0 {
+		return 0
+	}
+	return min(c.credits.Take(cl.id, most), most)
+}
+
+func (c *Core) setGranted(cl *client, bytes uint64) {
+	if bytes == cl.granted {
+		return
+	}
+	cl.share.pool.granted += bytes - cl.granted
+	cl.granted = bytes
+	cl.granteds = max(cl.granteds, bytes)
+	if cl.page {
+		c.credits.SetGranted(cl.id, bytes)
+	}
+	c.clientChanged(cl)
+}
+
+// used is what all members of a pool use.
+func (c *Core) used(p *pool) uint64 {
+	var sum uint64
+	for _, cl := range p.members {
+		sum += c.usedBy(cl)
+	}
+	return sum
+}
+
+func (c *Core) usedOf(s *share) uint64 {
+	var sum uint64
+	for _, cl := range s.clients {
+		sum += c.usedBy(cl)
+	}
+	return sum
+}
+
+// observe sums what a share uses and keeps its peak.
+func (c *Core) observe(s *share) uint64 {
+	sum := c.usedOf(s)
+	s.peak = max(s.peak, sum)
+	if len(s.clients) == 1 {
+		s.peak = max(s.peak, s.clients[0].peak)
+	}
+	return sum
+}
+
+// usedBy is what a client uses by its own account, within its grant.
+func (c *Core) usedBy(cl *client) uint64 {
+	used := cl.granted
+	if cl.page && !cl.frozen {
+		if r, ok := c.credits.Read(cl.id); ok && r.CreditBytes <= cl.granted {
+			cl.reading = r
+			used -= r.CreditBytes
+			cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds))
+		}
+	}
+	cl.peak = max(cl.peak, used)
+	return used
+}

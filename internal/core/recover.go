@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// SavedShare is what must survive of a share.
+type SavedShare struct {
+	Spec
+	CardUUID string
+	Owner    int
+	Created  time.Time
+	Revoked  bool
+	Peak     uint64
+	Denials  map[Reason]uint64
+	Launches uint64
+}
+
+// SavedClient is what must survive of a client.
+type SavedClient struct {
+	Process
+	ID      ClientID
+	Share   string
+	Granted uint64
+	Peak    uint64
+	Denials uint64
+	Since   time.Time
+}
+
+// SavedShare returns what to save of a share; false: it is gone.
+func (c *Core) SavedShare(name string) (SavedShare, bool) {
+	s := c.byName[name]
+	if s == nil {
+		return SavedShare{}, false
+	}
+	return SavedShare{
+		Spec: s.Spec, CardUUID: s.card.UUID, Owner: s.owner, Created: s.created, Revoked: s.revoked,
+		Peak: s.peak, Denials: s.denials, Launches: s.launches,
+	}, true
+}
+
+// SavedClient returns what to save of a client; false: it is gone.
+func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
+	cl := c.clients[id]
+	if cl == nil {
+		return SavedClient{}, false
+	}
+	return SavedClient{
+		Process: cl.Process, ID: id, Share: cl.share.Name, Granted: cl.granted, Peak: cl.peak, Denials: cl.denials, Since: cl.since,
+	}, true
+}
+
+// Saved lists everything to save.
+func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
+	for _, s := range c.shares {
+		saved, _ := c.SavedShare(s.Name)
+		shares = append(shares, saved)
+		for _, cl := range s.clients {
+			saved, _ := c.SavedClient(cl.id)
+			clients = append(clients, saved)
+		}
+	}
+	return shares, clients
+}
+
+// Recover takes over an earlier life's ledger into an empty core. Its clients
+// keep what they had been granted until they return (Reattach) or die (Died);
+// nothing is granted to anybody until all are back or the grace has passed.
+func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient) {
+	for _, saved := range shares {
+		i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == saved.CardUUID })
+		if i < 0 || c.byName[saved.Name] != nil || !validName(saved.Name) {
+			c.event(now, Event{Kind: "share-lost", Share: saved.Name, Card: saved.CardUUID, Message: "its card is not there any more"})
+			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
+			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
+			continue
+		}
+		k := c.cards[i]
+		s := &share{
+			Spec: saved.Spec, card: k, pool: k.rest, owner: saved.Owner, created: saved.Created, revoked: saved.Revoked,
+			peak: saved.Peak, denials: saved.Denials, launches: saved.Launches,
+		}
+		if s.denials == nil {
+			s.denials = map[Reason]uint64{}
+		}
+		if s.MemoryBytes > 0 || s.revoked {
+			s.pool = &pool{card: k, share: s}
+			s.limit = s.MemoryBytes
+		}
+		if s.revoked {
+			s.limit = 0
+			s.sweepNext = now.Add(sweepLast)
+		}
+		if s.Ephemeral {
+			s.lonelyEnd = now.Add(c.config.EphemeralGrace)
+		}
+		c.addShare(s)
+		c.limitsChanged(s)
+	}
+	for _, saved := range clients {
+		s := c.byName[saved.Share]
+		if s == nil || c.clients[saved.ID] != nil {
+			c.orders.SaveClients = append(c.orders.SaveClients, saved.ID)
+			continue
+		}
+		cl := &client{
+			Process: saved.Process, id: saved.ID, share: s, since: saved.Since, state: Detached, ended: now,
+			granteds: saved.Granted, peak: saved.Peak, denials: saved.Denials,
+		}
+		c.addClient(cl)
+		cl.granted = saved.Granted
+		s.pool.granted += saved.Granted
+		s.everUsed, s.lonelyEnd = true, time.Time{}
+		c.graceEnd = now.Add(c.config.RestartGrace)
+	}
+	for _, s := range slices.Clone(c.shares) {
+		c.squeeze(now, s)
+		c.removeIfUnused(now, s)
+	}
+	if len(shares) > 0 {
+		c.event(now, Event{Kind: "agent-recovered", Message: fmt.Sprintf("%d shares and %d clients of the agent before", len(shares), len(clients))})
+	}
+}
+
+// Awaited is how many clients of an earlier life are not back yet.
+func (c *Core) Awaited() int {
+	n := 0
+	for _, cl := range c.clients {
+		if cl.awaited() {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Core) endGraceIfAllBack(now time.Time) {
+	if !c.graceEnd.IsZero() && c.Awaited() == 0 {
+		c.endGrace(now)
+	}
+}
+
+// endGrace answers the charges that waited, in their order.
+func (c *Core) endGrace(now time.Time) {
+	c.graceEnd = time.Time{}
+	for _, s := range c.shares {
+		for _, cl := range s.clients {
+			if cl.awaited() {
+				c.event(now, Event{Kind: "client-missing", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.granted,
+					Message: fmt.Sprintf("has not come back to the restarted agent; it keeps %s until it does or ends", size.Short(cl.granted))})
+			}
+		}
+	}
+	waiting := c.waiting
+	c.waiting = nil
+	for _, w := range waiting {
+		if cl := c.clients[w.id]; cl != nil {
+			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w))
+		}
+	}
+	for _, s := range c.shares {
+		if s.promised() {
+			c.squeeze(now, s)
+			c.settle(s.pool)
+		}
+	}
+	for _, k := range c.cards {
+		c.settle(k.rest)
+	}
+}
+
+func (c *Core) dropWaiting(id ClientID) {
+	c.waiting = slices.DeleteFunc(c.waiting, func(w charge) bool { return w.id == id })
+}

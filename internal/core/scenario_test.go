@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs of the scenarios anew")
+
+// TestScenarios plays testdata/*.txt: blocks of commands, a line of dashes, and
+// what they print, up to an empty line. Refresh only what you can explain.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(raw))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(raw) {
+				t.Errorf("plays differently (go test -rewrite shows it in git diff):\n%s", got)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, text string) string {
+	w := &world{t: t, fakePages: newFakePages(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	var out strings.Builder
+	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
+		commands, _, hasOutput := strings.Cut(block, "\n----")
+		out.WriteString(commands + "\n")
+		printed := &strings.Builder{}
+		for _, line := range strings.Split(commands, "\n") {
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			w.out = printed
+			w.do(strings.Fields(line))
+			w.drain()
+			if w.core != nil {
+				if err := w.core.check(); err != nil {
+					fmt.Fprintf(printed, "BROKEN: %v\n", err)
+				}
+			}
+		}
+		if printed.Len() > 0 || hasOutput {
+			out.WriteString("----\n" + printed.String())
+		}
+		out.WriteString("\n")
+	}
+	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+// world is one machine in a scenario.
+type world struct {
+	t *testing.T
+	*fakePages
+	now   time.Time
+	cards []Card
+	out   *strings.Builder
+	share map[string]string // of each process
+}
+
+func (w *world) printf(format string, args ...any) { fmt.Fprintf(w.out, format+"\n", args...) }
+
+func (w *world) fail(err error) {
+	var f *Failure
+	switch {
+	case err == nil:
+	case errors.As(err, &f) && f.Hint != "":
+		w.printf("refused: %s [%s]", f.Message, f.Hint)
+	default:
+		w.printf("refused: %v", err)
+	}
+}
+
+func (w *world) bytes(text string) uint64 {
+	n, err := size.Parse(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) process(pid string) (ClientID, Process) {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		w.t.Fatalf("process %q: %v", pid, err)
+	}
+	return ClientID(n), Process{PID: n, UID: 1000, Start: uint64(n) * 7, Command: "program"}
+}
+
+func (w *world) start() {
+	config := Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 4, RestartGrace: 2 * time.Second,
+		EphemeralGrace: 5 * time.Second, ShrinkDeadline: time.Second, AgentUID: 0}
+	w.core = New(config, w.cards, w.fakePages)
+}
+
+func (w *world) do(f []string) {
+	if w.share == nil {
+		w.share = map[string]string{}
+	}
+	if f[0] == "card" {
+		w.cards = append(w.cards, Card{UUID: f[1], Name: f[2], PCIAddress: f[3], UsableBytes: w.bytes(f[4]), ContextBytes: 64 << 20})
+		w.start()
+		return
+	}
+	arg := func(i int) string {
+		if i >= len(f) {
+			w.t.Fatalf("%v: too short", f)
+		}
+		return f[i]
+	}
+	switch f[0] {
+	case "create":
+		spec, uid := Spec{Name: strings.Trim(arg(1), `"`)}, 1000
+		for i := 2; i < len(f); i++ {
+			switch f[i] {
+			case "mem":
+				i++
+				spec.MemoryBytes = w.bytes(f[i])
+			case "cores":
+				i++
+				spec.CoresPercent, _ = strconv.Atoi(f[i])
+			case "policy":
+				i++
+				spec.Policy = Policy(f[i])
+			case "gpu":
+				i++
+				spec.GPU = f[i]
+			case "enforce":
+				i++
+				spec.Enforce = f[i]
+			case "ephemeral":
+				spec.Ephemeral = true
+			default:
+				w.t.Fatalf("%v: %q", f, f[i])
+			}
+		}
+		_, err := w.core.CreateShare(w.now, spec, uid)
+		w.fail(err)
+	case "change":
+		var change Change
+		n := w.bytes(arg(3))
+		cores := 0
+		switch arg(2) {
+		case "mem":
+			change.MemoryBytes = &n
+		case "cores":
+			cores, _ = strconv.Atoi(arg(3))
+			change.CoresPercent = &cores
+		}
+		uid := 1000
+		if len(f) > 5 {
+			uid, _ = strconv.Atoi(f[5])
+		}
+		_, err := w.core.ChangeShare(w.now, arg(1), change, uid)
+		w.fail(err)
+	case "delete":
+		w.fail(w.core.DeleteShare(w.now, arg(1), len(f) > 2, 1000))
+	case "hold":
+		w.fail(w.core.Hold(arg(1), 1000))
+	case "unhold":
+		w.core.Release(w.now, arg(1))
+	case "attach":
+		id, process := w.process(arg(2))
+		w.share[arg(2)] = arg(1)
+		w.fail(w.attach(w.now, id, arg(1), process))
+	case "return":
+		id, process := w.process(arg(1))
+		w.fail(w.comeBack(w.now, id, w.share[arg(1)], process))
+	case "steal": // steal PID TOKEN: another process with a foreign token
+		_, process := w.process(arg(1))
+		id, _ := w.process(arg(2))
+		w.fail(w.core.CheckToken(w.now, id, w.share[arg(2)], process))
+	case "alloc":
+		id, _ := w.process(arg(1))
+		answer, way := w.alloc(w.now, id, w.bytes(arg(2)))
+		w.answer(answer, way)
+	case "free":
+		id, _ := w.process(arg(1))
+		w.free(id, w.bytes(arg(2)))
+	case "close":
+		id, _ := w.process(arg(1))
+		w.core.Detach(w.now, id)
+	case "exit":
+		id, _ := w.process(arg(1))
+		w.core.Died(w.now, id)
+	case "smash":
+		id, _ := w.process(arg(1))
+		w.pages[id].smashed = true
+	case "report":
+		id, _ := w.process(arg(1))
+		reports := map[string]Report{"denied": ReportDenied, "unclassified": ReportUnclassified, "driver-oom": ReportDriverOOM}
+		w.core.Report(w.now, id, reports[arg(2)], w.bytes(arg(3)), arg(4))
+	case "held":
+		id, _ := w.process(arg(1))
+		var holders []int
+		for _, h := range f[2:] {
+			n, _ := strconv.Atoi(h)
+			holders = append(holders, n)
+		}
+		w.core.Held(w.now, id, holders)
+	case "driver": // driver CARD PID=BYTES...: what the driver shows now
+		account := Account{At: w.now}
+		for _, p := range f[2:] {
+			pid, bytes, _ := strings.Cut(p, "=")
+			h := Holding{}
+			h.PID, _ = strconv.Atoi(pid)
+			if bytes != "?" {
+				h.Known, h.Bytes = true, w.bytes(bytes)
+			}
+			account.UsedBytes += h.Bytes
+			account.Processes = append(account.Processes, h)
+		}
+		w.core.Reconcile(w.now, arg(1), account)
+	case "after":
+		d, err := time.ParseDuration(arg(1))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		end := w.now.Add(d)
+		for {
+			next := w.core.NextWake()
+			if next.IsZero() || next.After(end) {
+				break
+			}
+			if next.After(w.now) {
+				w.now = next
+			}
+			w.core.Tick(w.now)
+			w.drain()
+		}
+		w.now = end
+	case "restart":
+		shares, clients := w.core.Saved()
+		if len(f) > 1 && f[1] == "forgetful" {
+			clients = nil
+		}
+		w.start()
+		w.core.Recover(w.now, shares, clients)
+	case "shares":
+		for _, s := range w.core.Shares() {
+			w.printf("%-8s %s %s, %s of %s used, peak %s, %d clients, %d denials", s.Name, s.CardUUID, s.State,
+				size.Short(s.UsedBytes), size.Short(s.LimitBytes), size.Short(s.PeakBytes), s.Clients, s.Denials)
+		}
+	case "clients":
+		for _, cl := range w.core.Clients() {
+			driver := ""
+			if cl.DriverBytes != nil {
+				driver = ", driver says " + size.Short(*cl.DriverBytes)
+			}
+			w.printf("%d in %s %s, %s used of %s granted%s", cl.PID, cl.Share, cl.State, size.Short(cl.UsedBytes), size.Short(cl.GrantedBytes), driver)
+		}
+	case "cards":
+		for _, k := range w.core.Cards() {
+			w.printf("%s %s: %s booked, %s free to book, %d%% cores booked, %s unledgered, drift %d", k.UUID, size.Short(k.UsableBytes),
+				size.Short(k.BookedBytes), size.Short(k.FreeToBookBytes), k.CoresBooked, size.Short(k.UnledgeredBytes), k.DriftBytes)
+		}
+	case "idle":
+		w.printf("idle: %v", w.core.Idle())
+	default:
+		w.t.Fatalf("%v: no such command", f)
+	}
+}
+
+func (w *world) answer(a Answer, way string) {
+	switch {
+	case a.Waiting:
+		w.printf("%d waits", a.Client)
+	case a.Granted:
+		w.printf("%d ok (%s)", a.Client, way)
+	default:
+		w.printf("%d denied: %s, %s free", a.Client, a.Reason, size.Short(a.FreeBytes))
+	}
+}
+
+func (w *world) drain() {
+	if w.core == nil {
+		return
+	}
+	orders := w.core.Drain()
+	for _, a := range orders.Answers {
+		w.answer(a, "asked")
+	}
+	for _, e := range orders.Events {
+		about := ""
+		if e.Share != "" {
+			about += " " + e.Share
+		}
+		if e.PID != 0 {
+			about += fmt.Sprintf(" %d", e.PID)
+		}
+		w.printf("  * %s%s: %s", e.Kind, about, e.Message)
+	}
+	for _, name := range orders.GoneShares {
+		w.printf("  gone: share %s", name)
+	}
+}

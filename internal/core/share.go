@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// Policy is how a share gets its time on a card.
+type Policy string
+
+// Policies.
+const (
+	BestEffort Policy = "best-effort"
+	Equal      Policy = "equal"
+	Fixed      Policy = "fixed"
+	Weighted   Policy = "weighted"
+)
+
+const (
+	maxNameLength = 63
+	maxWeight     = 1000
+	maxPriority   = 1000
+
+	sweepFirst = 10 * time.Millisecond
+	sweepLast  = 250 * time.Millisecond
+)
+
+// Spec asks for a share.
+type Spec struct {
+	Name         string // empty: made up
+	GPU          string // UUID, its prefix, PCI address, or empty: most free
+	MemoryBytes  uint64 // 0: no promise
+	CoresPercent int    // 0: 100
+	Policy       Policy // empty: best-effort, fixed when cores are given
+	Weight       int    // 0: 1
+	Priority     int
+	Tenant       string
+	Enforce      string
+	Ephemeral    bool
+}
+
+// Change changes a share in place; nil fields stay.
+type Change struct {
+	MemoryBytes  *uint64
+	CoresPercent *int
+	Policy       *Policy
+	Weight       *int
+	Priority     *int
+}
+
+type share struct {
+	Spec
+	card    *card
+	pool    *pool  // its own, or card.rest
+	limit   uint64 // of its own pool
+	owner   int
+	created time.Time
+	revoked bool
+
+	tight       bool      // over its limit
+	tightSince  time.Time // for the deadline
+	overdueTold bool
+	sweepNext   time.Time
+	sweepEvery  time.Duration
+
+	clients   []*client
+	holders   int
+	everUsed  bool      // had a holder or a client
+	lonelyEnd time.Time // when it goes unless somebody comes
+
+	peak     uint64
+	denials  map[Reason]uint64
+	launches uint64 // of clients that are gone
+
+	limitsChanged, saveChanged bool
+}
+
+func (s *share) promised() bool { return s.pool.share == s }
+
+// ShareView is a share and what became of it.
+type ShareView struct {
+	Spec
+	CardUUID, CardName string
+	CardUUIDBytes      [16]byte
+	CardBytes          uint64 // usable, of the card
+	CardContextBytes   uint64
+	State              string // active, shrinking, revoked
+	Tight, Unlimited   bool
+	LimitBytes         uint64
+	UsedBytes          uint64
+	ContextBytes       uint64
+	PeakBytes          uint64
+	Clients            int
+	Denials            uint64
+	DenialsBy          map[Reason]uint64
+	Launches           uint64
+	Created            time.Time
+	Owner              int
+	Holders            int
+}
+
+// States of a share.
+const (
+	StateActive    = "active"
+	StateShrinking = "shrinking"
+	StateRevoked   = "revoked"
+)
+
+// Shares lists the shares in order of creation.
+func (c *Core) Shares() []ShareView {
+	views := make([]ShareView, len(c.shares))
+	for i, s := range c.shares {
+		views[i] = c.viewShare(s)
+	}
+	return views
+}
+
+// Share returns one share.
+func (c *Core) Share(name string) (ShareView, error) {
+	s, failure := c.share(name)
+	if failure != nil {
+		return ShareView{}, failure
+	}
+	return c.viewShare(s), nil
+}
+
+func (c *Core) share(name string) (*share, *Failure) {
+	if s := c.byName[name]; s != nil {
+		return s, nil
+	}
+	return nil, refuse(NotFound, "no share %q", name).hint("divvy share list")
+}
+
+func (c *Core) viewShare(s *share) ShareView {
+	v := ShareView{
+		Spec: s.Spec, CardUUID: s.card.UUID, CardName: s.card.Name, CardUUIDBytes: s.card.UUIDBytes,
+		CardBytes: s.card.UsableBytes, CardContextBytes: s.card.ContextBytes,
+		State: StateActive, Tight: s.tight || s.revoked, Unlimited: !s.promised(),
+		LimitBytes: s.limit, UsedBytes: c.observe(s), PeakBytes: s.peak, Clients: len(s.clients),
+		DenialsBy: map[Reason]uint64{}, Launches: s.launches, Created: s.created, Owner: s.owner, Holders: s.holders,
+	}
+	switch {
+	case s.revoked:
+		v.State = StateRevoked
+	case s.tight:
+		v.State = StateShrinking
+	}
+	if !s.promised() {
+		v.LimitBytes = s.card.UsableBytes
+	}
+	for _, cl := range s.clients {
+		v.ContextBytes += cl.contextBytes()
+		v.Launches += cl.launches()
+	}
+	for reason, n := range s.denials {
+		v.DenialsBy[reason] = n
+		v.Denials += n
+	}
+	return v
+}
+
+// CreateShare makes a share for owner.
+func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, error) {
+	if failure := c.complete(&spec); failure != nil {
+		return ShareView{}, failure
+	}
+	if len(c.shares) >= c.config.MaxShares {
+		return ShareView{}, refuse(NotAllowed, "there are %d shares already", len(c.shares)).hint("divvy share list")
+	}
+	k, failure := c.choose(spec.GPU, spec.MemoryBytes)
+	if failure != nil {
+		return ShareView{}, failure
+	}
+	if failure := checkContext(k, spec.MemoryBytes); failure != nil {
+		return ShareView{}, failure
+	}
+	if failure := c.checkCores(k, spec.Policy, spec.CoresPercent, nil); failure != nil {
+		return ShareView{}, failure
+	}
+	if spec.MemoryBytes > 0 {
+		if failure := c.checkRoom(k, spec.MemoryBytes, nil); failure != nil {
+			return ShareView{}, failure
+		}
+	}
+	if spec.Name == "" {
+		spec.Name = c.makeName()
+	}
+	s := &share{Spec: spec, card: k, owner: owner, created: now, denials: map[Reason]uint64{}}
+	s.pool = k.rest
+	if spec.MemoryBytes > 0 {
+		s.limit = spec.MemoryBytes
+		s.pool = &pool{card: k, share: s}
+	}
+	c.addShare(s)
+	// The promise stands; what its card lent to others without one comes back.
+	if failure := c.clearRest(k); failure != nil {
+		c.dropShare(s)
+		c.settle(k.rest)
+		return ShareView{}, failure
+	}
+	if s.Ephemeral {
+		s.lonelyEnd = now.Add(c.config.EphemeralGrace)
+	}
+	c.shareChanged(s)
+	c.limitsChanged(s)
+	c.settle(k.rest)
+	c.event(now, Event{Kind: "share-created", Share: s.Name, Card: k.UUID, Bytes: s.limit, Message: describe(s)})
+	return c.viewShare(s), nil
+}
+
+func describe(s *share) string {
+	memory := "memory without a promise"
+	if s.promised() {
+		memory = size.Short(s.limit)
+	}
+	return fmt.Sprintf("%s and %d%% of the cores (%s) of %s", memory, s.CoresPercent, s.Policy, s.card.Name)
+}
+
+func (c *Core) addShare(s *share) {
+	c.shares = append(c.shares, s)
+	c.byName[s.Name] = s
+}
+
+// clearRest takes back unused credit of a card's shares without a promise
+// until what they have fits beside the promises; a failure says who uses it.
+func (c *Core) clearRest(k *card) *Failure {
+	limit := k.rest.limit(c)
+	if k.rest.granted > limit {
+		c.recall(k.rest, k.rest.granted-limit)
+	}
+	if k.rest.granted > limit {
+		return refuse(NotAllowed, "%s is in use by shares without a quota (%s)",
+			size.Short(k.rest.granted-limit), c.holders(k.rest, nil)).hint("end those programs, or ask for less")
+	}
+	return nil
+}
+
+// complete checks a spec by itself and fills its defaults in.
+func (c *Core) complete(spec *Spec) *Failure {
+	if spec.Name != "" {
+		if !validName(spec.Name) {
+			return refuse(Usage, "share name %q is not made of a-z, 0-9, '-', '_' and '.', at most %d of them, letter or digit first", spec.Name, maxNameLength)
+		}
+		if c.byName[spec.Name] != nil {
+			return refuse(NotAllowed, "share %q exists already", spec.Name).
+				hint("divvy run --share %s to join it, or divvy share delete %s", spec.Name, spec.Name)
+		}
+	}
+	if spec.Policy == "" {
+		spec.Policy = BestEffort
+		if spec.CoresPercent != 0 {
+			spec.Policy = Fixed
+		}
+	}
+	if spec.CoresPercent == 0 {
+		spec.CoresPercent = 100
+	}
+	if spec.Weight == 0 {
+		spec.Weight = 1
+	}
+	switch spec.Enforce {
+	case "", "front", "booked":
+	case "mig", "driver", "mps":
+		return refuse(NotAllowed, "nothing on this machine enforces a share at level %q yet; the strongest is \"front\"", spec.Enforce).
+			hint("leave --enforce out, or --enforce front")
+	default:
+		return refuse(Usage, "no enforcement level %q", spec.Enforce).hint("mig, driver, mps, front or booked")
+	}
+	if len(spec.Tenant) > maxNameLength {
+		return refuse(Usage, "tenant has more than %d bytes", maxNameLength)
+	}
+	return checkNumbers(spec)
+}
+
+func checkNumbers(spec *Spec) *Failure {
+	switch {
+	case spec.CoresPercent < 1 || spec.CoresPercent > 100:
+		return refuse(Usage, "cores %d is not between 1 and 100 percent of a card", spec.CoresPercent)
+	case spec.Weight < 1 || spec.Weight > maxWeight:
+		return refuse(Usage, "weight %d is not between 1 and %d", spec.Weight, maxWeight)
+	case spec.Priority < 0 || spec.Priority > maxPriority:
+		return refuse(Usage, "priority %d is not between 0 and %d", spec.Priority, maxPriority)
+	}
+	switch spec.Policy {
+	case BestEffort, Equal, Fixed, Weighted:
+		return nil
+	}
+	return refuse(Usage, "no policy %q", spec.Policy).hint("best-effort, equal, fixed or weighted")
+}
+
+func validName(name string) bool {
+	if len(name) > maxNameLength {
+		return false
+	}
+	for i, r := range []byte(name) {
+		alphanumeric := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+		if !alphanumeric && (i == 0 || r != '-' && r != '_' && r != '.') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func (c *Core) makeName() string {
+	for {
+		c.made++
+		if name := fmt.Sprintf("share-%d", c.made); c.byName[name] == nil {
+			return name
+		}
+	}
+}
+
+func checkContext(k *card, memoryBytes uint64) *Failure {
+	if memoryBytes == 0 || memoryBytes >= k.ContextBytes {
+		return nil
+	}
+	return refuse(NotAllowed, "a share of %s is smaller than one context, which costs %s on %s",
+		size.Short(memoryBytes), size.Short(k.ContextBytes), k.Name).
+		hint("ask for %s or more", size.Format(2*k.ContextBytes))
+}
+
+func (c *Core) checkCores(k *card, policy Policy, percent int, except *share) *Failure {
+	if policy != Fixed {
+		return nil
+	}
+	if sum := c.coresBooked(k, except); sum+percent > 100 {
+		return refuse(NotAllowed, "%s has %d%% of its cores left to promise, not %d%%", k.Name, 100-sum, percent).
+			hint("ask for at most %d%%, or for another policy than fixed", 100-sum)
+	}
+	return nil
+}
+
+func (c *Core) mayChange(s *share, uid int) *Failure {
+	if uid == 0 || uid == s.owner || uid == c.config.AgentUID {
+		return nil
+	}
+	return refuse(NotAllowed, "share %q belongs to uid %d", s.Name, s.owner)
+}
+
+// ChangeShare changes a share for uid.
+func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (ShareView, error) {
+	s, failure := c.share(name)
+	if failure == nil {
+		failure = c.mayChange(s, uid)
+	}
+	if failure == nil && s.revoked {
+		failure = refuse(NotAllowed, "share %q is deleted and only waits for its programs to end", name)
+	}
+	if failure != nil {
+		return ShareView{}, failure
+	}
+	next := s.Spec
+	if change.CoresPercent != nil {
+		next.CoresPercent = *change.CoresPercent
+	}
+	if change.Policy != nil {
+		next.Policy = *change.Policy
+	}
+	if change.Weight != nil {
+		next.Weight = *change.Weight
+	}
+	if change.Priority != nil {
+		next.Priority = *change.Priority
+	}
+	if failure := checkNumbers(&next); failure != nil {
+		return ShareView{}, failure
+	}
+	if failure := c.checkCores(s.card, next.Policy, next.CoresPercent, s); failure != nil {
+		return ShareView{}, failure
+	}
+	if change.MemoryBytes != nil && *change.MemoryBytes != s.MemoryBytes {
+		if failure := c.resize(now, s, *change.MemoryBytes); failure != nil {
+			return ShareView{}, failure
+		}
+		next.MemoryBytes = *change.MemoryBytes
+	}
+	s.Spec = next
+	c.shareChanged(s)
+	c.limitsChanged(s)
+	c.event(now, Event{Kind: "share-changed", Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: describe(s)})
+	return c.viewShare(s), nil
+}
+
+// resize gives share s a new limit. A smaller one holds at once for all that is
+// not in use; what is in use over it blocks new allocations until it is freed.
+func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
+	if bytes == 0 {
+		return refuse(Usage, "a share keeps its quota").hint("make another share without --mem")
+	}
+	if failure := checkContext(s.card, bytes); failure != nil {
+		return failure
+	}
+	if !s.promised() || bytes > s.limit {
+		if failure := c.checkRoom(s.card, bytes, s); failure != nil {
+			return failure
+		}
+	}
+	rest, old := s.card.rest, s.limit
+	if s.promised() {
+		s.limit = bytes
+		if failure := c.clearRest(s.card); failure != nil {
+			s.limit = old
+			c.settle(rest)
+			return failure
+		}
+	} else {
+		c.move(s, &pool{card: s.card, share: s}, bytes)
+		if failure := c.clearRest(s.card); failure != nil {
+			c.move(s, rest, 0)
+			c.settle(rest)
+			return failure
+		}
+	}
+	c.squeeze(now, s)
+	c.settle(s.pool)
+	c.settle(rest)
+	return nil
+}
+
+// DeleteShare removes a share for uid. With processes on it that takes force:
+// then nothing is granted any more, and the share goes with its last process.
+func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) error {
+	s, failure := c.share(name)
+	if failure == nil {
+		failure = c.mayChange(s, uid)
+	}
+	if failure != nil {
+		return failure
+	}
+	alive := 0
+	for _, cl := range s.clients {
+		if cl.state != Dead {
+			alive++
+		}
+	}
+	if alive > 0 && !force {
+		return refuse(NotAllowed, "share %q has %d processes attached", name, alive).
+			hint("divvy share delete --force %s", name)
+	}
+	if len(s.clients) == 0 {
+		c.removeShare(now, s, "deleted")
+		return nil
+	}
+	s.revoked = true
+	if !s.promised() {
+		c.move(s, &pool{card: s.card, share: s}, 0)
+	}
+	s.limit = 0
+	s.tight = false
+	s.sweepNext = now.Add(sweepLast)
+	c.recall(s.pool, s.pool.granted)
+	c.shareChanged(s)
+	c.limitsChanged(s)
+	c.settle(s.card.rest)
+	c.event(now, Event{Kind: "share-revoked", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted,
+		Message: fmt.Sprintf("deleted under %d processes, which hold %s until they end", alive, size.Short(s.pool.granted))})
+	return nil
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo shows the product at work: one simulated card, three shares,
+// and under each an unmodified program that takes all the memory it can get.
+// What came of it is read from the simulator, not from our own ledger.
+//
+// It starts no daemon: the caller brings an agent over a simulated card.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// Schema names the version of Report.
+const Schema = "divvy.demo/v1"
+
+const (
+	samplePeriod = 100 * time.Millisecond
+	// endAllowance is added to the asked time before a program that does not
+	// end is killed.
+	endAllowance = 60 * time.Second
+)
+
+// Options say what to show, and with what.
+type Options struct {
+	Agent     *client.Client
+	Simulator string // socket
+	Program   string // lib/divvy/tools/memload
+	Seconds   int
+	// Environ is the environment of a program under a share.
+	Environ func(api.Share) []string
+	// Control runs the same programs in an environment without Divvy: shares
+	// then hold nobody, and the demo must not pass.
+	Control bool
+	// Watch, if there is one, is told how it goes, a few times per second.
+	Watch func(Report)
+}
+
+// Report is `divvy demo --json`.
+type Report struct {
+	Schema    string        `json:"schema"`
+	Simulated bool          `json:"simulated"`
+	Control   bool          `json:"control,omitempty"`
+	Seconds   int           `json:"seconds"`
+	Card      Card          `json:"card"`
+	Shares    []ShareReport `json:"shares"`
+	Pass      bool          `json:"pass"`
+}
+
+// Card is the card that was divided.
+type Card struct {
+	UUID        string `json:"uuid"`
+	Name        string `json:"name"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+}
+
+// ShareReport is what came of one share. Percents are null until time is
+// shared too.
+type ShareReport struct {
+	Name                 string   `json:"name"`
+	Policy               string   `json:"policy"`
+	CoresPercent         *float64 `json:"coresPercent"`
+	CoresAchievedPercent *float64 `json:"coresAchievedPercent"`
+	MemoryLimitBytes     uint64   `json:"memoryLimitBytes"`
+	MemoryPeakBytes      uint64   `json:"memoryPeakBytes"` // by the simulator's account
+	DeniedAllocations    uint64   `json:"deniedAllocations"`
+	ResultsCorrect       bool     `json:"resultsCorrect"`
+	Fault                string   `json:"fault,omitempty"` // why it did not pass
+
+	nowBytes uint64
+}
+
+// NowBytes is what the share's program held when last looked at.
+func (r ShareReport) NowBytes() uint64 { return r.nowBytes }
+
+// plan are the three shares.
+var plan = []struct {
+	name  string
+	bytes uint64
+}{
+	{"notebook", 8 * size.GiB}, {"inference", 16 * size.GiB}, {"training", 40 * size.GiB},
+}
+
+// tenant is one share with its program.
+type tenant struct {
+	report  ShareReport
+	program *exec.Cmd
+	output  bytes.Buffer
+	errors  bytes.Buffer
+	pid     int
+	ended   error
+}
+
+// Run shows it.
+func Run(ctx context.Context, o Options) (Report, error) {
+	report := Report{Schema: Schema, Control: o.Control, Seconds: o.Seconds}
+	devices, err := o.Agent.Devices(ctx)
+	if err != nil {
+		return report, err
+	}
+	if len(devices.Cards) != 1 || !devices.Simulated {
+		return report, fmt.Errorf("the demo wants one simulated card, not %d cards", len(devices.Cards))
+	}
+	card := devices.Cards[0]
+	report.Simulated, report.Card = true, Card{UUID: card.UUID, Name: card.Name, MemoryBytes: card.MemoryBytes}
+	truth, err := simgpu.Dial(ctx, o.Simulator)
+	if err != nil {
+		return report, err
+	}
+	defer truth.Close()
+	tenants, err := start(ctx, o)
+	defer func() {
+		for _, t := range tenants {
+			_ = o.Agent.DeleteShare(context.WithoutCancel(ctx), t.report.Name, true)
+		}
+	}()
+	if err != nil {
+		return report, err
+	}
+	if err := watch(ctx, o, report, tenants, truth); err != nil {
+		return report, err
+	}
+	report.Pass = true
+	for _, t := range tenants {
+		t.judge()
+		report.Pass = report.Pass && t.report.Fault == ""
+		report.Shares = append(report.Shares, t.report)
+	}
+	return report, nil
+}
+
+// start makes the shares and starts a program under each.
+func start(ctx context.Context, o Options) ([]*tenant, error) {
+	var tenants []*tenant
+	for _, p := range plan {
+		share, err := o.Agent.CreateShare(ctx, api.ShareSpec{Name: p.name, MemoryBytes: p.bytes})
+		if err != nil {
+			return tenants, fmt.Errorf("create share %s: %w", p.name, err)
+		}
+		t := &tenant{report: ShareReport{Name: share.Name, Policy: string(share.Policy), MemoryLimitBytes: share.LimitBytes}}
+		t.program = exec.CommandContext(ctx, o.Program, strconv.Itoa(o.Seconds))
+		t.program.Env = o.Environ(share)
+		t.program.Stdout, t.program.Stderr = &t.output, &t.errors
+		tenants = append(tenants, t)
+	}
+	for _, t := range tenants {
+		if err := t.program.Start(); err != nil {
+			stopAll(tenants)
+			return tenants, fmt.Errorf("start %s: %w", o.Program, err)
+		}
+		t.pid = t.program.Process.Pid
+	}
+	return tenants, nil
+}
+
+// stopAll ends programs that were started and waits for them.
+func stopAll(tenants []*tenant) {
+	for _, t := range tenants {
+		if t.program.Process != nil {
+			_ = t.program.Process.Kill()
+			_ = t.program.Wait()
+		}
+	}
+}
+
+// watch follows the programs to their end.
+func watch(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
+	var running sync.WaitGroup
+	for _, t := range tenants {
+		running.Go(func() { t.ended = t.program.Wait() })
+	}
+	all := make(chan struct{})
+	go func() { // ends with the programs
+		defer close(all)
+		running.Wait()
+	}()
+	kill := func() {
+		for _, t := range tenants {
+			_ = t.program.Process.Kill()
+		}
+		<-all
+	}
+	ticker := time.NewTicker(samplePeriod)
+	defer ticker.Stop()
+	deadline := time.NewTimer(time.Duration(o.Seconds)*time.Second + endAllowance)
+	defer deadline.Stop()
+	for {
+		select {
+		case <-all:
+			return sample(ctx, o, report, tenants, truth)
+		case <-ctx.Done():
+			kill()
+			return ctx.Err()
+		case <-deadline.C:
+			kill()
+			return errors.New("a program of the demo did not end")
+		case <-ticker.C:
+			if err := sample(ctx, o, report, tenants, truth); err != nil {
+				kill()
+				return err
+			}
+		}
+	}
+}
+
+// sample reads the simulator's account.
+func sample(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
+	live, err := truth.Processes(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the simulator: %w", err)
+	}
+	for _, t := range tenants {
+		peak, err := truth.PeakBytes(ctx, t.pid, 0)
+		if err != nil {
+			return fmt.Errorf("ask the simulator: %w", err)
+		}
+		t.report.MemoryPeakBytes = max(t.report.MemoryPeakBytes, peak)
+		t.report.nowBytes = 0
+		for _, p := range live {
+			if p.PID == t.pid && p.Card == 0 {
+				t.report.nowBytes = p.Bytes
+			}
+		}
+		report.Shares = append(report.Shares, t.report)
+	}
+	if o.Watch != nil {
+		o.Watch(report)
+	}
+	return nil
+}
+
+// outcome is what the program prints at its end.
+type outcome struct {
+	TotalBytes     uint64 `json:"totalBytes"`
+	AllocatedBytes uint64 `json:"allocatedBytes"`
+	ComparedBytes  uint64 `json:"comparedBytes"`
+	Denials        uint64 `json:"denials"`
+	Correct        bool   `json:"correct"`
+}
+
+// judge decides whether the share was held to its limit.
+func (t *tenant) judge() {
+	r := &t.report
+	var saw outcome
+	err := json.Unmarshal(t.output.Bytes(), &saw)
+	r.DeniedAllocations = saw.Denials
+	r.ResultsCorrect = saw.Correct && saw.ComparedBytes > 0
+	switch {
+	case r.MemoryPeakBytes > r.MemoryLimitBytes:
+		r.Fault = "limit exceeded"
+	case err != nil || t.ended != nil:
+		r.Fault = fmt.Sprintf("program failed: %v: %s", t.ended, bytes.TrimSpace(t.errors.Bytes()))
+	case !r.ResultsCorrect:
+		r.Fault = "results wrong"
+	case r.DeniedAllocations == 0:
+		r.Fault = "no allocation was denied"
+	case r.MemoryPeakBytes < r.MemoryLimitBytes/10*9:
+		r.Fault = "its own memory was denied to it"
+	case saw.TotalBytes != r.MemoryLimitBytes:
+		r.Fault = "the card did not look like the share"
+	}
+}

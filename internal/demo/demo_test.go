@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+// TestJudge: nothing but a share that was used up to its limit, denied more,
+// and read back what it wrote passes.
+func TestJudge(t *testing.T) {
+	const good = `{"totalBytes":8589934592,"allocatedBytes":1,"comparedBytes":1,"denials":1,"correct":true}`
+	for name, c := range map[string]struct {
+		output string
+		ended  error
+		peak   uint64
+		fault  string
+	}{
+		"held":         {good, nil, 8 * size.GiB, ""},
+		"over":         {good, nil, 8*size.GiB + 1, "limit exceeded"},
+		"never denied": {`{"totalBytes":8589934592,"comparedBytes":1,"denials":0,"correct":true}`, nil, 8 * size.GiB, "no allocation was denied"},
+		"wrong":        {`{"totalBytes":8589934592,"comparedBytes":1,"denials":1,"correct":false}`, nil, 8 * size.GiB, "results wrong"},
+		"compared nil": {`{"totalBytes":8589934592,"comparedBytes":0,"denials":1,"correct":true}`, nil, 8 * size.GiB, "results wrong"},
+		"starved":      {good, nil, size.GiB, "its own memory was denied to it"},
+		"whole card":   {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the card did not look like the share"},
+		"crashed":      {"", errors.New("exit status 1"), 8 * size.GiB, "program failed: exit status 1: "},
+	} {
+		tenant := &tenant{ended: c.ended, report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak}}
+		tenant.output.WriteString(c.output)
+		tenant.judge()
+		if tenant.report.Fault != c.fault {
+			t.Errorf("%s: fault %q, want %q", name, tenant.report.Fault, c.fault)
+		}
+	}
+}
+
+func TestReportForPeople(t *testing.T) {
+	report := Report{
+		Card: Card{Name: "NVIDIA X (simulated)", MemoryBytes: 80 * size.GiB},
+		Shares: []ShareReport{
+			{Name: "small", MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: 8 * size.GiB, DeniedAllocations: 3, ResultsCorrect: true},
+			{Name: "half-used", MemoryLimitBytes: 40 * size.GiB, MemoryPeakBytes: 20 * size.GiB, DeniedAllocations: 1, ResultsCorrect: true},
+			{Name: "over", MemoryLimitBytes: 16 * size.GiB, MemoryPeakBytes: 32 * size.GiB, Fault: "limit exceeded"},
+		},
+	}
+	var got bytes.Buffer
+	Write(&got, report)
+	want, err := os.ReadFile("testdata/report.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+}

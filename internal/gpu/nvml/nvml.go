@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvml knows cards through libnvidia-ml.so.1: the vendor's, or a
+// stand-in's, by the same code. It is the only package that loads a vendor
+// library. The library's functions resolve in the whole process, so a process
+// opens one driver in its life.
+package nvml
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+const (
+	library         = "libnvidia-ml.so.1"
+	standinSymbol   = "divvy_standin"
+	simulatedSuffix = "(simulated)"
+	unknownBytes    = ^uint64(0)
+)
+
+// Source is one open driver. It is safe for concurrent use.
+type Source struct {
+	library nvml.Interface
+	cards   []gpu.Card
+
+	mutex   sync.Mutex // NVML locks too, but shutdown must not overtake a call
+	devices map[string]nvml.Device
+}
+
+var _ gpu.Source = (*Source)(nil)
+
+// Open loads the driver in directory and lists its cards.
+func Open(directory string) (*Source, error) {
+	path := filepath.Join(directory, library)
+	s := &Source{library: nvml.New(nvml.WithLibraryPath(path)), devices: map[string]nvml.Device{}}
+	if result := s.library.Init(); result != nvml.SUCCESS {
+		return nil, fmt.Errorf("%w: initialise %s: %s", gpu.ErrNoDriver, path, describe(result))
+	}
+	if err := s.list(); err != nil {
+		s.library.Shutdown()
+		return nil, fmt.Errorf("list the cards of %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// describe does not ask the library, which may not be loaded.
+func describe(result nvml.Return) string {
+	switch result {
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return "the library cannot be loaded"
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return "the kernel driver is not loaded"
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return "library and kernel driver have different versions"
+	case nvml.ERROR_NO_PERMISSION:
+		return "no permission"
+	}
+	return fmt.Sprintf("NVML error %d", result)
+}
+
+func failure(what string, result nvml.Return) error {
+	cause := gpu.ErrNoDriver
+	switch result {
+	case nvml.SUCCESS:
+		return nil
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND:
+		cause = gpu.ErrNotSupported
+	case nvml.ERROR_NOT_FOUND, nvml.ERROR_GPU_IS_LOST, nvml.ERROR_INVALID_ARGUMENT:
+		cause = gpu.ErrNoCard
+	}
+	return fmt.Errorf("%s: %w: %s", what, cause, describe(result))
+}
+
+func (s *Source) list() error {
+	version, result := s.library.SystemGetDriverVersion()
+	if result != nvml.SUCCESS {
+		return failure("driver version", result)
+	}
+	standin := s.library.Extensions().LookupSymbol(standinSymbol) == nil
+	count, result := s.library.DeviceGetCount()
+	if result != nvml.SUCCESS {
+		return failure("count", result)
+	}
+	for i := range count {
+		device, result := s.library.DeviceGetHandleByIndex(i)
+		if result != nvml.SUCCESS {
+			return failure(fmt.Sprintf("card %d", i), result)
+		}
+		card, err := s.describe(device)
+		if err != nil {
+			return fmt.Errorf("card %d: %w", i, err)
+		}
+		card.DriverVersion = version
+		card.Simulated = standin || strings.HasSuffix(card.Name, simulatedSuffix)
+		s.cards = append(s.cards, card)
+		s.devices[card.UUID] = device
+	}
+	return nil
+}
+
+func (s *Source) describe(device nvml.Device) (gpu.Card, error) {
+	var card gpu.Card
+	var result nvml.Return
+	if card.UUID, result = s.library.DeviceGetUUID(device); result != nvml.SUCCESS {
+		return card, failure("UUID", result)
+	}
+	if card.Name, result = s.library.DeviceGetName(device); result != nvml.SUCCESS {
+		return card, failure("name", result)
+	}
+	if pci, result := s.library.DeviceGetPciInfo(device); result == nvml.SUCCESS {
+		card.PCIAddress = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+	}
+	_, usable, err := s.memory(device)
+	card.MemoryBytes = usable
+	return card, err
+}
+
+// memory returns what is in use and what programs can use. Newer drivers tell
+// apart what they keep for themselves.
+func (s *Source) memory(device nvml.Device) (used, usable uint64, err error) {
+	newer, result := s.library.DeviceGetMemoryInfo_v2(device)
+	if result == nvml.SUCCESS && newer.Total > newer.Reserved {
+		return newer.Used, newer.Total - newer.Reserved, nil
+	}
+	older, result := s.library.DeviceGetMemoryInfo(device)
+	if result != nvml.SUCCESS {
+		return 0, 0, failure("memory", result)
+	}
+	return older.Used, older.Total, nil
+}
+
+// Cards lists the cards that were there when the source was opened.
+func (s *Source) Cards() ([]gpu.Card, error) { return s.cards, nil }
+
+// Account asks the driver who uses what.
+func (s *Source) Account(uuid string) (gpu.Account, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, ok := s.devices[uuid]
+	if !ok {
+		return gpu.Account{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	used, _, err := s.memory(device)
+	if err != nil {
+		return gpu.Account{}, err
+	}
+	account := gpu.Account{UsedBytes: used}
+	compute, result := s.library.DeviceGetComputeRunningProcesses(device)
+	if result != nvml.SUCCESS {
+		return gpu.Account{}, failure("processes", result)
+	}
+	seen := map[uint32]bool{}
+	for _, p := range compute {
+		seen[p.Pid] = true
+		account.Processes = append(account.Processes, process(p))
+	}
+	// A process that renders too is in both lists with the same memory.
+	graphics, result := s.library.DeviceGetGraphicsRunningProcesses(device)
+	if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
+		return gpu.Account{}, failure("graphics processes", result)
+	}
+	for _, p := range graphics {
+		if !seen[p.Pid] {
+			account.Processes = append(account.Processes, process(p))
+		}
+	}
+	return account, nil
+}
+
+func process(p nvml.ProcessInfo) gpu.Process {
+	if p.UsedGpuMemory == unknownBytes {
+		return gpu.Process{PID: int(p.Pid)}
+	}
+	return gpu.Process{PID: int(p.Pid), Bytes: p.UsedGpuMemory, Known: true}
+}
+
+// Close unloads the driver.
+func (s *Source) Close() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.devices = nil
+	return failure("shut down", s.library.Shutdown())
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reopen(t *testing.T, path string) (*Journal, []string, int64) {
+	t.Helper()
+	j, records, lost, err := Open(path)
+	must(t, err)
+	t.Cleanup(func() { _ = j.Close() })
+	var texts []string
+	for _, r := range records {
+		texts = append(texts, string(r))
+	}
+	return j, texts, lost
+}
+
+func TestAppendAndReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, records, _ := reopen(t, path)
+	if len(records) != 0 {
+		t.Fatalf("a new journal holds %q", records)
+	}
+	must(t, j.Append([]byte("one"), []byte("two")))
+	must(t, j.Append([]byte("three")))
+	must(t, j.Sync())
+	if _, records, lost := reopen(t, path); fmt.Sprint(records) != "[one two three]" || lost != 0 {
+		t.Errorf("holds %q, %d lost", records, lost)
+	}
+	must(t, j.Replace([][]byte{[]byte("four")}))
+	must(t, j.Append([]byte("five")))
+	if _, records, _ := reopen(t, path); fmt.Sprint(records) != "[four five]" {
+		t.Errorf("holds %q after it was replaced", records)
+	}
+	for _, record := range [][]byte{nil, make([]byte, MaxRecordBytes+1)} {
+		if err := j.Append(record); !errors.Is(err, ErrRecord) {
+			t.Errorf("a record of %d bytes: %v", len(record), err)
+		}
+	}
+}
+
+// Whatever byte a writer dies at, the records before it are there, and the
+// journal goes on.
+func TestCrashAtAnyByte(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "journal")
+	j, _, _ := reopen(t, path)
+	want := []string{"a", "bb", "a longer record, of which a part may be missing", "c"}
+	var ends []int64
+	for _, text := range want {
+		must(t, j.Append([]byte(text)))
+		ends = append(ends, j.Size())
+	}
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for cut := range len(whole) {
+		for _, tail := range [][]byte{nil, {0}, bytes.Repeat([]byte{0}, 64), bytes.Repeat([]byte{0xff}, 64)} {
+			torn := filepath.Join(folder, "torn")
+			must(t, os.WriteFile(torn, append(append([]byte{}, whole[:cut]...), tail...), 0o600))
+			j, _, _, err := Open(torn)
+			must(t, err)
+			must(t, j.Append([]byte("after")))
+			must(t, j.Close())
+			n := 0
+			for n < len(ends) && ends[n] <= int64(cut) {
+				n++
+			}
+			_, records, lost := reopen(t, torn)
+			if wanted := append(append([]string{}, want[:n]...), "after"); fmt.Sprint(records) != fmt.Sprint(wanted) || lost != 0 {
+				t.Fatalf("cut at %d and %d bytes of rubbish: %q, want %q", cut, len(tail), records, wanted)
+			}
+		}
+	}
+}
+
+func TestDoesNotFollowLinks(t *testing.T) {
+	folder := t.TempDir()
+	target := filepath.Join(folder, "target")
+	must(t, os.WriteFile(target, []byte("precious"), 0o600))
+	must(t, os.Symlink(target, filepath.Join(folder, "journal")))
+	if _, _, _, err := Open(filepath.Join(folder, "journal")); err == nil {
+		t.Error("opened a link")
+	}
+}
+
+// Parse returns records that encode to exactly the bytes it calls good, and
+// never reads past what is there.
+func FuzzParse(f *testing.F) {
+	body, err := encode([][]byte{[]byte("one"), []byte("two")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append([]byte(magic), body...))
+	f.Add([]byte(magic))
+	f.Add([]byte("divvyj1\n\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		records, good := Parse(raw)
+		if good == 0 {
+			if records != nil {
+				t.Fatal("records without a header")
+			}
+			return
+		}
+		again, err := encode(records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(append([]byte(magic), again...), raw[:good]) {
+			t.Fatalf("%d good bytes do not hold the %d records", good, len(records))
+		}
+		if more, n := Parse(raw[:good]); n != good || len(more) != len(records) {
+			t.Fatal("the good part alone reads differently")
+		}
+	})
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package private
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNoDriver says that the dynamic linker would find no NVIDIA driver here.
+var ErrNoDriver = errors.New("no NVIDIA driver found")
+
+// Names of the two libraries that make a driver.
+var driverNames = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
+
+// linkerFolders are looked at after those of ld.so.conf, as the linker does.
+var linkerFolders = []string{
+	"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/lib",
+	"/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+}
+
+const (
+	maxConfigBytes = 1 << 20
+	maxConfigDepth = 4
+)
+
+// FindDriver returns the folder of the installed NVIDIA driver: the first one
+// on the dynamic linker's path that has both libraries. root is "/" but for
+// tests.
+func FindDriver(root string) (string, error) {
+	var folders []string
+	readLinkerConfig(root, "/etc/ld.so.conf", 0, &folders)
+	for _, folder := range append(folders, linkerFolders...) {
+		complete := true
+		for _, name := range driverNames {
+			info, err := os.Stat(filepath.Join(root, folder, name))
+			complete = complete && err == nil && info.Mode().IsRegular()
+		}
+		if complete {
+			return filepath.Join(root, folder), nil
+		}
+	}
+	return "", ErrNoDriver
+}
+
+// readLinkerConfig collects the folders of an ld.so.conf file and of those it
+// includes. What cannot be read is passed over, as the linker does.
+func readLinkerConfig(root, path string, depth int, folders *[]string) {
+	file, err := os.Open(filepath.Join(root, path))
+	if err != nil || depth > maxConfigDepth {
+		return
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(io.LimitReader(file, maxConfigBytes))
+	for lines.Scan() {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 2 && fields[0] == "include":
+			pattern := fields[1]
+			if !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(filepath.Dir(path), pattern)
+			}
+			matches, _ := filepath.Glob(filepath.Join(root, pattern))
+			for _, match := range matches {
+				if inside, err := filepath.Rel(root, match); err == nil {
+					readLinkerConfig(root, "/"+inside, depth+1, folders)
+				}
+			}
+		case len(fields) == 1 && filepath.IsAbs(fields[0]):
+			*folders = append(*folders, fields[0])
+		}
+	}
+}
+
+// DriverFolder makes a folder under the root for LinkDriver and fills it.
+func (r Root) DriverFolder(found string) (string, error) {
+	if err := ensurePrivate(r.path); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(found))
+	folder := filepath.Join(r.path, ".driver-"+hex.EncodeToString(sum[:5]))
+	return folder, LinkDriver(found, folder, 0o700)
+}
+
+// LinkDriver makes a folder that holds the driver in found and nothing else,
+// under names that no linker configuration lists: what Divvy opens as the real
+// driver. A link that leads elsewhere, as after a driver update, is replaced
+// whole.
+func LinkDriver(found, folder string, mode fs.FileMode) error {
+	if err := os.Mkdir(folder, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := checkOwned(folder); err != nil {
+		return err
+	}
+	for _, name := range driverNames {
+		target, err := filepath.EvalSymlinks(filepath.Join(found, name))
+		if err != nil {
+			return fmt.Errorf("find the driver: %w", err)
+		}
+		link := filepath.Join(folder, name)
+		if current, err := os.Readlink(link); err == nil && current == target {
+			continue
+		}
+		next := fmt.Sprintf("%s.new.%d", link, os.Getpid())
+		if err := os.Symlink(target, next); err != nil {
+			return err
+		}
+		if err := os.Rename(next, link); err != nil {
+			return err
+		}
+	}
+	return nil
+}

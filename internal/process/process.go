@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process reads what /proc tells about other processes: when they
+// started, what they are called, their number inside their own pid namespace,
+// and who maps a given file. It follows no process; see package socket for
+// that.
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxCommandBytes = 200
+	maxMapsBytes    = 64 << 20
+)
+
+// ErrGone says that there is no such process (any more).
+var ErrGone = errors.New("no such process")
+
+// Table is /proc, or a copy of it.
+type Table struct{ root string }
+
+// New returns the table at root, usually /proc.
+func New(root string) Table { return Table{root: root} }
+
+func (t Table) path(pid int, name string) string {
+	return filepath.Join(t.root, strconv.Itoa(pid), name)
+}
+
+func (t Table) read(pid int, name string) ([]byte, error) {
+	raw, err := os.ReadFile(t.path(pid, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
+	}
+	return raw, err
+}
+
+// Start returns when a process started, in clock ticks since boot: with its
+// number it names a process for as long as the machine is up.
+func (t Table) Start(pid int) (uint64, error) {
+	raw, err := t.read(pid, "stat")
+	if err != nil {
+		return 0, fmt.Errorf("start of process %d: %w", pid, err)
+	}
+	start, err := parseStart(raw)
+	if err != nil {
+		return 0, fmt.Errorf("start of process %d: %w", pid, err)
+	}
+	return start, nil
+}
+
+func parseStart(stat []byte) (uint64, error) {
+	// The name in the second field may hold anything, also brackets.
+	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := strings.Fields(string(rest))
+	const startField = 22 - 3 // counted from the third
+	if !found || len(fields) <= startField {
+		return 0, errors.New("stat not understood")
+	}
+	return strconv.ParseUint(fields[startField], 10, 64)
+}
+
+// Command returns the command line of a process in one printable line, its
+// name where that is empty, and "" when it is gone.
+func (t Table) Command(pid int) string {
+	raw, err := t.read(pid, "cmdline")
+	if err != nil {
+		return ""
+	}
+	line := bytes.TrimRight(raw, "\x00")
+	if len(line) == 0 {
+		line, _ = t.read(pid, "comm")
+		line = bytes.TrimSpace(line)
+	}
+	cut := len(line) > maxCommandBytes
+	line = slices.Clone(line[:min(len(line), maxCommandBytes)])
+	for i, c := range line {
+		switch {
+		case c == 0:
+			line[i] = ' '
+		case c < 0x20 || c > 0x7e:
+			line[i] = '?'
+		}
+	}
+	if cut {
+		return string(line) + "..."
+	}
+	return string(line)
+}
+
+// Namespace names the pid namespace of a process.
+func (t Table) Namespace(pid int) (string, error) {
+	name, err := os.Readlink(t.path(pid, "ns/pid"))
+	if err != nil {
+		return "", fmt.Errorf("pid namespace of process %d: %w", pid, err)
+	}
+	return name, nil
+}
+
+// Inside returns the number of a process in its own pid namespace.
+func (t Table) Inside(pid int) (int, error) {
+	raw, err := t.read(pid, "status")
+	if err != nil {
+		return 0, fmt.Errorf("number of process %d inside: %w", pid, err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			fields := strings.Fields(rest)
+			if len(fields) == 0 {
+				break
+			}
+			return strconv.Atoi(fields[len(fields)-1])
+		}
+	}
+	return 0, fmt.Errorf("number of process %d inside: not told", pid)
+}
+
+// Mapping lists the processes that map the file with this inode and name; those
+// that we may not look into are left out.
+func (t Table) Mapping(inode uint64, name string) ([]int, error) {
+	entries, err := os.ReadDir(t.root)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var found []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		file, err := os.Open(t.path(pid, "maps"))
+		if err != nil {
+			continue
+		}
+		if maps(io.LimitReader(file, maxMapsBytes), inode, name) {
+			found = append(found, pid)
+		}
+		_ = file.Close()
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// maps reads lines of "range mode offset device inode path".
+func maps(r io.Reader, inode uint64, name string) bool {
+	wanted := strconv.FormatUint(inode, 10)
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if !bytes.Contains(lines.Bytes(), []byte(name)) {
+			continue
+		}
+		if fields := strings.Fields(lines.Text()); len(fields) >= 6 && fields[4] == wanted {
+			return true
+		}
+	}
+	return false
+}

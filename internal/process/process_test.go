@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	root := t.TempDir()
+	write(t, root+"/7/stat", "7 (a) b) c) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 100\n")
+	write(t, root+"/7/cmdline", "python3\x00-c\x00print(\x1b)\x00")
+	write(t, root+"/7/status", "Name:\tpython3\nNSpid:\t7\t3\n")
+	write(t, root+"/7/maps", "7f00-7f01 rw-s 00000000 00:01 2052                       /memfd:divvy-client (deleted)\n")
+	write(t, root+"/8/maps", "7f00-7f01 rw-s 00000000 00:01 2053                       /memfd:divvy-client (deleted)\n")
+	write(t, root+"/9/stat", "9 (x)")
+	write(t, root+"/9/cmdline", "")
+	write(t, root+"/9/comm", "kworker\n")
+	table := New(root)
+	if start, err := table.Start(7); err != nil || start != 4711 {
+		t.Errorf("start %d, %v", start, err)
+	}
+	if _, err := table.Start(9); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("start out of a short line: %v", err)
+	}
+	if _, err := table.Start(10); !errors.Is(err, ErrGone) {
+		t.Errorf("start of nobody: %v", err)
+	}
+	if got := table.Command(7); got != "python3 -c print(?)" {
+		t.Errorf("command %q", got)
+	}
+	if got := table.Command(9); got != "kworker" {
+		t.Errorf("command %q", got)
+	}
+	if pid, err := table.Inside(7); err != nil || pid != 3 {
+		t.Errorf("inside %d, %v", pid, err)
+	}
+	if pids, err := table.Mapping(2052, "divvy-client"); err != nil || !slices.Equal(pids, []int{7}) {
+		t.Errorf("mapping %v, %v", pids, err)
+	}
+}
+
+func TestThisProcess(t *testing.T) {
+	table := New("/proc")
+	start, err := table.Start(os.Getpid())
+	if err != nil || start == 0 {
+		t.Errorf("start %d, %v", start, err)
+	}
+	if _, err := table.Namespace(os.Getpid()); err != nil {
+		t.Error(err)
+	}
+	if pid, err := table.Inside(os.Getpid()); err != nil || pid != os.Getpid() {
+		t.Errorf("inside %d, %v", pid, err)
+	}
+}
+
+// A start is a number that stands after the last bracket.
+func FuzzStart(f *testing.F) {
+	f.Add([]byte("7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 100\n"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(t *testing.T, stat []byte) {
+		start, err := parseStart(stat)
+		if err != nil {
+			return
+		}
+		if tail := stat[bytes.LastIndexByte(stat, ')'):]; !bytes.Contains(tail, []byte(strconv.FormatUint(start, 10))) {
+			t.Fatalf("start %d is not in %q", start, tail)
+		}
+	})
+}

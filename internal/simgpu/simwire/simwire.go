@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simwire is the Go view of clib/include/divvy_sim.h: the packets that
+// the stand-in driver library and the simulator exchange. A test compares its
+// numbers and layouts with the header.
+package simwire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Sizes and marks of packets.
+const (
+	Magic       = 0x6d697344
+	Version     = 1
+	PacketBytes = 4096
+	PageBytes   = 4096
+	HandleBytes = 64
+	AllCards    = 0xffffffff
+
+	HeaderBytes  = 96
+	CardBytes    = 432
+	ProcessBytes = 128
+	EventBytes   = 128
+	ReleaseBytes = 40
+
+	// PayloadBytes is the most that follows a header.
+	PayloadBytes = PacketBytes - HeaderBytes
+)
+
+// Type says what a request wants.
+type Type uint16
+
+// Requests; divvy_sim.h says what they mean.
+const (
+	Hello        Type = 1
+	Card         Type = 2
+	Memory       Type = 3
+	Processes    Type = 4
+	Bye          Type = 5
+	Charge       Type = 8
+	Release      Type = 9
+	Adjust       Type = 10
+	Pressure     Type = 11
+	Arena        Type = 16
+	ObjectCreate Type = 17
+	ObjectExport Type = 18
+	ObjectImport Type = 19
+	ObjectDrop   Type = 20
+	IPCExport    Type = 24
+	IPCOpen      Type = 25
+	IPCRevoke    Type = 26
+	Reset        Type = 32
+	Events       Type = 33
+	Releases     Type = 34
+)
+
+// Status says how a request went.
+type Status uint32
+
+// Statuses of answers.
+const (
+	OK       Status = 0
+	NoRoom   Status = 1
+	Host     Status = 2
+	Invalid  Status = 3
+	NotFound Status = 4
+	Own      Status = 5
+	Mismatch Status = 6
+	Limit    Status = 7
+	Denied   Status = 8
+	Unknown  Status = 9
+)
+
+func (s Status) String() string {
+	names := [...]string{"ok", "no room", "host budget spent", "invalid", "not found", "own handle",
+		"driver generations differ", "a bound was met", "denied in this role", "unknown request"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("status %d", uint32(s))
+}
+
+// Roles of a connection, in Header.Kind of Hello.
+const (
+	RoleObserve uint32 = 1
+	RoleCompute uint32 = 2
+	RoleControl uint32 = 3
+)
+
+// Flags of a process.
+const (
+	ProcessCompute  uint32 = 1
+	ProcessAlive    uint32 = 2
+	ProcessDetached uint32 = 4
+	ProcessDead     uint32 = 8
+)
+
+// Flags of a card.
+const (
+	CardECC uint32 = 1
+	CardMIG uint32 = 2
+)
+
+// Kinds of holdings, the length of ProcessInfo.KindBytes.
+const Kinds = 8
+
+// Header starts every packet.
+type Header struct {
+	Magic        uint32
+	Type         Type
+	Version      uint16
+	Sequence     uint32
+	Status       Status
+	Card         uint32
+	Kind         uint32
+	Count        uint32
+	PayloadBytes uint32
+	Bytes        uint64
+	Offset       uint64
+	Object       uint64
+	Process      uint64
+	Token        uint64
+	Cursor       uint64
+	Reserved     [2]uint64
+}
+
+// CardInfo is what a card is, and its state as of now.
+type CardInfo struct {
+	Name                       [96]byte
+	Serial                     [32]byte
+	UUID                       [16]byte
+	TotalBytes                 uint64
+	ReservedBytes              uint64
+	UsableBytes                uint64
+	BAR1Bytes                  uint64
+	L2Bytes                    uint64
+	Index                      uint32
+	Minor                      uint32
+	PCIDomain                  uint32
+	PCIBus                     uint32
+	PCIDevice                  uint32
+	PCIID                      uint32
+	PCISubsystem               uint32
+	Major                      uint32
+	MinorCC                    uint32
+	Multiprocessors            uint32
+	CoresPerMultiprocessor     uint32
+	ThreadsPerMultiprocessor   uint32
+	BlocksPerMultiprocessor    uint32
+	RegistersPerMultiprocessor uint32
+	SharedPerMultiprocessor    uint32
+	SharedPerBlockOptin        uint32
+	SMClockMHz                 uint32
+	MemoryClockMHz             uint32
+	BaseClockMHz               uint32
+	BusWidthBits               uint32
+	PCIeGeneration             uint32
+	PCIeWidth                  uint32
+	PowerLimitMW               uint32
+	IdlePowerMW                uint32
+	Temperature                uint32
+	SlowdownTemperature        uint32
+	ShutdownTemperature        uint32
+	Brand                      uint32
+	Architecture               uint32
+	Flags                      uint32
+	CopyEngines                uint32
+	Reserved1                  uint32
+	Reserved2                  [8]uint64
+	UsedBytes                  uint64
+	Processes                  uint32
+	GPUPercent                 uint32
+	MemoryPercent              uint32
+	PowerMW                    uint32
+	PeakUsedBytes              uint64
+	Reserved3                  [3]uint64
+}
+
+// ProcessInfo is one process on one card.
+type ProcessInfo struct {
+	Process     uint64
+	PID         uint32
+	Card        uint32
+	Flags       uint32
+	Contexts    uint32
+	Bytes       uint64
+	PeakBytes   uint64
+	Allocations uint64
+	Live        uint64
+	Denials     uint64
+	KindBytes   [Kinds]uint64
+}
+
+// EventInfo is something a person would want to know.
+type EventInfo struct {
+	Number   uint64
+	TimeNS   uint64
+	Process  uint64
+	Bytes    uint64
+	Kind     uint32
+	PID      uint32
+	Card     uint32
+	Reserved uint32
+	Text     [80]byte
+}
+
+// ReleaseInfo says when a process's memory came free as a whole.
+type ReleaseInfo struct {
+	Number   uint64
+	TimeNS   uint64
+	Process  uint64
+	Bytes    uint64
+	PID      uint32
+	Reserved uint32
+}
+
+// ErrProtocol says that a packet makes no sense; its connection ends.
+var ErrProtocol = errors.New("nonsense on the socket")
+
+// Decode takes a packet apart. The payload is a part of packet.
+func Decode(packet []byte) (Header, []byte, error) {
+	var h Header
+	if len(packet) < HeaderBytes || len(packet) > PacketBytes {
+		return h, nil, fmt.Errorf("packet of %d bytes: %w", len(packet), ErrProtocol)
+	}
+	if _, err := binary.Decode(packet, binary.LittleEndian, &h); err != nil {
+		return h, nil, fmt.Errorf("decode a header: %w", err)
+	}
+	switch {
+	case h.Magic != Magic:
+		return h, nil, fmt.Errorf("magic %#x: %w", h.Magic, ErrProtocol)
+	case h.Version != Version:
+		return h, nil, fmt.Errorf("version %d, not %d: %w", h.Version, Version, ErrProtocol)
+	case int64(h.PayloadBytes) != int64(len(packet)-HeaderBytes):
+		return h, nil, fmt.Errorf("payload of %d bytes said to have %d: %w", len(packet)-HeaderBytes, h.PayloadBytes, ErrProtocol)
+	}
+	return h, packet[HeaderBytes:], nil
+}
+
+// Encode puts a packet together and fills in magic, version and length.
+func Encode(h Header, payload []byte) ([]byte, error) {
+	if len(payload) > PayloadBytes {
+		return nil, fmt.Errorf("encode a packet with %d bytes of payload, at most %d: %w", len(payload), PayloadBytes, ErrProtocol)
+	}
+	h.Magic, h.Version, h.PayloadBytes = Magic, Version, uint32(len(payload))
+	packet, err := binary.Append(make([]byte, 0, HeaderBytes+len(payload)), binary.LittleEndian, &h)
+	if err != nil {
+		return nil, fmt.Errorf("encode a header: %w", err)
+	}
+	return append(packet, payload...), nil
+}
+
+// Entry is what payloads are made of.
+type Entry interface {
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo
+}
+
+// EncodeEntries writes a list as a payload.
+func EncodeEntries[E Entry](list []E) ([]byte, error) {
+	payload, err := binary.Append(nil, binary.LittleEndian, list)
+	if err != nil {
+		return nil, fmt.Errorf("encode entries: %w", err)
+	}
+	return payload, nil
+}
+
+// DecodeEntries reads count entries that fill the payload exactly.
+func DecodeEntries[E Entry](payload []byte, count uint32) ([]E, error) {
+	var e E
+	if size := binary.Size(e); uint64(len(payload)) != uint64(count)*uint64(size) {
+		return nil, fmt.Errorf("%d entries in %d bytes: %w", count, len(payload), ErrProtocol)
+	}
+	list := make([]E, count)
+	if _, err := binary.Decode(payload, binary.LittleEndian, list); err != nil && count > 0 {
+		return nil, fmt.Errorf("decode entries: %w", err)
+	}
+	return list, nil
+}
+
+// Text reads a NUL-terminated text from a fixed field.
+func Text(field []byte) string {
+	if end := bytes.IndexByte(field, 0); end >= 0 {
+		field = field[:end]
+	}
+	return string(field)
+}
+
+// SetText writes one, cut to fit.
+func SetText(field []byte, text string) {
+	clear(field)
+	copy(field[:len(field)-1], text)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simgpu
+
+import (
+	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
+)
+
+// observe answers what anyone may ask.
+func (k *kernel) observe(r request, out *answer) error {
+	h := r.header
+	card := index(h.Card)
+	if h.Type == simwire.Processes {
+		return k.listProcesses(r, out)
+	}
+	facts, used, processes, err := k.machine.Card(card)
+	if err != nil {
+		return err
+	}
+	if h.Type == simwire.Memory {
+		out.header.Bytes, out.header.Offset, out.header.Object = facts.UsableBytes()-used, facts.UsableBytes(), used
+		return nil
+	}
+	info := cardInfo(facts, k.config.PlainNames)
+	info.UsedBytes, info.PeakUsedBytes, info.Processes = used, k.machine.PeakBytes(card), uint32(processes)
+	out.payload, err = simwire.EncodeEntries([]simwire.CardInfo{info})
+	return err
+}
+
+func cardInfo(c silicon.Card, plainName bool) simwire.CardInfo {
+	name := c.Name
+	if !plainName {
+		name += " (simulated)"
+	}
+	part := c.Multiprocessor()
+	info := simwire.CardInfo{
+		UUID:                       c.UUID,
+		TotalBytes:                 c.TotalMiB * silicon.MiB,
+		ReservedBytes:              c.ReservedMiB * silicon.MiB,
+		UsableBytes:                c.UsableBytes(),
+		BAR1Bytes:                  c.BAR1MiB * silicon.MiB,
+		L2Bytes:                    c.L2KiB << 10,
+		Index:                      uint32(c.Index),
+		Minor:                      uint32(c.Index),
+		PCIDomain:                  c.PCIDomain,
+		PCIBus:                     c.PCIBus,
+		PCIID:                      c.PCIDevice<<16 | vendorID,
+		PCISubsystem:               c.PCISubsystem<<16 | vendorID,
+		Major:                      c.Major,
+		MinorCC:                    c.Minor,
+		Multiprocessors:            c.Multiprocessors,
+		CoresPerMultiprocessor:     part.Cores,
+		ThreadsPerMultiprocessor:   part.Threads,
+		BlocksPerMultiprocessor:    part.Blocks,
+		RegistersPerMultiprocessor: part.Registers,
+		SharedPerMultiprocessor:    part.SharedBytes,
+		SharedPerBlockOptin:        part.SharedBlockMost,
+		SMClockMHz:                 c.MaxClockMHz,
+		MemoryClockMHz:             c.MemoryClockMHz,
+		BaseClockMHz:               c.IdleClockMHz,
+		BusWidthBits:               c.BusWidthBits,
+		PCIeGeneration:             c.PCIeGeneration,
+		PCIeWidth:                  16,
+		PowerLimitMW:               c.PowerLimitWatts * 1000,
+		IdlePowerMW:                c.IdleWatts * 1000,
+		PowerMW:                    c.IdleWatts * 1000,
+		Temperature:                idleTemperature,
+		SlowdownTemperature:        slowdownTemperature,
+		ShutdownTemperature:        shutdownTemperature,
+		Brand:                      uint32(c.Brand),
+		Architecture:               uint32(c.Architecture),
+		CopyEngines:                c.CopyEngines,
+	}
+	if c.ECC {
+		info.Flags |= simwire.CardECC
+	}
+	if c.MIG {
+		info.Flags |= simwire.CardMIG
+	}
+	simwire.SetText(info.Name[:], name)
+	simwire.SetText(info.Serial[:], c.Serial)
+	return info
+}
+
+const (
+	vendorID            = 0x10de
+	idleTemperature     = 32
+	slowdownTemperature = 90
+	shutdownTemperature = 95
+)
+
+// listProcesses gives a page of who holds what.
+func (k *kernel) listProcesses(r request, out *answer) error {
+	h := r.header
+	card := index(h.Card)
+	const room = simwire.PayloadBytes / simwire.ProcessBytes
+	var list []silicon.Usage
+	switch {
+	case card >= k.machine.Cards():
+		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+	case h.Kind == 0:
+		list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)
+	case r.session.role != simwire.RoleControl:
+		return errDenied
+	default:
+		list, out.header.Cursor = k.machine.Dead(h.Cursor, room)
+		if len(list) == 0 {
+			out.header.Cursor = 0
+		}
+	}
+	infos := make([]simwire.ProcessInfo, len(list))
+	for i, u := range list {
+		infos[i] = k.processInfo(u)
+	}
+	out.header.Count = uint32(len(infos))
+	var err error
+	out.payload, err = simwire.EncodeEntries(infos)
+	return err
+}
+
+func (k *kernel) processInfo(u silicon.Usage) simwire.ProcessInfo {
+	info := simwire.ProcessInfo{
+		Process: uint64(u.Process), PID: uint32(u.PID), Card: uint32(u.Card), Flags: simwire.ProcessCompute,
+		Contexts: uint32(u.Contexts), Bytes: u.Bytes, PeakBytes: u.PeakBytes,
+		Allocations: u.Allocations, Live: u.Live, Denials: u.Denials, KindBytes: u.KindBytes,
+	}
+	if u.Dead {
+		info.Flags |= simwire.ProcessDead
+		return info
+	}
+	if c, ok := k.clients[u.Process]; ok {
+		if alive(c.pidfd) {
+			info.Flags |= simwire.ProcessAlive
+		}
+		if c.session == nil {
+			info.Flags |= simwire.ProcessDetached
+		}
+	}
+	return info
+}
+
+// control answers what tests, benches and the demo ask.
+func (k *kernel) control(r request, out *answer) error {
+	h := r.header
+	var err error
+	switch h.Type {
+	case simwire.Reset:
+		k.machine.Reset()
+	case simwire.Events:
+		events, last := k.machine.Events(h.Cursor, simwire.PayloadBytes/simwire.EventBytes)
+		infos := make([]simwire.EventInfo, len(events))
+		for i, e := range events {
+			infos[i] = simwire.EventInfo{Number: e.Number, TimeNS: uint64(e.TimeNS), Process: uint64(e.Process),
+				Bytes: e.Bytes, Kind: uint32(e.Kind), PID: uint32(e.PID), Card: uint32(e.Card)}
+			simwire.SetText(infos[i].Text[:], e.Text)
+		}
+		out.header.Count, out.header.Cursor = uint32(len(infos)), last
+		out.payload, err = simwire.EncodeEntries(infos)
+	case simwire.Releases:
+		releases, last := k.machine.Releases(h.Cursor, simwire.PayloadBytes/simwire.ReleaseBytes)
+		infos := make([]simwire.ReleaseInfo, len(releases))
+		for i, r := range releases {
+			infos[i] = simwire.ReleaseInfo{Number: r.Number, TimeNS: uint64(r.TimeNS), Process: uint64(r.Process),
+				Bytes: r.Bytes, PID: uint32(r.PID)}
+		}
+		out.header.Count, out.header.Cursor = uint32(len(infos)), last
+		out.payload, err = simwire.EncodeEntries(infos)
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrGone says that a process has ended.
+var ErrGone = errors.New("the process has ended")
+
+// Peer is who connected, as the kernel tells.
+type Peer struct {
+	PID, UID, GID int
+}
+
+// PeerOf asks who is at the other end.
+func PeerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, fmt.Errorf("credentials of a peer: %w", err)
+	}
+	var credentials *unix.Ucred
+	var asked error
+	err = raw.Control(func(file uintptr) {
+		credentials, asked = unix.GetsockoptUcred(int(file), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(err, asked); err != nil {
+		return Peer{}, fmt.Errorf("credentials of a peer: %w", err)
+	}
+	return Peer{PID: int(credentials.Pid), UID: int(credentials.Uid), GID: int(credentials.Gid)}, nil
+}
+
+// Process is a process that cannot be mistaken for a later one with its number.
+type Process struct {
+	file *os.File
+}
+
+// ProcessOf is the process at the other end of a connection.
+func ProcessOf(conn *net.UnixConn, peer Peer) (*Process, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", peer.PID, err)
+	}
+	file := -1
+	var asked error
+	err = raw.Control(func(socket uintptr) {
+		file, asked = unix.GetsockoptInt(int(socket), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", peer.PID, err)
+	}
+	if asked == nil {
+		return newProcess(file, peer.PID)
+	}
+	if !errors.Is(asked, unix.ENOPROTOOPT) {
+		return nil, fmt.Errorf("process %d: %w: %v", peer.PID, ErrGone, asked)
+	}
+	// Before Linux 6.5: by number. It can have been reused only if the peer has
+	// ended, and then its end of the connection is closed, unless a child has it.
+	process, err := OpenProcess(peer.PID)
+	if err != nil {
+		return nil, err
+	}
+	if hungUp(raw) {
+		process.Close()
+		return nil, fmt.Errorf("process %d: %w", peer.PID, ErrGone)
+	}
+	return process, nil
+}
+
+func hungUp(raw interface{ Control(func(uintptr)) error }) bool {
+	gone := false
+	err := raw.Control(func(socket uintptr) {
+		events := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(events, 0)
+		gone = err == nil && n > 0 && events[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
+	})
+	return err != nil || gone
+}
+
+// OpenProcess is the process with this number now.
+func OpenProcess(pid int) (*Process, error) {
+	file, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return newProcess(file, pid)
+}
+
+func newProcess(file, pid int) (*Process, error) {
+	// Go waits for non-blocking descriptors without a thread for each.
+	if err := unix.SetNonblock(file, true); err != nil {
+		_ = unix.Close(file)
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return &Process{file: os.NewFile(uintptr(file), fmt.Sprintf("process %d", pid))}, nil
+}
+
+// Wait returns nil when the process has ended, an error when Close came first.
+func (p *Process) Wait() error {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(ended)
+}
+
+func ended(file uintptr) bool {
+	events := []unix.PollFd{{Fd: int32(file), Events: unix.POLLIN}}
+	n, err := unix.Poll(events, 0)
+	return err == nil && n > 0
+}
+
+// Ended says whether the process has ended.
+func (p *Process) Ended() bool {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	done := false
+	return raw.Control(func(file uintptr) { done = ended(file) }) == nil && done
+}
+
+// Close ends Wait.
+func (p *Process) Close() { _ = p.file.Close() }

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/bench"
+)
+
+// witness is a client of another share; whatever is done to the daemons, its
+// share stays exact.
+type witness struct {
+	holder  *bench.Holder
+	address uint64
+	pid     int
+}
+
+const witnessQuota = 256 * mib
+
+func (h *host) witness(t *testing.T) *witness {
+	t.Helper()
+	w := &witness{holder: h.holder(t, h.share(t, "witness", witnessQuota))}
+	do(t, w.holder, "start")
+	w.address = alloc(t, w.holder, 100*mib)
+	do(t, w.holder, "write %d %d", w.address, mib)
+	version, err := h.client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pid = version.PID
+	return w
+}
+
+// content checks that the agent is the same process and that the witness's
+// share is what it was.
+func (w *witness) content(t *testing.T, h *host) {
+	t.Helper()
+	version, err := h.client.Version(t.Context())
+	if err != nil {
+		t.Fatalf("the agent does not answer: %v", err)
+	}
+	if version.PID != w.pid {
+		t.Fatalf("the agent died: process %d, was %d", version.PID, w.pid)
+	}
+	do(t, w.holder, "check %d %d", w.address, mib)
+	free, total := room(t, w.holder)
+	if total != witnessQuota || free != witnessQuota-contextBytes-100*mib {
+		t.Errorf("the witness sees %d of %d free", free, total)
+	}
+	more := alloc(t, w.holder, free)
+	refused(t, w.holder, outOfMemory, "alloc 512")
+	do(t, w.holder, "free %d", more)
+	// A newcomer gets in.
+	late := h.holder(t, h.look(t, "witness"))
+	do(t, late, "start")
+	late.Kill()
+	eventually(t, "the newcomer's context is back", func() error {
+		if used := h.look(t, "witness").UsedBytes; used != contextBytes+100*mib {
+			return fmt.Errorf("%d bytes used", used)
+		}
+		return nil
+	})
+}
+
+func noise(random *rand.Rand, bytes int) []byte {
+	all := make([]byte, bytes)
+	for i := range all {
+		all[i] = byte(random.Uint32())
+	}
+	return all
+}
+
+// Nonsense on any socket ends that connection and nothing else.
+func TestGarbageOnSockets(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	victim := h.share(t, "victim", 256*mib)
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, socket := range []string{victim.Socket, h.SimulatorSocket} {
+		for round := range 200 {
+			fd, err := connectPacket(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 1 + round%3 {
+				packet := noise(random, []int{1, 7, 96, 100, 232, 233, 4096}[round%7])
+				if round%2 == 0 && len(packet) >= 8 {
+					// The right magic and version with the wrong rest.
+					copy(packet, hello(0, 1)[:8])
+					if socket == h.SimulatorSocket {
+						binary.LittleEndian.PutUint32(packet, 0x6d697344)
+						packet[4] = byte(round)
+					}
+				}
+				if _, err := unix.Write(fd, packet); err != nil {
+					break // it has closed the connection, as it should
+				}
+			}
+			unix.Close(fd)
+		}
+	}
+	for range 100 {
+		c, err := net.Dial("unix", h.AgentSocket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(noise(random, 1+int(random.Uint32N(8192))))
+		c.Close()
+	}
+	for _, request := range []string{
+		"GET /v1/shares/" + string(make([]byte, 60000)) + " HTTP/1.1\r\n\r\n",
+		"POST /v1/shares HTTP/1.1\r\nHost: d\r\nContent-Length: 99999999999\r\n\r\n{",
+		"POST /v1/shares HTTP/1.1\r\nHost: d\r\nContent-Length: 5\r\n\r\n[[[[[",
+		"BREW /v1/shares HTTP/1.1\r\nHost: d\r\n\r\n",
+		"GET /v1/../../etc/passwd HTTP/1.1\r\nHost: d\r\n\r\n",
+	} {
+		c, err := net.Dial("unix", h.AgentSocket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte(request))
+		c.Close()
+	}
+	w.content(t, h)
+}
+
+// hello is the first message of a client, as divvy_wire.h lays it out.
+func hello(token uint64, sequence uint32) []byte {
+	return message(1, sequence, 0, 0, 0, token)
+}
+
+func message(kindOfMessage uint16, sequence, slot, kind uint32, amount, token uint64) []byte {
+	m := make([]byte, 232)
+	binary.LittleEndian.PutUint32(m[0:], 0x79767644)
+	binary.LittleEndian.PutUint16(m[4:], kindOfMessage)
+	binary.LittleEndian.PutUint16(m[6:], 1)
+	binary.LittleEndian.PutUint32(m[8:], sequence)
+	binary.LittleEndian.PutUint32(m[16:], slot)
+	binary.LittleEndian.PutUint32(m[20:], kind)
+	binary.LittleEndian.PutUint64(m[24:], amount)
+	binary.LittleEndian.PutUint64(m[32:], token)
+	return m
+}
+
+// A client that asks and asks and never reads an answer is left behind.
+func TestClientThatNeverReads(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	deaf := h.share(t, "deaf", 256*mib)
+	for range 8 {
+		fd, err := connectPacket(deaf.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, hello(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		const charge, memory = 4, 1
+		for i := range uint32(20000) {
+			if _, err := unix.Write(fd, message(charge, i+2, 0, memory, 512, 0)); err != nil {
+				break // the socket is full, or closed
+			}
+		}
+	}
+	w.content(t, h)
+	if used := h.look(t, deaf.Name).UsedBytes; used > 256*mib {
+		t.Errorf("the deaf share uses %d bytes, quota %d", used, 256*mib)
+	}
+}
+
+// Requests that lie about sizes and places.
+func TestLyingClient(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	liar := h.share(t, "liar", 256*mib)
+	for _, lie := range [][]byte{
+		message(4, 2, 0, 1, 1<<63, 0),
+		message(4, 2, 0, 1, ^uint64(0), 0),
+		message(4, 2, 7, 1, 512, 0),
+		message(4, 2, 1<<31, 1, 512, 0),
+		message(4, 2, 0, 999, 512, 0),
+		message(7, 2, 99, 0, 0, 0),
+		message(9, 2, 99, 0, 0, 0),
+		message(11, 2, 99, 19, ^uint64(0), 0),
+		message(1, 2, 0, 0, 0, 12345),
+		message(2, 2, 0, 0, 0, 0),
+		message(200, 2, 0, 0, 0, 0),
+	} {
+		fd, err := connectPacket(liar.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, hello(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, lie); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+	}
+	// One that claims, on coming back, to use more than there is.
+	claim := hello(987654321, 1)
+	for slot := range 8 {
+		binary.LittleEndian.PutUint64(claim[72+8*slot:], ^uint64(0)>>uint(slot))
+	}
+	fd, err := connectPacket(liar.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, claim); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	w.content(t, h)
+	holder := h.holder(t, liar)
+	eventually(t, "the liars' share is free again", func() error {
+		if used := h.look(t, liar.Name).UsedBytes; used != 0 {
+			return fmt.Errorf("%d bytes used", used)
+		}
+		return nil
+	})
+	do(t, holder, "start")
+	alloc(t, holder, 192*mib)
+	refused(t, holder, outOfMemory, "alloc 512")
+}
+
+// A thousand connections that say nothing keep nobody out.
+func TestIdleConnections(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	idle := h.share(t, "idle", 256*mib)
+	for _, socket := range []string{idle.Socket, h.AgentSocket} {
+		for range 500 {
+			if socket == h.AgentSocket {
+				c, err := net.DialTimeout("unix", socket, 5*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				continue
+			}
+			fd, err := connectPacket(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+		}
+	}
+	w.content(t, h)
+	holder := h.holder(t, idle)
+	do(t, holder, "start")
+}
+
+// A client may do with its own page what it wants: the agent lives, the other
+// shares stay exact, and nobody gets more than there is.
+func TestDamagedPage(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	for i, damage := range []string{"scribble 1", "scribble 2", "scribble 3", "punch", "scribble 4\npunch"} {
+		t.Run(damage, func(t *testing.T) {
+			share := h.share(t, fmt.Sprintf("damaged-%d", i), 256*mib)
+			vandal := h.holder(t, share)
+			do(t, vandal, "start")
+			alloc(t, vandal, 10*mib)
+			if damage == "scribble 4\npunch" {
+				do(t, vandal, "scribble 4")
+				// The magic is gone by now: nothing is left to be found.
+				do(t, vandal, "punch")
+			} else if pages := do(t, vandal, "%s", damage); pages[0] == "0" {
+				t.Fatal("it found no page of its own")
+			}
+			// What its own calls come to is its own affair; they end.
+			_, _ = vandal.Do("alloc %d", mib)
+			_, _ = vandal.Do("alloc %d", 512*mib)
+			_, _ = vandal.Do("info")
+			w.content(t, h)
+			if used := h.look(t, share.Name).UsedBytes; used > 256*mib {
+				t.Errorf("the damaged share is said to use %d bytes, quota %d", used, 256*mib)
+			}
+			vandal.Kill()
+			eventually(t, "the vandal's memory is back", func() error {
+				if used := h.look(t, share.Name).UsedBytes; used != 0 {
+					return fmt.Errorf("%d bytes used", used)
+				}
+				return nil
+			})
+			next := h.holder(t, share)
+			do(t, next, "start")
+			alloc(t, next, 192*mib)
+			refused(t, next, outOfMemory, "alloc 512")
+		})
+	}
+	w.content(t, h)
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e tests the built product from outside: real processes under real
+// shares of simulated cards. Every test of enforcement has a control run
+// without the front library, which must exceed the limit. Run make build and
+// make test-programs first.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/library"
+)
+
+const (
+	mib          = uint64(1) << 20
+	contextBytes = 64 * mib // of a simulated card
+	outOfMemory  = bench.OutOfMemory
+	waitAtMost   = 30 * time.Second
+)
+
+// root is the repository; tests run in test/e2e.
+func root(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// built is the path of a file that the build makes.
+func built(t testing.TB, elements ...string) string {
+	t.Helper()
+	path := filepath.Join(append([]string{root(t)}, elements...)...)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run make build test-programs first", err)
+	}
+	return path
+}
+
+func divvy(t testing.TB) string { return built(t, "bin", "divvy") }
+
+// generation is one driver generation that the stand-in plays.
+type generation struct{ name, standin string }
+
+var generations = []generation{
+	{"11.8", "standin-11.8"},
+	{"12.2", "standin"},
+	{"13.0", "standin-13.0"},
+}
+
+// frontFor is the front library, prepared for a generation's stand-in.
+func frontFor(t testing.TB, g generation) string {
+	t.Helper()
+	front, err := library.Dir(built(t, "lib", "divvy")).FrontFor(built(t, "lib", "divvy", g.standin),
+		filepath.Join(root(t), "build", "test", "fronts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return front.Dir
+}
+
+// hostOptions says what a host looks like; the zero value is one H100 with a
+// 12.2 driver.
+type hostOptions struct {
+	cards      string
+	generation generation
+	agentFlags []string
+}
+
+// host is a simulator with an agent over it, of this test alone.
+type host struct {
+	directory string
+	bench.Target
+	client    *client.Client
+	simulator *process
+	agent     *process
+	agentArgs []string
+}
+
+func newHost(t testing.TB, o hostOptions) *host {
+	t.Helper()
+	if o.cards == "" {
+		o.cards = "H100-80GB"
+	}
+	if o.generation.name == "" {
+		o.generation = generations[1]
+	}
+	// A short path: socket names have 108 bytes.
+	directory, err := os.MkdirTemp("/tmp", "dv-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(directory) })
+	h := &host{directory: directory, Target: bench.Target{
+		AgentSocket:     filepath.Join(directory, "agent.sock"),
+		SimulatorSocket: filepath.Join(directory, "simulator.sock"),
+		DriverDirectory: built(t, "lib", "divvy", o.generation.standin),
+		FrontDirectory:  frontFor(t, o.generation),
+		ToolsDirectory:  built(t, "lib", "divvy", "tools"),
+	}}
+	h.client = client.New(h.AgentSocket)
+	h.simulator = daemon(t, h.directory, "simulator", "simulate", "--cards", o.cards, "--socket", h.SimulatorSocket,
+		"--driver", o.generation.name)
+	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) }, h.simulator)
+	h.agentArgs = append([]string{"agent", "--directory", directory, "--creation", "all",
+		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
+	h.startAgent(t)
+	return h
+}
+
+// startAgent starts the agent and waits until it answers.
+func (h *host) startAgent(t testing.TB) {
+	t.Helper()
+	h.agent = daemon(t, h.directory, "agent", h.agentArgs...)
+	eventually(t, "the agent answers", func() error {
+		_, err := h.client.Version(t.Context())
+		return err
+	}, h.agent)
+}
+
+// process is a daemon of the product.
+type process struct {
+	name  string
+	pid   int
+	ended chan struct{} // closed when it has ended and was reaped
+}
+
+// daemon starts a part of the product that runs until the test ends; its log is
+// shown when the test fails.
+func daemon(t testing.TB, directory, name string, args ...string) *process {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(directory, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	command := exec.Command(divvy(t), args...)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + directory, "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{name: name, pid: command.Process.Pid, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		_ = command.Wait()
+	}()
+	t.Cleanup(func() {
+		p.stop(t)
+		if t.Failed() {
+			if text, err := os.ReadFile(log.Name()); err == nil && len(text) > 0 {
+				t.Logf("%s:\n%s", name, tail(string(text), 4000))
+			}
+		}
+	})
+	return p
+}
+
+// stop ends a daemon and its children in good order.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	select {
+	case <-p.ended:
+		return
+	default:
+	}
+	_ = syscall.Kill(-p.pid, syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+}
+
+// kill ends it and its children at once.
+func (p *process) kill() {
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	<-p.ended
+}
+
+// eventually calls check until it succeeds; it waits for nothing any more when
+// one of the daemons that it depends on has ended.
+func eventually(t testing.TB, what string, check func() error, daemons ...*process) {
+	t.Helper()
+	deadline := time.NewTimer(waitAtMost)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s: not within %v: %v", what, waitAtMost, err)
+		case <-tick.C:
+		}
+		for _, p := range daemons {
+			select {
+			case <-p.ended:
+				t.Fatalf("%s: %s has ended: %v", what, p.name, err)
+			default:
+			}
+		}
+	}
+}
+
+// dial says whether a seqpacket socket accepts connections.
+func dial(socket string) error {
+	fd, err := connectPacket(socket)
+	if err == nil {
+		syscall.Close(fd)
+	}
+	return err
+}
+
+// share makes a share that lives as long as the test.
+func (h *host) share(t testing.TB, name string, bytes uint64) api.Share {
+	t.Helper()
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: bytes})
+	if err != nil {
+		t.Fatalf("create share %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := h.client.DeleteShare(context.Background(), name, true); err != nil {
+			t.Logf("delete share %s: %v", name, err)
+		}
+	})
+	return share
+}
+
+// look reads a share as it is now.
+func (h *host) look(t testing.TB, name string) api.Share {
+	t.Helper()
+	share, err := h.client.Share(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return share
+}
+
+// holder starts a holder under a share.
+func (h *host) holder(t testing.TB, share api.Share) *bench.Holder {
+	t.Helper()
+	return h.holderIn(t, h.Environ(share.Socket))
+}
+
+func (h *host) holderIn(t testing.TB, env []string) *bench.Holder {
+	t.Helper()
+	holder, err := h.StartHolder(context.Background(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holder.Kill)
+	return holder
+}
+
+// do sends a holder a command that must succeed.
+func do(t testing.TB, holder *bench.Holder, format string, arguments ...any) []string {
+	t.Helper()
+	words, err := holder.Do(format, arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words
+}
+
+// alloc lets a holder allocate and returns the address.
+func alloc(t testing.TB, holder *bench.Holder, bytes uint64) uint64 {
+	t.Helper()
+	address, err := holder.Number("alloc %d", bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// refused checks that a command comes to a certain CUresult.
+func refused(t testing.TB, holder *bench.Holder, result int, format string, arguments ...any) {
+	t.Helper()
+	_, err := holder.Do(format, arguments...)
+	var call *bench.Refused
+	if !errors.As(err, &call) || call.Result != result {
+		t.Fatalf("%s: got %v, want CUresult %d", fmt.Sprintf(format, arguments...), err, result)
+	}
+}
+
+// room is free and total memory as a holder sees it.
+func room(t testing.TB, holder *bench.Holder) (free, total uint64) {
+	t.Helper()
+	numbers, err := holder.Numbers("info")
+	if err != nil || len(numbers) != 2 {
+		t.Fatalf("info: %v %v", numbers, err)
+	}
+	return numbers[0], numbers[1]
+}
+
+// events returns the agent's events of one kind about one share, oldest first.
+func (h *host) events(t testing.TB, kind, share string) []api.Event {
+	t.Helper()
+	all, err := h.client.Events(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []api.Event
+	for _, event := range all.Events {
+		if event.Kind == kind && (share == "" || event.Share == share) {
+			found = append(found, event)
+		}
+	}
+	return found
+}
+
+// outcome is how a command ended.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// run runs a program to its end.
+func run(t testing.TB, env []string, program string, args ...string) outcome {
+	t.Helper()
+	return finish(t, exec.CommandContext(t.Context(), program, args...), env)
+}
+
+func finish(t testing.TB, command *exec.Cmd, env []string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	command.Env, command.Stdout, command.Stderr = env, &stdout, &stderr
+	command.WaitDelay = 5 * time.Second
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", command, err)
+	}
+	code := command.ProcessState.ExitCode()
+	if status, ok := command.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	return outcome{stdout: stdout.String(), stderr: stderr.String(), code: code}
+}
+
+func tail(text string, bytes int) string {
+	if len(text) > bytes {
+		text = text[len(text)-bytes:]
+	}
+	return strings.TrimSpace(text)
+}

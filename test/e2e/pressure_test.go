@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/bench"
+)
+
+// fromEnvironment is a number that make sets: short for test, long for soak.
+func fromEnvironment(t testing.TB, name string, standard int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return standard
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s=%q is no number", name, text)
+	}
+	return number
+}
+
+// Every round has exactly one winner: never two, never none.
+func TestRacesForTheLastRoom(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	rounds := fromEnvironment(t, "DIVVY_RACE_ROUNDS", 5000)
+	h.resetPeak(t)
+	report, err := bench.Races(t.Context(), bench.RacesOptions{Target: h.Target, Rounds: rounds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", report)
+	if report.Rounds != rounds || report.One != rounds || report.None+report.More+report.Errors != 0 {
+		t.Errorf("%+v: want one winner in each round", report)
+	}
+	if quota := 2*contextBytes + 2*mib; h.peak(t) > quota {
+		t.Errorf("the driver saw %d bytes in use, quota %d", h.peak(t), quota)
+	}
+	t.Run("four racers", func(t *testing.T) {
+		report, err := bench.Races(t.Context(), bench.RacesOptions{Target: h.Target, Rounds: rounds / 50, Racers: 4, Bytes: 2 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.One != rounds/50 {
+			t.Errorf("%+v: want one winner in each round", report)
+		}
+	})
+	t.Run("control", func(t *testing.T) {
+		report, err := bench.Races(t.Context(), bench.RacesOptions{Target: h.Target, Rounds: 200, Unheld: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.More != 200 {
+			t.Errorf("%+v: without the front all racers win each round", report)
+		}
+	})
+}
+
+func TestRecovery(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	report, err := bench.Recovery(t.Context(), bench.RecoveryOptions{Target: h.Target, Rounds: 10, Restarts: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", report)
+	if report.EarlyGrants != 0 {
+		t.Errorf("%d grants before the driver had released the memory", report.EarlyGrants)
+	}
+	if report.AgentRestart.FailedCalls != 0 || report.AgentRestart.OverQuotaBytes != 0 || report.AgentRestart.Calls == 0 {
+		t.Errorf("agent restarted: %+v, want no failed call and nothing over the quota", report.AgentRestart)
+	}
+}
+
+// Supervisor and worker die together: somebody starts the agent anew, and the
+// clients come back to it.
+func TestWholeAgentKilled(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
+		Kill: func(context.Context) error {
+			h.agent.kill()
+			h.startAgent(t)
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", report)
+	if report.FailedCalls != 0 || report.OverQuotaBytes != 0 || report.Calls == 0 {
+		t.Errorf("%+v, want no failed call and nothing over the quota", report)
+	}
+}
+
+func TestManyProcessesAttachAtOnce(t *testing.T) {
+	h := newHost(t, hostOptions{cards: "H100-80GB"})
+	report, err := bench.Storm(t.Context(), bench.StormOptions{Target: h.Target, Clients: fromEnvironment(t, "DIVVY_STORM_CLIENTS", 300)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", report)
+	if report.Failed != 0 || report.Attached != report.Clients {
+		t.Errorf("%+v: want all attached", report)
+	}
+}
