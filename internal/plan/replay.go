@@ -106,6 +106,7 @@ func (r *Replay) Run(ctx context.Context, progress Progress) ([]ReplayRow, error
 		policy, w, seed := r.Policies[n/perPolicy], n%perPolicy/len(r.Seeds), r.Seeds[n%len(r.Seeds)]
 		run, err := r.start(r.Workloads[w].Jobs, policy, seed)
 		if err == nil {
+			run.told = seed == r.Seeds[0]
 			err = run.run(ctx)
 		}
 		if err != nil {
@@ -158,6 +159,7 @@ type replay struct {
 	busySeconds, spannedUntil float64 // allocated percent x seconds, and up to when
 	first                     float64
 	peak                      float64
+	told                      bool // the report shows this one
 	timeline                  []Moment
 	nodes                     []NodeState
 	pictured                  float64 // what was allocated when nodes was taken
@@ -396,49 +398,49 @@ func (r *replay) restore(t *waiting) {
 	}
 }
 
-// observe keeps the timeline, halving its resolution when it gets long, and
-// the fleet at its fullest.
+// observe keeps the timeline and the fleet at its fullest, for the seed that
+// the report tells of.
 func (r *replay) observe() {
 	a := allocated(r.engine.Fleet())
 	r.peak = max(a, r.peak)
-	if r.nodes == nil || a > r.pictured+0.5 { // a picture of every new peak would cost more than the replay
+	if r.told && (r.nodes == nil || a > r.pictured+0.5) { // a picture of every new peak would cost more than the replay
 		r.pictured, r.nodes = a, nodeStates(r.engine.Fleet())
 	}
-	r.timeline = append(r.timeline, Moment{r.now, a, len(r.queue)})
-	if len(r.timeline) < 4*keptMoments {
+	if !r.told {
 		return
 	}
-	r.timeline = thin(r.timeline)
+	r.timeline = append(r.timeline, Moment{r.now, a, len(r.queue)})
+	if len(r.timeline) == mostMoments {
+		r.timeline = thin(r.timeline, mostMoments/2)
+	}
 }
 
-// keptMoments bounds a timeline.
-const keptMoments = 400
+// A timeline is recorded with mostMoments and told with keptMoments at most.
+const (
+	keptMoments = 400
+	mostMoments = 1 << 20
+)
 
-// thin joins moments by equal stretches of time; each keeps its maxima.
-func thin(moments []Moment) []Moment {
-	if len(moments) <= keptMoments {
+// thin joins neighbours, so that busy stretches keep more moments than idle
+// ones; each keeps the maxima.
+func thin(moments []Moment, most int) []Moment {
+	each := (len(moments) + most - 1) / most
+	if each < 2 {
 		return moments
 	}
-	first, last := moments[0].Seconds, moments[len(moments)-1].Seconds
 	var out []Moment
-	bucket := -1
-	for _, m := range moments {
-		b := 0
-		if last > first {
-			b = int((m.Seconds - first) / (last - first) * (keptMoments - 1))
+	for part := range slices.Chunk(moments, each) {
+		m := part[0]
+		for _, other := range part[1:] {
+			m.AllocatedPercent, m.Queued = max(m.AllocatedPercent, other.AllocatedPercent), max(m.Queued, other.Queued)
 		}
-		if b != bucket {
-			out, bucket = append(out, m), b
-			continue
-		}
-		o := &out[len(out)-1]
-		o.AllocatedPercent, o.Queued = max(o.AllocatedPercent, m.AllocatedPercent), max(o.Queued, m.Queued)
+		out = append(out, m)
 	}
 	return out
 }
 
 func replayRowOf(runs []*replay) ReplayRow {
-	row := ReplayRow{Seeds: len(runs), nodes: runs[0].nodes, Timeline: thin(runs[0].timeline)}
+	row := ReplayRow{Seeds: len(runs), nodes: runs[0].nodes, Timeline: thin(runs[0].timeline, keptMoments)}
 	n := float64(len(runs))
 	for _, run := range runs {
 		row.waits = append(row.waits, run.waits...)

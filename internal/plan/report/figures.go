@@ -8,7 +8,7 @@ import (
 	"image/color"
 	"math"
 	"slices"
-	"strings"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -74,6 +74,7 @@ func newPlot(title, x, y string) *plot.Plot {
 		sans(&axis.Label.TextStyle.Font, 10)
 		sans(&axis.Tick.Label.Font, 9)
 		axis.Label.Padding = vg.Points(4)
+		axis.Tick.Marker = plainTicks{}
 	}
 	sans(&p.Legend.TextStyle.Font, 9)
 	p.Legend.ThumbnailWidth = vg.Points(26)
@@ -81,6 +82,19 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Title.Padding = vg.Points(8)
 	p.BackgroundColor = color.White
 	return p
+}
+
+// plainTicks labels the library's ticks without superfluous zeros.
+type plainTicks struct{}
+
+func (plainTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(least, most)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = strconv.FormatFloat(math.Round(ticks[i].Value*1e6)/1e6, 'f', -1, 64)
+		}
+	}
+	return ticks
 }
 
 func grid() *plotter.Grid {
@@ -157,7 +171,7 @@ func curves(workload string, rows []plan.Row) []figure {
 	}
 	allocation.X.Min, allocation.X.Max = 0, max(1, last)
 	if last > 90 {
-		allocation.X.Min, allocation.Y.Min = 70, math.Floor(min(70, least))
+		allocation.X.Min, allocation.Y.Min = 60, math.Floor(min(70, least))
 	} else {
 		allocation.Y.Min = 0
 	}
@@ -267,7 +281,7 @@ func timeline(workload string, rows []plan.ReplayRow, queue bool) figure {
 	p.Add(grid())
 	for _, row := range rows {
 		var points plotter.XYs
-		for _, m := range row.Timeline {
+		for _, m := range row.Timeline[:busyPart(row.Timeline)] {
 			value := m.AllocatedPercent
 			if queue {
 				value = float64(m.Queued)
@@ -280,7 +294,23 @@ func timeline(workload string, rows []plan.ReplayRow, queue bool) figure {
 	p.Y.Max = max(p.Y.Max, 1)
 	p.Legend.Top = true
 	p.Legend.XOffs = -vg.Points(8)
-	return figure{name + fileName(workload), workload, "The first seed; each point is the highest value of a stretch of time.", plotWidth, plotHeight, p}
+	return figure{name + fileName(workload), workload, "The first seed, until few long jobs are left. Each point is the highest value of a stretch of time.", plotWidth, plotHeight, p}
+}
+
+// busyPart is how many moments there are until the queue is empty for good and
+// the last few long jobs run alone.
+func busyPart(timeline []plan.Moment) int {
+	peak := 0.0
+	for _, m := range timeline {
+		peak = max(peak, m.AllocatedPercent)
+	}
+	last := 0
+	for i, m := range timeline {
+		if m.Queued > 0 || m.AllocatedPercent > peak/4 {
+			last = i
+		}
+	}
+	return min(len(timeline), last+2)
 }
 
 func needed(workload string, rows []plan.SharingRow) figure {
@@ -306,7 +336,7 @@ func needed(workload string, rows []plan.SharingRow) figure {
 			text = "more than " + text
 		}
 		if rows[i].Fewer != 0 {
-			text += fmt.Sprintf("  (%s fewer)", strings.TrimSuffix(fmt.Sprintf("%.0f", rows[i].Fewer), ".0"))
+			text += fmt.Sprintf("  (%s fewer)", strconv.Itoa(int(math.Round(rows[i].Fewer))))
 		}
 		return text
 	})

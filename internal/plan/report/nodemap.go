@@ -3,8 +3,10 @@
 package report
 
 import (
+	"cmp"
 	"image/color"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -29,8 +31,8 @@ func nodeMaps[T any](workload, title string, rows []T, of func(*T) (string, []pl
 		p.Add(m)
 		out = append(out, figure{
 			"nodes-" + fileName(workload) + "-" + fileName(policy), workload,
-			"Each column is a node, each square one of its cards, nodes grouped by card model. White is idle, dark is full; orange is idle that cannot be used because the node's CPU is gone (under 1 % free).",
-			plotWidth, m.height() + vg.Points(50), p,
+			"Each column is a node, each square one of its cards, nodes ordered by number of cards and model. Pale is idle, dark is full; orange is idle that nothing can use, because the node's CPU is gone (less than 1 % free).",
+			plotWidth, m.height() + vg.Points(34), p,
 		})
 	}
 	return out
@@ -38,30 +40,37 @@ func nodeMaps[T any](workload, title string, rows []T, of func(*T) (string, []pl
 
 // nodeMap is a plotter of card squares.
 type nodeMap struct {
-	nodes   []plan.NodeState
+	nodes   []plan.NodeState // by number of cards, then model, then name
 	columns int
-	tallest int // cards of the largest node
 	cell    vg.Length
 }
 
 func newNodeMap(nodes []plan.NodeState) *nodeMap {
-	m := &nodeMap{nodes: nodes}
-	for _, n := range nodes {
-		m.tallest = max(m.tallest, len(n.CardsPercent))
+	m := &nodeMap{nodes: slices.DeleteFunc(slices.Clone(nodes), func(n plan.NodeState) bool { return len(n.CardsPercent) == 0 })}
+	slices.SortStableFunc(m.nodes, func(a, b plan.NodeState) int {
+		return cmp.Or(cmp.Compare(len(b.CardsPercent), len(a.CardsPercent)), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Name, b.Name))
+	})
+	cards := 0
+	for _, n := range m.nodes {
+		cards += len(n.CardsPercent) + 1
 	}
-	m.tallest = max(1, m.tallest)
 	// As many columns as make the map about half as high as wide.
-	m.columns = int(math.Ceil(math.Sqrt(float64(len(nodes)) * float64(m.tallest+1) * 2)))
-	m.columns = min(max(m.columns, 24), max(24, len(nodes)))
-	m.cell = plotWidth * 0.97 / vg.Length(m.columns)
-	m.cell = min(m.cell, vg.Points(14))
+	m.columns = max(24, int(math.Ceil(math.Sqrt(float64(cards)*2))))
+	m.cell = min(plotWidth*0.97/vg.Length(m.columns), vg.Points(14))
 	return m
 }
 
-func (m *nodeMap) rows() int { return (len(m.nodes) + m.columns - 1) / m.columns }
+// shelves splits the nodes into rows; each is as high as its first node.
+func (m *nodeMap) shelves() [][]plan.NodeState {
+	return slices.Collect(slices.Chunk(m.nodes, m.columns))
+}
 
 func (m *nodeMap) height() vg.Length {
-	return m.cell * vg.Length(m.rows()*(m.tallest+1))
+	cells := 0
+	for _, shelf := range m.shelves() {
+		cells += len(shelf[0].CardsPercent) + 1
+	}
+	return m.cell * vg.Length(cells)
 }
 
 const mapShades = 10
@@ -72,34 +81,28 @@ func mapColour(shade int, starved bool) color.Color {
 	}
 	part := float64(shade) / mapShades
 	mix := func(from, to float64) uint8 { return uint8(from + (to-from)*part) }
-	return color.RGBA{mix(0xf4, 0x00), mix(0xf7, 0x40), mix(0xfb, 0x80), 255}
+	return color.RGBA{mix(0xd9, 0x00), mix(0xe6, 0x40), mix(0xf2, 0x80), 255}
 }
 
 // Plot draws all squares of one shade as one path: a large fleet has thousands.
 func (m *nodeMap) Plot(c draw.Canvas, _ *plot.Plot) {
 	paths := map[int]*vg.Path{}
 	const starved = mapShades + 1
-	for i, n := range m.nodes {
-		x := c.Min.X + m.cell*vg.Length(i%m.columns)
-		top := c.Max.Y - m.cell*vg.Length(i/m.columns*(m.tallest+1))
-		for j, used := range n.CardsPercent {
-			shade := (used*mapShades + 50) / 100
-			if n.CPUPercent > 99 && used < 100 {
-				shade = starved
+	top := c.Max.Y
+	for _, shelf := range m.shelves() {
+		for i, n := range shelf {
+			for j, used := range n.CardsPercent {
+				shade := (used*mapShades + 50) / 100
+				if n.CPUPercent > 99 && used < 100 {
+					shade = starved
+				}
+				if paths[shade] == nil {
+					paths[shade] = &vg.Path{}
+				}
+				square(paths[shade], c.Min.X+m.cell*vg.Length(i), top-m.cell*vg.Length(j+1), m.cell*0.86)
 			}
-			p := paths[shade]
-			if p == nil {
-				p = &vg.Path{}
-				paths[shade] = p
-			}
-			y := top - m.cell*vg.Length(j+1)
-			side := m.cell * 0.86
-			p.Move(vg.Point{X: x, Y: y})
-			p.Line(vg.Point{X: x + side, Y: y})
-			p.Line(vg.Point{X: x + side, Y: y + side})
-			p.Line(vg.Point{X: x, Y: y + side})
-			p.Close()
 		}
+		top -= m.cell * vg.Length(len(shelf[0].CardsPercent)+1)
 	}
 	for shade := range starved + 1 {
 		if p := paths[shade]; p != nil {
@@ -107,4 +110,12 @@ func (m *nodeMap) Plot(c draw.Canvas, _ *plot.Plot) {
 			c.Fill(*p)
 		}
 	}
+}
+
+func square(p *vg.Path, x, y, side vg.Length) {
+	p.Move(vg.Point{X: x, Y: y})
+	p.Line(vg.Point{X: x + side, Y: y})
+	p.Line(vg.Point{X: x + side, Y: y + side})
+	p.Line(vg.Point{X: x, Y: y + side})
+	p.Close()
 }
