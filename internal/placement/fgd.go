@@ -34,7 +34,7 @@ func (w *Workload) descend(n *node, k *class, value func(after *node, was card, 
 	if !ok {
 		return pick{}
 	}
-	before := w.fragment(n)
+	before := w.current(n)
 	version := n.version
 	best := pick{}
 	try := func(spot Spot) {

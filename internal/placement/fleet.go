@@ -27,6 +27,8 @@ type node struct {
 	version uint32 // +1 at every change
 	divided bool   // some card serves profiles
 	cards   []card
+
+	known knownFragment
 }
 
 // whole reports whether nothing of the card is taken and it can serve as a

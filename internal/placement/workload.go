@@ -105,6 +105,21 @@ func (w *Workload) splitByModel() {
 // Classes returns how many classes are kept.
 func (w *Workload) Classes() int { return len(w.classes) }
 
+// knownFragment remembers F of a node until it changes.
+type knownFragment struct {
+	of      *Workload
+	version uint32
+	value   float64
+}
+
+// current is fragment of a node as it stands in the fleet.
+func (w *Workload) current(n *node) float64 {
+	if n.known.of != w || n.known.version != n.version {
+		n.known = knownFragment{w, n.version, w.fragment(n)}
+	}
+	return n.known.value
+}
+
 // fragment is F of one node: the expected free cores, in thousandths of a
 // card, that a task drawn from the workload could not use there.
 func (w *Workload) fragment(n *node) float64 {
@@ -177,7 +192,7 @@ func (w *Workload) Fragmentation() float64 {
 	var lost float64
 	var idle int64
 	for i := range w.fleet.nodes {
-		lost += w.fragment(&w.fleet.nodes[i])
+		lost += w.current(&w.fleet.nodes[i])
 		idle += w.fleet.nodes[i].freeMilli()
 	}
 	if idle == 0 {

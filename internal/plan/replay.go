@@ -137,7 +137,8 @@ type waiting struct {
 	spots  []placement.Spot
 	begun  float64
 	ends   float64
-	heaped int // index in the heap of ends, -1 when not running
+	heaped int  // index in the heap of ends, -1 when not running
+	never  bool // not even on the empty fleet
 }
 
 func (w *waiting) priority() int { return w.jobs[0].Priority }
@@ -193,6 +194,7 @@ func (r *Replay) start(jobs []trace.Job, policy string, seed int64) (*replay, er
 		}
 		run.arrive = append(run.arrive, &waiting{group: g, kind: kind, heaped: -1})
 	}
+	run.setAside()
 	slices.SortStableFunc(run.arrive, func(a, b *waiting) int { return cmp.Compare(a.created, b.created) })
 	for i, w := range run.arrive {
 		w.order = i
@@ -202,6 +204,24 @@ func (r *Replay) start(jobs []trace.Job, policy string, seed int64) (*replay, er
 		run.spannedUntil = run.first
 	}
 	return run, nil
+}
+
+// setAside finds what could not start on the empty fleet either: in a queue
+// without overtaking it would keep everybody from starting.
+func (r *replay) setAside() {
+	never := map[int]bool{}
+	for _, w := range r.arrive {
+		if _, known := never[w.kind]; !known {
+			never[w.kind] = !r.begin(w)
+			if !never[w.kind] {
+				r.stop(w)
+			}
+		}
+		w.never = never[w.kind]
+	}
+	for _, w := range r.arrive {
+		w.waited = 0
+	}
 }
 
 func b2i(b bool) int {
@@ -229,7 +249,10 @@ func (r *replay) run(ctx context.Context) error {
 		}
 		for ; next < len(r.arrive) && r.arrive[next].created == r.now; next++ {
 			w := r.arrive[next]
-			w.since = r.now
+			if w.since = r.now; w.never {
+				r.neverStarted += len(w.jobs)
+				continue
+			}
 			r.enqueue(w)
 		}
 		r.schedule(ended)
@@ -302,13 +325,18 @@ func (r *replay) begin(w *waiting) bool {
 	return true
 }
 
-// release ends w, whose room is free again; its waiting is final.
-func (r *replay) release(w *waiting) {
+// stop gives back what w holds.
+func (r *replay) stop(w *waiting) {
 	heap.Remove(&r.running, w.heaped)
 	for i, spot := range w.spots {
 		r.engine.Fleet().Remove(w.jobs[i].Request, spot)
 	}
 	r.quotas.GiveBack(w.requests()...)
+}
+
+// release ends w, whose waiting is final now.
+func (r *replay) release(w *waiting) {
+	r.stop(w)
 	for range w.jobs {
 		r.waits = append(r.waits, w.waited)
 	}
