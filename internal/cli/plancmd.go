@@ -79,7 +79,7 @@ kubectl get nodes,pods -o json prints, plain or gzip.`,
 	flags.StringVar(&f.fits, "fits", "", "does this job fit: a name from the list, or cpu=4,gpus=1,cores=30")
 	flags.Float64Var(&f.keepNodes, "keep-nodes", 100, "keep so many percent of the nodes, drawn by the seed")
 	flags.StringArrayVar(&f.quotas, "quota", nil, "TENANT=CARDS at a time, repeatable")
-	flags.StringVar(&f.gangs, "gangs", "anywhere", "prefer a gang on one node or rack; node! demands it")
+	flags.StringVar(&f.gangs, "gangs", "anywhere", "keep gangs on one node or rack; node! insists")
 	flags.BoolVar(&f.allowUnknown, "allow-unknown-models", false, "accept jobs for card models that no node has")
 	jsonFlag(cmd, &f.asJSON)
 	flags.StringVar(&f.csv, "csv", "", "write the rows to this file")

@@ -4,6 +4,7 @@ package placement
 
 import (
 	"fmt"
+	"math"
 	"math/rand"
 	"testing"
 )
@@ -189,5 +190,115 @@ func TestPartitionPackingIsNearTheBest(t *testing.T) {
 	}
 	if float64(small) < 0.95*float64(optimal) {
 		t.Errorf("%d placed on %d cards, an exhaustive search that knows the future places %d", small, cards, optimal)
+	}
+}
+
+// slowPartitioned is the metric on cards that serve profiles, card by card: by
+// asking for every start.
+func slowPartitioned(w *Workload, f *Fleet, i int) float64 {
+	n := &f.nodes[i]
+	var total float64
+	for _, k := range w.classes {
+		var sum, lost float64
+		fits := 0
+		for _, c := range n.cards {
+			free := float64(c.milli)
+			sum += free
+			able := false
+			switch g := c.partition.geometry; {
+			case k.profile != "" && g != nil:
+				for p := range g.Profiles {
+					for _, s := range g.Profiles[p].Starts {
+						able = able || g.Profiles[p].Name == k.profile && c.partition.opens(p, s)
+					}
+				}
+			case k.profile == "" && k.milli == WholeCard:
+				able = c.milli == WholeCard && (g == nil || c.onDemand)
+			case k.profile == "":
+				able = g == nil && c.milli >= k.milli
+			}
+			if able {
+				fits++
+			} else {
+				lost += free
+			}
+		}
+		if k.gpus == 0 || fits < k.gpus || n.cpu < k.cpu {
+			lost = sum
+		}
+		total += k.probability * lost
+	}
+	return total
+}
+
+// TestPartitionedFragmentEqualsItsDefinition mixes cards that serve profiles,
+// cards that do so on demand, and plain ones.
+func TestPartitionedFragmentEqualsItsDefinition(t *testing.T) {
+	g := Geometries()["h100-sxm-80gb"]
+	var nodes []Node
+	for i := range 8 {
+		nodes = append(nodes, Node{Name: fmt.Sprint("n", i), CPUMilli: 30000, Cards: []Card{{MIG: g}, {MIG: g, OnDemand: true}, {MIG: g, OnDemand: true}, {}}})
+	}
+	r := rand.New(rand.NewSource(6))
+	requests := []Request{{CPUMilli: 1000}}
+	for range 200 {
+		q := Request{GPUs: 1, GPUMilli: int64(1 + r.Intn(1000)), CPUMilli: int64(r.Intn(4000))}
+		switch r.Intn(3) {
+		case 0:
+			q.GPUMilli, q.Profile = 0, g.Profiles[r.Intn(len(g.Profiles))].Name
+		case 1:
+			q.GPUMilli, q.GPUs = WholeCard, 1+r.Intn(2)
+		}
+		requests = append(requests, q)
+	}
+	for _, name := range []string{"divvy", "fgd", "bestfit", "random"} {
+		f, err := NewFleet(nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NewWorkload(f, requests)
+		p, err := NewPolicy(name, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := NewEngine(f, p, 1)
+		var running []Running
+		for range 600 {
+			if len(running) > 0 && r.Intn(3) == 0 {
+				i := r.Intn(len(running))
+				f.Remove(running[i].Request, running[i].Spot)
+				running = append(running[:i], running[i+1:]...)
+			} else if q := requests[r.Intn(len(requests))]; true {
+				if spot, ok := e.Place(q); ok {
+					running = append(running, Running{Request: q, Spot: spot})
+				}
+			}
+			for i := range f.nodes {
+				if got, want := w.current(&f.nodes[i]), slowPartitioned(w, f, i); math.Abs(got-want) > 1e-6 {
+					t.Fatalf("%s, node %d: F = %g, the definition gives %g", name, i, got, want)
+				}
+			}
+		}
+		for _, q := range running {
+			f.Remove(q.Request, q.Spot)
+		}
+		if f.Free() != f.Total() {
+			t.Errorf("%s: %+v free of %+v when all is gone", name, f.Free(), f.Total())
+		}
+	}
+}
+
+func TestSmallestProfile(t *testing.T) {
+	g := GeometryOf("NVIDIA-H100-80GB-HBM3")
+	for _, c := range []struct {
+		milli, memory int64
+		want          string
+	}{
+		{100, 0, "1g.10gb"}, {143, 0, "2g.20gb"}, {142, 0, "1g.10gb"}, {100, 15000, "1g.20gb"}, {250, 0, "2g.20gb"}, {250, 30000, "3g.40gb"},
+		{500, 0, "4g.40gb"}, {600, 0, ""}, {100, 60000, ""},
+	} {
+		if got := g.Smallest(c.milli, c.memory); got != c.want {
+			t.Errorf("%d thousandths and %d MiB: %q, want %q", c.milli, c.memory, got, c.want)
+		}
 	}
 }
