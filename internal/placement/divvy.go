@@ -4,54 +4,46 @@ package placement
 
 import "math/bits"
 
-// Weights are the settings of the divvy policy: what a placement costs, in
-// cards of fragmentation gradient times Gradient.
+// Weights are the settings of the divvy policy: what a placement costs.
 type Weights struct {
 	Gradient float64 // gain per card by which the workload's expected fragment shrinks
 
-	// What stays free beside a part of a card: the first term pulls parts
-	// together, the second spares leftovers that are still useful as a half.
-	Leftover       float64 // per card left on the chosen card
-	LeftoverSquare float64 // the same, squared
-	Opened         float64 // once, when a free card is opened for a part
+	Stock    float64 // per card's worth of shares that the chosen card can no longer hold
+	Leftover float64 // per card left on the chosen card: decides where worths are equal
 
 	Stranded float64 // per card that lack of CPU newly strands on the node
 	Surplus  float64 // per card's worth of CPU that newly has no card beside it
 
-	// Per 128 cores left on the node, by kind of request: best fit for GPU
-	// tasks, worst fit for tasks without a GPU, which would else eat the CPU
-	// that cards need.
+	// Best fit: per 128 cores left on the node, by kind of request.
 	PartFreeCPU  float64
 	WholeFreeCPU float64
 	PlainFreeCPU float64
 
-	PlainFreeGPU float64 // per 8 cards left on the node of a task without a GPU
-
 	Split float64 // per island beyond the first that a request's cards lie on
 }
 
-// defaultWeights were found by a random search on seeds 142 to 144 of the
-// public workloads default and gpuspec25; see docs/placement.md.
+// defaultWeights were found by a random search on seeds 142 to 147 of the
+// public workloads default and gpuspec25, and rounded; see docs/placement.md.
 var defaultWeights = Weights{
-	Gradient:       0.15,
-	Leftover:       0.566,
-	LeftoverSquare: -0.507,
-	Opened:         0.132,
-	Stranded:       1.88,
-	Surplus:        0.006,
-	PartFreeCPU:    0.068,
-	WholeFreeCPU:   0.133,
-	PlainFreeCPU:   -0.136,
-	PlainFreeGPU:   0.1,
-	Split:          0.2, // set, not found: the public lists tell no islands
+	Gradient:     0.12,
+	Stock:        4,
+	Leftover:     0.1,
+	Stranded:     1,
+	Surplus:      0.05,
+	PartFreeCPU:  0.07,
+	WholeFreeCPU: 0.13,
+	PlainFreeCPU: 0.085,
+	Split:        0.2, // set, not found: the public lists tell no islands
 }
 
 // DefaultWeights returns the weights that NewDivvy uses.
 func DefaultWeights() Weights { return defaultWeights }
 
-// NewDivvy returns our policy: the fragmentation gradient with consolidation,
-// less what the placement strands for want of CPU. Scores are exact; ties go
-// to the node order.
+// NewDivvy returns our policy. Parts of cards are placed at the prices of an
+// optimal plan for the workload's shares (stock), so that what is left beside
+// them stays useful; CPU is kept for the cards that need it; the fragmentation
+// gradient looks after card models, several cards and partitions. Scores are
+// exact; ties go to the node order.
 func NewDivvy(w *Workload) Policy { return divvy{w, defaultWeights} }
 
 // NewDivvyWeights is NewDivvy with other weights, for tuning.
@@ -78,15 +70,15 @@ func (p divvy) rate(n *node, k *class) pick {
 		freeCPU := float64(after.cpu) / referenceCPUMilli
 		switch {
 		case k.gpus == 0:
-			return score - w.PlainFreeCPU*freeCPU - w.PlainFreeGPU*float64(after.freeMilli())/referenceGPUMilli
+			return score - w.PlainFreeCPU*freeCPU
 		case !k.single():
 			return score - w.WholeFreeCPU*freeCPU - w.Split*float64(after.split(spot.Cards))
 		}
-		left := float64(after.cards[bits.TrailingZeros32(spot.Cards)].milli) / WholeCard
-		if was.milli == WholeCard {
-			score -= w.Opened
+		left := after.cards[bits.TrailingZeros32(spot.Cards)].milli
+		if s := p.workload.stock; s != nil {
+			score -= w.Stock * (s.of(was.milli) - s.of(left))
 		}
-		return score - w.PartFreeCPU*freeCPU - w.Leftover*left - w.LeftoverSquare*left*left
+		return score - w.PartFreeCPU*freeCPU - w.Leftover*float64(left)/WholeCard
 	})
 }
 

@@ -20,6 +20,7 @@ type Workload struct {
 	hopeless     []float64 // per model: probability of classes that can never use such a card
 	compatible   [][]weighted
 	coresPerCard float64 // CPU cores that the GPU tasks ask per card
+	stock        *stock  // what parts of cards are worth
 }
 
 type weighted struct {
@@ -52,6 +53,13 @@ func NewWorkload(f *Fleet, requests []Request) *Workload {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.first, b.first))
 	})
 	w := &Workload{fleet: f}
+	shares := map[int32]float64{}
+	for _, c := range all {
+		if c.single() && c.profile == "" {
+			shares[c.milli] += float64(c.count)
+		}
+	}
+	w.stock = newStock(shares)
 	covered := 0
 	for _, c := range all {
 		w.classes = append(w.classes, weighted{class: c.class, probability: float64(c.count)})

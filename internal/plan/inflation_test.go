@@ -110,7 +110,7 @@ func TestPoliciesReachTheirNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What the published runs of the artifact reach, and what ours must add.
-	least := map[string]float64{"divvy default": 95.8, "fgd default": 95.0, "bestfit default": 92.6, "divvy gpuspec25": 95.6, "fgd gpuspec25": 94.3, "bestfit gpuspec25": 92.5}
+	least := map[string]float64{"divvy default": 96.2, "fgd default": 95.0, "bestfit default": 92.6, "divvy gpuspec25": 96.1, "fgd gpuspec25": 94.3, "bestfit gpuspec25": 92.5}
 	for i, row := range rows {
 		name := row.Policy + " " + row.Workload
 		if want := run.Policies[i/2] + " " + run.Workloads[i%2].Workload(); name != want {
