@@ -59,7 +59,7 @@ demo: build
 
 test:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
-		ffmpeg=ffmpeg python3=python3 python3-numba=python:numba patchelf=patchelf
+		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory lint
 	@for target in $(TEST_TARGETS); do $(MAKE) --no-print-directory $$target; done
@@ -67,7 +67,7 @@ test:
 	@$(MAKE) --no-print-directory fuzz-short
 
 test-go:
-	$(GO) test -race -shuffle=on -timeout 15m ./...
+	$(GO) test -race -shuffle=on -count=1 -timeout 15m ./...
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang

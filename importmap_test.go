@@ -52,7 +52,7 @@ var rooms = []room{
 	{path: "internal/plan", may: []string{"internal/placement", "internal/plan/trace"}},
 	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"}, thirdParty: []string{"gonum.org/v1/plot"}},
 	{path: "internal/library"},
-	{path: "internal/private", may: []string{"internal/api", "internal/client"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
+	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
@@ -65,7 +65,7 @@ var rooms = []room{
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/nvml", "internal/library", "internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace",
-			"internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
+			"internal/private", "internal/process", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,

@@ -4,31 +4,25 @@
  *
  * Rule: each context is charged what limits.card[].contextbytes says (measured
  * by the agent; the simulated cards' own figure on those), and is shown apart
- * in the client page. A primary context is charged when it becomes active, once
- * however often it is retained, and goes back when the driver says that it is
- * inactive. A green context is charged like any other, and the primary context
- * that it brings to life with it. A context on a card that is not the share's
- * is CUDA_ERROR_INVALID_DEVICE.
+ * in the client page. A context on a card that is not the share's is
+ * CUDA_ERROR_INVALID_DEVICE. Primary and green contexts are in primary.c.
  *
  * Whatever was made in a context dies with it: records carry the serial of
  * their context (a handle may come again, a serial does not), and one sweep of
- * the table finds them. Memory handles, pools and graphs belong to no context;
- * a reset of the card (cuDevicePrimaryCtxReset) ends pools and graphs, too.
+ * the table finds them. Memory handles, pools and graphs belong to no context.
  *
  * Contexts that come into being without us (for graphics, by private tables)
  * are taken onto the ledger when memory is first asked for in them; if there is
  * no room for them, the refusal is reported and they stay uncharged.
  *
- * Locks: a card's primary lock, then adoption; both are held across the driver
- * and across front_charge, and nothing that these call takes them again.
+ * Lock order: a card's primary lock (primary.c), then adoption; both are held
+ * across the driver and across front_charge, and nothing that these call takes
+ * them again.
  */
-#include "memory.h"
+#include "context.h"
 #include "front_hooks.h"
 
 #define CONTEXT_KNOWN 64u /* a power of two */
-
-/* record.flags of SPACE_CONTEXT */
-#define CONTEXT_GREEN 1u /* made from a green context: it dies with that one, its memory with the primary */
 
 /*
  * The contexts made last, found without a lock: the reader sees handle, info
@@ -42,11 +36,6 @@ static struct {
 static struct front_lock known_lock;
 
 static _Atomic uint32_t last_serial;
-
-static struct {
-	struct front_lock lock;
-	uint64_t handle; /* 0: not active as far as we know */
-} primary[DIVVY_MAX_CARDS];
 
 static struct front_lock adoption;
 
@@ -106,8 +95,7 @@ static bool dies(const struct table_record *record, void *arg)
 	return true;
 }
 
-/* All that was made in the context with this serial is gone. */
-static void emptied(uint32_t owner)
+void context_emptied(uint32_t owner)
 {
 	struct sweep sweep = { .owner = owner };
 
@@ -119,20 +107,18 @@ static void emptied(uint32_t owner)
 	}
 }
 
-/* The context is no longer: its charge and all that died with it go back. */
-static void gone(const struct table_record *context)
+void context_gone(const struct table_record *context)
 {
 	forget(context->key);
 	if (context->flags & CONTEXT_GREEN)
 		return;
-	emptied(context->owner);
+	context_emptied(context->owner);
 	front_context_held(context->slot, -(int64_t)context->bytes);
 	front_refund(context->slot, context->bytes);
 	front_pools_settle();
 }
 
-/* Writes a context down that was charged bytes. What had its handle before is gone. */
-static int add(CUcontext handle, uint64_t bytes, int slot, unsigned flags, uint32_t owner)
+int context_add(CUcontext handle, uint64_t bytes, int slot, unsigned flags, uint32_t owner)
 {
 	struct table_record old;
 	struct table_record record = {
@@ -145,7 +131,7 @@ static int add(CUcontext handle, uint64_t bytes, int slot, unsigned flags, uint3
 	if (rc < 0)
 		return rc;
 	if (rc == 1)
-		gone(&old);
+		context_gone(&old);
 	remember(&record);
 	front_context_held(slot, (int64_t)bytes);
 	return 0;
@@ -168,14 +154,13 @@ static bool remove_if_same(struct table_record *record, void *arg)
 	return false;
 }
 
-/* After the driver destroyed the context that *seen was: its handle may already be another's. */
-static void destroyed(const struct table_record *seen)
+void context_destroyed(const struct table_record *seen)
 {
 	struct removal removal = { .owner = seen->owner };
 
 	table_change(&front_held, SPACE_CONTEXT, seen->key, remove_if_same, &removal);
 	if (removal.done)
-		gone(&removal.record);
+		context_gone(&removal.record);
 }
 
 static struct front_place adopt(CUcontext handle)
@@ -195,7 +180,7 @@ static struct front_place adopt(CUcontext handle)
 		bytes = front_context_bytes(place.slot);
 		if (front_charge(place.slot, bytes, DIVVY_KIND_CONTEXT, "a context made elsewhere") != 0)
 			bytes = 0;
-		if (add(handle, bytes, place.slot, 0, 0) != 0)
+		if (context_add(handle, bytes, place.slot, 0, 0) != 0)
 			front_uncharge(place.slot, bytes);
 	}
 	if (table_get(&front_held, SPACE_CONTEXT, (uintptr_t)handle, &record))
@@ -272,7 +257,7 @@ static CUresult make(const struct making *making, CUcontext *out)
 		memory_refused(slot, bytes, result, call);
 		return result;
 	}
-	if (add(context, bytes, slot, 0, 0) != 0) {
+	if (context_add(context, bytes, slot, 0, 0) != 0) {
 		(void)REAL(SYM_cuCtxDestroy_v2, cuCtxDestroy_v2)(context);
 		front_uncharge(slot, bytes);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -346,7 +331,7 @@ static CUresult destroy(enum divvy_symbol called, CUcontext ctx)
 	ours = table_get(&front_held, SPACE_CONTEXT, (uintptr_t)ctx, &seen);
 	result = REAL(called, cuCtxDestroy_v2)(ctx);
 	if (ours && result == CUDA_SUCCESS)
-		destroyed(&seen);
+		context_destroyed(&seen);
 	front_leave();
 	return result;
 }
@@ -405,242 +390,7 @@ CUresult hook_cuCtxDetach(enum divvy_symbol called, CUcontext ctx)
 	if (ours && result == CUDA_SUCCESS) {
 		table_change(&front_held, SPACE_CONTEXT, (uintptr_t)ctx, one_use_less, &last);
 		if (last)
-			destroyed(&seen);
-	}
-	front_leave();
-	return result;
-}
-
-/* Under primary[slot].lock: the primary context is active, as handle, and bytes were charged for it. */
-static int primary_began(int slot, CUcontext handle, uint64_t bytes)
-{
-	struct table_record seen;
-
-	if (table_get(&front_held, SPACE_CONTEXT, (uintptr_t)handle, &seen)) {
-		front_uncharge(slot, bytes); /* adopted before: it has its charge */
-	} else if (add(handle, bytes, slot, 0, 0) != 0) {
-		return -1;
-	}
-	primary[slot].handle = (uintptr_t)handle;
-	return 0;
-}
-
-/* Under primary[slot].lock, after a call that may have ended the primary context. */
-static void primary_look(int slot, CUdevice device, bool reset)
-{
-	struct table_record seen;
-	unsigned flags = 0;
-	int active = 0;
-
-	if (!primary[slot].handle ||
-	    !table_get(&front_held, SPACE_CONTEXT, primary[slot].handle, &seen))
-		return;
-	if (REAL(SYM_cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS)
-		return;
-	if (reset) {
-		pool_card_reset(slot);
-		graphmem_card_reset(slot);
-	}
-	if (!active) {
-		primary[slot].handle = 0;
-		destroyed(&seen);
-	} else if (reset) {
-		emptied(seen.owner);
-		front_pools_settle();
-	}
-}
-
-CUresult hook_cuDevicePrimaryCtxRetain(enum divvy_symbol called, CUcontext *pctx, CUdevice dev)
-{
-	static const char call[] = "cuDevicePrimaryCtxRetain";
-	CUcontext context = NULL;
-	uint64_t bytes = 0;
-	CUresult result;
-	int slot;
-
-	if (!pctx || !front_enter())
-		return REAL(called, cuDevicePrimaryCtxRetain)(pctx, dev);
-	slot = front_slot(dev);
-	if (slot < 0) {
-		front_leave();
-		return CUDA_ERROR_INVALID_DEVICE;
-	}
-	front_lock_take(&primary[slot].lock);
-	if (!primary[slot].handle) {
-		bytes = front_context_bytes(slot);
-		result = memory_charge(slot, bytes, DIVVY_KIND_CONTEXT, call);
-		if (result != CUDA_SUCCESS)
-			goto out;
-	}
-	result = REAL(called, cuDevicePrimaryCtxRetain)(&context, dev);
-	if (result != CUDA_SUCCESS) {
-		memory_refused(slot, bytes, result, call);
-	} else if (!primary[slot].handle && primary_began(slot, context, bytes) != 0) {
-		(void)REAL(SYM_cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)(dev);
-		front_uncharge(slot, bytes);
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	} else {
-		*pctx = context;
-	}
-out:
-	front_lock_drop(&primary[slot].lock);
-	front_leave();
-	return result;
-}
-
-/* Release and Reset, both versions, have one signature. */
-static CUresult primary_end(enum divvy_symbol called, CUdevice dev, bool reset)
-{
-	CUresult result;
-	int slot;
-
-	if (!front_enter())
-		return REAL(called, cuDevicePrimaryCtxRelease_v2)(dev);
-	slot = front_slot(dev);
-	if (slot < 0) {
-		front_leave();
-		return CUDA_ERROR_INVALID_DEVICE;
-	}
-	front_lock_take(&primary[slot].lock);
-	result = REAL(called, cuDevicePrimaryCtxRelease_v2)(dev);
-	if (result == CUDA_SUCCESS)
-		primary_look(slot, dev, reset);
-	front_lock_drop(&primary[slot].lock);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuDevicePrimaryCtxRelease(enum divvy_symbol called, CUdevice dev)
-{
-	return primary_end(called, dev, false);
-}
-
-CUresult hook_cuDevicePrimaryCtxRelease_v2(enum divvy_symbol called, CUdevice dev)
-{
-	return primary_end(called, dev, false);
-}
-
-CUresult hook_cuDevicePrimaryCtxReset(enum divvy_symbol called, CUdevice dev)
-{
-	return primary_end(called, dev, true);
-}
-
-CUresult hook_cuDevicePrimaryCtxReset_v2(enum divvy_symbol called, CUdevice dev)
-{
-	return primary_end(called, dev, true);
-}
-
-/* Under primary[slot].lock: a green context has retained the primary one; learn its handle. */
-static void primary_learn(int slot, CUdevice device, uint64_t bytes)
-{
-	CUcontext context = NULL;
-
-	if (REAL(SYM_cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
-		return; /* the charge stays: too much, never too little */
-	(void)REAL(SYM_cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)(device);
-	(void)primary_began(slot, context, bytes);
-}
-
-static CUresult make_green(enum divvy_symbol called, CUgreenCtx *out, CUdevResourceDesc desc, CUdevice dev,
-			   unsigned flags)
-{
-	static const char call[] = "cuGreenCtxCreate";
-	int slot = front_slot(dev);
-	CUgreenCtx green = NULL;
-	uint64_t own, whole;
-	CUresult result;
-
-	if (slot < 0)
-		return CUDA_ERROR_INVALID_DEVICE;
-	front_lock_take(&primary[slot].lock);
-	own = front_context_bytes(slot);
-	whole = primary[slot].handle ? own : memory_times(own, 2);
-	result = memory_charge(slot, whole, DIVVY_KIND_CONTEXT, call);
-	if (result == CUDA_SUCCESS) {
-		result = REAL(called, cuGreenCtxCreate)(&green, desc, dev, flags);
-		if (result != CUDA_SUCCESS)
-			memory_refused(slot, whole, result, call);
-	}
-	if (result == CUDA_SUCCESS) {
-		struct table_record record = {
-			.key = (uintptr_t)green, .bytes = own, .space = SPACE_GREEN, .slot = (uint8_t)slot,
-		};
-
-		if (!primary[slot].handle)
-			primary_learn(slot, dev, own);
-		if (memory_note(&record) == 0)
-			front_context_held(slot, (int64_t)own);
-		*out = green;
-	}
-	front_lock_drop(&primary[slot].lock);
-	return result;
-}
-
-CUresult hook_cuGreenCtxCreate(enum divvy_symbol called, CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-			       unsigned int flags)
-{
-	CUresult result;
-
-	if (!phCtx || !front_enter())
-		return REAL(called, cuGreenCtxCreate)(phCtx, desc, dev, flags);
-	result = make_green(called, phCtx, desc, dev, flags);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuGreenCtxDestroy(enum divvy_symbol called, CUgreenCtx hCtx)
-{
-	struct table_record green, derived;
-	CUresult result;
-
-	if (!front_enter())
-		return REAL(called, cuGreenCtxDestroy)(hCtx);
-	if (!table_take(&front_held, SPACE_GREEN, (uintptr_t)hCtx, &green)) {
-		result = REAL(called, cuGreenCtxDestroy)(hCtx);
-		front_leave();
-		return result;
-	}
-	front_lock_take(&primary[green.slot].lock);
-	result = REAL(called, cuGreenCtxDestroy)(hCtx);
-	if (result == CUDA_SUCCESS) {
-		if (green.extra && table_take(&front_held, SPACE_CONTEXT, green.extra, &derived))
-			gone(&derived);
-		front_context_held(green.slot, -(int64_t)green.bytes);
-		front_refund(green.slot, green.bytes);
-		primary_look(green.slot, front_device(green.slot), false);
-	} else {
-		memory_restore(&green);
-	}
-	front_lock_drop(&primary[green.slot].lock);
-	front_leave();
-	return result;
-}
-
-static bool note_derived(struct table_record *record, void *arg)
-{
-	record->extra = *(uint64_t *)arg;
-	return true;
-}
-
-CUresult hook_cuCtxFromGreenCtx(enum divvy_symbol called, CUcontext *pContext, CUgreenCtx hCtx)
-{
-	struct table_record green, seen;
-	CUresult result;
-
-	if (!pContext || !front_enter())
-		return REAL(called, cuCtxFromGreenCtx)(pContext, hCtx);
-	result = REAL(called, cuCtxFromGreenCtx)(pContext, hCtx);
-	if (result == CUDA_SUCCESS && table_get(&front_held, SPACE_GREEN, (uintptr_t)hCtx, &green) &&
-	    !table_get(&front_held, SPACE_CONTEXT, (uintptr_t)*pContext, &seen)) {
-		uint64_t handle = (uintptr_t)*pContext;
-		uint32_t owner = 0;
-
-		front_lock_take(&primary[green.slot].lock);
-		if (table_get(&front_held, SPACE_CONTEXT, primary[green.slot].handle, &seen))
-			owner = seen.owner;
-		if (owner && add(*pContext, 0, green.slot, CONTEXT_GREEN, owner) == 0)
-			table_change(&front_held, SPACE_GREEN, (uintptr_t)hCtx, note_derived, &handle);
-		front_lock_drop(&primary[green.slot].lock);
+			context_destroyed(&seen);
 	}
 	front_leave();
 	return result;

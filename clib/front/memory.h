@@ -9,11 +9,14 @@
  * another thread, before the driver's free has returned.
  *
  * No lock of these files is held across front_charge, front_refund or
- * front_measure, except context.c's lock of a card's primary context.
+ * front_measure, except those that the tops of primary.c, context.c, module.c
+ * and ctxlimit.c name.
  *
  * One file per sort of memory; the rule of each, and where the rule comes
- * from, stands at its top: alloc.c and linear.c, array.c, pool.c, virtual.c,
- * multicast.c, graphmem.c, context.c, module.c, library.c, ctxlimit.c, external.c.
+ * from, stands at its top: alloc.c and linear.c, array.c, pool.c and async.c,
+ * virtual.c, multicast.c, graphmem.c, context.c and primary.c, module.c,
+ * library.c, ctxlimit.c, external.c; wait.c looks again after the calls that
+ * wait.
  */
 #ifndef FRONT_MEMORY_H
 #define FRONT_MEMORY_H
@@ -98,7 +101,7 @@ int module_measured(const struct measuring *measuring, bool loaded, const char *
 
 /* pool.c: the card was reset in this process: the pools that the program made there are no more. */
 void pool_card_reset(int slot);
-/* pool.c: memory from a pool was freed by cuMemFree. */
+/* async.c: memory from a pool was freed by cuMemFree. */
 void pool_freed(uint64_t pointer);
 
 static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)

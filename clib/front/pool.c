@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c: stream-ordered memory and the pools it comes from.
+ * pool.c: the pools that stream-ordered memory comes from (async.c).
  *
  * Rule: a pool is charged what it reserves (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
  * what the driver keeps from everybody else), not what is in use of it. Before an
@@ -24,7 +24,7 @@
  *
  * One lock, never held across a call that allocates or charges.
  */
-#include "memory.h"
+#include "pool.h"
 #include "front_hooks.h"
 
 #include <errno.h>
@@ -34,8 +34,6 @@
 #define POOLS_FIRST 64u
 #define POOLS_PLACE_BITS 16u
 #define POOLS_MAX (1u << POOLS_PLACE_BITS)
-
-#define SIZE_UNITS_BITS 40u /* record.extra: pool serial << 40 | size in units of 512 bytes */
 
 struct pool {
 	uint64_t handle;
@@ -238,8 +236,7 @@ void pool_card_reset(int slot)
 	front_refund(slot, back);
 }
 
-/* The default pools, asked of the driver: which card is this pool on? */
-static int slot_of_pool(CUmemoryPool handle, int otherwise)
+int pool_slot(CUmemoryPool handle, int otherwise)
 {
 	for (int slot = 0; slot < (int)front_cards(); slot++) {
 		CUdevice device = front_device(slot);
@@ -256,64 +253,13 @@ static int slot_of_pool(CUmemoryPool handle, int otherwise)
 	return otherwise;
 }
 
-static bool is_per_thread(enum divvy_symbol called)
+CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char *call, struct pool_claim *claim)
 {
-	return called == SYM_cuMemAllocAsync_ptsz || called == SYM_cuMemAllocFromPoolAsync_ptsz;
-}
-
-/* The legacy stream is never captured; asking about it while another one is would be an error. */
-static bool is_capturing(CUstream stream, bool perthread)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	enum divvy_symbol symbol = perthread ? SYM_cuStreamIsCapturing_ptsz : SYM_cuStreamIsCapturing;
-
-	if ((!stream && !perthread) || stream == (CUstream)1)
-		return false;
-	return REAL(symbol, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-	       status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static int slot_of_stream(CUstream stream)
-{
-	CUcontext context = NULL;
-
-	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
-	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
-		return front_current_slot();
-	return context_slot_of(context);
-}
-
-struct demand {
-	enum divvy_symbol called;
-	const char *call;
-	uint64_t bytes;
-	CUmemoryPool pool; /* NULL: the one that the card's cuMemAllocAsync uses */
-	CUstream stream;
-	bool perthread;
-};
-
-static CUresult ask(const struct demand *demand, CUdeviceptr *pointer)
-{
-	if (demand->called == SYM_cuMemAllocAsync || demand->called == SYM_cuMemAllocAsync_ptsz)
-		return REAL(demand->called, cuMemAllocAsync)(pointer, demand->bytes, demand->stream);
-	return REAL(demand->called, cuMemAllocFromPoolAsync)(pointer, demand->bytes, demand->pool, demand->stream);
-}
-
-static void undo(const struct demand *demand, CUdeviceptr pointer)
-{
-	enum divvy_symbol symbol = demand->perthread ? SYM_cuMemFreeAsync_ptsz : SYM_cuMemFreeAsync;
-
-	(void)REAL(symbol, cuMemFreeAsync)(pointer, demand->stream);
-}
-
-/* Charges what the request may add to the reserve. On success *added of it is pending, in pool *serial. */
-static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int slot, uint32_t *serial,
-			uint64_t *added)
-{
-	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
+	uint64_t request = memory_round(bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t taken, need;
 	struct pool *pool;
 
+	*claim = (struct pool_claim){ .request = request, .call = call };
 	front_lock_take(&lock);
 	pool = find(handle);
 	if (!pool)
@@ -322,8 +268,7 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 		front_lock_drop(&lock);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*serial = pool->serial;
-	*added = 0;
+	claim->serial = pool->serial;
 	if (pool->slot < 0) {
 		front_lock_drop(&lock);
 		return CUDA_SUCCESS;
@@ -338,20 +283,20 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	pool->claimed += request;
 	front_lock_drop(&lock);
 
-	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, demand->call) != CUDA_SUCCESS) {
+	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, call) != CUDA_SUCCESS) {
 		front_lock_take(&lock);
-		pool = find_serial(*serial);
+		pool = find_serial(claim->serial);
 		if (pool)
 			pool->claimed -= request;
 		front_lock_drop(&lock);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	front_lock_take(&lock);
-	pool = find_serial(*serial);
+	pool = find_serial(claim->serial);
 	if (pool) {
 		pool->charged += need;
 		pool->pending += need;
-		*added = need;
+		claim->added = need;
 	}
 	front_lock_drop(&lock);
 	if (!pool)
@@ -359,28 +304,23 @@ static CUresult reserve(const struct demand *demand, CUmemoryPool handle, int sl
 	return CUDA_SUCCESS;
 }
 
-/*
- * Ends what reserve began: the charge follows the reserve. -ENOMEM when the
- * reserve grew further than there is room for; the rest is then not charged.
- */
-static int follow(const struct demand *demand, uint32_t serial, uint64_t added, bool got)
+int pool_follow(const struct pool_claim *claim, bool got)
 {
-	uint64_t request = memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT);
 	uint64_t reserved, back = 0, more = 0;
 	struct pool *pool;
 	int slot;
 
 	front_lock_take(&lock);
-	pool = find_serial(serial);
+	pool = find_serial(claim->serial);
 	if (!pool || pool->slot < 0) {
 		front_lock_drop(&lock);
 		return 0;
 	}
 	slot = pool->slot;
-	pool->claimed -= request;
-	pool->pending -= added;
+	pool->claimed -= claim->request;
+	pool->pending -= claim->added;
 	if (got)
-		pool->held += request;
+		pool->held += claim->request;
 	reserved = pool->destroyed ? pool->charged :
 				     attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
 	if (reserved > pool->charged) {
@@ -392,32 +332,30 @@ static int follow(const struct demand *demand, uint32_t serial, uint64_t added, 
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
-	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, demand->call) == 0)
+	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, claim->call) == 0)
 		return 0;
 	front_lock_take(&lock);
-	pool = find_serial(serial);
+	pool = find_serial(claim->serial);
 	if (pool) {
 		pool->charged -= more < pool->charged ? more : pool->charged;
 		if (got)
-			pool->held -= request;
+			pool->held -= claim->request;
 	}
 	front_lock_drop(&lock);
 	return -ENOMEM;
 }
 
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
+void pool_give(uint32_t serial, uint64_t bytes)
 {
-	uint64_t size = (record->extra & ((1ull << SIZE_UNITS_BITS) - 1)) * DIVVY_ALLOCATION_UNIT;
 	uint64_t back = 0;
 	struct pool *pool;
 	int slot = -1;
 
 	front_lock_take(&lock);
-	pool = find_serial((uint32_t)(record->extra >> SIZE_UNITS_BITS));
+	pool = find_serial(serial);
 	if (pool && pool->slot >= 0) {
 		slot = pool->slot;
-		pool->held -= size < pool->held ? size : pool->held;
+		pool->held -= bytes < pool->held ? bytes : pool->held;
 		if (!pool->destroyed) {
 			back = look(pool);
 		} else if (!pool->held) {
@@ -428,127 +366,6 @@ static void released(const struct table_record *record)
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
-}
-
-static CUresult allocate(struct demand *demand, CUdeviceptr *out)
-{
-	int slot = slot_of_stream(demand->stream);
-	CUmemoryPool handle = demand->pool;
-	CUdeviceptr pointer = 0;
-	struct table_record record = { .space = SPACE_POOLED }, old;
-	uint32_t serial = 0;
-	uint64_t added = 0;
-	CUresult result;
-	int rc;
-
-	if (is_capturing(demand->stream, demand->perthread)) {
-		result = ask(demand, &pointer);
-		if (result == CUDA_SUCCESS) {
-			graphmem_seen();
-			*out = pointer;
-		}
-		return result;
-	}
-	if (!handle) {
-		if (slot >= 0 &&
-		    REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&handle, front_device(slot)) != CUDA_SUCCESS)
-			slot = -1;
-	} else {
-		slot = slot_of_pool(handle, slot);
-	}
-	if (slot < 0)
-		return ask(demand, out);
-	result = reserve(demand, handle, slot, &serial, &added);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = ask(demand, &pointer);
-	if (result != CUDA_SUCCESS) {
-		(void)follow(demand, serial, added, false);
-		if (result == CUDA_ERROR_OUT_OF_MEMORY)
-			front_driver_oom(slot, demand->bytes, demand->call);
-		return result;
-	}
-	if (follow(demand, serial, added, true) != 0) {
-		undo(demand, pointer);
-		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
-		front_pools_settle();
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	record.key = pointer;
-	record.extra = (uint64_t)serial << SIZE_UNITS_BITS |
-		       memory_round(demand->bytes, DIVVY_ALLOCATION_UNIT) / DIVVY_ALLOCATION_UNIT;
-	rc = table_put(&front_held, &record, &old);
-	if (rc == 1)
-		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
-	if (rc < 0) {
-		undo(demand, pointer);
-		released(&record);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*out = pointer;
-	return CUDA_SUCCESS;
-}
-
-CUresult hook_cuMemAllocAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	struct demand demand = {
-		.called = called, .call = "cuMemAllocAsync", .bytes = bytesize, .stream = hStream,
-		.perthread = is_per_thread(called),
-	};
-	CUresult result;
-
-	if (!dptr || !bytesize || !front_enter())
-		return REAL(called, cuMemAllocAsync)(dptr, bytesize, hStream);
-	result = allocate(&demand, dptr);
-	front_leave();
-	return result;
-}
-
-CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize,
-				      CUmemoryPool pool, CUstream hStream)
-{
-	struct demand demand = {
-		.called = called, .call = "cuMemAllocFromPoolAsync", .bytes = bytesize, .pool = pool,
-		.stream = hStream, .perthread = is_per_thread(called),
-	};
-	CUresult result;
-
-	if (!dptr || !bytesize || !pool || !front_enter())
-		return REAL(called, cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
-	result = allocate(&demand, dptr);
-	front_leave();
-	return result;
-}
-
-void pool_freed(uint64_t pointer)
-{
-	struct table_record record;
-
-	if (!__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
-		return;
-	if (table_take(&front_held, SPACE_POOLED, pointer, &record))
-		released(&record);
-}
-
-CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
-{
-	struct table_record record;
-	CUresult result;
-	bool pooled, linear;
-
-	if (!front_enter())
-		return REAL(called, cuMemFreeAsync)(dptr, hStream);
-	pooled = table_take(&front_held, SPACE_POOLED, dptr, &record);
-	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
-	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
-	if ((pooled || linear) && result != CUDA_SUCCESS)
-		memory_restore(&record);
-	else if (pooled)
-		released(&record);
-	else if (linear)
-		front_refund(record.slot, record.bytes);
-	front_leave();
-	return result;
 }
 
 CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -696,50 +513,4 @@ CUresult hook_cuMemPoolImportPointer(enum divvy_symbol called, CUdeviceptr *ptr_
 				     CUmemPoolPtrExportData *shareData)
 {
 	return REAL(called, cuMemPoolImportPointer)(ptr_out, pool, shareData);
-}
-
-/* Pools give memory back to the driver at calls that wait for the card. */
-
-CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
-{
-	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
-{
-	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
-{
-	CUresult result = REAL(called, cuCtxSynchronize)();
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
-}
-
-CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
-{
-	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
-
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
-	return result;
 }

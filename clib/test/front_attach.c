@@ -23,6 +23,7 @@ static int listen_at_path(void)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	snprintf(path, sizeof(path), "/tmp/divvy-attach-%d.sock", (int)getpid());
+	unlink(path); /* of a process that had our number and failed */
 	strcpy(address.sun_path, path);
 	CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 && listen(fd, 8) == 0);
 	return fd;

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 	"slices"
 	"strings"
@@ -101,7 +102,8 @@ func medians(all []CallCosts) CallCosts {
 			values[i] = of(costs)
 		}
 		slices.Sort(values)
-		return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		middle := (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		return math.Round(middle*100) / 100
 	}
 	return CallCosts{
 		LaunchNs:      median(func(c CallCosts) float64 { return c.LaunchNs }),

@@ -3,11 +3,14 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -26,12 +29,7 @@ and so shows the share's view.`,
 		if a.insideShare(cmd) {
 			return a.shareView(asJSON)
 		}
-		var list api.Devices
-		err := a.withAgent(cmd.Context(), func(p place) error {
-			var err error
-			list, err = p.client.Devices(cmd.Context())
-			return err
-		})
+		list, err := a.devices(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -51,6 +49,26 @@ and so shows the share's view.`,
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// devices asks the agent that is running, and starts one where none is.
+func (a *app) devices(ctx context.Context) (api.Devices, error) {
+	at, err := a.find(ctx)
+	if err == nil {
+		list, err := at.client.Devices(ctx)
+		if !errors.Is(err, client.ErrUnreachable) || a.chosenSocket() != "" {
+			return list, at.explain(err)
+		}
+	} else if !errors.Is(err, client.ErrUnreachable) {
+		return api.Devices{}, err
+	}
+	var list api.Devices
+	err = a.withAgent(ctx, func(p place) error {
+		var err error
+		list, err = p.client.Devices(ctx)
+		return err
+	})
+	return list, err
 }
 
 // insideShare says whether this process was started under a share, and no

@@ -68,11 +68,16 @@ func (r Root) Clean(ctx context.Context, force bool) ([]Outcome, error) {
 	if !kept {
 		r.removeDriverFolders()
 	}
-	// Only an empty root goes.
-	if err := unix.Rmdir(r.path); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.ENOENT) {
-		return all, &os.PathError{Op: "rmdir", Path: r.path, Err: err}
+	return all, r.removeEmpty()
+}
+
+// removeEmpty removes the root if nothing is left in it.
+func (r Root) removeEmpty() error {
+	err := unix.Rmdir(r.path)
+	if err == nil || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
+		return nil
 	}
-	return all, nil
+	return &os.PathError{Op: "rmdir", Path: r.path, Err: err}
 }
 
 // removeDriverFolders removes the folders of links that no agent uses any more.
@@ -90,8 +95,10 @@ func (r Root) removeDriverFolders() {
 // Remove stops the daemons behind an endpoint, used or not, and removes their
 // folder.
 func (r Root) Remove(ctx context.Context, end Endpoint) error {
-	_, err := (&Folder{path: filepath.Dir(end.AgentSocket)}).clean(ctx, true)
-	return err
+	if _, err := (&Folder{path: filepath.Dir(end.AgentSocket)}).clean(ctx, true); err != nil {
+		return err
+	}
+	return r.removeEmpty()
 }
 
 func (f *Folder) clean(ctx context.Context, force bool) (Outcome, error) {

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * async.c: stream-ordered allocation. What it costs is its pool's matter
+ * (pool.c); here stands which pool, and that a call on a stream that is being
+ * captured makes a node of a graph instead (graphmem.c) and reserves nothing.
+ *
+ * Pointers are noted with their pool, so that a pool which the program has
+ * destroyed is known to be empty when the last of them is freed.
+ */
+#include "pool.h"
+#include "front_hooks.h"
+
+#define SIZE_UNITS_BITS 40u /* SPACE_POOLED, extra: pool serial << 40 | size in units of 512 bytes */
+
+static bool is_per_thread(enum divvy_symbol called)
+{
+	return called == SYM_cuMemAllocAsync_ptsz || called == SYM_cuMemAllocFromPoolAsync_ptsz;
+}
+
+/* The legacy stream is never captured; asking about it while another one is would be an error. */
+static bool is_capturing(CUstream stream, bool perthread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	enum divvy_symbol symbol = perthread ? SYM_cuStreamIsCapturing_ptsz : SYM_cuStreamIsCapturing;
+
+	if ((!stream && !perthread) || stream == (CUstream)1)
+		return false;
+	return REAL(symbol, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static int slot_of_stream(CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
+	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
+		return front_current_slot();
+	return context_slot_of(context);
+}
+
+struct demand {
+	enum divvy_symbol called;
+	const char *call;
+	uint64_t bytes;
+	CUmemoryPool pool; /* NULL: the one that the card's cuMemAllocAsync uses */
+	CUstream stream;
+	bool perthread;
+};
+
+static CUresult ask(const struct demand *demand, CUdeviceptr *pointer)
+{
+	if (demand->called == SYM_cuMemAllocAsync || demand->called == SYM_cuMemAllocAsync_ptsz)
+		return REAL(demand->called, cuMemAllocAsync)(pointer, demand->bytes, demand->stream);
+	return REAL(demand->called, cuMemAllocFromPoolAsync)(pointer, demand->bytes, demand->pool, demand->stream);
+}
+
+static void undo(const struct demand *demand, CUdeviceptr pointer)
+{
+	enum divvy_symbol symbol = demand->perthread ? SYM_cuMemFreeAsync_ptsz : SYM_cuMemFreeAsync;
+
+	(void)REAL(symbol, cuMemFreeAsync)(pointer, demand->stream);
+}
+
+/* The driver took the memory of *record back, now or when its stream gets there. */
+static void released(const struct table_record *record)
+{
+	uint64_t units = record->extra & ((1ull << SIZE_UNITS_BITS) - 1);
+
+	pool_give((uint32_t)(record->extra >> SIZE_UNITS_BITS), units * DIVVY_ALLOCATION_UNIT);
+}
+
+static CUresult allocate(struct demand *demand, CUdeviceptr *out)
+{
+	int slot = slot_of_stream(demand->stream);
+	CUmemoryPool handle = demand->pool;
+	CUdeviceptr pointer = 0;
+	struct table_record record = { .space = SPACE_POOLED }, old;
+	struct pool_claim claim;
+	CUresult result;
+	int rc;
+
+	if (is_capturing(demand->stream, demand->perthread)) {
+		result = ask(demand, &pointer);
+		if (result == CUDA_SUCCESS) {
+			graphmem_seen();
+			*out = pointer;
+		}
+		return result;
+	}
+	if (!handle) {
+		if (slot >= 0 &&
+		    REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&handle, front_device(slot)) != CUDA_SUCCESS)
+			slot = -1;
+	} else {
+		slot = pool_slot(handle, slot);
+	}
+	if (slot < 0)
+		return ask(demand, out);
+	result = pool_reserve(handle, slot, demand->bytes, demand->call, &claim);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = ask(demand, &pointer);
+	if (result != CUDA_SUCCESS) {
+		(void)pool_follow(&claim, false);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY)
+			front_driver_oom(slot, demand->bytes, demand->call);
+		return result;
+	}
+	if (pool_follow(&claim, true) != 0) {
+		undo(demand, pointer);
+		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
+		front_pools_settle();
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	record.key = pointer;
+	record.extra = (uint64_t)claim.serial << SIZE_UNITS_BITS | claim.request / DIVVY_ALLOCATION_UNIT;
+	rc = table_put(&front_held, &record, &old);
+	if (rc == 1)
+		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
+	if (rc < 0) {
+		undo(demand, pointer);
+		released(&record);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = pointer;
+	return CUDA_SUCCESS;
+}
+
+CUresult hook_cuMemAllocAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	struct demand demand = {
+		.called = called, .call = "cuMemAllocAsync", .bytes = bytesize, .stream = hStream,
+		.perthread = is_per_thread(called),
+	};
+	CUresult result;
+
+	if (!dptr || !bytesize || !front_enter())
+		return REAL(called, cuMemAllocAsync)(dptr, bytesize, hStream);
+	result = allocate(&demand, dptr);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize,
+				      CUmemoryPool pool, CUstream hStream)
+{
+	struct demand demand = {
+		.called = called, .call = "cuMemAllocFromPoolAsync", .bytes = bytesize, .pool = pool,
+		.stream = hStream, .perthread = is_per_thread(called),
+	};
+	CUresult result;
+
+	if (!dptr || !bytesize || !pool || !front_enter())
+		return REAL(called, cuMemAllocFromPoolAsync)(dptr, bytesize, pool, hStream);
+	result = allocate(&demand, dptr);
+	front_leave();
+	return result;
+}
+
+void pool_freed(uint64_t pointer)
+{
+	struct table_record record;
+
+	if (!__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
+		return;
+	if (table_take(&front_held, SPACE_POOLED, pointer, &record))
+		released(&record);
+}
+
+CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
+{
+	struct table_record record;
+	CUresult result;
+	bool pooled, linear;
+
+	if (!front_enter())
+		return REAL(called, cuMemFreeAsync)(dptr, hStream);
+	pooled = table_take(&front_held, SPACE_POOLED, dptr, &record);
+	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
+	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
+	if ((pooled || linear) && result != CUDA_SUCCESS)
+		memory_restore(&record);
+	else if (pooled)
+		released(&record);
+	else if (linear)
+		front_refund(record.slot, record.bytes);
+	front_leave();
+	return result;
+}
