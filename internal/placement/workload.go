@@ -8,8 +8,12 @@ import (
 	"slices"
 )
 
-// popularPart is the part of all tasks that the kept classes must cover.
-const popularPart = 0.95
+// popularPart is the part of all tasks that the kept classes must cover;
+// mostClasses bounds them for lists where hardly two tasks are alike.
+const (
+	popularPart = 0.95
+	mostClasses = 500
+)
 
 // Workload is the target workload that fragmentation is measured against: the
 // most popular classes of requests with their probabilities, as defined by
@@ -64,7 +68,7 @@ func NewWorkload(f *Fleet, requests []Request) *Workload {
 	for _, c := range all {
 		w.classes = append(w.classes, weighted{class: c.class, probability: float64(c.count)})
 		covered += c.count
-		if float64(covered) >= popularPart*float64(len(requests)) {
+		if float64(covered) >= popularPart*float64(len(requests)) || len(w.classes) == mostClasses {
 			break
 		}
 	}
