@@ -208,7 +208,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	word, demanded := strings.CutSuffix(f.gangs, "!")
 	prefer, ok := near[word]
 	if !ok {
-		return fmt.Errorf("--gangs %s is not anywhere, rack, node, rack! or node!", f.gangs)
+		return fmt.Errorf("--gangs %s is none of anywhere, rack!, node!, rack and node", f.gangs)
 	}
 	f.prefer = prefer
 	if demanded {

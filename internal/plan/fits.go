@@ -103,8 +103,6 @@ func (q *Fits) fill(engine *placement.Engine, quotas *placement.Quotas, a *Answe
 		if slices.ContainsFunc(g.jobs, func(j trace.Job) bool { return j.Name != "" && j.Name == q.Job.Name }) {
 			continue // the one that is asked about
 		}
-		var spots []placement.Spot
-		ok := !live
 		if live {
 			for _, j := range g.jobs {
 				i, known := numbers[j.Node]
@@ -125,7 +123,9 @@ func (q *Fits) fill(engine *placement.Engine, quotas *placement.Quotas, a *Answe
 			}
 			continue
 		}
-		if ok = quotas.Take(g.requests()...) == nil; ok {
+		var spots []placement.Spot
+		ok := quotas.Take(g.requests()...) == nil
+		if ok {
 			if spots, ok = g.place(engine, &q.Rules); !ok {
 				quotas.GiveBack(g.requests()...)
 			}
