@@ -104,10 +104,8 @@ static int open_window(unsigned int cards)
 	driver.window = start;
 	driver.windowbytes = bytes - SD_STEP;
 	driver.delta = driver.windowbytes;
-	for (unsigned int i = 0; i < cards; i++) {
+	for (unsigned int i = 0; i < cards; i++)
 		driver.card[i].arena = start + i * driver.arenabytes;
-		driver.card[i].arenafd = -1;
-	}
 	int result = sd_space_open(&driver.space, rest, driver.windowbytes - (rest - start));
 
 	if (result < 0)
@@ -248,7 +246,7 @@ int sd_card_arena(struct sd_card *card)
 	uint64_t bytes = 0;
 	int fd = -1;
 
-	if (card->arenafd >= 0)
+	if (card->arenaopen)
 		return 0;
 	int result = sim_arena(card->index, driver.arenabytes, &fd, &bytes);
 
@@ -263,13 +261,30 @@ int sd_card_arena(struct sd_card *card)
 		result = -errno;
 	else
 		result = sd_space_open(&card->space, card->arena, bytes);
-	if (result < 0) {
-		close(fd);
+	close(fd);
+	if (result < 0)
 		return result;
-	}
 	madvise(view, bytes, MADV_DONTDUMP);
-	card->arenafd = fd;
+	card->arenaopen = true;
 	return 0;
+}
+
+int sd_map_again(uint64_t from, uint64_t bytes, void *place)
+{
+	/* a length of 0 leaves the old mapping of shared memory where it is */
+	void *mapped = mremap(sd_alias(from), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+
+	return mapped == MAP_FAILED ? -errno : 0;
+}
+
+void sd_unmap(void *place, uint64_t bytes)
+{
+	mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+int sd_punch(uint64_t address, uint64_t bytes)
+{
+	return madvise(sd_alias(address), bytes, MADV_REMOVE) < 0 ? -errno : 0;
 }
 
 int sd_device_generation(void)

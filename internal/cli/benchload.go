@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -25,13 +24,7 @@ func (a *app) underLoad(ctx context.Context, measure func(context.Context, bench
 		return err
 	}
 	defer session.end(ctx)
-	return measure(ctx, bench.Target{
-		AgentSocket:     session.endpoint.AgentSocket,
-		SimulatorSocket: session.endpoint.SimulatorSocket,
-		DriverDirectory: session.endpoint.DriverDirectory,
-		FrontDirectory:  session.front,
-		ToolsDirectory:  filepath.Dir(session.tool("holder")),
-	})
+	return measure(ctx, session.target())
 }
 
 func milliseconds(of float64) string { return strconv.FormatFloat(of, 'f', 2, 64) + " ms" }

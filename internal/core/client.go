@@ -192,7 +192,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	}
 	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
 	c.addClient(cl)
-	c.needed(s)
+	s.everUsed = true
 	c.setGranted(cl, used)
 	c.limitsChanged(s)
 	c.clientChanged(cl)

@@ -66,8 +66,7 @@ func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 	d, s := cl.denied, cl.share
 	cl.denied = nil
 	cl.denials++
-	s.denials[d.reason]++
-	c.shareChanged(s)
+	s.denials[d.reason]++ // saved when something else of the share is
 	if call == "" {
 		call = "an allocation"
 	}

@@ -115,3 +115,24 @@ func TestManyProcessesAttachAtOnce(t *testing.T) {
 		t.Errorf("%+v: want all attached", report)
 	}
 }
+
+// A program that starts while the agent is being started again by its
+// supervisor waits for it, and does not fail.
+func TestAttachWhileTheAgentRestarts(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	share := h.share(t, "newcomers", 1024*mib)
+	for range 4 {
+		// Greeted already: it attaches at once when told.
+		newcomer := h.holder(t, share)
+		worker, err := h.client.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		do(t, newcomer, "start")
+		alloc(t, newcomer, mib)
+		newcomer.Kill()
+	}
+}

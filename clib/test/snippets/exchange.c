@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "snippet.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,9 @@ static int run_part(const char *symbol, int fd, const void *handle, size_t size)
 	child = fork();
 	if (child == 0) {
 		dup2(ends[0], 0);
-		if (fd >= 0)
+		if (fd == 3)
+			fcntl(3, F_SETFD, 0); /* as dup2 to another number would */
+		else if (fd >= 0)
 			dup2(fd, 3);
 		if (ends[1] != 3)
 			close(ends[1]);

@@ -457,6 +457,61 @@ static void virtual_memory(void)
 	finish(before);
 }
 
+/* sparse arrays and multicast objects cost nothing and hold what is put in them */
+static void held(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR shape = {
+		.Width = 4096, .Height = 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1, .Flags = 64,
+	};
+	CUmemAllocationProp props = physical();
+	CUmemGenericAllocationHandle handle = 0, object = 0;
+	CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+	CUarray array = NULL;
+	CUarrayMapInfo info = { .resourceType = CU_RESOURCE_TYPE_ARRAY, .deviceBitMask = 1,
+				.memOperationType = CU_MEM_OPERATION_TYPE_MAP };
+	char text[16] = "";
+
+	start();
+	uint64_t before = room();
+
+	OK(cuArray3DCreate_v2(&array, &shape));
+	CHECK(room() == before);
+	OK(cuArrayGetSparseProperties(&tiles, array));
+	CHECK(tiles.tileExtent.width == 128 && tiles.tileExtent.height == 128);
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	info.resource.array = array;
+	info.memHandle.memHandle = handle;
+	info.subresource.sparseLevel.extentWidth = 128 * 32;
+	info.subresource.sparseLevel.extentHeight = 128;
+	info.subresource.sparseLevel.extentDepth = 1;
+	OK(cuMemMapArrayAsync(&info, 1, NULL)); /* 32 tiles: all of it */
+	info.subresource.sparseLevel.extentHeight = 256;
+	GIVES(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	info.subresource.sparseLevel.extentHeight = 100;
+	GIVES(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(handle));
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemcpyHtoA_v2(array, 16384, "texels!", 8));
+	OK(cuMemcpyAtoH_v2(text, array, 16384, 8));
+	CHECK(strcmp(text, "texels!") == 0);
+	OK(cuArrayDestroy(array));
+	CHECK(room() == before);
+
+	CUmulticastObjectProp prop = { .numDevices = 1, .size = 8 * MIB };
+
+	OK(cuMulticastCreate(&object, &prop));
+	OK(cuMemCreate(&handle, 4 * MIB, &props, 0));
+	GIVES(cuMulticastBindMem(object, 0, handle, 0, 4 * MIB, 0), CUDA_ERROR_INVALID_VALUE); /* no card yet */
+	OK(cuMulticastAddDevice(object, 0));
+	OK(cuMulticastBindMem(object, 4 * MIB, handle, 0, 4 * MIB, 0));
+	GIVES(cuMulticastBindMem(object, 4 * MIB, handle, 0, 2 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(handle));
+	CHECK(before - room() == 4 * MIB);
+	GIVES(cuMulticastUnbind(object, 0, 0, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(object));
+	finish(before);
+}
+
 static void context_ends(void)
 {
 	CUcontext first = NULL, second = NULL, current = NULL;
@@ -755,6 +810,51 @@ static void two_cards(void)
 	      CUDA_ERROR_INVALID_VALUE);
 }
 
+/* a program that closes all it has not opened keeps its memory, and what it
+ * opens afterwards is left alone */
+static void descriptors_closed(void)
+{
+	enum { BYTES = 1 << 20 };
+	static unsigned char out[BYTES], in[BYTES];
+	CUdeviceptr at = 0, more = 0, range = 0;
+	CUmemGenericAllocationHandle handle = 0;
+	CUmemAllocationProp props = physical();
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	int mine[8];
+
+	start();
+	OK(cuMemAlloc_v2(&at, BYTES));
+	fill(out, BYTES);
+	OK(cuMemcpyHtoD_v2(at, out, BYTES));
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	uint64_t before = room();
+
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		mine[i] = memfd_create("mine", MFD_CLOEXEC);
+		CHECK(mine[i] >= 0 && write(mine[i], out, BYTES) == BYTES);
+	}
+	OK(cuMemcpyDtoH_v2(in, at, BYTES));
+	CHECK(memcmp(in, out, BYTES) == 0);
+	OK(cuMemsetD8_v2(at, 0, BYTES)); /* stored as a hole */
+	OK(cuMemAlloc_v2(&more, 3 * MIB));
+	CHECK(before - room() == 3 * MIB);
+	OK(cuMemFree_v2(more));
+	OK(cuMemFree_v2(at));
+	OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(range, 2 * MIB, 0, handle, 0));
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	OK(cuMemcpyHtoD_v2(range + MIB, out, BYTES));
+	OK(cuMemUnmap(range, 2 * MIB));
+	OK(cuMemRelease(handle));
+	CHECK(room() == before + 2 * MIB + BYTES);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		CHECK(pread(mine[i], in, BYTES, 0) == BYTES);
+		CHECK(memcmp(in, out, BYTES) == 0);
+	}
+}
+
 static const struct scenario list[] = {
 	{ "linear", linear },
 	{ "host_access", host_access },
@@ -764,10 +864,12 @@ static const struct scenario list[] = {
 	{ "host_memory", host_memory },
 	{ "pools", pools },
 	{ "virtual_memory", virtual_memory },
+	{ "held", held },
 	{ "context_ends", context_ends },
 	{ "forked", forked },
 	{ "between_processes", between_processes },
 	{ "external", external },
+	{ "descriptors_closed", descriptors_closed },
 	{ "two_cards", two_cards },
 };
 
