@@ -26,6 +26,7 @@ type room struct {
 var rooms = []room{
 	{path: "internal/wire", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/core", may: []string{"internal/size"}, pure: true},
+	{path: "internal/arbiter", pure: true},
 	{path: "internal/journal", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/socket", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/gpu"},
