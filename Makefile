@@ -67,7 +67,7 @@ test:
 	@$(MAKE) --no-print-directory fuzz-short
 
 test-go:
-	$(GO) test -race -shuffle=on -timeout 15m ./...
+	$(GO) test -race -shuffle=on -count=1 -timeout 15m ./...
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang

@@ -49,7 +49,7 @@ var rooms = []room{
 		executes:   true,
 	},
 	{path: "internal/library"},
-	{path: "internal/private", may: []string{"internal/api", "internal/client"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
+	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
@@ -61,7 +61,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
-			"internal/gpu/nvml", "internal/library", "internal/private", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
+			"internal/gpu/nvml", "internal/library", "internal/private", "internal/process", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,

@@ -47,6 +47,7 @@ static struct process cold;
 static struct process *process = &cold;
 static struct ledger ledger;
 static bool complained;
+static bool aside; /* credit is set aside to report what is in use */
 
 _Static_assert(sizeof(struct process) <= DIVVY_PAGE_BYTES, "fits its page");
 
@@ -74,23 +75,10 @@ static struct front_pages *pages_now(void)
 	return __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
 }
 
-/* -- credit ------------------------------------------------------------- */
-
-bool front_credit_take(struct divvy_client_card *card, uint64_t bytes)
+static void sweep_locked(void)
 {
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_RELAXED);
-
-	while (credit >= bytes) {
-		if (__atomic_compare_exchange_n(&card->creditbytes, &credit, credit - bytes, true, __ATOMIC_ACQ_REL,
-						__ATOMIC_RELAXED))
-			return true;
-	}
-	return false;
-}
-
-void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
-{
-	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < ledger.olds; i++)
+		front_credit_sweep(ledger.old[i], pages_now());
 }
 
 static void count(uint64_t *word, uint64_t by)
@@ -98,34 +86,17 @@ static void count(uint64_t *word, uint64_t by)
 	__atomic_fetch_add(word, by, __ATOMIC_RELAXED);
 }
 
-static void move_word(uint64_t *from, uint64_t *to)
+/*
+ * The most that was in use: what was granted less the credit after a take. Not
+ * while the credit is set aside; what the agent grants itself it sees itself.
+ */
+static void keep_peak(struct front_pages *pages, unsigned slot, uint64_t left)
 {
-	uint64_t value = __atomic_exchange_n(from, 0, __ATOMIC_ACQ_REL);
+	struct divvy_client_card *card = &pages->client.card[slot];
+	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_RELAXED);
 
-	if (value != 0)
-		count(to, value);
-}
-
-/* What late frees and counts have put on a page that was left behind. */
-static void sweep_page(struct front_pages *from, struct front_pages *to)
-{
-	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
-		struct divvy_client_card *old = &from->client.card[slot];
-		struct divvy_client_card *card = &to->client.card[slot];
-
-		move_word(&old->creditbytes, &card->creditbytes);
-		move_word(&old->contextbytes, &card->contextbytes);
-		move_word(&old->allocations, &card->allocations);
-		move_word(&old->denials, &card->denials);
-		move_word(&old->launches, &card->launches);
-	}
-	move_word(&from->client.byname, &to->client.byname);
-}
-
-static void sweep_locked(void)
-{
-	for (unsigned i = 0; i < ledger.olds; i++)
-		sweep_page(ledger.old[i], pages_now());
+	if (granted > left && !__atomic_load_n(&aside, __ATOMIC_ACQUIRE) && pages == pages_now())
+		front_peak_raise(&card->peakbytes, granted - left);
 }
 
 /* -- attaching ------------------------------------------------------------ */
@@ -209,6 +180,7 @@ static int attach_again_locked(void)
 	if (rc < 0)
 		return rc;
 	sweep_locked();
+	__atomic_store_n(&aside, true, __ATOMIC_RELEASE);
 	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
 		struct divvy_client_card *card = &old->client.card[slot];
 		uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
@@ -224,6 +196,7 @@ static int attach_again_locked(void)
 	if (rc < 0) {
 		for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
 			front_credit_put(&old->client.card[slot], credit[slot]);
+		__atomic_store_n(&aside, false, __ATOMIC_RELEASE);
 		if ((rc == -ECONNREFUSED || rc == -EPROTO) && !ledger.refused) {
 			ledger.refused = true;
 			front_log("the agent does not take this process back (%s): it gets no more memory",
@@ -235,6 +208,7 @@ static int attach_again_locked(void)
 	ledger.token = fresh->client.token;
 	leave_behind_locked(old);
 	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	__atomic_store_n(&aside, false, __ATOMIC_RELEASE);
 	sweep_locked();
 	ledger.awaysince = 0;
 	ledger.refused = false;
@@ -349,6 +323,7 @@ static int attach_first(const char *path, const uint8_t *buildid)
 		front_agent_drop(&ledger.agent);
 		memset(&ledger, 0, sizeof(ledger));
 		__atomic_store_n(&front_pages_now, NULL, __ATOMIC_RELEASE);
+		__atomic_store_n(&aside, false, __ATOMIC_RELEASE);
 		complained = false;
 	}
 	rc = front_agent_init(&ledger.agent, path, buildid);
@@ -422,6 +397,7 @@ static bool tight(const struct front_pages *pages, unsigned slot)
 static int ask_locked(struct divvy_message *message, bool patient)
 {
 	const struct divvy_message request = *message;
+	uint64_t left;
 
 	for (;;) {
 		/* whoever cannot wait leaves attaching again to the monitor */
@@ -445,16 +421,19 @@ static int ask_locked(struct divvy_message *message, bool patient)
 		pause_ns(SHORTEST_PAUSE_NS * 5);
 		pthread_mutex_lock(&process->mutex);
 		if (request.type == DIVVY_CHARGE && !tight(pages_now(), request.slot) &&
-		    front_credit_take(&pages_now()->client.card[request.slot], request.amount))
+		    front_credit_take(&pages_now()->client.card[request.slot], request.amount, &left))
 			return -EINPROGRESS;
 	}
 }
 
 static bool take(struct front_pages *pages, unsigned slot, uint64_t bytes)
 {
-	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes))
+	uint64_t left;
+
+	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes, &left))
 		return false;
 	count(&pages->client.card[slot].allocations, 1);
+	keep_peak(pages, slot, left);
 	return true;
 }
 
@@ -463,12 +442,24 @@ static void text_set(struct divvy_message *message, const char *text)
 	strncpy(message->text, text, sizeof(message->text) - 1);
 }
 
+/*
+ * An event is not answered, and a program that was told no often ends at once:
+ * the question after it makes sure that the agent has read it.
+ */
 static void event_locked(unsigned kind, int slot, uint64_t amount, const char *text)
 {
 	struct divvy_message message = {.type = DIVVY_EVENT, .kind = kind, .slot = (uint32_t)slot, .amount = amount};
+	struct divvy_message question = {.type = DIVVY_SYNC, .slot = (uint32_t)slot};
+
+	int rc;
 
 	text_set(&message, text);
-	if (attached_locked() && front_agent_send(&ledger.agent, &message) == -EPIPE)
+	if (!attached_locked())
+		return;
+	rc = front_agent_send(&ledger.agent, &message);
+	if (rc == 0)
+		rc = front_agent_ask(&ledger.agent, &question, ANSWER_MS);
+	if (rc < 0 && rc != -EAGAIN)
 		broken_locked();
 }
 

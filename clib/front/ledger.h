@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "credit.h"
 #include "divvy_wire.h"
 #include "page.h"
 
@@ -88,11 +89,6 @@ struct front_user {
 
 /* The share's processes on slot: how many there are (at most room are stored), or a negative errno. */
 int front_users(int slot, struct front_user *users, unsigned room);
-
-/* The pure part: credit of one page, and what the process has in use there. */
-bool front_credit_take(struct divvy_client_card *card, uint64_t bytes);
-void front_credit_put(struct divvy_client_card *card, uint64_t bytes);
-uint64_t front_in_use(const struct divvy_client_card *card);
 
 void front_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

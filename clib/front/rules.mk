@@ -64,7 +64,7 @@ front_tests := front_page front_names front_attach front_ledger front_table fron
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
 front_attach_sources := $(addprefix clib/front/,attach.c page.c)
-front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c view.c attach.c page.c log.c thread.c)
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c thread.c)
 front_table_sources := $(addprefix clib/front/,table.c lock.c)
 front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \

@@ -38,15 +38,6 @@ static void count(uint64_t *word, uint64_t by)
 	__atomic_fetch_add(word, by, __ATOMIC_RELAXED);
 }
 
-/* The agent takes credit back first and lowers the grant after it: never below zero. */
-uint64_t front_in_use(const struct divvy_client_card *card)
-{
-	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
-
-	return granted > credit ? granted - credit : 0;
-}
-
 const struct divvy_limits *front_limits(void)
 {
 	struct front_pages *pages = pages_now();

@@ -18,6 +18,18 @@
  * bytes, times are CLOCK_MONOTONIC nanoseconds. A writer may die at any
  * instruction: no word depends on another one being written after it.
  *
+ * Time on the card of slot 0, while gated is 1:
+ *   A process launches when now + its unfinished work < leaseendns, without
+ *   asking. Else it reads leaseword, looks at gated and leaseendns again, sends
+ *   DIVVY_LEASE_WANT (once per process and value of leaseword is enough, more do
+ *   no harm) and waits on leaseword (FUTEX_WAIT, not private) for the value that
+ *   it read to change. A lease is the share's: all its processes launch under
+ *   it. A process that has had nothing in flight for 200 us sends
+ *   DIVVY_LEASE_BACK, once, also when no lease is in force: so the agent learns
+ *   that what outlasted a lease has ended. The lease ends when no process of the
+ *   share has anything in flight. leaseendns may move in both directions at any
+ *   time.
+ *
  * Ledger of a card slot, seen from one process:
  *   grantedbytes  what the agent has given this process (agent writes)
  *   creditbytes   the part of it not in use; the process takes from it and puts
@@ -79,9 +91,12 @@ struct divvy_limits {
 	uint32_t priority;   /* higher goes first */
 	uint32_t weight;     /* for DIVVY_POLICY_WEIGHTED */
 	uint32_t cards;      /* slots in use, 1..DIVVY_MAX_CARDS */
-	uint64_t leaseendns; /* the lease of the share's card, kept for the gate */
+	uint64_t leaseendns; /* until when the share may launch; 0: not now. Only while gated */
 	char name[64];       /* of the share, NUL-terminated */
-	uint64_t reserved[9];
+	uint32_t leaseword;  /* futex: +1 and woken after gated or leaseendns has changed */
+	uint32_t gated;      /* 1: launches need a lease; 0: they do not wait */
+	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
+	uint64_t reserved[7];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -93,7 +108,11 @@ struct divvy_client_card {
 	uint64_t denials;      /* process: allocations refused for want of room */
 	uint64_t launches;     /* process: counted in steps of 64 per thread */
 	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
-	uint64_t reserved[5];
+	uint64_t busyns;       /* process: card time it has measured or estimated so far; never falls */
+	uint64_t inflightns;   /* process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight */
+	uint64_t drainns;      /* process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's */
+	uint64_t waitns;       /* process: how long its launches have waited for a lease so far */
+	uint64_t lastendns;    /* process: when the last of its work that it knows of has ended */
 };
 
 struct divvy_client {
@@ -139,6 +158,8 @@ struct divvy_client {
  */
 #define DIVVY_PROCESSED 13u
 #define DIVVY_PROCESSES_PER_MESSAGE 8u
+#define DIVVY_LEASE_WANT 14u /* process: its launches on slot wait for a lease; not answered */
+#define DIVVY_LEASE_BACK 15u /* process: nothing is in flight on slot; amount: its card time in ns since the last one; not answered */
 
 /* message.status */
 #define DIVVY_STATUS_OK 0u
@@ -171,7 +192,7 @@ struct divvy_message {
 	uint32_t status;   /* DIVVY_STATUS_* */
 	uint32_t slot;     /* card slot */
 	uint32_t kind;     /* DIVVY_KIND_* or DIVVY_EVENT_* */
-	uint64_t amount;   /* bytes */
+	uint64_t amount;   /* bytes; DIVVY_LEASE_BACK: ns */
 	uint64_t token;    /* 0, or the one of the client page a process comes back with */
 	uint32_t pid;      /* as the process sees it: a label, never an identity */
 	uint32_t reserved;
@@ -188,7 +209,11 @@ _Static_assert(sizeof(struct divvy_limits) == 192 + 8 * 128, "limits");
 _Static_assert(offsetof(struct divvy_limits, state) == 24, "limits state");
 _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
+_Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
+_Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
 _Static_assert(sizeof(struct divvy_client_card) == 96, "client card");
+_Static_assert(offsetof(struct divvy_client_card, busyns) == 56, "client card busy");
+_Static_assert(offsetof(struct divvy_client_card, lastendns) == 88, "client card last end");
 _Static_assert(sizeof(struct divvy_client) == 64 + 8 * 96, "client");
 _Static_assert(offsetof(struct divvy_client, chargedsequence) == 24, "client charged sequence");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");

@@ -20,8 +20,10 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
 	if (!shape->Width || shape->Flags & ~(unsigned int)KNOWN_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (shape->Flags & (SPARSE | DEFERRED))
+	if (shape->Flags & DEFERRED)
 		return CUDA_ERROR_NOT_SUPPORTED; /* as the device attributes say */
+	if (shape->Flags & SPARSE && (!shape->Height || divvy_array_planes(shape->Format) > 1))
+		return CUDA_ERROR_INVALID_VALUE;
 	if (divvy_array_planes(shape->Format) == 1 && shape->NumChannels != 1 && shape->NumChannels != 2 &&
 	    shape->NumChannels != 4 && (unsigned int)shape->Format < 145)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -38,19 +40,21 @@ static CUresult check(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 	return CUDA_SUCCESS;
 }
 
-static CUresult take(struct sd_card *card, uint64_t bytes, struct sd_texels *texels)
+static CUresult take(struct sd_card *card, uint64_t bytes, bool sparse, struct sd_texels *texels)
 {
-	CUresult result = sd_charge(card, DIVVY_SIM_KIND_ARRAY, bytes);
+	CUresult result = sparse ? CUDA_SUCCESS : sd_charge(card, DIVVY_SIM_KIND_ARRAY, bytes);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = sd_arena_take(card, bytes, SD_UNIT, &texels->address);
 	if (result != CUDA_SUCCESS) {
-		sd_release(card, DIVVY_SIM_KIND_ARRAY, bytes);
+		if (!sparse)
+			sd_release(card, DIVVY_SIM_KIND_ARRAY, bytes);
 		return result;
 	}
 	texels->bytes = bytes;
 	texels->mapping = NULL;
+	texels->sparse = sparse;
 	return CUDA_SUCCESS;
 }
 
@@ -63,7 +67,8 @@ static void give(struct sd_card *card, const struct sd_texels *texels)
 		return;
 	}
 	sd_arena_give(card, texels->address, texels->bytes);
-	sd_release(card, DIVVY_SIM_KIND_ARRAY, texels->bytes);
+	if (!texels->sparse)
+		sd_release(card, DIVVY_SIM_KIND_ARRAY, texels->bytes);
 }
 
 static int lay_out(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level, unsigned int plane,
@@ -86,7 +91,7 @@ static CUresult array_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIP
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sd_capture_forbids();
 	if (result == CUDA_SUCCESS)
-		result = take(context->card, bytes, &texels);
+		result = take(context->card, bytes, shape->Flags & SPARSE, &texels);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct sd_array *array = sd_object_new(SD_ARRAY, sizeof(*array), &context->object);
@@ -111,6 +116,7 @@ void sd_array_end(struct sd_array *array)
 		if (array->planes[i])
 			sd_object_free(array->planes[i]);
 	}
+	sd_tiles_drop(array->tiles);
 	give(array->card, &array->texels);
 	sd_object_free(array);
 }
@@ -141,7 +147,7 @@ CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR
 			return CUDA_ERROR_INVALID_VALUE;
 		texels = *mapped;
 	} else {
-		result = take(context->card, bytes, &texels);
+		result = take(context->card, bytes, shape->Flags & SPARSE, &texels);
 	}
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -166,6 +172,7 @@ void sd_mipmap_end(struct sd_mipmap *mipmap)
 		if (mipmap->level[i])
 			sd_array_end(mipmap->level[i]);
 	}
+	sd_tiles_drop(mipmap->tiles);
 	give(mipmap->card, &mipmap->texels);
 	sd_object_free(mipmap);
 }
@@ -302,27 +309,6 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequ
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	*memoryRequirements = (CUDA_ARRAY_MEMORY_REQUIREMENTS){ .size = found->bytes, .alignment = SD_UNIT };
 	return sd_leave(CUDA_SUCCESS);
-}
-
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
-{
-	(void)sparseProperties;
-	CUresult result = sd_enter();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	/* there are no sparse arrays here, so the array is not one */
-	return sd_leave(sd_object_get(array, SD_ARRAY) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE);
-}
-
-CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
-{
-	(void)sparseProperties;
-	CUresult result = sd_enter();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	return sd_leave(sd_object_get(mipmap, SD_MIPMAP) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,

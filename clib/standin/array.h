@@ -12,6 +12,7 @@ struct sd_texels {
 	uint64_t address;
 	uint64_t bytes;
 	struct sd_memory *mapping;
+	bool sparse; /* costs nothing: what is mapped into it has been paid for */
 };
 
 struct sd_array {
@@ -24,6 +25,7 @@ struct sd_array {
 	unsigned int plane;
 	struct divvy_plane layout;
 	struct sd_array *planes[2]; /* handles given out */
+	struct sd_tile *tiles;      /* of a sparse one: what is mapped into it */
 };
 
 struct sd_mipmap {
@@ -33,7 +35,11 @@ struct sd_mipmap {
 	struct sd_texels texels;
 	unsigned int levels;
 	struct sd_array *level[32]; /* handles given out */
+	struct sd_tile *tiles;
 };
+
+/* sparse.c: lets go of all that is mapped into a sparse array */
+void sd_tiles_drop(struct sd_tile *first);
 
 void sd_array_end(struct sd_array *array);
 void sd_mipmap_end(struct sd_mipmap *mipmap);

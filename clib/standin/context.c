@@ -106,7 +106,7 @@ void sd_context_end(struct sd_context *context)
 	while (context->memories)
 		sd_memory_end(context->memories);
 	if (context->limitbytes)
-		(void)sd_adjust(context->card, DIVVY_SIM_KIND_MODULE, -(int64_t)context->limitbytes);
+		(void)sd_adjust(context->card, DIVVY_SIM_KIND_CONTEXT, -(int64_t)context->limitbytes);
 	context->limitbytes = 0;
 	sd_release(context->card, DIVVY_SIM_KIND_CONTEXT, DIVVY_SIM_CONTEXT_BYTES);
 	if (!context->primary)

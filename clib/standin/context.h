@@ -17,6 +17,7 @@ struct sd_context {
 	struct sd_object object;
 	struct sd_card *card;
 	bool primary;
+	bool green; /* stands for a green context, and ends with it alone */
 	bool alive; /* a primary context outlives its end as a handle */
 	unsigned int flags;
 	unsigned int version;  /* what cuCtxGetApiVersion says */
@@ -33,8 +34,8 @@ struct sd_context {
 
 struct sd_green {
 	struct sd_object object;
-	struct sd_context *context; /* the context it stands for */
-	struct sd_card *card;
+	struct sd_context *context; /* its own; see cuCtxFromGreenCtx */
+	struct sd_card *card;       /* whose primary context it retains */
 	CUdevResource resource;
 };
 

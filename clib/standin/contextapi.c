@@ -70,7 +70,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 	sd_stream_drain_all();
 	struct sd_context *context = sd_context_get(ctx);
 
-	if (!context || context->primary)
+	if (!context || context->primary || context->green)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (sd_context_current(&top) == CUDA_SUCCESS && top == context)
 		(void)sd_context_pop(&top);

@@ -23,6 +23,7 @@ static struct {
 	struct sd_card card[SD_MAX_CARDS];
 	uint64_t window;
 	uint64_t windowbytes;
+	uint64_t arenabytes; /* of each card */
 	uint64_t delta; /* alias - device address */
 	struct sd_space space;
 } driver;
@@ -78,32 +79,37 @@ CUresult sd_error(int error)
 }
 
 /* One reservation without access for the addresses, one of the same layout for
- * the driver's own view of them. */
+ * the driver's own view of them. A process with little room for addresses (a
+ * limit, a sanitizer) gets by with less. */
 static int open_window(unsigned int cards)
 {
-	uint64_t bytes = cards * SD_ARENA_BYTES + SD_VIRTUAL_BYTES;
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-	char *both = mmap(NULL, bytes * 2, PROT_NONE, flags, -1, 0);
+	uint64_t arena = SD_ARENA_BYTES;
+	uint64_t virtual = SD_VIRTUAL_BYTES;
+	uint64_t bytes = 0;
+	char *both = MAP_FAILED;
 
+	for (; both == MAP_FAILED && arena >= SD_ARENA_LEAST; arena /= 2, virtual /= 4) {
+		bytes = cards * arena + virtual;
+		driver.arenabytes = arena;
+		both = mmap(NULL, bytes * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	}
 	if (both == MAP_FAILED)
-		return -errno;
+		return -ENOMEM;
 	madvise(both, bytes * 2, MADV_DONTDUMP);
 	/* the device half at 2 MiB boundaries, so that alignments of offsets are
 	 * alignments of addresses; the reservation's last step stays unused */
 	uint64_t start = ((uint64_t)(uintptr_t)both + SD_STEP - 1) & ~(SD_STEP - 1);
+	uint64_t rest = start + cards * driver.arenabytes;
 
-	bytes -= SD_STEP;
 	driver.window = start;
-	driver.windowbytes = bytes;
-	driver.delta = bytes;
-	for (unsigned int i = 0; i < cards; i++) {
-		driver.card[i].arena = start + i * SD_ARENA_BYTES;
-		driver.card[i].arenafd = -1;
-	}
-	int result = sd_space_open(&driver.space, start + cards * SD_ARENA_BYTES, SD_VIRTUAL_BYTES - SD_STEP);
+	driver.windowbytes = bytes - SD_STEP;
+	driver.delta = driver.windowbytes;
+	for (unsigned int i = 0; i < cards; i++)
+		driver.card[i].arena = start + i * driver.arenabytes;
+	int result = sd_space_open(&driver.space, rest, driver.windowbytes - (rest - start));
 
 	if (result < 0)
-		munmap(both, (bytes + SD_STEP) * 2);
+		munmap(both, bytes * 2);
 	return result;
 }
 
@@ -240,14 +246,14 @@ int sd_card_arena(struct sd_card *card)
 	uint64_t bytes = 0;
 	int fd = -1;
 
-	if (card->arenafd >= 0)
+	if (card->arenaopen)
 		return 0;
-	int result = sim_arena(card->index, SD_ARENA_BYTES, &fd, &bytes);
+	int result = sim_arena(card->index, driver.arenabytes, &fd, &bytes);
 
 	if (result < 0)
 		return result;
-	if (bytes > SD_ARENA_BYTES)
-		bytes = SD_ARENA_BYTES;
+	if (bytes > driver.arenabytes)
+		bytes = driver.arenabytes;
 	void *view = mmap(sd_alias(card->arena), bytes, PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
 
@@ -255,13 +261,30 @@ int sd_card_arena(struct sd_card *card)
 		result = -errno;
 	else
 		result = sd_space_open(&card->space, card->arena, bytes);
-	if (result < 0) {
-		close(fd);
+	close(fd);
+	if (result < 0)
 		return result;
-	}
 	madvise(view, bytes, MADV_DONTDUMP);
-	card->arenafd = fd;
+	card->arenaopen = true;
 	return 0;
+}
+
+int sd_map_again(uint64_t from, uint64_t bytes, void *place)
+{
+	/* a length of 0 leaves the old mapping of shared memory where it is */
+	void *mapped = mremap(sd_alias(from), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+
+	return mapped == MAP_FAILED ? -errno : 0;
+}
+
+void sd_unmap(void *place, uint64_t bytes)
+{
+	mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+int sd_punch(uint64_t address, uint64_t bytes)
+{
+	return madvise(sd_alias(address), bytes, MADV_REMOVE) < 0 ? -errno : 0;
 }
 
 int sd_device_generation(void)

@@ -30,6 +30,7 @@
 /* Linear memory of a card starts here: room for several times the biggest card,
  * so that fragments never decide whether something fits. */
 #define SD_ARENA_BYTES (1ull << 39)
+#define SD_ARENA_LEAST (1ull << 33)
 /* Addresses for reserved ranges, opened and imported memory, all cards together. */
 #define SD_VIRTUAL_BYTES (1ull << 42)
 #define SD_MAX_CARDS 32u
@@ -45,8 +46,8 @@ struct sd_card {
 	uint32_t index;   /* the simulator's */
 	CUdevice ordinal; /* ours: after CUDA_VISIBLE_DEVICES */
 	const struct divvy_sim_card *facts;
-	int arenafd; /* -1 until memory is first asked for */
-	uint64_t arena;  /* its first device address */
+	uint64_t arena; /* its first device address */
+	bool arenaopen; /* once memory was first asked for */
 	struct sd_space space;
 	struct sd_context *primary; /* made once, kept */
 	unsigned int primaryrefs;
@@ -97,6 +98,13 @@ int sd_device_generation(void);
  * possible there. The driver itself reads and writes at sd_alias(). */
 bool sd_in_window(uint64_t address);
 unsigned char *sd_alias(uint64_t address);
+/* Maps the bytes behind from's alias at another place as well, and takes such a
+ * mapping away again. No descriptor is needed: a program may have closed all it
+ * knows nothing of, and their numbers may be its own files by now. */
+int sd_map_again(uint64_t from, uint64_t bytes, void *place);
+void sd_unmap(void *place, uint64_t bytes);
+/* Empties whole pages. */
+int sd_punch(uint64_t address, uint64_t bytes);
 struct sd_space *sd_virtual_space(void);
 
 CUresult sd_error(int negative_errno);

@@ -6,7 +6,6 @@
  */
 #include "external.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +19,8 @@ struct external {
 	struct sd_card *card;
 	uint64_t bytes;
 	uint64_t number; /* the simulator's object, 0 for a plain file */
-	int fd;
+	uint64_t view; /* addresses of its own, where the driver sees all of it */
+	uint64_t span;
 };
 
 static CUresult import(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc, struct sd_card *card, struct external *external)
@@ -38,17 +38,21 @@ static CUresult import(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc, struct sd_c
 		struct sd_card *owner = sd_card_by_index(object.card);
 
 		external->card = owner ? owner : card;
-		external->number = object.object;
-		external->fd = object.fd;
 		external->bytes = desc->size;
-		return CUDA_SUCCESS;
+		CUresult result = sd_map_file(object.fd, 0, desc->size, &external->view, &external->span);
+
+		close(object.fd);
+		if (result == CUDA_SUCCESS)
+			external->number = object.object;
+		else
+			(void)sim_object_drop(object.object);
+		return result;
 	}
 	if (fstat(desc->handle.fd, &status) < 0 || !S_ISREG(status.st_mode) || (uint64_t)status.st_size < desc->size)
 		return CUDA_ERROR_INVALID_VALUE;
-	external->fd = fcntl(desc->handle.fd, F_DUPFD_CLOEXEC, 3);
 	external->card = card;
 	external->bytes = desc->size;
-	return external->fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+	return sd_map_file(desc->handle.fd, 0, desc->size, &external->view, &external->span);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
@@ -86,7 +90,7 @@ CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 
 	if (!external)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	close(external->fd);
+	sd_unmap_file(external->view, external->span);
 	if (external->number)
 		(void)sim_object_drop(external->number);
 	sd_object_free(external);
@@ -104,7 +108,7 @@ static CUresult map(struct sd_context *context, const struct external *external,
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*memory = (struct sd_memory){ .kind = SD_IMPORTED, .bytes = bytes, .card = external->card };
-	CUresult result = sd_map_file(external->fd, offset, bytes, &memory->address, &memory->span);
+	CUresult result = sd_map_view(external->view, offset, bytes, &memory->address, &memory->span);
 
 	if (result != CUDA_SUCCESS) {
 		free(memory);
@@ -162,7 +166,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUext
 	result = map(context, external, mipmapDesc->offset, external->bytes - mipmapDesc->offset, &memory);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	const struct sd_texels texels = { memory->address, memory->bytes, memory };
+	const struct sd_texels texels = { .address = memory->address, .bytes = memory->bytes, .mapping = memory };
 
 	result = sd_mipmap_new(context, &mipmapDesc->arrayDesc, mipmapDesc->numLevels, &texels, &made);
 	if (result == CUDA_SUCCESS)

@@ -85,10 +85,8 @@ CUresult sd_fill_run(const struct sd_fill *fill, const struct sd_card *card)
 	uint64_t bytes = area.row * fill->height;
 
 	if (zero && solid && bytes >= HOLE_BYTES && in_arena(area.memory)) {
-		struct sd_card *owner = area.memory->card;
-
 		sd_unlock();
-		sd_arena_clear(owner, fill->address, bytes);
+		sd_arena_clear(fill->address, bytes);
 		sd_lock();
 		return CUDA_SUCCESS;
 	}

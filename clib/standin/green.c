@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * green.c: green contexts: a context with some of a card's multiprocessors. They
- * are counted here, and matter once time is modelled. A green context shares
- * the primary context, as on hardware, and costs nothing of its own.
+ * are counted here, and matter once time is modelled. A green context retains
+ * the primary context and costs as much as any other context.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -121,16 +121,26 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
 		return sd_leave(CUDA_ERROR_INVALID_DEVICE);
 	if (!phCtx || !what || flags != CU_GREEN_CTX_DEFAULT_STREAM)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	result = sd_primary_retain(card, &context);
+	struct sd_context *primary = NULL;
+	struct sd_green *green = NULL;
+
+	result = sd_primary_retain(card, &primary);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	struct sd_green *green = sd_object_new(SD_GREEN, sizeof(*green), NULL);
-
-	if (!green) {
-		if (--card->primaryrefs == 0)
+	result = sd_context_new(card, primary->flags, 3020, false, &context);
+	if (result == CUDA_SUCCESS) {
+		green = sd_object_new(SD_GREEN, sizeof(*green), NULL);
+		if (!green) {
 			sd_context_end(context);
-		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
 	}
+	if (result != CUDA_SUCCESS) {
+		if (--card->primaryrefs == 0)
+			sd_context_end(primary);
+		return sd_leave(result);
+	}
+	context->green = true;
 	green->context = context;
 	green->card = card;
 	green->resource = what->resource;
@@ -158,10 +168,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 		return result;
 	struct sd_card *card = green->card;
 
-	for (struct sd_object *object = green->context->object.first; object; object = object->next) {
-		if (object->kind == SD_STREAM && ((struct sd_stream *)object)->green == green)
-			((struct sd_stream *)object)->green = NULL;
-	}
+	sd_context_end(green->context); /* with its streams and memory */
 	if (card->primaryrefs && --card->primaryrefs == 0)
 		sd_context_end(card->primary);
 	sd_object_free(green);

@@ -70,8 +70,8 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct
 	uint32_t magic;
 
 	*image = (struct sd_image){ 0 };
-	if (!data)
-		return -EINVAL;
+	if (!data || !*(const unsigned char *)data || (size && size < sizeof(magic)))
+		return -EINVAL; /* every image's first byte is something */
 	if (is_text(data, size)) {
 		image->kind = SD_IMAGE_PTX;
 		size_t length = text_size(data);
@@ -92,6 +92,8 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct
 		if (magic == FAT_MAGIC) {
 			struct fat_header header;
 
+			if (size && size < sizeof(header))
+				return -EINVAL;
 			memcpy(&header, data, sizeof(header));
 			if (header.bytes > SD_IMAGE_MOST || header.headerbytes < sizeof(header))
 				return -EINVAL;
@@ -102,7 +104,7 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct
 			size = whole;
 			image->kind = SD_IMAGE_FAT;
 		} else if (memcmp(&magic, ELFMAG, SELFMAG) == 0) {
-			size_t whole = elf_size(data);
+			size_t whole = size && size < sizeof(Elf64_Ehdr) ? 0 : elf_size(data);
 
 			if (!whole || (size && size < whole))
 				return -EINVAL;

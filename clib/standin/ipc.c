@@ -24,26 +24,42 @@ struct opened {
 
 static struct opened *all;
 
+/* Addresses for bytes that begin at an offset into a page of what is mapped. */
+static CUresult take_addresses(uint64_t offset, uint64_t bytes, uint64_t *at, uint64_t *length)
+{
+	if (bytes > UINT64_MAX - SD_PAGE || !sd_round(bytes + offset % SD_PAGE, SD_PAGE, length))
+		return CUDA_ERROR_INVALID_VALUE;
+	return sd_error(sd_space_take(sd_virtual_space(), *length, SD_STEP, at));
+}
+
 CUresult sd_map_file(int fd, uint64_t offset, uint64_t bytes, uint64_t *address, uint64_t *span)
 {
-	uint64_t skip = offset % SD_PAGE;
-	uint64_t length = 0;
 	uint64_t at = 0;
+	CUresult result = take_addresses(offset, bytes, &at, span);
 
-	if (bytes > UINT64_MAX - SD_PAGE || !sd_round(bytes + skip, SD_PAGE, &length))
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (mmap(sd_alias(at), *span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
+		 (off_t)(offset - offset % SD_PAGE)) == MAP_FAILED) {
+		sd_space_give(sd_virtual_space(), at, *span);
 		return CUDA_ERROR_INVALID_VALUE;
-	int result = sd_space_take(sd_virtual_space(), length, SD_STEP, &at);
-
-	if (result < 0)
-		return sd_error(result);
-	if (mmap(sd_alias(at), length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
-		 (off_t)(offset - skip)) == MAP_FAILED) {
-		result = -errno;
-		sd_space_give(sd_virtual_space(), at, length);
-		return sd_error(result);
 	}
-	*address = at + skip;
-	*span = length;
+	*address = at + offset % SD_PAGE;
+	return CUDA_SUCCESS;
+}
+
+CUresult sd_map_view(uint64_t view, uint64_t offset, uint64_t bytes, uint64_t *address, uint64_t *span)
+{
+	uint64_t at = 0;
+	CUresult result = take_addresses(offset, bytes, &at, span);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (sd_map_again(view + offset - offset % SD_PAGE, *span, sd_alias(at)) < 0) {
+		sd_space_give(sd_virtual_space(), at, *span);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address = at + offset % SD_PAGE;
 	return CUDA_SUCCESS;
 }
 
@@ -51,7 +67,7 @@ void sd_unmap_file(uint64_t address, uint64_t span)
 {
 	uint64_t at = address & ~(uint64_t)(SD_PAGE - 1);
 
-	mmap(sd_alias(at), span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	sd_unmap(sd_alias(at), span);
 	sd_space_give(sd_virtual_space(), at, span);
 }
 

@@ -16,6 +16,8 @@ void sd_ipc_close(struct sd_memory *memory);
 
 /* Maps bytes of a file from offset at fresh device addresses. */
 CUresult sd_map_file(int fd, uint64_t offset, uint64_t bytes, uint64_t *address, uint64_t *span);
+/* The same with what such a mapping shows (at view, from the file's start). */
+CUresult sd_map_view(uint64_t view, uint64_t offset, uint64_t bytes, uint64_t *address, uint64_t *span);
 void sd_unmap_file(uint64_t address, uint64_t span);
 
 #endif

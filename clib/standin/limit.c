@@ -54,8 +54,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
 	if (bytes > INT64_MAX)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	/* the simulator counts contexts by their base cost; what comes on top goes by another name */
-	result = sd_adjust(context->card, DIVVY_SIM_KIND_MODULE, (int64_t)bytes - (int64_t)context->limitbytes);
+	result = sd_adjust(context->card, DIVVY_SIM_KIND_CONTEXT, (int64_t)bytes - (int64_t)context->limitbytes);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
 	context->limit[limit] = value;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "context.h"
 #include "external.h"
@@ -81,14 +78,13 @@ CUresult sd_arena_take(struct sd_card *card, uint64_t bytes, uint64_t align, uin
 	return sd_error(result);
 }
 
-void sd_arena_clear(struct sd_card *card, uint64_t address, uint64_t bytes)
+void sd_arena_clear(uint64_t address, uint64_t bytes)
 {
 	uint64_t end = address + bytes;
 	uint64_t first = (address + SD_PAGE - 1) & ~(uint64_t)(SD_PAGE - 1);
 	uint64_t last = end & ~(uint64_t)(SD_PAGE - 1);
 
-	if (first >= last || fallocate(card->arenafd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				       (off_t)(first - card->arena), (off_t)(last - first)) < 0) {
+	if (first >= last || sd_punch(first, last - first) < 0) {
 		memset(sd_alias(address), 0, bytes);
 		return;
 	}
@@ -103,8 +99,7 @@ void sd_arena_give(struct sd_card *card, uint64_t address, uint64_t bytes)
 
 	/* whole pages go back to the host; the ends share pages with neighbours */
 	if (first < last)
-		(void)fallocate(card->arenafd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				(off_t)(first - card->arena), (off_t)(last - first));
+		(void)sd_punch(first, last - first);
 	sd_space_give(&card->space, address, bytes);
 }
 
@@ -134,9 +129,7 @@ CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uin
 		.kind = kind, .address = address, .bytes = bytes, .span = span,
 		.charged = charged, .chargedas = chargedas, .card = card,
 	};
-	if (kind == SD_MANAGED &&
-	    mmap((void *)(uintptr_t)address, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-		 card->arenafd, (off_t)(address - card->arena)) == MAP_FAILED) {
+	if (kind == SD_MANAGED && sd_map_again(address, span, (void *)(uintptr_t)address) < 0) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 		goto no_mapping;
 	}
@@ -151,12 +144,6 @@ no_space:
 no_charge:
 	free(memory);
 	return result;
-}
-
-static void hide(uint64_t address, uint64_t bytes)
-{
-	mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-	     0);
 }
 
 void sd_memory_end(struct sd_memory *memory)
@@ -179,7 +166,7 @@ void sd_memory_end(struct sd_memory *memory)
 	case SD_GRAPHED: /* of no context, ended by their own files */
 		return;
 	case SD_MANAGED:
-		hide(memory->address, memory->span);
+		sd_unmap((void *)(uintptr_t)memory->address, memory->span);
 		break;
 	case SD_LINEAR:
 	case SD_GLOBAL:

@@ -59,7 +59,7 @@ void sd_memory_leave(struct sd_memory *memory);
 CUresult sd_arena_take(struct sd_card *card, uint64_t bytes, uint64_t align, uint64_t *address);
 void sd_arena_give(struct sd_card *card, uint64_t address, uint64_t bytes);
 /* Empties whole pages of a part of the arena and clears the rest of it. */
-void sd_arena_clear(struct sd_card *card, uint64_t address, uint64_t bytes);
+void sd_arena_clear(uint64_t address, uint64_t bytes);
 
 /* Charged linear memory of the card, entered; the ways to free all kinds. */
 CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas,

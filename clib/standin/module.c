@@ -89,7 +89,7 @@ static CUresult load_globals(struct sd_module *module)
 			if (result == CUDA_SUCCESS)
 				memcpy(sd_alias(global->memory->address), variable->initial, variable->bytes);
 		} else {
-			sd_arena_clear(module->context->card, global->memory->address, variable->bytes);
+			sd_arena_clear(global->memory->address, variable->bytes);
 		}
 	}
 	return result;

@@ -24,6 +24,7 @@ enum sd_kind {
 	SD_MIPMAP,
 	SD_POOL,
 	SD_PHYSICAL, /* CUmemGenericAllocationHandle */
+	SD_MULTICAST, /* the same type of handle */
 	SD_EXTERNAL_MEMORY,
 	SD_EXTERNAL_SEMAPHORE,
 	SD_TEXTURE,

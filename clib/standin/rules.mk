@@ -54,3 +54,47 @@ lint-standin:
 	@for source in $(standin_sources); do \
 		clang $(filter-out -fno-semantic-interposition,$(standin_cflags)) -fsyntax-only $$source || exit 1; \
 	done
+
+# Tests: the same sources linked into programs, plain and under sanitizers; all
+# but the pure one run against a simulator of two cards.
+standin_test_dir := build/test/standin
+standin_tests := memory work code
+standin_pure := tree space image ptx cubin
+standin_sanitizers := plain address thread
+standin_sanitize_plain :=
+standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+standin_sanitize_thread := -fsanitize=thread -fno-omit-frame-pointer
+standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
+	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib/standin -Iclib/test
+standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,pure $(standin_tests)))
+
+TEST_TARGETS += test-standin
+
+.PHONY: test-standin
+test-standin: $(standin_programs) clib/test/standin/run bin/divvy
+	clib/test/standin/run $(standin_programs)
+
+# $(call standin_test,sanitizer)
+define standin_test
+$(standin_test_dir)/$(1)/%.o: clib/standin/%.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
+
+$(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
+	@mkdir -p $$(@D)
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
+
+$(standin_test_dir)/$(1)/pure: clib/test/standin/standin_pure.c clib/test/check.h \
+		$(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^)
+
+$(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
+		clib/test/standin/driver.h clib/test/check.h \
+		$(patsubst clib/standin/%.c,$(standin_test_dir)/$(1)/%.o,$(standin_sources)) \
+		$(standin_test_dir)/$(1)/generation.o $(standin_test_dir)/$(1)/standin_stubs.o
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
+
+-include $(wildcard $(standin_test_dir)/$(1)/*.d)
+endef
+
+$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind))))

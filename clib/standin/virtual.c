@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "context.h"
+#include "ipc.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -116,9 +116,13 @@ static struct sd_physical *physical_new(const struct sim_object *object, struct 
 					const CUmemAllocationProp *props)
 {
 	struct sd_physical *physical = sd_object_new(SD_PHYSICAL, sizeof(*physical), NULL);
+	CUresult result = physical ? sd_map_file(object->fd, 0, object->bytes, &physical->view, &physical->span)
+				   : CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (!physical) {
-		close(object->fd);
+	close(object->fd);
+	if (result != CUDA_SUCCESS) {
+		if (physical)
+			sd_object_free(physical);
 		(void)sim_object_drop(object->object);
 		return NULL;
 	}
@@ -126,12 +130,11 @@ static struct sd_physical *physical_new(const struct sim_object *object, struct 
 	physical->props = *props;
 	physical->bytes = object->bytes;
 	physical->number = object->object;
-	physical->fd = object->fd;
 	physical->refs = 1;
 	return physical;
 }
 
-static struct sd_physical *get(CUmemGenericAllocationHandle handle)
+struct sd_physical *sd_physical_get(CUmemGenericAllocationHandle handle)
 {
 	struct sd_physical *physical = sd_object_get((const void *)(uintptr_t)handle, SD_PHYSICAL);
 
@@ -142,9 +145,20 @@ static void settle(struct sd_physical *physical)
 {
 	if (physical->refs || physical->mappings)
 		return;
-	close(physical->fd);
+	sd_unmap_file(physical->view, physical->span);
 	(void)sim_object_drop(physical->number);
 	sd_object_free(physical);
+}
+
+void sd_physical_hold(struct sd_physical *physical)
+{
+	physical->mappings++;
+}
+
+void sd_physical_drop(struct sd_physical *physical)
+{
+	physical->mappings--;
+	settle(physical);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -180,8 +194,12 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct sd_physical *physical = get(handle);
+	struct sd_physical *physical = sd_physical_get(handle);
 
+	if (sd_multicast_known(handle)) {
+		sd_multicast_end(handle);
+		return sd_leave(CUDA_SUCCESS);
+	}
 	if (!physical)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	physical->refs--;
@@ -196,9 +214,11 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct sd_physical *physical = get(handle);
+	struct sd_physical *physical = sd_physical_get(handle);
 	const struct reservation *reservation = reservation_at(ptr);
 
+	if (sd_multicast_known(handle))
+		return sd_leave(CUDA_ERROR_NOT_SUPPORTED);
 	if (!physical || !reservation || !size || size % SD_STEP || ptr % SD_STEP || offset % SD_STEP || flags ||
 	    offset > physical->bytes || size > physical->bytes - offset ||
 	    size > reservation->bytes - (ptr - reservation->address))
@@ -215,13 +235,12 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 		free(memory);
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	}
-	if (mmap(sd_alias(ptr), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd,
-		 (off_t)offset) == MAP_FAILED) {
+	if (sd_map_again(physical->view + offset, size, sd_alias(ptr)) < 0) {
 		sd_memory_leave(memory);
 		free(memory);
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	}
-	physical->mappings++;
+	sd_physical_hold(physical);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -251,7 +270,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	sd_stream_drain_all();
 	if (!whole_mappings(ptr, size))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	mmap(sd_alias(ptr), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	sd_unmap(sd_alias(ptr), size);
 	while (size) {
 		struct sd_memory *memory = sd_memory_from(ptr);
 		struct sd_physical *physical = memory->owner;
@@ -260,8 +279,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 		size -= memory->bytes;
 		sd_memory_leave(memory);
 		free(memory);
-		physical->mappings--;
-		settle(physical);
+		sd_physical_drop(physical);
 	}
 	return sd_leave(CUDA_SUCCESS);
 }
@@ -342,7 +360,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sd_physical *physical = get(handle);
+	const struct sd_physical *physical = sd_physical_get(handle);
 
 	if (!prop || !physical)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
@@ -358,7 +376,7 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sd_physical *physical = get(handle);
+	const struct sd_physical *physical = sd_physical_get(handle);
 
 	if (!physical || !shareableHandle || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    !((unsigned int)physical->props.requestedHandleTypes & HANDLE_FD))

@@ -256,6 +256,8 @@ static int own_pages(void (*damage)(void *page, uint32_t *state), uint32_t state
 
 		if (sscanf(line, "%lx-%lx %7s", &start, &end, mode) != 3 || strcmp(mode, "rw-s") != 0)
 			continue;
+		if (end - start > 16 * DIVVY_PAGE_BYTES)
+			continue; /* a driver's memory: reading all of it would fill the host */
 		for (; start < end; start += DIVVY_PAGE_BYTES) {
 			if (*(uint64_t *)start != DIVVY_CLIENT_MAGIC) /* NOLINT: an address from the kernel */
 				continue;

@@ -36,8 +36,8 @@ var ErrRunning = errors.New("an agent is running already")
 const (
 	simulatedContextBytes = 64 << 20
 	// estimatedContextBytes is what a context on a real card is booked with
-	// unless the configuration knows better: R535 to R580 drivers take 300 to
-	// 530 MiB on data centre cards.
+	// unless the configuration knows better: an estimate for data centre cards,
+	// not a measurement.
 	estimatedContextBytes = 512 << 20
 )
 
@@ -128,8 +128,10 @@ type daemon struct {
 	stateBroken bool
 	watched     map[string]*releaseWatch
 	reconcileAt time.Time // zero: nothing has changed since
+	reconciling bool
 	reconciled  time.Time
-	lastRequest time.Time
+	lastRequest time.Time // or since when nobody needs the agent
+	wasIdle     bool
 	leaving     bool
 	idle        chan struct{} // closed when the loop decides to leave
 }
@@ -269,6 +271,9 @@ func (d *daemon) run(ctx context.Context) error {
 		d.loop(loopEnd)
 	}()
 	server := d.serveAPI()
+	if d.store != nil {
+		_ = d.store.Ready() // without a supervisor there is nobody to care
+	}
 	var left error
 	select {
 	case <-ctx.Done():
@@ -281,6 +286,9 @@ func (d *daemon) run(ctx context.Context) error {
 	d.stopAPI(server)
 	close(loopEnd)
 	<-d.stopped
+	if err := d.state.compact(d.core); err != nil { // with the counts of today
+		d.cfg.Logger.Warn("journal", "error", err)
+	}
 	d.closeAll()
 	d.tasks.Wait()
 	return left

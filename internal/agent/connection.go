@@ -154,7 +154,10 @@ func (a *arrival) closeFiles() {
 
 func (c *connection) hello(m wire.Message) error {
 	if m.Version != wire.Version {
-		return c.refuse(m, wire.StatusVersion, fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version))
+		why := fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version)
+		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
+		_ = c.do(c.quit, func(now time.Time) { c.core.Refused(now, c.share, peer.PID, why) })
+		return c.refuse(m, wire.StatusVersion, why)
 	}
 	a, err := c.identify(m)
 	if err != nil {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -38,9 +39,12 @@ func newDriver(source gpu.Source, cards []gpu.Card) *driver {
 	return d
 }
 
-// account asks about a card, unless quit closes first. What it returns was
-// asked for after the call.
-func (d *driver) account(quit <-chan struct{}, card string) (core.Account, time.Duration, error) {
+// errSlow says that the driver does not answer in time.
+var errSlow = errors.New("the driver does not answer")
+
+// account asks about a card, and gives up when quit closes or after patience.
+// What it returns was asked for after the call.
+func (d *driver) account(quit <-chan struct{}, card string, patience time.Duration) (core.Account, time.Duration, error) {
 	q := d.cards[card]
 	if q == nil {
 		return core.Account{}, 0, gpu.ErrNoCard
@@ -55,7 +59,11 @@ func (d *driver) account(quit <-chan struct{}, card string) (core.Account, time.
 		go d.ask(card, q) // ends when nobody asks any more
 	}
 	q.mutex.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
+	case <-timer.C:
+		return core.Account{}, 0, errSlow
 	case <-mine.done:
 		return mine.account, mine.took, mine.err
 	case <-quit:

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -213,12 +212,4 @@ func wantCode(t testing.TB, err error, code api.Code) *api.Error {
 		t.Fatalf("error %v, want code %s", err, code)
 	}
 	return e
-}
-
-func kinds(events []api.Event) string {
-	text := ""
-	for _, e := range events {
-		text += fmt.Sprintf("%s %s\n", e.Kind, e.Message)
-	}
-	return text
 }

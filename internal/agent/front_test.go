@@ -22,11 +22,12 @@ type front struct {
 
 	mutex    sync.Mutex // the slow way
 	conn     *net.UnixConn
-	limits   *wire.LimitsPage
+	limits   atomic.Pointer[wire.LimitsPage]
 	page     atomic.Pointer[wire.ClientPage]
 	old      []*wire.ClientPage
 	token    uint64
 	sequence uint32
+	keepFile bool // of the page, for a child
 
 	asked, refusals atomic.Uint64
 }
@@ -42,8 +43,9 @@ type refusedError struct {
 func (e *refusedError) Error() string { return fmt.Sprintf("refused (%d): %s", e.status, e.text) }
 
 // newFront attaches to the share at path.
-func newFront(path string) (*front, error) {
-	f := &front{path: path}
+func newFront(path string) (*front, error) { return attachFront(&front{path: path}) }
+
+func attachFront(f *front) (*front, error) {
 	if err := f.dial(); err != nil {
 		return nil, err
 	}
@@ -133,8 +135,10 @@ func (f *front) hello(used [wire.MaxCards]uint64) error {
 		return err
 	}
 	limits.CloseFile()
-	page.CloseFile()
-	f.limits = limits
+	if !f.keepFile {
+		page.CloseFile()
+	}
+	f.limits.Store(limits)
 	f.token = page.Token()
 	if old := f.page.Swap(page); old != nil {
 		f.old = append(f.old, old)
@@ -153,7 +157,7 @@ func (f *front) sweep() {
 }
 
 func (f *front) tight() bool {
-	words, _, _ := f.limits.Read()
+	words, _, _ := f.limits.Load().Read()
 	return words.Card[0].Flags&wire.CardTight != 0
 }
 
@@ -287,3 +291,9 @@ func hungUp(conn *net.UnixConn) bool {
 }
 
 func (f *front) close() { _ = f.conn.Close() }
+
+func helloMessage() wire.Message { return wire.Message{Type: wire.Hello} }
+
+func chargeMessage(bytes uint64) wire.Message {
+	return wire.Message{Type: wire.Charge, Kind: wire.KindMemory, Amount: bytes}
+}

@@ -83,7 +83,13 @@ func (d *daemon) tick(now time.Time) {
 	if !d.reconcileAt.IsZero() && !now.Before(d.reconcileAt) {
 		d.reconcileAt = time.Time{}
 		d.reconciled = now
-		d.task(func() { d.reconcile(d.quit) })
+		if !d.reconciling { // a driver may take long
+			d.reconciling = true
+			d.task(func() {
+				d.reconcile(d.quit)
+				_ = d.do(d.quit, func(time.Time) { d.reconciling = false })
+			})
+		}
 	}
 	if d.cfg.IdleExit > 0 && !d.leaving && d.core.Idle() && now.Sub(d.lastRequest) >= d.cfg.IdleExit {
 		// From here on everybody is refused: what was asked before has been
@@ -123,6 +129,9 @@ func (d *daemon) carryOut(now time.Time) {
 		d.wantReconcile(now)
 	}
 	d.watchEnded(now)
+	if idle := d.core.Idle(); idle != d.wasIdle {
+		d.wasIdle, d.lastRequest = idle, now
+	}
 }
 
 func (d *daemon) save(now time.Time, orders core.Orders) {

@@ -101,10 +101,13 @@ func (c *connection) sync(m wire.Message) error {
 	return c.reply(answer)
 }
 
+// measurePatience is shorter than the process's own.
+const measurePatience = time.Second
+
 // measure asks the driver what the process holds.
 func (c *connection) measure(m wire.Message) error {
 	answer := m.Answer(wire.Measured, wire.StatusUnknown)
-	account, _, err := c.driver.account(c.quit, c.card)
+	account, _, err := c.driver.account(c.quit, c.card, measurePatience)
 	if err != nil || m.Slot != theSlot {
 		return c.reply(answer)
 	}

@@ -16,8 +16,11 @@ const (
 	releaseLast    = 250 * time.Millisecond
 	releaseGiveUp  = 10 * time.Second // on one that lives on: the next comparison finds it
 	holdersAfter   = 100 * time.Millisecond
-	releaseAskPart = 4 // at most one part in so many is spent asking, after the fast time
+	releaseAskPart = 4                     // at most one part in so many is spent asking, after the fast time,
+	releaseAskMax  = 10 * time.Millisecond // unless the driver is this slow
 	clientMemfd    = "memfd:divvy-client"
+
+	releasePatience = 5 * time.Second // with a driver that hangs
 )
 
 // releaseWatch asks the driver about one card for as long as somebody has
@@ -51,7 +54,7 @@ func givenUp(now time.Time, e core.EndedClient) bool {
 func (d *daemon) watchCard(card string, w *releaseWatch) {
 	failed := false
 	for {
-		account, took, err := d.driver.account(d.quit, card)
+		account, took, err := d.driver.account(d.quit, card, releasePatience)
 		var pause time.Duration
 		done := false
 		stopped := d.do(d.quit, func(now time.Time) {
@@ -104,7 +107,7 @@ func (d *daemon) releasePause(now time.Time, card string, took time.Duration) ti
 		return releaseFirst
 	}
 	// A release is then seen late by at most a twentieth of the time it took.
-	return max(min(newest/20, releaseLast), time.Millisecond, (releaseAskPart-1)*took)
+	return max(min(newest/20, releaseLast), time.Millisecond, min((releaseAskPart-1)*took, releaseAskMax))
 }
 
 // findHolders looks once for the processes that keep a dead client's memory:
@@ -159,7 +162,7 @@ func (d *daemon) dropWaiter(m *member) {
 // reconcile compares the ledger of every card with the driver.
 func (d *daemon) reconcile(quit <-chan struct{}) {
 	for _, c := range d.cards {
-		account, _, err := d.driver.account(quit, c.UUID)
+		account, _, err := d.driver.account(quit, c.UUID, releasePatience)
 		if err != nil {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue

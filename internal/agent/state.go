@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 
@@ -18,14 +19,22 @@ type record struct {
 	ClientGone core.ClientID     `json:"clientGone,omitempty"`
 }
 
+// What a known client has been granted changes often and has a short form: this
+// letter, the client and the bytes, little endian.
+const (
+	grantedLetter = 'g'
+	grantedBytes  = 1 + 8 + 8
+)
+
 // state is what the journal says is so, and keeps it saying that.
 type state struct {
 	journal *journal.Journal
-	live    int64 // size after it was last written anew
+	live    int64                  // size after it was last written anew
+	known   map[core.ClientID]bool // clients that the journal has
 }
 
 const (
-	compactBytes  = 1 << 20
+	compactBytes  = 4 << 20
 	compactFactor = 4
 )
 
@@ -36,7 +45,7 @@ func readState(path string) (s *state, shares []core.SavedShare, clients []core.
 		return nil, nil, nil, 0, err
 	}
 	shares, clients = replay(records)
-	return &state{journal: j, live: j.Size()}, shares, clients, lostBytes, nil
+	return &state{journal: j, live: j.Size(), known: map[core.ClientID]bool{}}, shares, clients, lostBytes, nil
 }
 
 // replay plays records in their order. A record that cannot be read is left
@@ -45,6 +54,12 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 	shareAt := map[string]int{}
 	clientAt := map[core.ClientID]int{}
 	for _, raw := range records {
+		if len(raw) == grantedBytes && raw[0] == grantedLetter {
+			if i, ok := clientAt[core.ClientID(binary.LittleEndian.Uint64(raw[1:]))]; ok {
+				clients[i].Granted = binary.LittleEndian.Uint64(raw[9:])
+			}
+			continue
+		}
 		var r record
 		if json.Unmarshal(raw, &r) != nil {
 			continue
@@ -113,17 +128,24 @@ func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) err
 		records = append(records, encodeRecord(r))
 	}
 	for _, id := range clients {
-		r := record{ClientGone: id}
-		if saved, ok := c.SavedClient(id); ok {
-			r = record{Client: &saved}
+		saved, ok := c.SavedClient(id)
+		switch {
+		case !ok:
+			delete(s.known, id)
+			records = append(records, encodeRecord(record{ClientGone: id}))
+		case s.known[id]:
+			records = append(records, encodeGranted(id, saved.Granted))
+		default:
+			s.known[id] = true
+			records = append(records, encodeRecord(record{Client: &saved}))
 		}
-		records = append(records, encodeRecord(r))
 	}
 	err := s.journal.Append(records...)
 	if err == nil && s.journal.Size() < max(compactBytes, compactFactor*s.live) {
 		return nil
 	}
-	// Also when appending failed: the disk may have room for less.
+	// Also when appending failed: the disk may have room for less, and the
+	// journal must not lack what known says it has.
 	return s.compact(c)
 }
 
@@ -133,7 +155,9 @@ func (s *state) compact(c *core.Core) error {
 	for i := range shares {
 		records = append(records, encodeRecord(record{Share: &shares[i]}))
 	}
+	clear(s.known)
 	for i := range clients {
+		s.known[clients[i].ID] = true
 		records = append(records, encodeRecord(record{Client: &clients[i]}))
 	}
 	if err := s.journal.Replace(records); err != nil {
@@ -141,6 +165,11 @@ func (s *state) compact(c *core.Core) error {
 	}
 	s.live = s.journal.Size()
 	return nil
+}
+
+func encodeGranted(id core.ClientID, bytes uint64) []byte {
+	raw := binary.LittleEndian.AppendUint64([]byte{grantedLetter}, uint64(id))
+	return binary.LittleEndian.AppendUint64(raw, bytes)
 }
 
 func encodeRecord(r record) []byte {

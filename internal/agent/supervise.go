@@ -30,9 +30,10 @@ const (
 	lockName    = "agent.lock"
 	lockWait    = 2 * time.Second // an agent that leaves may still have it
 	lockPause   = 10 * time.Millisecond
-	backoffMax  = 5 * time.Second
 	backoffMin  = 10 * time.Millisecond
-	healthyLife = 10 * time.Second // after such a life the next restart is at once
+	backoffMax  = 160 * time.Millisecond // after a worker that served: its clients wait
+	backoffIdle = 5 * time.Second        // after one that did not get that far
+	healthyLife = 10 * time.Second       // after such a life the next restart is at once
 	killAfter   = 5 * time.Second
 )
 
@@ -126,22 +127,27 @@ func (s *supervisor) run(ctx context.Context) error {
 	served := false
 	for {
 		begun := time.Now()
-		left, err := s.work(ctx)
+		life, err := s.work(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case left == leaveIdle:
+		case life.Left == leaveIdle:
 			return ErrIdle
-		case !served && strings.HasPrefix(left, leaveFailed):
-			return errors.New(strings.TrimPrefix(left, leaveFailed))
-		case !served && time.Since(begun) < healthyLife && !s.keeper.Holds(apiKey):
+		case !served && !life.Ready && strings.HasPrefix(life.Left, leaveFailed):
+			return errors.New(strings.TrimPrefix(life.Left, leaveFailed))
+		case !served && !life.Ready:
 			return fmt.Errorf("the worker ended before it served: %w", err)
 		}
 		served = true
-		if time.Since(begun) > healthyLife {
+		most := backoffIdle
+		if life.Ready {
+			most = backoffMax
+		}
+		if life.Ready && time.Since(begun) > healthyLife {
 			backoff = backoffMin
 		}
-		s.cfg.Logger.Warn("worker ended, starting another", "error", err, "left", left, "in", backoff)
+		backoff = min(backoff, most)
+		s.cfg.Logger.Warn("worker ended, starting another", "error", err, "left", life.Left, "in", backoff)
 		timer := time.NewTimer(backoff)
 		select {
 		case <-timer.C:
@@ -149,15 +155,15 @@ func (s *supervisor) run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		}
-		backoff = min(2*backoff, backoffMax)
+		backoff *= 2
 	}
 }
 
 // work runs one worker to its end.
-func (s *supervisor) work(ctx context.Context) (left string, err error) {
+func (s *supervisor) work(ctx context.Context) (life socket.Life, err error) {
 	ours, theirs, err := s.keeper.Pair()
 	if err != nil {
-		return "", err
+		return life, err
 	}
 	command := exec.Command(s.argv[0], s.argv[1:]...)
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
@@ -169,15 +175,15 @@ func (s *supervisor) work(ctx context.Context) (left string, err error) {
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
-		return leaveFailed + err.Error(), fmt.Errorf("start worker: %w", err)
+		return socket.Life{Left: leaveFailed + err.Error()}, fmt.Errorf("start worker: %w", err)
 	}
-	served := make(chan string, 1)
+	told := make(chan socket.Life, 1)
 	go func() { // ends when the worker has closed its end
-		left, err := s.keeper.Serve(ours)
+		life, err := s.keeper.Serve(ours)
 		if err != nil {
 			s.cfg.Logger.Warn("descriptor store", "error", err)
 		}
-		served <- left
+		told <- life
 	}()
 	ended := make(chan struct{})
 	stopped := make(chan struct{})
@@ -188,7 +194,7 @@ func (s *supervisor) work(ctx context.Context) (left string, err error) {
 	err = command.Wait()
 	close(ended)
 	<-stopped
-	return <-served, err
+	return <-told, err
 }
 
 // stop ends the worker when ctx does: by request, and after a while by force.

@@ -23,7 +23,7 @@ type RacesOptions struct {
 	Target
 	Rounds int
 	Racers int    // processes; 0: two
-	Bytes  uint64 // that each asks for; 0: 1 MiB
+	Bytes  uint64 // that each asks for; 0: 2 MiB
 	Unheld bool   // the control: without the front everybody wins
 }
 
@@ -51,7 +51,7 @@ func Races(ctx context.Context, o RacesOptions) (RacesReport, error) {
 		o.Racers = 2
 	}
 	if o.Bytes == 0 {
-		o.Bytes = mib
+		o.Bytes = 2 * mib
 	}
 	if o.Rounds < 1 || o.Racers < 2 || o.Racers > 64 {
 		return report, fmt.Errorf("%d rounds of %d racers make no race", o.Rounds, o.Racers)

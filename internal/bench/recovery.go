@@ -31,6 +31,12 @@ type RecoveryReport struct {
 	MemoryReturnedMs Quantiles `json:"memoryReturnedMs"`
 	// From the driver's release of the dead client's memory to that moment.
 	FromDriverReleaseMs Quantiles `json:"fromDriverReleaseMs"`
+	// The same two without Divvy, on the bare simulated card, in the same run:
+	// what the kernel, the driver and this machine's load take.
+	Control struct {
+		MemoryReturnedMs    Quantiles `json:"memoryReturnedMs"`
+		FromDriverReleaseMs Quantiles `json:"fromDriverReleaseMs"`
+	} `json:"control"`
 	// Grants that came before the driver had released the memory: must be 0.
 	EarlyGrants  int     `json:"earlyGrants"`
 	AgentRestart Restart `json:"agentRestart"`
@@ -57,7 +63,8 @@ func Recovery(ctx context.Context, o RecoveryOptions) (RecoveryReport, error) {
 	return report, err
 }
 
-// killedClients kills one process after the other that holds most of a share.
+// killedClients kills one process after the other that holds most of a share,
+// and then as many that hold most of the bare card.
 func killedClients(ctx context.Context, o RecoveryOptions, report *RecoveryReport) error {
 	const held = 128 * mib
 	account, err := openAccount(ctx, o.SimulatorSocket)
@@ -65,49 +72,86 @@ func killedClients(ctx context.Context, o RecoveryOptions, report *RecoveryRepor
 		return err
 	}
 	defer account.close()
-	context, err := o.contextBytes(ctx)
+	contextBytes, err := o.contextBytes(ctx)
 	if err != nil {
 		return err
 	}
 	// The victim's context and memory, the heir's context, and less than the
 	// memory once more.
-	share, remove, err := o.share(ctx, "bench-recovery", 2*context+held+held/2)
+	share, remove, err := o.share(ctx, "bench-recovery", 2*contextBytes+held+held/2)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	heir, err := o.StartHolder(ctx, o.Environ(share.Socket))
+	deaths, err := killMany(ctx, o, o.Environ(share.Socket), account, func(*Holder) (uint64, error) { return held, nil })
 	if err != nil {
 		return err
 	}
-	defer heir.Kill()
-	if _, err := heir.Do("start"); err != nil {
-		return err
-	}
-	var returned, released []time.Duration
-	for range o.Rounds {
-		one, err := killOne(ctx, o, share.Socket, heir, held, account)
-		if err != nil {
-			return err
-		}
-		returned = append(returned, one.granted-one.killed)
-		released = append(released, one.granted-one.released)
-		if one.granted < one.released {
+	report.Rounds = len(deaths)
+	for _, d := range deaths {
+		if d.granted < d.released {
 			report.EarlyGrants++
 		}
 	}
-	report.Rounds = len(returned)
-	report.MemoryReturnedMs = quantiles(returned)
-	report.FromDriverReleaseMs = quantiles(released)
+	report.MemoryReturnedMs, report.FromDriverReleaseMs = summary(deaths)
+	deaths, err = killMany(ctx, o, o.Unheld(), account, func(heir *Holder) (uint64, error) {
+		numbers, err := heir.Numbers("info")
+		if err != nil {
+			return 0, err
+		}
+		if numbers[0] < 2*(contextBytes+mib) {
+			return 0, fmt.Errorf("the bare card has %d bytes free", numbers[0])
+		}
+		return numbers[0] - contextBytes - mib, nil
+	})
+	if err != nil {
+		return fmt.Errorf("control without the front: %w", err)
+	}
+	report.Control.MemoryReturnedMs, report.Control.FromDriverReleaseMs = summary(deaths)
 	return nil
+}
+
+func summary(deaths []death) (fromKill, fromRelease Quantiles) {
+	var returned, released []time.Duration
+	for _, d := range deaths {
+		returned = append(returned, d.granted-d.killed)
+		released = append(released, d.granted-d.released)
+	}
+	return quantiles(returned), quantiles(released)
+}
+
+// killMany kills processes of the environment env one after the other; an heir
+// waits for the memory of each. size says how much that is.
+func killMany(ctx context.Context, o RecoveryOptions, env []string, account *account, size func(heir *Holder) (uint64, error)) ([]death, error) {
+	heir, err := o.StartHolder(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	defer heir.Kill()
+	if _, err := heir.Do("start"); err != nil {
+		return nil, err
+	}
+	held, err := size(heir)
+	if err != nil {
+		return nil, err
+	}
+	var deaths []death
+	for range o.Rounds {
+		one, err := killOne(ctx, o, env, heir, held, account)
+		if err != nil {
+			return nil, err
+		}
+		deaths = append(deaths, one)
+	}
+	return deaths, nil
 }
 
 // death is one killed client: all times are CLOCK_MONOTONIC.
 type death struct{ killed, released, granted time.Duration }
 
-func killOne(ctx context.Context, o RecoveryOptions, socket string, heir *Holder, held uint64, account *account) (death, error) {
+func killOne(ctx context.Context, o RecoveryOptions, env []string, heir *Holder, held uint64, account *account) (death, error) {
 	var d death
-	victim, err := o.StartHolder(ctx, o.Environ(socket))
+	victim, err := o.StartHolder(ctx, env)
 	if err != nil {
 		return d, err
 	}

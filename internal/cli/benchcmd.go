@@ -73,6 +73,6 @@ func (a *app) benchCalls(ctx context.Context, rounds int) (bench.CallsReport, er
 		return bench.CallsReport{}, err
 	}
 	return bench.Calls(ctx, bench.CallsOptions{
-		Program: session.tool("calls"), Rounds: rounds, Bare: session.bare(), Front: session.environ(share.Socket),
+		Program: session.tool("calls"), Rounds: rounds, Bare: session.target().Unheld(), Front: session.target().Environ(share.Socket),
 	})
 }

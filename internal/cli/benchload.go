@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -25,13 +24,7 @@ func (a *app) underLoad(ctx context.Context, measure func(context.Context, bench
 		return err
 	}
 	defer session.end(ctx)
-	return measure(ctx, bench.Target{
-		AgentSocket:     session.endpoint.AgentSocket,
-		SimulatorSocket: session.endpoint.SimulatorSocket,
-		DriverDirectory: session.endpoint.DriverDirectory,
-		FrontDirectory:  session.front,
-		ToolsDirectory:  filepath.Dir(session.tool("holder")),
-	})
+	return measure(ctx, session.target())
 }
 
 func milliseconds(of float64) string { return strconv.FormatFloat(of, 'f', 2, 64) + " ms" }
@@ -88,7 +81,7 @@ func (a *app) benchRacesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "races",
 		Short: "Whether exactly one process gets a share's last room, every time",
-		Long: `Lets processes of one share ask for its last MiB at the same moment, again and
+		Long: `Lets processes of one share ask for its last room at the same moment, again and
 again. Exit code 1 unless exactly one got it in every round.`,
 		Example: `  divvy bench races --rounds 5000`,
 		Args:    cobra.NoArgs,

@@ -67,10 +67,10 @@ func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.R
 	o := demo.Options{
 		Agent: session.client, Simulator: session.endpoint.SimulatorSocket, Seconds: seconds, Control: control,
 		Program: session.tool("memload"),
-		Environ: func(share api.Share) []string { return session.environ(share.Socket) },
+		Environ: func(share api.Share) []string { return session.target().Environ(share.Socket) },
 	}
 	if control {
-		o.Environ = func(api.Share) []string { return session.bare() }
+		o.Environ = func(api.Share) []string { return session.target().Unheld() }
 	}
 	if live {
 		o.Watch = redraw(a.stdout)

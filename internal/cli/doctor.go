@@ -183,7 +183,7 @@ func (a *app) examineAgent(ctx context.Context, add addCheck) {
 		add("agent", checkFail, fmt.Sprintf("%s speaks wire %d, this build %d: its programs would be refused", socket, answer.Wire, wire.Version),
 			"restart the agent with this version")
 	} else {
-		add("agent", checkOK, fmt.Sprintf("%s answers: version %s, wire %d", socket, answer.Version, answer.Wire), "")
+		add("agent", checkOK, fmt.Sprintf("%s answers: version %s, wire %d, process %d", socket, answer.Version, answer.Wire, answer.PID), "")
 	}
 	a.examineSockets(ctx, at, add)
 }

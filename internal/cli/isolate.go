@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,6 +39,7 @@ func namespaces() *syscall.SysProcAttr {
 		attributes.Cloneflags |= unix.CLONE_NEWUSER
 		attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		attributes.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // until the mounts are made
 	}
 	return attributes
 }
@@ -60,6 +62,7 @@ func (a *app) isolateCommand() *cobra.Command {
 		if len(args) < 6 || args[4] != "--" {
 			return usage(errors.New("not for use by hand"))
 		}
+		runtime.LockOSThread() // what enter gives up, this thread must not have when it executes the command
 		i := isolation{front: args[0], driver: args[1], mount: args[2]}
 		if err := i.enter(); err != nil {
 			return runFailed(fmt.Errorf("isolate: %w", err))
@@ -95,6 +98,9 @@ func (i isolation) enter() error {
 		if err := unix.Mount(i.front, target, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("put the front over %s: %w", target, err)
 		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up the right to mount: %w", err)
 	}
 	// A setuid program would get none of our environment.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

@@ -3,17 +3,17 @@
 package cli
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // passOn runs the command as if it stood in our place: our streams, our process
@@ -41,7 +41,8 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 		case s := <-signals:
 			passSignal(child, s.(syscall.Signal))
 		case <-stopped:
-			if isStopped(child) {
+			// A stop that is over needs no answer.
+			if process.New("/proc").Stopped(child) {
 				stopSelf()
 			}
 		case err := <-failed:
@@ -115,17 +116,6 @@ func awaitChild(pid int, stopped chan<- struct{}, ended chan<- syscall.WaitStatu
 			return
 		}
 	}
-}
-
-// isStopped says whether the process is stopped now: a stop that is over needs
-// no answer.
-func isStopped(pid int) bool {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	end := bytes.LastIndexByte(raw, ')')
-	return end >= 0 && bytes.HasPrefix(raw[end:], []byte(") T"))
 }
 
 // startError gives a failed start the code a shell would.

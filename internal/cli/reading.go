@@ -123,8 +123,15 @@ func (a *app) followEvents(ctx context.Context, at place, since uint64, asJSON b
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	const patience = 10 * time.Second
-	lost := time.Now()
+	lost, pid := time.Now(), 0
 	for {
+		// An agent that was started anew counts its events from 1.
+		if answer, err := at.client.Version(ctx); err == nil {
+			if pid != 0 && answer.PID != pid {
+				since = 0
+			}
+			lost, pid = time.Now(), answer.PID
+		}
 		err := at.client.Follow(ctx, since, func(e api.Event) error {
 			since, lost = e.Sequence, time.Now()
 			if !asJSON {
@@ -141,10 +148,7 @@ func (a *app) followEvents(ctx context.Context, at place, since uint64, asJSON b
 		case time.Since(lost) > patience:
 			return at.explain(err)
 		}
-		if _, err := at.client.Version(ctx); err == nil {
-			lost = time.Now()
-		}
-		if wait(ctx, 100*time.Millisecond) != nil {
+		if wait(ctx, 50*time.Millisecond) != nil {
 			return nil
 		}
 	}

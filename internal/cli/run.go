@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -86,6 +87,10 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 		return err
 	}
 	defer joined.leave()
+	if joined.version.Wire != wire.Version {
+		return withHint(fmt.Errorf("the agent speaks wire %d, this divvy %d", joined.version.Wire, wire.Version),
+			"restart the agent with this version: systemctl restart divvy-agent, or divvy cleanup")
+	}
 	u.booked()
 	front, err := a.frontFor(joined.version.DriverDirectory)
 	if err != nil {

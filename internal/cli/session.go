@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/private"
@@ -58,26 +59,13 @@ func (s *session) end(ctx context.Context) {
 
 func (s *session) tool(name string) string { return s.dir.Tool(name) }
 
-// bare is the environment of a program that uses the driver without Divvy.
-func (s *session) bare() []string {
-	env := []string{"PATH=" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + s.endpoint.DriverDirectory}
-	if s.endpoint.SimulatorSocket != "" {
-		env = append(env, "DIVVY_SIMULATOR="+s.endpoint.SimulatorSocket)
+// target is the same, as benches take it.
+func (s *session) target() bench.Target {
+	return bench.Target{
+		AgentSocket:     s.endpoint.AgentSocket,
+		SimulatorSocket: s.endpoint.SimulatorSocket,
+		DriverDirectory: s.endpoint.DriverDirectory,
+		FrontDirectory:  s.front,
+		ToolsDirectory:  filepath.Dir(s.tool("holder")),
 	}
-	return env
-}
-
-// environ is the environment of a program under the share behind socket.
-func (s *session) environ(socket string) []string {
-	env := []string{
-		"PATH=" + os.Getenv("PATH"),
-		"LD_LIBRARY_PATH=" + s.front,
-		"LD_PRELOAD=" + filepath.Join(s.front, library.CUDAName),
-		"DIVVY_SOCKET=" + socket,
-		"DIVVY_DRIVER_DIR=" + s.endpoint.DriverDirectory,
-	}
-	if s.endpoint.SimulatorSocket != "" {
-		env = append(env, "DIVVY_SIMULATOR="+s.endpoint.SimulatorSocket)
-	}
-	return env
 }

@@ -71,7 +71,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`cards`, like 2xA100-40GB or H100-80GB,L4")
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
-	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory for what is written to the cards (default: half of what is available)")
+	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory to use; default: half of what is available")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "`number` that the cards' UUIDs depend on")
 	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the cards' names")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")

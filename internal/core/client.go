@@ -181,20 +181,18 @@ func (c *Core) checkToken(now time.Time, cl *client, share string, process Proce
 	if cl.share.Name == share && cl.PID == process.PID && cl.Start == process.Start && cl.state != Dead {
 		return nil
 	}
-	c.event(now, Event{Kind: "client-refused", Share: share, PID: process.PID,
-		Message: fmt.Sprintf("came with the token of process %d", cl.PID)})
+	c.Refused(now, share, process.PID, fmt.Sprintf("came with the token of process %d", cl.PID))
 	return ErrToken
 }
 
 func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used uint64) error {
 	if len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients {
-		c.event(now, Event{Kind: "client-refused", Share: s.Name, PID: process.PID,
-			Message: fmt.Sprintf("too many clients: %d in the share, %d in all", len(s.clients), len(c.clients))})
+		c.Refused(now, s.Name, process.PID, fmt.Sprintf("too many clients: %d in the share, %d in all", len(s.clients), len(c.clients)))
 		return ErrBusy
 	}
 	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
 	c.addClient(cl)
-	c.needed(s)
+	s.everUsed = true
 	c.setGranted(cl, used)
 	c.limitsChanged(s)
 	c.clientChanged(cl)

@@ -23,7 +23,7 @@ type denied struct {
 
 const denialWait = 100 * time.Millisecond
 
-// bucket bounds the events that one client causes.
+// bucket bounds the events that one client causes, or refusals by one share.
 type bucket struct {
 	tokens  float64
 	last    time.Time
@@ -66,8 +66,7 @@ func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 	d, s := cl.denied, cl.share
 	cl.denied = nil
 	cl.denials++
-	s.denials[d.reason]++
-	c.shareChanged(s)
+	s.denials[d.reason]++ // saved when something else of the share is
 	if call == "" {
 		call = "an allocation"
 	}
@@ -106,6 +105,19 @@ func (c *Core) clientEvent(now time.Time, cl *client, kind string, bytes uint64,
 		message += fmt.Sprintf(" (%d more events of this process were left out)", n)
 	}
 	c.event(now, Event{Kind: kind, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: bytes, Message: message})
+}
+
+// Refused tells that a process may not attach, unless a share has too many.
+func (c *Core) Refused(now time.Time, share string, pid int, why string) {
+	s := c.byName[share]
+	if s == nil || !s.refusals.take(now) {
+		return
+	}
+	if n := s.refusals.dropped; n > 0 {
+		s.refusals.dropped = 0
+		why += fmt.Sprintf(" (%d more refusals were left out)", n)
+	}
+	c.event(now, Event{Kind: "client-refused", Share: share, Card: s.card.UUID, PID: pid, Message: why})
 }
 
 // Report is what a front library has to tell.

@@ -81,11 +81,6 @@ func (p *fakePage) peak() { p.PeakBytes = max(p.PeakBytes, p.granted-p.CreditByt
 
 func (f *fakePages) free(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
 
-func (f *fakePages) used(id ClientID) uint64 {
-	p := f.pages[id]
-	return p.granted - p.CreditBytes
-}
-
 // check says which rule of the ledger does not hold.
 func (c *Core) check() error {
 	pools := map[*pool]uint64{}

@@ -23,7 +23,8 @@ func (c *Core) Hold(name string, uid int) error {
 		return failure
 	}
 	s.holders++
-	c.needed(s)
+	s.everUsed = true
+	s.lonelyEnd = time.Time{}
 	return nil
 }
 
@@ -37,18 +38,15 @@ func (c *Core) Release(now time.Time, name string) {
 	c.removeIfUnused(now, s)
 }
 
-func (c *Core) needed(s *share) {
-	s.everUsed = true
-	s.lonelyEnd = time.Time{}
-}
-
-// removeIfUnused removes a share that goes with its last holder and client.
+// removeIfUnused removes a share that goes with its last holder and client,
+// unless its holders may still be on their way: to a new share, or back to a
+// restarted agent.
 func (c *Core) removeIfUnused(now time.Time, s *share) {
 	switch {
 	case len(s.clients) > 0 || c.byName[s.Name] != s:
 	case s.revoked:
 		c.removeShare(now, s, "deleted, its last process has ended")
-	case s.Ephemeral && s.everUsed && s.holders == 0:
+	case s.Ephemeral && s.everUsed && s.holders == 0 && s.lonelyEnd.IsZero():
 		c.removeShare(now, s, "went with its last process")
 	}
 }

@@ -228,9 +228,13 @@ func (c *Core) usedOf(s *share) uint64 {
 	return sum
 }
 
-// observe sums what a share uses and keeps its peak.
+// observe sums what a share uses and keeps its peak. What a client of an
+// earlier life uses is not known: all it was granted counts, for no peak.
 func (c *Core) observe(s *share) uint64 {
 	sum := c.usedOf(s)
+	if slices.ContainsFunc(s.clients, (*client).awaited) {
+		return sum
+	}
 	s.peak = max(s.peak, sum)
 	if len(s.clients) == 1 {
 		s.peak = max(s.peak, s.clients[0].peak)
@@ -248,6 +252,8 @@ func (c *Core) usedBy(cl *client) uint64 {
 			cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds))
 		}
 	}
-	cl.peak = max(cl.peak, used)
+	if !cl.awaited() {
+		cl.peak = max(cl.peak, used)
+	}
 	return used
 }

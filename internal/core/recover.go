@@ -116,7 +116,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		c.addClient(cl)
 		cl.granted = saved.Granted
 		s.pool.granted += saved.Granted
-		s.everUsed, s.lonelyEnd = true, time.Time{}
+		s.everUsed = true
 		c.graceEnd = now.Add(c.config.RestartGrace)
 	}
 	for _, s := range slices.Clone(c.shares) {

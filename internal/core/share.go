@@ -70,11 +70,12 @@ type share struct {
 	clients   []*client
 	holders   int
 	everUsed  bool      // had a holder or a client
-	lonelyEnd time.Time // when it goes unless somebody comes
+	lonelyEnd time.Time // until then it waits for its first holder, or for them to come back
 
 	peak     uint64
 	denials  map[Reason]uint64
 	launches uint64 // of clients that are gone
+	refusals bucket // of processes that wanted to attach
 
 	limitsChanged, saveChanged bool
 }

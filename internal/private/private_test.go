@@ -181,8 +181,7 @@ func TestUnsafeFoldersAreRefused(t *testing.T) {
 		"file":           func(path string) error { return os.WriteFile(path, nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := t.TempDir()
-			root := Locate(folder, os.Geteuid())
+			root := Root{path: filepath.Join(t.TempDir(), "divvy")}
 			if err := prepare(root.Path()); err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +228,15 @@ func TestLinksInsideAreNotFollowed(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	mine := t.TempDir()
+	mine, err := os.MkdirTemp("/tmp", "dv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(mine)
+	long := filepath.Join(mine, strings.Repeat("x", 40))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		runtime string
 		uid     int
@@ -237,6 +244,7 @@ func TestLocate(t *testing.T) {
 	}{
 		{mine, os.Geteuid(), mine + "/divvy"},
 		{mine, os.Geteuid() + 1, fmt.Sprintf("/tmp/divvy-%d", os.Geteuid()+1)}, // somebody else's, as after su
+		{long, os.Geteuid(), fmt.Sprintf("/tmp/divvy-%d", os.Geteuid())},       // no socket's path would fit
 		{"", 7, "/tmp/divvy-7"},
 		{"relative", 7, "/tmp/divvy-7"},
 		{mine + "/none", 7, "/tmp/divvy-7"},

@@ -3,46 +3,22 @@
 package private
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	processes "github.com/divvy-gpu/divvy/internal/process"
 )
 
-// startOf returns when a process was started, 0 if there is none or it is a
-// zombie.
-func startOf(pid int) uint64 {
-	if pid <= 0 {
-		return 0
-	}
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	// The command, in parentheses, may hold anything: count from its end.
-	end := bytes.LastIndexByte(raw, ')')
-	if end < 0 {
-		return 0
-	}
-	fields := strings.Fields(string(raw[end+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return 0
-	}
-	start, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return start
+func (p process) alive() bool {
+	return p.PID > 0 && p.Start != 0 && processes.New("/proc").Running(p.PID, p.Start)
 }
-
-func (p process) alive() bool { return p.PID > 0 && p.Start != 0 && startOf(p.PID) == p.Start }
 
 // waitGone waits until the process has ended, at most for d.
 func (p process) waitGone(ctx context.Context, d time.Duration) bool {
@@ -94,7 +70,9 @@ func (f *Folder) start(program, daemon string, args ...string) (process, <-chan 
 	if err := cmd.Start(); err != nil {
 		return process{}, nil, fmt.Errorf("start %s: %w", daemon, err)
 	}
-	p := process{PID: cmd.Process.Pid, Start: startOf(cmd.Process.Pid)}
+	p := process{PID: cmd.Process.Pid}
+	// A daemon that has ended already has no start; it is not alive either way.
+	p.Start, _ = processes.New("/proc").Start(p.PID)
 	gone := make(chan struct{})
 	go func() { // ends with the daemon or with us
 		defer close(gone)

@@ -29,11 +29,16 @@ type Root struct {
 	path string
 }
 
+// maxRuntimeDirectory leaves room for the rest of a share's socket in the 107
+// bytes that the path of a socket can have: /divvy/sim-0123456789/shares/NAME/share.sock
+// with a name of at least 20.
+const maxRuntimeDirectory = 45
+
 // Locate finds the root of the user without creating it: divvy in
-// runtimeDirectory ($XDG_RUNTIME_DIR) when that is the user's own, else
-// /tmp/divvy-UID.
+// runtimeDirectory ($XDG_RUNTIME_DIR) when that is the user's own and not too
+// long for the path of a socket, else /tmp/divvy-UID.
 func Locate(runtimeDirectory string, uid int) Root {
-	if filepath.IsAbs(runtimeDirectory) {
+	if filepath.IsAbs(runtimeDirectory) && len(filepath.Clean(runtimeDirectory)) <= maxRuntimeDirectory {
 		var st unix.Stat_t
 		if unix.Lstat(runtimeDirectory, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == uid {
 			return Root{path: filepath.Join(filepath.Clean(runtimeDirectory), "divvy")}

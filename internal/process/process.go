@@ -48,26 +48,44 @@ func (t Table) read(pid int, name string) ([]byte, error) {
 // Start returns when a process started, in clock ticks since boot: with its
 // number it names a process for as long as the machine is up.
 func (t Table) Start(pid int) (uint64, error) {
-	raw, err := t.read(pid, "stat")
-	if err != nil {
-		return 0, fmt.Errorf("start of process %d: %w", pid, err)
-	}
-	start, err := parseStart(raw)
-	if err != nil {
-		return 0, fmt.Errorf("start of process %d: %w", pid, err)
-	}
-	return start, nil
+	_, start, err := t.stat(pid)
+	return start, err
 }
 
-func parseStart(stat []byte) (uint64, error) {
+// Running says whether the process that started then still runs. One that has
+// ended and waits for its parent does not.
+func (t Table) Running(pid int, start uint64) bool {
+	state, now, err := t.stat(pid)
+	return err == nil && now == start && state != 'Z' && state != 'X'
+}
+
+// Stopped says whether a process is stopped now, as by SIGSTOP.
+func (t Table) Stopped(pid int) bool {
+	state, _, err := t.stat(pid)
+	return err == nil && state == 'T'
+}
+
+func (t Table) stat(pid int) (state byte, start uint64, err error) {
+	raw, err := t.read(pid, "stat")
+	if err == nil {
+		state, start, err = parseStat(raw)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("start of process %d: %w", pid, err)
+	}
+	return state, start, nil
+}
+
+func parseStat(stat []byte) (state byte, start uint64, err error) {
 	// The name in the second field may hold anything, also brackets.
 	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
 	fields := strings.Fields(string(rest))
 	const startField = 22 - 3 // counted from the third
 	if !found || len(fields) <= startField {
-		return 0, errors.New("stat not understood")
+		return 0, 0, errors.New("stat not understood")
 	}
-	return strconv.ParseUint(fields[startField], 10, 64)
+	start, err = strconv.ParseUint(fields[startField], 10, 64)
+	return fields[0][0], start, err
 }
 
 // Command returns the command line of a process in one printable line, its

@@ -75,7 +75,7 @@ func FuzzStart(f *testing.F) {
 	f.Add([]byte("7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 100\n"))
 	f.Add([]byte(")"))
 	f.Fuzz(func(t *testing.T, stat []byte) {
-		start, err := parseStart(stat)
+		_, start, err := parseStat(stat)
 		if err != nil {
 			return
 		}

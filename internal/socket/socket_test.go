@@ -158,16 +158,16 @@ func TestStoreKeepsConnections(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	keeper := NewKeeper()
 	defer keeper.Close()
-	generation := func(use func(*Store, map[string]*os.File)) string {
+	generation := func(use func(*Store, map[string]*os.File)) Life {
 		ours, theirs, err := keeper.Pair()
 		must(t, err)
-		left := make(chan string)
+		lives := make(chan Life)
 		go func() {
-			why, err := keeper.Serve(ours)
+			life, err := keeper.Serve(ours)
 			if err != nil {
 				t.Error(err)
 			}
-			left <- why
+			lives <- life
 		}()
 		store, kept, err := OpenStore(theirs)
 		must(t, err)
@@ -177,9 +177,9 @@ func TestStoreKeepsConnections(t *testing.T) {
 		for _, f := range kept {
 			_ = f.Close()
 		}
-		return <-left
+		return <-lives
 	}
-	generation(func(store *Store, kept map[string]*os.File) {
+	first := generation(func(store *Store, kept map[string]*os.File) {
 		if len(kept) != 0 {
 			t.Errorf("the first process gets %v", kept)
 		}
@@ -196,7 +196,7 @@ func TestStoreKeepsConnections(t *testing.T) {
 	conn, err := net.Dial("unixpacket", path)
 	must(t, err)
 	defer conn.Close()
-	left := generation(func(store *Store, kept map[string]*os.File) {
+	second := generation(func(store *Store, kept map[string]*os.File) {
 		if len(kept) != 1 || kept["share a"] == nil {
 			t.Fatalf("the next process gets %v", kept)
 		}
@@ -212,9 +212,10 @@ func TestStoreKeepsConnections(t *testing.T) {
 		if Pending(listener) {
 			t.Error("it is there twice")
 		}
+		must(t, store.Ready())
 		must(t, store.Leave("idle"))
 	})
-	if left != "idle" {
-		t.Errorf("left because %q", left)
+	if first != (Life{}) || second != (Life{Ready: true, Left: "idle"}) {
+		t.Errorf("lives %+v, %+v", first, second)
 	}
 }

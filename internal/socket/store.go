@@ -21,6 +21,7 @@ const (
 	dropMessage  = 'D' // close what has this name
 	endMessage   = 'E' // from the keeper: that was all
 	leaveMessage = 'L' // the process leaves on purpose, for the reason in place of a name
+	readyMessage = 'R' // the process does its work now
 
 	maxNameBytes = 255
 	maxStored    = 4096
@@ -147,6 +148,9 @@ func (s *Store) Put(name string, file *os.File) error { return s.conn.send(store
 // Drop forgets what is stored under name.
 func (s *Store) Drop(name string) error { return s.conn.send(dropMessage, name, nil) }
 
+// Ready tells the keeper that this process does its work.
+func (s *Store) Ready() error { return s.conn.send(readyMessage, "", nil) }
+
 // Leave tells the keeper that this process ends on purpose.
 func (s *Store) Leave(why string) error { return s.conn.send(leaveMessage, why, nil) }
 
@@ -183,33 +187,41 @@ func (k *Keeper) Pair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "store"), os.NewFile(uintptr(pair[1]), "store"), nil
 }
 
+// Life is what a process told its keeper.
+type Life struct {
+	Ready bool   // it did its work
+	Left  string // why it left on purpose
+}
+
 // Serve hands out what is held and keeps what comes, until the process is
-// gone. It closes ours, and returns why the process left, if it said so.
-func (k *Keeper) Serve(ours *os.File) (left string, err error) {
+// gone. It closes ours.
+func (k *Keeper) Serve(ours *os.File) (life Life, err error) {
 	conn, err := newStoreConn(ours)
 	_ = ours.Close()
 	if err != nil {
-		return "", err
+		return life, err
 	}
 	defer conn.conn.Close()
 	if err := k.handOut(conn); err != nil {
-		return "", err
+		return life, err
 	}
 	for {
 		letter, name, file, err := conn.receive()
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
-			return left, nil
+			return life, nil
 		case err != nil:
-			return left, fmt.Errorf("descriptor store: %w", err)
+			return life, fmt.Errorf("descriptor store: %w", err)
 		case letter == storeMessage && file != nil:
 			k.put(name, file)
 		case letter == dropMessage:
 			k.put(name, nil)
 		case letter == leaveMessage:
-			left = name
+			life.Left = name
+		case letter == readyMessage:
+			life.Ready = true
 		default:
-			return left, errStore
+			return life, errStore
 		}
 	}
 }
@@ -243,13 +255,6 @@ func (k *Keeper) put(name string, file *os.File) {
 		return
 	}
 	k.files[name] = file
-}
-
-// Holds says whether something is held under name.
-func (k *Keeper) Holds(name string) bool {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	return k.files[name] != nil
 }
 
 // Close closes everything that is held.

@@ -15,7 +15,9 @@ func TestLayout(t *testing.T) {
 		"Limits.State": LimitsOffsetState, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
 		"Client.ChargedSequence": ClientOffsetChargedSequence, "Client.Card": ClientOffsetCard,
 		"ClientCard.PeakBytes": ClientCardOffsetPeakBytes,
-		"Message.Bytes":        MessageOffsetBytes, "Message.Text": MessageOffsetText,
+		"Limits.LeaseWord":     LimitsOffsetLeaseWord, "Limits.BacklogNs": LimitsOffsetBacklogNs,
+		"ClientCard.BusyNs": ClientCardOffsetBusyNs, "ClientCard.LastEndNs": ClientCardOffsetLastEndNs,
+		"Message.Bytes": MessageOffsetBytes, "Message.Text": MessageOffsetText,
 	}
 	for _, view := range []any{LimitsCard{}, Limits{}, ClientCard{}, Client{}, Message{}} {
 		kind := reflect.TypeOf(view)

@@ -220,6 +220,54 @@ func (l *LimitsPage) Read() (w Words, epoch, stampNs uint64) {
 	return w, epoch, atomic.LoadUint64(&v.Card[0].StampNs)
 }
 
+// Lease is what the gate of a share's processes goes by.
+type Lease struct {
+	Gated     bool
+	EndNs     uint64 // until when they may launch; 0: not now
+	BacklogNs uint64 // how much unfinished work each may keep
+}
+
+// SetLease stores a lease and wakes all who wait for one. It does nothing when
+// the page says so already.
+func (l *LimitsPage) SetLease(to Lease) error {
+	v := l.view
+	if l.Lease() == to {
+		return nil
+	}
+	gated := uint32(0)
+	if to.Gated {
+		gated = 1
+	}
+	atomic.StoreUint64(&v.BacklogNs, to.BacklogNs)
+	atomic.StoreUint64(&v.LeaseEndNs, to.EndNs)
+	atomic.StoreUint32(&v.Gated, gated)
+	atomic.AddUint32(&v.LeaseWord, 1)
+	return wake(&v.LeaseWord)
+}
+
+// Renotify makes all who wait look again, and ask again.
+func (l *LimitsPage) Renotify() error {
+	atomic.AddUint32(&l.view.LeaseWord, 1)
+	return wake(&l.view.LeaseWord)
+}
+
+// Lease is what the page says now.
+func (l *LimitsPage) Lease() Lease {
+	v := l.view
+	return Lease{
+		Gated: atomic.LoadUint32(&v.Gated) == 1, EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
+	}
+}
+
+// LeaseWord is what a waiter reads before it looks at the lease.
+func (l *LimitsPage) LeaseWord() uint32 { return atomic.LoadUint32(&l.view.LeaseWord) }
+
+// AwaitLease sleeps until the lease word is no longer word, or for at most
+// timeoutNs, as the gate of a process does.
+func (l *LimitsPage) AwaitLease(word uint32, timeoutNs int64) error {
+	return wait(&l.view.LeaseWord, word, timeoutNs)
+}
+
 // ClientPage is the page of one process.
 type ClientPage struct {
 	page
@@ -268,6 +316,7 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // can be trusted.
 type Counters struct {
 	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
+	BusyNs, InFlightNs, DrainNs, WaitNs, LastEndNs                       uint64
 }
 
 // Counters reads a slot.
@@ -280,6 +329,11 @@ func (c *ClientPage) Counters(slot int) Counters {
 		Denials:      atomic.LoadUint64(&card.Denials),
 		Launches:     atomic.LoadUint64(&card.Launches),
 		PeakBytes:    atomic.LoadUint64(&card.PeakBytes),
+		BusyNs:       atomic.LoadUint64(&card.BusyNs),
+		InFlightNs:   atomic.LoadUint64(&card.InFlightNs),
+		DrainNs:      atomic.LoadUint64(&card.DrainNs),
+		WaitNs:       atomic.LoadUint64(&card.WaitNs),
+		LastEndNs:    atomic.LoadUint64(&card.LastEndNs),
 	}
 }
 
@@ -351,6 +405,14 @@ func (c *ClientPage) Charged() uint64 { return atomic.LoadUint64(&c.view.Charged
 // Context adds to the part of what is in use that is contexts; the process's.
 func (c *ClientPage) Context(slot int, delta int64) {
 	atomic.AddUint64(&c.view.Card[slot].ContextBytes, uint64(delta))
+}
+
+// Work stores what a process says about its time on the card, as its gate does.
+func (c *ClientPage) Work(slot int, busyNs, inFlightNs, drainNs uint64) {
+	card := &c.view.Card[slot]
+	atomic.StoreUint64(&card.BusyNs, busyNs)
+	atomic.StoreUint64(&card.DrainNs, drainNs)
+	atomic.StoreUint64(&card.InFlightNs, inFlightNs)
 }
 
 // MonotonicNs is the clock of the pages.

@@ -36,6 +36,8 @@ const (
 	Processes           = 12 // process: which processes of the share use slot? amount: index of the first one wanted
 	Processed           = 13
 	ProcessesPerMessage = 8
+	LeaseWant           = 14 // process: its launches on slot wait for a lease; not answered
+	LeaseBack           = 15 // process: nothing is in flight on slot; amount: its card time in ns since the last one; not answered
 	StatusOK            = 0
 	StatusNoRoom        = 1
 	StatusVersion       = 2 // library and agent speak different versions
@@ -94,9 +96,12 @@ type Limits struct {
 	Priority   uint32   // higher goes first
 	Weight     uint32   // for DIVVY_POLICY_WEIGHTED
 	Cards      uint32   // slots in use, 1..DIVVY_MAX_CARDS
-	LeaseEndNs uint64   // the lease of the share's card, kept for the gate
+	LeaseEndNs uint64   // until when the share may launch; 0: not now. Only while gated
 	Name       [64]byte // of the share, NUL-terminated
-	Reserved   [9]uint64
+	LeaseWord  uint32   // futex: +1 and woken after gated or leaseendns has changed
+	Gated      uint32   // 1: launches need a lease; 0: they do not wait
+	BacklogNs  uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
+	Reserved   [7]uint64
 	Card       [8]LimitsCard
 }
 
@@ -115,7 +120,10 @@ const (
 	LimitsOffsetCards      = 44
 	LimitsOffsetLeaseEndNs = 48
 	LimitsOffsetName       = 56
-	LimitsOffsetReserved   = 120
+	LimitsOffsetLeaseWord  = 120
+	LimitsOffsetGated      = 124
+	LimitsOffsetBacklogNs  = 128
+	LimitsOffsetReserved   = 136
 	LimitsOffsetCard       = 192
 )
 
@@ -128,7 +136,11 @@ type ClientCard struct {
 	Denials      uint64 // process: allocations refused for want of room
 	Launches     uint64 // process: counted in steps of 64 per thread
 	PeakBytes    uint64 // process: the most that was in use so far; 0 when it does not keep it
-	Reserved     [5]uint64
+	BusyNs       uint64 // process: card time it has measured or estimated so far; never falls
+	InFlightNs   uint64 // process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight
+	DrainNs      uint64 // process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's
+	WaitNs       uint64 // process: how long its launches have waited for a lease so far
+	LastEndNs    uint64 // process: when the last of its work that it knows of has ended
 }
 
 // Size and offsets of ClientCard.
@@ -141,7 +153,11 @@ const (
 	ClientCardOffsetDenials      = 32
 	ClientCardOffsetLaunches     = 40
 	ClientCardOffsetPeakBytes    = 48
-	ClientCardOffsetReserved     = 56
+	ClientCardOffsetBusyNs       = 56
+	ClientCardOffsetInFlightNs   = 64
+	ClientCardOffsetDrainNs      = 72
+	ClientCardOffsetWaitNs       = 80
+	ClientCardOffsetLastEndNs    = 88
 )
 
 // Client is struct divvy_client.
@@ -178,7 +194,7 @@ type Message struct {
 	Status    uint32 // DIVVY_STATUS_*
 	Slot      uint32 // card slot
 	Kind      uint32 // DIVVY_KIND_* or DIVVY_EVENT_*
-	Amount    uint64 // bytes
+	Amount    uint64 // bytes; DIVVY_LEASE_BACK: ns
 	Token     uint64 // 0, or the one of the client page a process comes back with
 	PID       uint32 // as the process sees it: a label, never an identity
 	Reserved  uint32

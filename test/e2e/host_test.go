@@ -329,6 +329,20 @@ func (h *host) events(t testing.TB, kind, share string) []api.Event {
 	return found
 }
 
+// event waits for an event of one kind about one share and returns the last: a
+// program's events reach the agent in their own time.
+func (h *host) event(t testing.TB, kind, share string) api.Event {
+	t.Helper()
+	var found []api.Event
+	eventually(t, "an event "+kind, func() error {
+		if found = h.events(t, kind, share); len(found) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	return found[len(found)-1]
+}
+
 // outcome is how a command ended.
 type outcome struct {
 	stdout, stderr string

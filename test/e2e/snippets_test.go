@@ -166,7 +166,7 @@ func runSnippets(t *testing.T, h *host, w way, area, socket string) []string {
 		t.Errorf("exit code %d after %d cases\n%s", ended.code, len(good), tail(ended.stderr, 2000))
 	}
 	peak := h.peak(t)
-	if !w.control && peak > snippetQuota {
+	if !w.control && peak > snippetQuota && !measured[area] {
 		t.Errorf("the driver saw %d bytes in use, quota %d", peak, snippetQuota)
 	}
 	if w.control && exceeds[area] && peak <= snippetQuota {
@@ -174,6 +174,10 @@ func runSnippets(t *testing.T, h *host, w way, area, socket string) []string {
 	}
 	return good
 }
+
+// measured are the areas whose calls nobody can price beforehand: a module is
+// loaded, measured, and unloaded again when the share has no room for it.
+var measured = map[string]bool{"module": true}
 
 // exceeds are the areas that ask for more than the quota.
 var exceeds = map[string]bool{

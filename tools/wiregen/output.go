@@ -16,6 +16,8 @@ var words = map[string]string{
 	"contextbytes": "ContextBytes", "totalbytes": "TotalBytes", "corespercent": "CoresPercent",
 	"leaseendns": "LeaseEndNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
 	"peakbytes": "PeakBytes", "chargedsequence": "ChargedSequence",
+	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
+	"drainns": "DrainNs", "waitns": "WaitNs", "lastendns": "LastEndNs",
 }
 
 // generate writes constants, structs, and the size and offsets of each struct.

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "snippet.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,10 +11,11 @@
 #define SHARED_BYTES (8 * MIB)
 
 /*
- * Runs this program again as part NAME for SYMBOL with the handle's bytes on
- * its standard input, and waits for it. 0 when the part is content.
+ * Runs this program again as a part for SYMBOL, with the handle's bytes on its
+ * standard input and fd (or -1) as descriptor 3, and waits for it. 0 when the
+ * part is content.
  */
-static int run_part(const char *symbol, const void *handle, size_t size)
+static int run_part(const char *symbol, int fd, const void *handle, size_t size)
 {
 	int ends[2], status = -1;
 	pid_t child;
@@ -24,8 +26,12 @@ static int run_part(const char *symbol, const void *handle, size_t size)
 	child = fork();
 	if (child == 0) {
 		dup2(ends[0], 0);
-		close(ends[0]);
-		close(ends[1]);
+		if (fd == 3)
+			fcntl(3, F_SETFD, 0); /* as dup2 to another number would */
+		else if (fd >= 0)
+			dup2(fd, 3);
+		if (ends[1] != 3)
+			close(ends[1]);
 		execl("/proc/self/exe", "snippets", "part", symbol, (char *)NULL);
 		_exit(127);
 	}
@@ -55,6 +61,27 @@ static void open_with(__typeof__(&cuIpcOpenMemHandle_v2) call)
 	EQUAL(snippet_room(), before);
 }
 
+/* A pool of another process on the ledger brings no charge of its own. */
+static void import_pool(void)
+{
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool = NULL;
+	CUdeviceptr address = 0;
+	uint64_t before = snippet_room();
+	uint8_t byte = 0;
+
+	CHECK(read(0, &data, sizeof data) == (ssize_t)sizeof data);
+	OK(DRIVER(cuMemPoolImportFromShareableHandle)(&pool, (void *)(uintptr_t)3,
+						      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(DRIVER(cuMemPoolImportPointer)(&address, pool, &data));
+	EQUAL(snippet_room(), before);
+	OK(DRIVER(cuMemcpyDtoH_v2)(&byte, address + SHARED_BYTES - 1, 1));
+	EQUAL(byte, 0x5a);
+	OK(DRIVER(cuMemFree_v2)(address));
+	OK(DRIVER(cuMemPoolDestroy)(pool));
+	EQUAL(snippet_room(), before);
+}
+
 int snippet_part(int argc, char **argv)
 {
 	const char *symbol = argc > 0 ? argv[0] : "";
@@ -68,6 +95,8 @@ int snippet_part(int argc, char **argv)
 	}
 	if (strcmp(symbol, "cuIpcOpenMemHandle") == 0)
 		open_with(DRIVER(cuIpcOpenMemHandle));
+	else if (strcmp(symbol, "cuMemPoolImportPointer") == 0)
+		import_pool();
 	else
 		open_with(DRIVER(cuIpcOpenMemHandle_v2));
 	return snippet_failed() ? 1 : 0;
@@ -83,7 +112,7 @@ static void open_in_second(const char *symbol)
 	OK(DRIVER(cuMemAlloc_v2)(&address, SHARED_BYTES));
 	OK(DRIVER(cuMemsetD8_v2)(address, 0x5a, SHARED_BYTES));
 	OK(DRIVER(cuIpcGetMemHandle)(&handle, address));
-	OK(run_part(symbol, &handle, sizeof handle));
+	OK(run_part(symbol, -1, &handle, sizeof handle));
 	CHECK(snippet_room_back(before - SHARED_BYTES));
 	OK(DRIVER(cuMemFree_v2)(address));
 	EQUAL(snippet_room(), before);
@@ -97,6 +126,38 @@ static void open_v2(void)
 static void open_v1(void)
 {
 	open_in_second("cuIpcOpenMemHandle");
+}
+
+static void export_pool(void)
+{
+	CUmemPoolProps props = {0};
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool = NULL;
+	CUdeviceptr address = 0;
+	uint64_t before = snippet_room(), held;
+	int fd = -1;
+
+	memset(&data, 0, sizeof data);
+	props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+	props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	props.location.id = snippet_run.device;
+	props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	OK(DRIVER(cuMemPoolCreate)(&pool, &props));
+	OK(DRIVER(cuMemAllocFromPoolAsync)(&address, SHARED_BYTES, pool, NULL));
+	OK(DRIVER(cuCtxSynchronize)());
+	OK(DRIVER(cuMemsetD8_v2)(address, 0x5a, SHARED_BYTES));
+	held = snippet_room();
+	CHECK(before - held >= SHARED_BYTES);
+	OK(DRIVER(cuMemPoolExportToShareableHandle)(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(DRIVER(cuMemPoolExportPointer)(&data, address));
+	EQUAL(snippet_room(), held);
+	OK(run_part("cuMemPoolImportPointer", fd, &data, sizeof data));
+	CHECK(snippet_room_back(held));
+	OK(DRIVER(cuMemFreeAsync)(address, NULL));
+	OK(DRIVER(cuCtxSynchronize)());
+	OK(DRIVER(cuMemPoolDestroy)(pool));
+	close(fd);
+	CHECK(snippet_room_back(before));
 }
 
 /* What another API made (here: a memory file) costs its maker, not us. */
@@ -167,6 +228,10 @@ static void external_mipmap(void)
 }
 
 static const struct snippet snippets[] = {
+	SNIPPET(cuMemPoolImportFromShareableHandle, export_pool),
+	SNIPPET(cuMemPoolImportPointer, export_pool),
+	SNIPPET(cuMemPoolExportToShareableHandle, export_pool),
+	SNIPPET(cuMemPoolExportPointer, export_pool),
 	SNIPPET(cuImportExternalMemory, external_buffer),
 	SNIPPET(cuExternalMemoryGetMappedBuffer, external_buffer),
 	SNIPPET(cuExternalMemoryGetMappedMipmappedArray, external_mipmap),

@@ -16,22 +16,6 @@ static int give_linear(struct holding *h)
 	return (int)DRIVER(cuMemFree_v2)(h->address);
 }
 
-static int take_linear_v1(struct holding *h, size_t bytes)
-{
-	CUdeviceptr_v1 address = (CUdeviceptr_v1)h->address;
-	CUdeviceptr_v1 before = address;
-	int result = (int)DRIVER(cuMemAlloc)(&address, (unsigned int)bytes);
-
-	if (address != before)
-		h->address = address;
-	return result;
-}
-
-static int give_linear_v1(struct holding *h)
-{
-	return (int)DRIVER(cuMemFree)((CUdeviceptr_v1)h->address);
-}
-
 static int take_pitch(struct holding *h, size_t bytes)
 {
 	CUdeviceptr address = h->address;
@@ -40,20 +24,6 @@ static int take_pitch(struct holding *h, size_t bytes)
 
 	h->address = address;
 	h->pitch = pitch;
-	return result;
-}
-
-static int take_pitch_v1(struct holding *h, size_t bytes)
-{
-	CUdeviceptr_v1 address = (CUdeviceptr_v1)h->address, before = address;
-	unsigned int pitch = (unsigned int)h->pitch, pitch_before = pitch;
-	int result = (int)DRIVER(cuMemAllocPitch)(&address, &pitch, ROW_BYTES,
-						  (unsigned int)(bytes / ROW_BYTES), 16);
-
-	if (address != before)
-		h->address = address;
-	if (pitch != pitch_before)
-		h->pitch = pitch;
 	return result;
 }
 
@@ -68,9 +38,7 @@ static int take_managed(struct holding *h, size_t bytes)
 
 static const struct allocator allocators[] = {
 	ALLOCATOR(cuMemAlloc_v2, take_linear, give_linear, COST_EXACT, DATA_LINEAR),
-	ALLOCATOR(cuMemAlloc, take_linear_v1, give_linear_v1, COST_EXACT, DATA_LINEAR),
 	ALLOCATOR(cuMemAllocPitch_v2, take_pitch, give_linear, COST_EXACT, DATA_PITCH),
-	ALLOCATOR(cuMemAllocPitch, take_pitch_v1, give_linear_v1, COST_EXACT, DATA_PITCH),
 	ALLOCATOR(cuMemAllocManaged, take_managed, give_linear, COST_EXACT, DATA_LINEAR),
 };
 
@@ -94,14 +62,35 @@ static void free_v2(void)
 	EQUAL(snippet_room(), before);
 }
 
-static void free_v1(void)
+/*
+ * The first ABI has addresses of 32 bits. A driver that has none to give says
+ * out of memory; then nothing may stay charged.
+ */
+static void oldest(void)
 {
-	CUdeviceptr_v1 address = 0;
+	CUdeviceptr_v1 address = 0xa5a5a5a5u;
+	unsigned int pitch = 77;
 	uint64_t before = snippet_room();
+	CUresult result = DRIVER(cuMemAlloc)(&address, 1000);
 
-	OK(DRIVER(cuMemAlloc)(&address, 1000));
-	EQUAL(before - snippet_room(), 1024);
-	OK(DRIVER(cuMemFree)(address));
+	if (result == CUDA_SUCCESS) {
+		EQUAL(before - snippet_room(), 1024);
+		OK(DRIVER(cuMemFree)(address));
+	} else {
+		EQUAL(result, CUDA_ERROR_OUT_OF_MEMORY);
+		EQUAL(address, 0xa5a5a5a5u);
+	}
+	EQUAL(snippet_room(), before);
+	result = DRIVER(cuMemAllocPitch)(&address, &pitch, 1000, 10, 16);
+	if (result == CUDA_SUCCESS) {
+		EQUAL(before - snippet_room(), (uint64_t)pitch * 10);
+		OK(DRIVER(cuMemFree)(address));
+	} else {
+		EQUAL(result, CUDA_ERROR_OUT_OF_MEMORY);
+		EQUAL(pitch, 77);
+	}
+	EQUAL(snippet_room(), before);
+	CHECK(DRIVER(cuMemFree)(8) != CUDA_SUCCESS);
 	EQUAL(snippet_room(), before);
 }
 
@@ -176,7 +165,9 @@ static void total_v1(void)
 
 static const struct snippet snippets[] = {
 	SNIPPET(cuMemFree_v2, free_v2),
-	SNIPPET(cuMemFree, free_v1),
+	SNIPPET(cuMemFree, oldest),
+	SNIPPET(cuMemAlloc, oldest),
+	SNIPPET(cuMemAllocPitch, oldest),
 	SNIPPET(cuMemAlloc_v2, alloc_bad),
 	SNIPPET(cuMemGetInfo_v2, info_v2),
 	SNIPPET(cuMemGetInfo, info_v1),

@@ -2,8 +2,6 @@
 /* Stream-ordered allocation: a pool is charged for what it reserves, until it is trimmed. */
 #include "snippet.h"
 
-#include <unistd.h>
-
 static CUmemoryPool made_pool;
 
 static CUmemPoolProps properties(void)
@@ -204,47 +202,12 @@ static void set_pool(void)
 	EQUAL(snippet_room(), before);
 }
 
-/* A pool of another process of the ledger (here: our own export) brings no charge of its own. */
-static void import(void)
-{
-	CUmemPoolProps props = properties();
-	CUmemoryPool own = NULL, imported = NULL;
-	CUmemPoolPtrExportData data;
-	CUdeviceptr address = 0, same = 0;
-	uint64_t before = snippet_room(), held;
-	int fd = -1;
-
-	memset(&data, 0, sizeof data);
-	OK(DRIVER(cuMemPoolCreate)(&own, &props));
-	OK(DRIVER(cuMemAllocFromPoolAsync)(&address, 16 * MIB, own, NULL));
-	OK(DRIVER(cuCtxSynchronize)());
-	held = snippet_room();
-	OK(DRIVER(cuMemPoolExportToShareableHandle)(&fd, own, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	OK(DRIVER(cuMemPoolExportPointer)(&data, address));
-	OK(DRIVER(cuMemPoolImportFromShareableHandle)(&imported, (void *)(uintptr_t)fd,
-						      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	OK(DRIVER(cuMemPoolImportPointer)(&same, imported, &data));
-	EQUAL(snippet_room(), held);
-	OK(DRIVER(cuMemFree_v2)(same));
-	OK(DRIVER(cuMemPoolDestroy)(imported));
-	EQUAL(snippet_room(), held);
-	OK(DRIVER(cuMemFreeAsync)(address, NULL));
-	OK(DRIVER(cuCtxSynchronize)());
-	OK(DRIVER(cuMemPoolDestroy)(own));
-	close(fd);
-	EQUAL(snippet_room(), before);
-}
-
 static const struct snippet snippets[] = {
 	SNIPPET(cuMemPoolTrimTo, trim),
 	SNIPPET(cuMemPoolCreate, trim),
 	SNIPPET(cuMemPoolDestroy, destroy),
 	SNIPPET(cuMemPoolSetAttribute, threshold),
 	SNIPPET(cuDeviceSetMemPool, set_pool),
-	SNIPPET(cuMemPoolImportFromShareableHandle, import),
-	SNIPPET(cuMemPoolImportPointer, import),
-	SNIPPET(cuMemPoolExportToShareableHandle, import),
-	SNIPPET(cuMemPoolExportPointer, import),
 };
 
 const struct area area_pool = {

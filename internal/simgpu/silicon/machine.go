@@ -230,14 +230,15 @@ func (m *Machine) Release(id ProcessID, card int, kind Kind, bytes uint64) error
 	return nil
 }
 
-// Adjust changes what is held without counting an allocation.
+// Adjust changes what is held without counting an allocation: pools that grow
+// and shrink, contexts whose limits are set.
 func (m *Machine) Adjust(id ProcessID, card int, kind Kind, change int64, now int64) error {
 	p, err := m.find(id, card)
 	if err != nil {
 		return err
 	}
 	switch {
-	case kind >= Object || kind == Context || change == math.MinInt64:
+	case kind >= Object || change == math.MinInt64:
 		return fmt.Errorf("adjust kind %d by %d: %w", kind, change, ErrInvalid)
 	case change > 0:
 		return m.take(p, card, kind, uint64(change), now)

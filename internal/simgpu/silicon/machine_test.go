@@ -75,6 +75,24 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+// A context's limits change its size, not the number of contexts.
+func TestAdjustContext(t *testing.T) {
+	m := newMachine(t, "T4", DefaultLimits())
+	a := attach(t, m, 1)
+	if err := m.Charge(a, 0, Context, 64*MiB, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []int64{32 * MiB, -32 * MiB} {
+		if err := m.Adjust(a, 0, Context, change, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, _ := m.Processes(0, 0, 10)
+	if len(list) != 1 || list[0].Contexts != 1 || list[0].KindBytes[Context] != 64*MiB || list[0].PeakBytes != 96*MiB {
+		t.Errorf("%+v", list)
+	}
+}
+
 func TestInvalidRequests(t *testing.T) {
 	m := newMachine(t, "T4", DefaultLimits())
 	a := attach(t, m, 1)
@@ -85,7 +103,6 @@ func TestInvalidRequests(t *testing.T) {
 		"release unknown kind":  m.Release(a, 0, 99, 1),
 		"adjust below nothing":  m.Adjust(a, 0, Pool, -1, 0),
 		"adjust by the minimum": m.Adjust(a, 0, Pool, -1<<63, 0),
-		"adjust a context":      m.Adjust(a, 0, Context, 1, 0),
 		"adjust unknown kind":   m.Adjust(a, 0, 99, 1, 0),
 	} {
 		if !errors.Is(err, ErrInvalid) {

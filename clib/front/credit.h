@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * credit.h: the arithmetic on the words of a client page that both sides write.
+ * Pure: no page is found or kept here.
+ */
+#ifndef DIVVY_FRONT_CREDIT_H
+#define DIVVY_FRONT_CREDIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "page.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Takes bytes if there are as many; left is the credit after it. Never negative. */
+bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t *left);
+void front_credit_put(struct divvy_client_card *card, uint64_t bytes);
+
+/* What was granted and is no credit. */
+uint64_t front_in_use(const struct divvy_client_card *card);
+
+/* Makes word at least to. */
+void front_peak_raise(uint64_t *word, uint64_t to);
+
+/* Moves what late frees and counts have put on a page that was left behind. */
+void front_credit_sweep(struct front_pages *from, struct front_pages *to);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,876 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stand-in driver's memory, over a simulator with two A100-40GB at $DIVVY_SIMULATOR. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "driver.h"
+
+static uint64_t state = 88172645463325252ull;
+
+static uint64_t random64(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static void fill(unsigned char *bytes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		bytes[i] = (unsigned char)random64();
+}
+
+/* sizes are charged in units of 512; blocks do not overlap; frees give all back */
+static void linear(void)
+{
+	enum { BLOCKS = 300, MOST = 40000 };
+	static CUdeviceptr at[BLOCKS];
+	static size_t bytes[BLOCKS];
+	static unsigned char twin[BLOCKS][MOST], back[MOST];
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	start();
+	uint64_t before = room();
+
+	for (int round = 0; round < 3000; round++) {
+		size_t i = random64() % BLOCKS;
+
+		if (at[i]) {
+			OK(cuMemcpyDtoH_v2(back, at[i], bytes[i]));
+			CHECK(memcmp(back, twin[i], bytes[i]) == 0);
+			OK(cuMemGetAddressRange_v2(&base, &size, at[i] + bytes[i] - 1));
+			CHECK(base == at[i] && size == bytes[i]);
+			OK(cuMemFree_v2(at[i]));
+			at[i] = 0;
+		} else {
+			bytes[i] = 1 + random64() % MOST;
+			uint64_t now = room();
+
+			OK(cuMemAlloc_v2(&at[i], bytes[i]));
+			CHECK(now - room() == (bytes[i] + 511) / 512 * 512);
+			CHECK(at[i] % 512 == 0);
+			fill(twin[i], bytes[i]);
+			OK(cuMemcpyHtoD_v2(at[i], twin[i], bytes[i]));
+		}
+	}
+	for (size_t i = 0; i < BLOCKS; i++) {
+		if (at[i])
+			OK(cuMemFree_v2(at[i]));
+	}
+	CHECK(room() == before);
+	OK(cuMemAlloc_v2(&base, 1000));
+	GIVES(cuMemcpyHtoD_v2(base, twin, 1001), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemcpyHtoD_v2(base + 1000, twin, 1), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemcpyDtoH_v2(back, base + 999, 2), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemcpyDtoH_v2(back, (CUdeviceptr)(uintptr_t)twin, 8), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemFree_v2(base + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(base));
+	GIVES(cuMemFree_v2(base), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(0));
+	GIVES(cuMemAlloc_v2(&base, 0), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAlloc_v2(NULL, 1), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAlloc_v2(&base, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	GIVES(cuMemAlloc_v2(&base, room() + 1), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemAlloc_v2(&base, room()));
+	CHECK(room() == 0);
+	OK(cuMemFree_v2(base));
+	finish(before);
+}
+
+static sigjmp_buf jump;
+
+static void caught(int signal)
+{
+	(void)signal;
+	siglongjmp(jump, 1);
+}
+
+/* the host cannot touch a device address, before, while or after it is used;
+ * managed memory it can */
+static void host_access(void)
+{
+	volatile unsigned char *volatile pointer = NULL;
+	CUdeviceptr device = 0;
+	CUdeviceptr managed = 0;
+	unsigned char byte = 0;
+
+	signal(SIGSEGV, caught);
+	signal(SIGBUS, caught);
+	start();
+	uint64_t before = room();
+
+	OK(cuMemAlloc_v2(&device, MIB));
+	OK(cuMemsetD8_v2(device, 7, MIB));
+	pointer = (volatile unsigned char *)(uintptr_t)device;
+	if (!sigsetjmp(jump, 1)) {
+		(void)*pointer;
+		CHECK(!"the host read device memory");
+	}
+	OK(cuMemAllocManaged(&managed, 10000, CU_MEM_ATTACH_GLOBAL));
+	pointer = (volatile unsigned char *)(uintptr_t)managed;
+	pointer[9999] = 42;
+	OK(cuMemcpyDtoH_v2(&byte, managed + 9999, 1));
+	CHECK(byte == 42);
+	OK(cuMemsetD8_v2(managed, 9, 10000));
+	CHECK(pointer[0] == 9 && pointer[9999] == 9);
+	OK(cuMemFree_v2(managed));
+	if (!sigsetjmp(jump, 1)) {
+		(void)*pointer;
+		CHECK(!"the host read freed managed memory");
+	}
+	OK(cuMemFree_v2(device));
+	finish(before);
+}
+
+/* boxes between pitched memory, arrays and host memory, against a slow twin */
+static void boxes(void)
+{
+	enum { W = 100, H = 20, D = 5, HOST = W * H * D };
+	static unsigned char out[HOST], in[HOST], twin[HOST];
+	CUdeviceptr linear = 0;
+	CUarray array = NULL;
+	size_t pitch = 0;
+	const CUDA_ARRAY3D_DESCRIPTOR shape = {
+		.Width = W, .Height = H, .Depth = D, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1,
+	};
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMemAllocPitch_v2(&linear, &pitch, W, H * D, 4));
+	CHECK(pitch == 512 && before - room() == 512 * H * D);
+	OK(cuMemsetD8_v2(linear, 0, pitch * H * D));
+	OK(cuArray3DCreate_v2(&array, &shape));
+	CHECK(before - room() == 512 * H * D + 128 * 24 * D);
+	memset(twin, 0, sizeof(twin));
+	for (int round = 0; round < 400; round++) {
+		size_t x = random64() % W, y = random64() % H, z = random64() % D;
+		size_t w = random64() % (W - x + 1), h = random64() % (H - y + 1), d = random64() % (D - z + 1);
+		CUDA_MEMCPY3D copy = {
+			.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = out, .srcPitch = W, .srcHeight = H,
+			.srcXInBytes = x, .srcY = y, .srcZ = z,
+			.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = linear, .dstPitch = pitch, .dstHeight = H,
+			.dstXInBytes = x, .dstY = y, .dstZ = z, .WidthInBytes = w, .Height = h, .Depth = d,
+		};
+
+		fill(out, HOST);
+		for (size_t k = z; k < z + d; k++) {
+			for (size_t j = y; j < y + h; j++)
+				memcpy(&twin[(k * H + j) * W + x], &out[(k * H + j) * W + x], w);
+		}
+		OK(cuMemcpy3D_v2(&copy));
+		/* the whole of it to the array and back */
+		copy = (CUDA_MEMCPY3D){
+			.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = linear, .srcPitch = pitch, .srcHeight = H,
+			.dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = array, .WidthInBytes = W, .Height = H, .Depth = D,
+		};
+		OK(cuMemcpy3D_v2(&copy));
+		copy = (CUDA_MEMCPY3D){
+			.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array,
+			.dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = in, .dstPitch = W, .dstHeight = H,
+			.WidthInBytes = W, .Height = H, .Depth = D,
+		};
+		OK(cuMemcpy3D_v2(&copy));
+		CHECK(memcmp(in, twin, HOST) == 0);
+	}
+	CUDA_MEMCPY2D rect = {
+		.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = out, .srcPitch = W,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = linear, .dstPitch = pitch,
+		.WidthInBytes = W, .Height = H * D + 1,
+	};
+
+	GIVES(cuMemcpy2D_v2(&rect), CUDA_ERROR_INVALID_VALUE); /* one row too many */
+	rect.Height = H;
+	rect.dstPitch = W - 1;
+	GIVES(cuMemcpy2D_v2(&rect), CUDA_ERROR_INVALID_VALUE); /* rows would overlap */
+	GIVES(cuMemcpyHtoA_v2(array, W, out, W + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemcpyHtoA_v2(array, W, out, 2 * W)); /* two whole rows */
+	OK(cuMemcpyAtoH_v2(in, array, W, 2 * W));
+	CHECK(memcmp(in, out, 2 * W) == 0);
+	OK(cuArrayDestroy(array));
+	GIVES(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuMemFree_v2(linear));
+	finish(before);
+}
+
+static void arrays(void)
+{
+	CUmipmappedArray mipmap = NULL;
+	CUarray level = NULL, array = NULL, plane = NULL;
+	CUDA_ARRAY3D_DESCRIPTOR shape = {
+		.Width = 64, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1,
+	};
+	CUDA_ARRAY3D_DESCRIPTOR got;
+	CUDA_ARRAY_MEMORY_REQUIREMENTS needs;
+	static unsigned char out[4096], in[4096];
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMipmappedArrayCreate(&mipmap, &shape, 3));
+	CHECK(before - room() == 16384 + 4096 + 1024);
+	OK(cuMipmappedArrayGetMemoryRequirements(&needs, mipmap, 0));
+	CHECK(needs.size == before - room());
+	GIVES(cuMipmappedArrayGetLevel(&level, mipmap, 3), CUDA_ERROR_INVALID_VALUE);
+	for (unsigned int i = 0; i < 3; i++) {
+		OK(cuMipmappedArrayGetLevel(&level, mipmap, i));
+		OK(cuArray3DGetDescriptor_v2(&got, level));
+		CHECK(got.Width == 64u >> i && got.Height == 64u >> i);
+		memset(out, (int)i + 1, sizeof(out));
+		CUDA_MEMCPY2D copy = {
+			.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = out, .srcPitch = 64,
+			.dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = level, .WidthInBytes = 64, .Height = 16,
+		};
+		OK(cuMemcpy2D_v2(&copy));
+		GIVES(cuArrayDestroy(level), CUDA_ERROR_INVALID_HANDLE);
+	}
+	for (unsigned int i = 0; i < 3; i++) { /* levels do not overlap */
+		OK(cuMipmappedArrayGetLevel(&level, mipmap, i));
+		OK(cuMemcpyAtoH_v2(in, level, 0, 64));
+		CHECK(in[0] == i + 1 && in[63] == i + 1);
+	}
+	OK(cuMipmappedArrayDestroy(mipmap));
+	CHECK(room() == before);
+
+	shape = (CUDA_ARRAY3D_DESCRIPTOR){ .Width = 64, .Height = 64, .Format = CU_AD_FORMAT_NV12, .NumChannels = 3 };
+	OK(cuArray3DCreate_v2(&array, &shape));
+	CHECK(before - room() == 64 * 64 + 64 * 32);
+	OK(cuArrayGetPlane(&plane, array, 1));
+	OK(cuArray3DGetDescriptor_v2(&got, plane));
+	CHECK(got.Width == 32 && got.Height == 32 && got.NumChannels == 2);
+	GIVES(cuArrayGetPlane(&plane, array, 2), CUDA_ERROR_INVALID_VALUE);
+	OK(cuArrayDestroy(array));
+
+	shape.Format = CU_AD_FORMAT_FLOAT;
+	shape.NumChannels = 3;
+	GIVES(cuArray3DCreate_v2(&array, &shape), CUDA_ERROR_INVALID_VALUE);
+	shape.NumChannels = 4;
+	shape.Width = 1 << 20;
+	shape.Height = 1 << 20;
+	GIVES(cuArray3DCreate_v2(&array, &shape), CUDA_ERROR_OUT_OF_MEMORY);
+	finish(before);
+}
+
+static void memset_values(void)
+{
+	enum { BYTES = 300000 };
+	static unsigned char twin[BYTES], back[BYTES];
+	CUdeviceptr at = 0;
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMemAlloc_v2(&at, BYTES));
+	OK(cuMemcpyHtoD_v2(at, twin, BYTES));
+	for (int round = 0; round < 300; round++) {
+		size_t unit = (size_t)1 << random64() % 3;
+		uint32_t value = round % 3 ? (uint32_t)random64() : 0;
+		size_t place = random64() % BYTES / unit * unit;
+		size_t count = random64() % ((BYTES - place) / unit + 1);
+
+		for (size_t i = 0; i < count; i++)
+			memcpy(&twin[place + i * unit], &value, unit);
+		if (unit == 1)
+			OK(cuMemsetD8_v2(at + place, (unsigned char)value, count));
+		else if (unit == 2)
+			OK(cuMemsetD16_v2(at + place, (unsigned short)value, count));
+		else
+			OK(cuMemsetD32_v2(at + place, value, count));
+		OK(cuMemcpyDtoH_v2(back, at, BYTES));
+		CHECK(memcmp(back, twin, BYTES) == 0);
+	}
+	OK(cuMemsetD2D16_v2(at + 2, 100, 0x1234, 3, 5));
+	OK(cuMemcpyDtoH_v2(back, at, BYTES));
+	for (size_t y = 0; y < 5; y++) {
+		for (size_t x = 0; x < 3; x++) {
+			twin[2 + y * 100 + x * 2] = 0x34;
+			twin[3 + y * 100 + x * 2] = 0x12;
+		}
+	}
+	CHECK(memcmp(back, twin, BYTES) == 0);
+	GIVES(cuMemsetD32_v2(at + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemsetD8_v2(at, 0, BYTES + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(at));
+	finish(before);
+}
+
+static void host_memory(void)
+{
+	static unsigned char mine[100000];
+	void *pinned = NULL;
+	CUdeviceptr device = 0;
+	unsigned int flags = 0;
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMemHostAlloc(&pinned, 5000, 4));
+	CHECK(room() == before); /* costs the card nothing */
+	OK(cuMemHostGetDevicePointer_v2(&device, pinned, 0));
+	OK(cuMemHostGetFlags(&flags, pinned));
+	CHECK(flags == 6);
+	OK(cuMemsetD8_v2(device, 3, 5000));
+	CHECK(((unsigned char *)pinned)[4999] == 3);
+	GIVES(cuMemHostUnregister(pinned), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	GIVES(cuMemFree_v2(device), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFreeHost(pinned));
+	GIVES(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemHostRegister_v2(mine, sizeof(mine), 0));
+	GIVES(cuMemHostRegister_v2(mine + 100, 10, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	OK(cuMemHostGetDevicePointer_v2(&device, mine + 5, 0));
+	OK(cuMemHostUnregister(mine));
+	GIVES(cuMemHostGetDevicePointer_v2(&device, mine + 5, 0), CUDA_ERROR_INVALID_VALUE);
+	finish(before);
+}
+
+static void pools(void)
+{
+	CUmemoryPool pool = NULL, standard = NULL;
+	CUdeviceptr small = 0, big = 0, more = 0;
+	cuuint64_t amount = 0;
+	const CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+	};
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMemAllocAsync(&small, 1000, NULL));
+	CHECK(before - room() == 2 * MIB); /* a pool grows by steps */
+	OK(cuMemAllocAsync(&more, 1000, NULL));
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemAllocAsync(&big, 5 * MIB, NULL));
+	CHECK(before - room() == 8 * MIB);
+	OK(cuDeviceGetDefaultMemPool(&standard, 0));
+	OK(cuMemPoolGetAttribute(standard, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &amount));
+	CHECK(amount == 8 * MIB);
+	OK(cuMemPoolGetAttribute(standard, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &amount));
+	CHECK(amount == 5 * MIB + 2048);
+	OK(cuMemFreeAsync(big, NULL));
+	CHECK(before - room() == 8 * MIB); /* until the next synchronisation */
+	OK(cuStreamSynchronize(NULL));
+	CHECK(before - room() == 2 * MIB);
+	amount = UINT64_MAX;
+	OK(cuMemPoolSetAttribute(standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &amount));
+	OK(cuMemFreeAsync(small, NULL));
+	OK(cuMemFree_v2(more));
+	OK(cuCtxSynchronize());
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemPoolTrimTo(standard, 0));
+	CHECK(room() == before);
+	GIVES(cuMemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
+
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&small, 100, pool, NULL));
+	OK(cuMemPoolDestroy(pool)); /* lives until its last part is freed */
+	GIVES(cuMemAllocFromPoolAsync(&big, 100, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemFreeAsync(small, NULL));
+	CHECK(room() == before);
+	/* what a pool holds without need does not keep a request from fitting */
+	OK(cuMemAllocAsync(&small, 1000, NULL));
+	OK(cuMemFreeAsync(small, NULL));
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemAllocAsync(&big, before / (2 * MIB) * (2 * MIB), NULL));
+	OK(cuMemFreeAsync(big, NULL));
+	OK(cuMemPoolTrimTo(standard, 0));
+	finish(before);
+}
+
+static CUmemAllocationProp physical(void)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+	};
+}
+
+static void virtual_memory(void)
+{
+	CUmemGenericAllocationHandle a = 0, b = 0, again = 0;
+	CUdeviceptr range = 0;
+	CUmemAllocationProp props = physical();
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	static unsigned char out[4 * 1024 * 1024], in[4 * 1024 * 1024];
+	unsigned long long flags = 0;
+	size_t unit = 0;
+
+	start();
+	uint64_t before = room();
+
+	OK(cuMemGetAllocationGranularity(&unit, &props, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	CHECK(unit == 2 * MIB);
+	OK(cuMemAddressReserve(&range, 16 * MIB, 0, 0, 0));
+	CHECK(room() == before);
+	GIVES(cuMemCreate(&a, MIB, &props, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemCreate(&a, 2 * MIB, &props, 0));
+	OK(cuMemCreate(&b, 4 * MIB, &props, 0));
+	CHECK(before - room() == 6 * MIB);
+	OK(cuMemMap(range, 2 * MIB, 0, a, 0));
+	OK(cuMemMap(range + 2 * MIB, 4 * MIB, 0, b, 0));
+	GIVES(cuMemMap(range, 2 * MIB, 0, b, 0), CUDA_ERROR_INVALID_VALUE); /* taken */
+	GIVES(cuMemMap(range + 14 * MIB, 4 * MIB, 0, b, 0), CUDA_ERROR_INVALID_VALUE); /* over the end */
+	fill(out, sizeof(out));
+	GIVES(cuMemcpyHtoD_v2(range, out, 10), CUDA_ERROR_INVALID_VALUE); /* no access yet */
+	access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	GIVES(cuMemcpyHtoD_v2(range, out, 10), CUDA_ERROR_INVALID_VALUE); /* only to read */
+	OK(cuMemcpyDtoH_v2(in, range, 10));
+	access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	GIVES(cuMemSetAccess(range, 8 * MIB, &access, 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemSetAccess(range, 6 * MIB, &access, 1));
+	OK(cuMemGetAccess(&flags, &access.location, range + 5 * MIB));
+	CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	OK(cuMemcpyHtoD_v2(range + MIB, out, sizeof(out))); /* across both */
+	OK(cuMemcpyDtoH_v2(in, range + MIB, sizeof(in)));
+	CHECK(memcmp(in, out, sizeof(out)) == 0);
+	GIVES(cuMemFree_v2(range), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(range + 3 * MIB)));
+	CHECK(again == b);
+	OK(cuMemRelease(b));
+	OK(cuMemRelease(b));
+	GIVES(cuMemRelease(b), CUDA_ERROR_INVALID_VALUE);
+	CHECK(before - room() == 6 * MIB); /* mapped still */
+	GIVES(cuMemUnmap(range, MIB), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAddressFree(range, 16 * MIB), CUDA_ERROR_INVALID_VALUE);
+	/* the same memory at a second place */
+	OK(cuMemMap(range + 8 * MIB, 2 * MIB, 0, a, 0));
+	OK(cuMemSetAccess(range + 8 * MIB, 2 * MIB, &access, 1));
+	OK(cuMemcpyDtoH_v2(in, range + 9 * MIB, MIB));
+	CHECK(memcmp(in, out, MIB) == 0);
+	OK(cuMemUnmap(range, 6 * MIB));
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemUnmap(range + 8 * MIB, 2 * MIB));
+	CHECK(before - room() == 2 * MIB); /* the handle holds it */
+	OK(cuMemRelease(a));
+	CHECK(room() == before);
+	OK(cuMemAddressFree(range, 16 * MIB));
+	GIVES(cuMemAddressFree(range, 16 * MIB), CUDA_ERROR_INVALID_VALUE);
+	finish(before);
+}
+
+/* sparse arrays and multicast objects cost nothing and hold what is put in them */
+static void held(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR shape = {
+		.Width = 4096, .Height = 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1, .Flags = 64,
+	};
+	CUmemAllocationProp props = physical();
+	CUmemGenericAllocationHandle handle = 0, object = 0;
+	CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+	CUarray array = NULL;
+	CUarrayMapInfo info = { .resourceType = CU_RESOURCE_TYPE_ARRAY, .deviceBitMask = 1,
+				.memOperationType = CU_MEM_OPERATION_TYPE_MAP };
+	char text[16] = "";
+
+	start();
+	uint64_t before = room();
+
+	OK(cuArray3DCreate_v2(&array, &shape));
+	CHECK(room() == before);
+	OK(cuArrayGetSparseProperties(&tiles, array));
+	CHECK(tiles.tileExtent.width == 128 && tiles.tileExtent.height == 128);
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	info.resource.array = array;
+	info.memHandle.memHandle = handle;
+	info.subresource.sparseLevel.extentWidth = 128 * 32;
+	info.subresource.sparseLevel.extentHeight = 128;
+	info.subresource.sparseLevel.extentDepth = 1;
+	OK(cuMemMapArrayAsync(&info, 1, NULL)); /* 32 tiles: all of it */
+	info.subresource.sparseLevel.extentHeight = 256;
+	GIVES(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	info.subresource.sparseLevel.extentHeight = 100;
+	GIVES(cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(handle));
+	CHECK(before - room() == 2 * MIB);
+	OK(cuMemcpyHtoA_v2(array, 16384, "texels!", 8));
+	OK(cuMemcpyAtoH_v2(text, array, 16384, 8));
+	CHECK(strcmp(text, "texels!") == 0);
+	OK(cuArrayDestroy(array));
+	CHECK(room() == before);
+
+	CUmulticastObjectProp prop = { .numDevices = 1, .size = 8 * MIB };
+
+	OK(cuMulticastCreate(&object, &prop));
+	OK(cuMemCreate(&handle, 4 * MIB, &props, 0));
+	GIVES(cuMulticastBindMem(object, 0, handle, 0, 4 * MIB, 0), CUDA_ERROR_INVALID_VALUE); /* no card yet */
+	OK(cuMulticastAddDevice(object, 0));
+	OK(cuMulticastBindMem(object, 4 * MIB, handle, 0, 4 * MIB, 0));
+	GIVES(cuMulticastBindMem(object, 4 * MIB, handle, 0, 2 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(handle));
+	CHECK(before - room() == 4 * MIB);
+	GIVES(cuMulticastUnbind(object, 0, 0, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemRelease(object));
+	finish(before);
+}
+
+static void context_ends(void)
+{
+	CUcontext first = NULL, second = NULL, current = NULL;
+	CUdeviceptr at = 0;
+	CUstream stream = NULL;
+	size_t value = 0;
+	CUdevice device = -1;
+
+	GIVES(cuCtxGetDevice(&device), CUDA_ERROR_NOT_INITIALIZED);
+	GIVES(cuInit(1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuInit(0));
+	GIVES(cuMemAlloc_v2(&at, 1), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxCreate_v2(&first, 0, 0));
+	uint64_t before = room();
+
+	OK(cuCtxCreate_v2(&second, 0, 0));
+	CHECK(before - room() == 64 * MIB);
+	OK(cuMemAlloc_v2(&at, 3 * MIB));
+	OK(cuStreamCreate(&stream, 0));
+	OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * MIB));
+	CHECK(before - room() == 75 * MIB);
+	OK(cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
+	CHECK(value == 16 * MIB);
+	GIVES(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuCtxGetCurrent(&current));
+	CHECK(current == second);
+	OK(cuCtxPopCurrent_v2(&current));
+	OK(cuCtxPushCurrent_v2(second));
+	OK(cuCtxPushCurrent_v2(first));
+	OK(cuCtxDestroy_v2(second)); /* takes everything along; it lies below the top */
+	CHECK(room() == before);
+	GIVES(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuStreamDestroy_v2(stream), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuCtxPopCurrent_v2(&current));
+	GIVES(cuMemAlloc_v2(&at, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	GIVES(cuCtxPushCurrent_v2(second), CUDA_ERROR_INVALID_CONTEXT);
+	GIVES(cuCtxDestroy_v2(second), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxSetCurrent(first));
+	OK(cuCtxDestroy_v2(first));
+	/* a primary context comes back under the same handle */
+	OK(cuDevicePrimaryCtxRetain(&first, 0));
+	OK(cuDevicePrimaryCtxRetain(&second, 0));
+	CHECK(first == second);
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	OK(cuCtxSetCurrent(first));
+	OK(cuMemAlloc_v2(&at, 1));
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+	GIVES(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+	GIVES(cuMemAlloc_v2(&at, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	OK(cuDevicePrimaryCtxRetain(&second, 0));
+	CHECK(second == first);
+	OK(cuMemAlloc_v2(&at, 1));
+}
+
+/* a child of a program that has the driver open gets nothing from it */
+static void forked(void)
+{
+	int status = 0;
+	CUdeviceptr at = 0;
+
+	start();
+	OK(cuMemAlloc_v2(&at, MIB));
+	pid_t child = fork();
+
+	if (child == 0) {
+		GIVES(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+		GIVES(cuMemAlloc_v2(&at, 1), CUDA_ERROR_NOT_INITIALIZED);
+		GIVES(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	OK(cuMemFree_v2(at));
+}
+
+static void send_fd(int socket, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	char byte = 0;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(int));
+	CHECK(sendmsg(socket, &message, 0) == 1);
+}
+
+static int receive_fd(int socket)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	char byte = 0;
+	int fd = -1;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+
+	CHECK(recvmsg(socket, &message, 0) == 1 && CMSG_FIRSTHDR(&message));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+	return fd;
+}
+
+/* what the two processes of the next test tell each other */
+struct shared_things {
+	CUipcMemHandle memory;
+	CUipcEventHandle event;
+	CUmemPoolPtrExportData pointer;
+};
+
+static void importer(int socket)
+{
+	struct shared_things things;
+	CUdeviceptr at = 0, again = 0, range = 0, pooled = 0;
+	CUmemGenericAllocationHandle handle = 0;
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemoryPool pool = NULL;
+	CUevent event = NULL;
+	uint32_t word = 0;
+	char byte = 0;
+
+	start();
+	CHECK(read(socket, &things, sizeof(things)) == sizeof(things));
+	OK(cuIpcOpenMemHandle_v2(&at, things.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(cuIpcOpenMemHandle_v2(&again, things.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	CHECK(at == again);
+	OK(cuMemcpyDtoH_v2(&word, at + 4, 4));
+	CHECK(word == 0x11111111);
+	OK(cuMemsetD32_v2(at, 0x22222222, 1));
+	GIVES(cuMemcpyDtoH_v2(&word, at + 5000, 4), CUDA_ERROR_INVALID_VALUE); /* only the block itself */
+	GIVES(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
+	OK(cuIpcCloseMemHandle(at));
+	OK(cuIpcCloseMemHandle(at));
+	GIVES(cuIpcCloseMemHandle(at), CUDA_ERROR_INVALID_VALUE);
+	OK(cuIpcOpenEventHandle(&event, things.event));
+	OK(cuEventSynchronize(event));
+	OK(cuEventDestroy_v2(event));
+	OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)receive_fd(socket),
+					  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(range, 2 * MIB, 0, handle, 0));
+	OK(cuMemRelease(handle));
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	OK(cuMemcpyDtoH_v2(&word, range + MIB, 4));
+	CHECK(word == 0x33333333);
+	OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)receive_fd(socket),
+					      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(cuMemPoolImportPointer(&pooled, pool, &things.pointer));
+	OK(cuMemcpyDtoH_v2(&word, pooled, 4));
+	CHECK(word == 0x44444444);
+	GIVES(cuMemAllocFromPoolAsync(&at, 1, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFreeAsync(pooled, NULL));
+	CHECK(write(socket, &byte, 1) == 1);
+	CHECK(read(socket, &byte, 1) == 1); /* the maker has let go of everything */
+	OK(cuMemUnmap(range, 2 * MIB));
+	OK(cuMemPoolDestroy(pool));
+	_exit(0);
+}
+
+static void between_processes(void)
+{
+	struct shared_things things = { 0 };
+	CUmemGenericAllocationHandle handle = 0;
+	CUmemAllocationProp props = physical();
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	const CUmemPoolProps poolprops = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+	};
+	CUmemoryPool pool = NULL;
+	CUdeviceptr at = 0, other = 0, range = 0, pooled = 0;
+	CUevent event = NULL;
+	uint32_t word = 0;
+	int sockets[2], status = 0, fd = -1;
+	char byte = 0;
+
+	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
+	pid_t child = fork(); /* before the driver is opened */
+
+	if (child == 0)
+		importer(sockets[1]);
+	start();
+	OK(cuMemAlloc_v2(&other, 100));
+	OK(cuMemAlloc_v2(&at, 5000));
+	OK(cuMemsetD32_v2(at, 0x11111111, 1250));
+	OK(cuIpcGetMemHandle(&things.memory, at));
+	GIVES(cuIpcOpenMemHandle_v2(&range, things.memory, 1), CUDA_ERROR_INVALID_CONTEXT); /* its own */
+	OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	OK(cuIpcGetEventHandle(&things.event, event));
+	OK(cuMemPoolCreate(&pool, &poolprops));
+	OK(cuMemAllocFromPoolAsync(&pooled, 100, pool, NULL));
+	OK(cuMemsetD32_v2(pooled, 0x44444444, 25));
+	int poolfd = -1;
+
+	OK(cuMemPoolExportToShareableHandle(&poolfd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(cuMemPoolExportPointer(&things.pointer, pooled));
+	CHECK(write(sockets[0], &things, sizeof(things)) == sizeof(things));
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(range, 2 * MIB, 0, handle, 0));
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	OK(cuMemsetD32_v2(range, 0x33333333, 2 * MIB / 4));
+	OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	send_fd(sockets[0], fd);
+	send_fd(sockets[0], poolfd);
+	close(fd);
+	close(poolfd);
+	CHECK(read(sockets[0], &byte, 1) == 1);
+	OK(cuMemcpyDtoH_v2(&word, at, 4));
+	CHECK(word == 0x22222222); /* written over there */
+	uint64_t held = room();
+
+	OK(cuMemUnmap(range, 2 * MIB));
+	OK(cuMemRelease(handle));
+	CHECK(room() == held); /* the other process has it mapped */
+	CHECK(write(sockets[0], &byte, 1) == 1);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	EVENTUALLY(room() >= held + 2 * MIB + 64 * MIB, 10);
+	OK(cuMemFree_v2(at));
+	OK(cuMemFree_v2(other));
+	OK(cuMemFreeAsync(pooled, NULL));
+	OK(cuMemPoolDestroy(pool));
+}
+
+static void external(void)
+{
+	int fd = memfd_create("external", MFD_CLOEXEC);
+	CUexternalMemory memory = NULL;
+	CUdeviceptr at = 0;
+	CUmipmappedArray mipmap = NULL;
+	CUarray level = NULL;
+	char text[16] = { 0 };
+
+	CHECK(fd >= 0 && ftruncate(fd, 65536) == 0 && pwrite(fd, "from outside", 12, 5000) == 12);
+	start();
+	uint64_t before = room();
+	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {
+		.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle = { .fd = fd }, .size = 1 << 20,
+	};
+
+	GIVES(cuImportExternalMemory(&memory, &desc), CUDA_ERROR_INVALID_VALUE); /* smaller than said */
+	desc.size = 65536;
+	OK(cuImportExternalMemory(&memory, &desc));
+	const CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = { .offset = 5000, .size = 12 };
+
+	OK(cuExternalMemoryGetMappedBuffer(&at, memory, &buffer));
+	OK(cuMemcpyDtoH_v2(text, at, 12));
+	CHECK(strcmp(text, "from outside") == 0);
+	GIVES(cuMemcpyDtoH_v2(text, at, 13), CUDA_ERROR_INVALID_VALUE);
+	const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC texels = {
+		.offset = 8192, .numLevels = 1,
+		.arrayDesc = { .Width = 64, .Height = 64, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1 },
+	};
+
+	OK(cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &texels));
+	OK(cuDestroyExternalMemory(memory));
+	OK(cuMipmappedArrayGetLevel(&level, mipmap, 0));
+	OK(cuMemcpyHtoA_v2(level, 0, "texels", 6));
+	OK(cuMemcpyAtoH_v2(text, level, 0, 6));
+	CHECK(memcmp(text, "texels", 6) == 0);
+	OK(cuMipmappedArrayDestroy(mipmap));
+	OK(cuMemFree_v2(at));
+	finish(before); /* it never cost the card anything */
+}
+
+static void two_cards(void)
+{
+	CUcontext first = NULL, second = NULL;
+	CUdeviceptr here = 0, there = 0;
+	uint32_t word = 0;
+	int count = 0, can = 0;
+
+	first = start();
+	OK(cuDeviceGetCount(&count));
+	CHECK(count == 2);
+	OK(cuMemAlloc_v2(&here, 4096));
+	OK(cuMemsetD32_v2(here, 77, 1024));
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	OK(cuCtxSetCurrent(second));
+	OK(cuMemAlloc_v2(&there, 4096));
+	OK(cuDeviceCanAccessPeer(&can, 0, 1));
+	CHECK(can);
+	OK(cuCtxEnablePeerAccess(first, 0));
+	GIVES(cuCtxEnablePeerAccess(first, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	OK(cuMemcpyPeer(there, second, here, first, 4096));
+	OK(cuMemcpyDtoH_v2(&word, there + 4092, 4));
+	CHECK(word == 77);
+	int device = -1;
+
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there));
+	CHECK(device == 1);
+	OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, here));
+	CHECK(device == 0);
+	GIVES(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&word),
+	      CUDA_ERROR_INVALID_VALUE);
+}
+
+/* a program that closes all it has not opened keeps its memory, and what it
+ * opens afterwards is left alone */
+static void descriptors_closed(void)
+{
+	enum { BYTES = 1 << 20 };
+	static unsigned char out[BYTES], in[BYTES];
+	CUdeviceptr at = 0, more = 0, range = 0;
+	CUmemGenericAllocationHandle handle = 0;
+	CUmemAllocationProp props = physical();
+	CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	int mine[8];
+
+	start();
+	OK(cuMemAlloc_v2(&at, BYTES));
+	fill(out, BYTES);
+	OK(cuMemcpyHtoD_v2(at, out, BYTES));
+	OK(cuMemCreate(&handle, 2 * MIB, &props, 0));
+	uint64_t before = room();
+
+	for (int fd = 3; fd < 1024; fd++)
+		close(fd);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		mine[i] = memfd_create("mine", MFD_CLOEXEC);
+		CHECK(mine[i] >= 0 && write(mine[i], out, BYTES) == BYTES);
+	}
+	OK(cuMemcpyDtoH_v2(in, at, BYTES));
+	CHECK(memcmp(in, out, BYTES) == 0);
+	OK(cuMemsetD8_v2(at, 0, BYTES)); /* stored as a hole */
+	OK(cuMemAlloc_v2(&more, 3 * MIB));
+	CHECK(before - room() == 3 * MIB);
+	OK(cuMemFree_v2(more));
+	OK(cuMemFree_v2(at));
+	OK(cuMemAddressReserve(&range, 2 * MIB, 0, 0, 0));
+	OK(cuMemMap(range, 2 * MIB, 0, handle, 0));
+	OK(cuMemSetAccess(range, 2 * MIB, &access, 1));
+	OK(cuMemcpyHtoD_v2(range + MIB, out, BYTES));
+	OK(cuMemUnmap(range, 2 * MIB));
+	OK(cuMemRelease(handle));
+	CHECK(room() == before + 2 * MIB + BYTES);
+	for (size_t i = 0; i < COUNT(mine); i++) {
+		CHECK(pread(mine[i], in, BYTES, 0) == BYTES);
+		CHECK(memcmp(in, out, BYTES) == 0);
+	}
+}
+
+static const struct scenario list[] = {
+	{ "linear", linear },
+	{ "host_access", host_access },
+	{ "boxes", boxes },
+	{ "arrays", arrays },
+	{ "memset_values", memset_values },
+	{ "host_memory", host_memory },
+	{ "pools", pools },
+	{ "virtual_memory", virtual_memory },
+	{ "held", held },
+	{ "context_ends", context_ends },
+	{ "forked", forked },
+	{ "between_processes", between_processes },
+	{ "external", external },
+	{ "descriptors_closed", descriptors_closed },
+	{ "two_cards", two_cards },
+};
+
+RUN_SCENARIOS(list)

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+)
+
+func sequences(events []api.Event) string {
+	text := ""
+	for _, e := range events {
+		text += fmt.Sprintf("%d ", e.Sequence)
+	}
+	return text
+}
+
+func TestEventLogForgetsAndSaysSo(t *testing.T) {
+	l := newEventLog(4)
+	for range 3 {
+		l.add(api.Event{Kind: "a"})
+	}
+	if events, _, _ := l.after(1, 10); sequences(events) != "2 3 " {
+		t.Errorf("after 1: %s", sequences(events))
+	}
+	for range 4 {
+		l.add(api.Event{Kind: "b"})
+	}
+	events, _, _ := l.after(1, 10)
+	if sequences(events) != "3 4 5 6 7 " || events[0].Kind != "events-dropped" || events[0].Message != "2 events are forgotten: too many, or read too slowly" {
+		t.Errorf("after 1: %s %+v", sequences(events), events[0])
+	}
+	if events, _, _ := l.after(7, 10); len(events) != 0 {
+		t.Errorf("after the last: %s", sequences(events))
+	}
+	if events, _, _ := l.after(1<<60, 10); len(events) != 0 {
+		t.Errorf("after one that never was: %s", sequences(events))
+	}
+	_, more, _ := l.after(7, 10)
+	l.add(api.Event{Kind: "c"})
+	select {
+	case <-more:
+	default:
+		t.Error("nobody is woken")
+	}
+	l.end()
+	if _, _, ended := l.after(8, 10); !ended {
+		t.Error("it does not end")
+	}
+}
+
+func TestFollow(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	got := make(chan api.Event, 100)
+	ended := make(chan error)
+	go func() {
+		ended <- r.client.Follow(ctx, 0, func(e api.Event) error {
+			got <- e
+			return nil
+		})
+	}()
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	if e := <-got; e.Kind != "share-created" || e.Share != "a" || e.Sequence != 1 {
+		t.Errorf("event %+v", e)
+	}
+	must(t, r.client.DeleteShare(ctx, "a", false))
+	if e := <-got; e.Kind != "share-deleted" || e.Sequence != 2 {
+		t.Errorf("event %+v", e)
+	}
+	must(t, r.stop())
+	if err := <-ended; !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("the agent ends: %v", err)
+	}
+}
+
+// Memory of processes that are on no ledger is found, and told once.
+func TestUnledgeredMemory(t *testing.T) {
+	r := newRig(t)
+	r.source.hold(1, 5*gib)
+	devices, err := r.client.Devices(context.Background())
+	must(t, err)
+	_, err = r.client.Devices(context.Background())
+	must(t, err)
+	if c := devices.Cards[0]; c.UnledgeredBytes != 5*gib || c.UsedBytes != 5*gib || !devices.Simulated {
+		t.Errorf("card %+v", c)
+	}
+	events, err := r.client.Events(context.Background(), 0)
+	must(t, err)
+	if len(events.Events) != 1 || events.Events[0].Kind != "unledgered-memory" || events.Events[0].PID != 1 {
+		t.Errorf("events %+v", events.Events)
+	}
+}
+
+// An agent with clients and nothing to do asks the driver nothing.
+func TestNoTimersWhileNothingIsPending(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.ReconcileEvery = 20 * time.Millisecond })
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	f := r.front("s")
+	must(t, f.alloc(mib))
+	var wake time.Time
+	eventually(t, "the comparison after the attachment is done", func() bool {
+		must(t, r.daemon.do(nil, func(time.Time) { wake = r.daemon.nextWake() }))
+		return wake.IsZero()
+	})
+	before := r.source.questions()
+	f.free(mib)
+	must(t, f.alloc(mib))
+	<-time.After(100 * time.Millisecond)
+	if after := r.source.questions(); after > before+1 {
+		t.Errorf("the driver was asked %d times", after-before)
+	}
+	must(t, r.daemon.do(nil, func(time.Time) { wake = r.daemon.nextWake() }))
+	if !wake.IsZero() {
+		t.Errorf("a timer is set for %v", wake)
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
+
+// Clients and shares that have come and gone leave no goroutine and no
+// descriptor behind, and neither does an agent that has ended.
+func TestNothingIsLeftBehind(t *testing.T) {
+	r := newRig(t)
+	use := func() {
+		r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+		for range 10 {
+			f, err := newFront(r.cfg.ShareSocket("s"))
+			must(t, err)
+			must(t, f.alloc(mib))
+			f.close()
+		}
+		c := startChild(t, r.cfg.ShareSocket("s"))
+		if got := c.do("alloc", mib); got != "ok" {
+			t.Fatal(got)
+		}
+		c.kill()
+		hold, err := r.client.Hold(context.Background(), "s")
+		must(t, err)
+		hold.Close()
+		eventually(t, "all have left", func() bool {
+			s, err := r.client.Share(context.Background(), "s")
+			must(t, err)
+			return s.Clients == 0
+		})
+		must(t, r.client.DeleteShare(context.Background(), "s", false))
+	}
+	use() // opens what stays open, of the runtime and of the agent
+	goroutines, files := runtime.NumGoroutine(), descriptors(t)
+	for range 5 {
+		use()
+	}
+	eventually(t, "as many goroutines and descriptors as before", func() bool {
+		return runtime.NumGoroutine() <= goroutines && descriptors(t) <= files
+	})
+	must(t, r.stop())
+	eventually(t, "the agent's own goroutines and descriptors are gone", func() bool {
+		return runtime.NumGoroutine() < goroutines && descriptors(t) < files
+	})
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+// serve answers at a socket like an agent would.
+func serve(t *testing.T, path string, handler http.Handler) *http.Server {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return server
+}
+
+func socketPath(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "divvy-client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return filepath.Join(folder, "s")
+}
+
+func TestNobodyThere(t *testing.T) {
+	c := New(socketPath(t))
+	_, err := c.Version(context.Background())
+	var failure *api.Error
+	if !errors.Is(err, ErrUnreachable) || !errors.As(err, &failure) || failure.Code != api.CodeUnavailable {
+		t.Errorf("nobody listens: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := c.Version(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable) {
+		t.Errorf("asked to stop: %v", err)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	path := socketPath(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/shares/a", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(api.Error{Code: api.CodeNotAllowed, Message: "no", Hint: "try b"})
+	})
+	mux.HandleFunc("GET /v1/shares/{name}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("name") != "b/.." {
+			http.Error(w, "proxy says no", http.StatusBadGateway)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(api.Share{State: "active"})
+	})
+	mux.HandleFunc("GET /v1/devices", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"cards":[`))
+		panic(http.ErrAbortHandler)
+	})
+	serve(t, path, mux)
+	c := New(path)
+	ctx := context.Background()
+	var failure *api.Error
+	if _, err := c.Share(ctx, "a"); !errors.As(err, &failure) || failure.Code != api.CodeNotAllowed || failure.Hint != "try b" || errors.Is(err, ErrUnreachable) {
+		t.Errorf("a refusal: %v", err)
+	}
+	if s, err := c.Share(ctx, "b/.."); err != nil || s.State != "active" {
+		t.Errorf("a name that needs escaping: %+v, %v", s, err)
+	}
+	if _, err := c.Share(ctx, "c"); !errors.As(err, &failure) || failure.Code != api.CodeUnavailable {
+		t.Errorf("not an agent's answer: %v", err)
+	}
+	if _, err := c.Devices(ctx); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("half an answer: %v", err)
+	}
+}
+
+// A hold is taken again when the agent restarts, and ends when the share is
+// gone.
+func TestHoldSurvivesTheAgent(t *testing.T) {
+	path := socketPath(t)
+	var holds atomic.Int32
+	held := func(w http.ResponseWriter, r *http.Request) {
+		holds.Add(1)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	first := serve(t, path, http.HandlerFunc(held))
+	h, err := New(path).Hold(context.Background(), "s")
+	if err != nil || holds.Load() != 1 {
+		t.Fatalf("%d holds, %v", holds.Load(), err)
+	}
+	_ = first.Close()
+	second := serve(t, path, http.HandlerFunc(held))
+	deadline := time.Now().Add(10 * time.Second)
+	for holds.Load() != 2 && time.Now().Before(deadline) {
+		<-time.After(time.Millisecond)
+	}
+	if holds.Load() != 2 {
+		t.Fatal("the hold was not taken again")
+	}
+	_ = second.Close()
+	serve(t, path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(api.Error{Code: api.CodeNotFound})
+	}))
+	select {
+	case <-h.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the share is gone, the hold is not")
+	}
+	h.Close()
+}

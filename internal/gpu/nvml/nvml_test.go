@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+// One library per process: all that is asked of it is in one test.
+func TestSource(t *testing.T) {
+	folder := t.TempDir()
+	if _, err := Open(folder); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("a folder without a library: %v", err)
+	}
+	build := exec.Command("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(folder, library), "testdata/fake.c")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	t.Setenv("FAKE_NVML_BREAK", "version")
+	if _, err := Open(folder); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("a driver that does not answer: %v", err)
+	}
+	t.Setenv("FAKE_NVML_BREAK", "")
+	s, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cards, err := s.Cards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []gpu.Card{
+		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", Name: "H100", PCIAddress: "0000:3b:00.0", DriverVersion: "535.104.05", MemoryBytes: 900},
+		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e10", Name: "L4 (simulated)", PCIAddress: "0000:5e:00.0", DriverVersion: "535.104.05", MemoryBytes: 500, Simulated: true},
+	}
+	if !reflect.DeepEqual(cards, want) {
+		t.Errorf("cards\n%+v, want\n%+v", cards, want)
+	}
+	account, err := s.Account(cards[0].UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAccount := gpu.Account{UsedBytes: 700, Processes: []gpu.Process{
+		{PID: 10, Bytes: 300, Known: true}, {PID: 11}, {PID: 12, Bytes: 50, Known: true},
+	}}
+	if !reflect.DeepEqual(account, wantAccount) {
+		t.Errorf("account %+v, want %+v", account, wantAccount)
+	}
+	if account, err := s.Account(cards[1].UUID); err != nil || account.UsedBytes != 20 || len(account.Processes) != 0 {
+		t.Errorf("account %+v, %v", account, err)
+	}
+	if _, err := s.Account("GPU-none"); !errors.Is(err, gpu.ErrNoCard) {
+		t.Errorf("a card that is not there: %v", err)
+	}
+	for _, question := range []string{"memory", "processes"} {
+		t.Setenv("FAKE_NVML_BREAK", question)
+		if _, err := s.Account(cards[0].UUID); !errors.Is(err, gpu.ErrNoDriver) {
+			t.Errorf("without %s: %v", question, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

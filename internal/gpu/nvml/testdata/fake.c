@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A library that answers what the package asks, with fixed figures: two cards,
+ * the first with processes of each kind. FAKE_NVML_BREAK in the environment
+ * names a question that it fails to answer.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int result;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned pid; unsigned long long used; unsigned instance, compute; } process;
+typedef struct {
+	char legacy[16];
+	unsigned domain, bus, device, pcidevice, pcisubsystem;
+	char address[32];
+} pci;
+
+static int cards[2];
+
+static result broken(const char *question)
+{
+	const char *name = getenv("FAKE_NVML_BREAK");
+
+	return name != NULL && strcmp(name, question) == 0 ? 999 : 0;
+}
+
+result nvmlInit_v2(void) { return broken("init"); }
+result nvmlShutdown(void) { return 0; }
+
+result nvmlSystemGetDriverVersion(char *text, unsigned size)
+{
+	snprintf(text, size, "535.104.05");
+	return broken("version");
+}
+
+result nvmlDeviceGetCount_v2(unsigned *count)
+{
+	*count = 2;
+	return 0;
+}
+
+result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+	*device = &cards[index];
+	return 0;
+}
+
+result nvmlDeviceGetUUID(void *device, char *text, unsigned size)
+{
+	snprintf(text, size, "GPU-00010203-0405-0607-0809-0a0b0c0d0e%02x", device == &cards[0] ? 15 : 16);
+	return 0;
+}
+
+result nvmlDeviceGetName(void *device, char *text, unsigned size)
+{
+	snprintf(text, size, device == &cards[0] ? "H100" : "L4 (simulated)");
+	return 0;
+}
+
+result nvmlDeviceGetPciInfo_v3(void *device, pci *info)
+{
+	memset(info, 0, sizeof(*info));
+	info->bus = device == &cards[0] ? 0x3b : 0x5e;
+	return 0;
+}
+
+result nvmlDeviceGetMemoryInfo_v2(void *device, memory_v2 *info)
+{
+	if (device != &cards[0])
+		return 3; /* not supported: an older driver */
+	info->total = 1000;
+	info->reserved = 100;
+	info->used = 700;
+	return broken("memory");
+}
+
+result nvmlDeviceGetMemoryInfo(void *device, memory *info)
+{
+	(void)device;
+	info->total = 500;
+	info->used = 20;
+	return broken("memory");
+}
+
+result nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process *list)
+{
+	if (broken("processes"))
+		return broken("processes");
+	if (device != &cards[0]) {
+		*count = 0;
+		return 0;
+	}
+	if (*count < 2) {
+		*count = 2;
+		return 7; /* insufficient size */
+	}
+	*count = 2;
+	list[0] = (process){.pid = 10, .used = 300};
+	list[1] = (process){.pid = 11, .used = ~0ull};
+	return 0;
+}
+
+result nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, process *list)
+{
+	if (device != &cards[0])
+		return 3;
+	if (*count < 2) {
+		*count = 2;
+		return 7;
+	}
+	*count = 2;
+	list[0] = (process){.pid = 10, .used = 300};
+	list[1] = (process){.pid = 12, .used = 50};
+	return 0;
+}
