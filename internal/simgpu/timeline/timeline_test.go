@@ -29,11 +29,10 @@ type naiveCard struct {
 
 type naiveItem struct {
 	Item
-	left    int64
-	end     int64 // -1: not yet
-	begun   bool
-	signal  int64 // -1: none
-	doneYet bool
+	left   int64
+	end    int64 // -1: not yet
+	begun  bool
+	signal int64 // -1: none
 }
 
 func newNaive(config Config) *naive {
