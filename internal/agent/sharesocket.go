@@ -164,7 +164,7 @@ func (d *daemon) accept(s *shareSocket) {
 		d.task(func() {
 			defer leave(slots)
 			defer d.attachments.leave(peer.UID)
-			c := &connection{daemon: d, share: s.name, conn: conn}
+			c := &connection{daemon: d, share: s.name, conn: conn, ended: make(chan struct{})}
 			c.serve()
 		})
 	}
