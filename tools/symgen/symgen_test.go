@@ -82,6 +82,7 @@ func TestRefusesBadFacts(t *testing.T) {
 		{"a hook without a signature", "fates.tsv", "cuGLInit_x\thooked\tharmless", "is no export"},
 		{"an unknown type", "cuda-driver-api.tsv", "cuBrandNew\t13.0\t\tCUresult\tCUbrandNew *x", "CUbrandNew is not known"},
 		{"a bit-field", "cuda-driver-types.tsv", "struct\tCUbits_st\tunsigned int a : 3", "bit-field"},
+		{"an inner type without its member", "cuda-driver-types.tsv", "union\tCUlost_st__bindgen_ty_1\tint a; float b", "a member is missing"},
 		{"a missing column", "cuda-driver-exports.tsv", "cuBrandNew\t13.0", "2 columns"},
 		{"a variant nobody exports", "procaddress.tsv", "cuBrandNew\tcuBrandNew_v2\t3020", "is no export"},
 	} {
