@@ -74,6 +74,12 @@ TEST_TARGETS += test-standin
 test-standin: $(standin_programs) clib/test/standin/run bin/divvy
 	clib/test/standin/run $(standin_programs)
 
+# The readers of module images under the address sanitizer, for longer.
+FUZZ_TARGETS += fuzz-standin
+.PHONY: fuzz-standin
+fuzz-standin: $(standin_test_dir)/address/pure
+	for reader in ptx cubin; do DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $< $${reader}_mutated; done
+
 # $(call standin_test,sanitizer)
 define standin_test
 $(standin_test_dir)/$(1)/%.o: clib/standin/%.c
