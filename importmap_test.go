@@ -26,6 +26,7 @@ type room struct {
 var rooms = []room{
 	{path: "internal/wire", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/core", may: []string{"internal/size"}, pure: true},
+	{path: "internal/arbiter", pure: true},
 	{path: "internal/journal", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/socket", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/gpu"},
@@ -34,7 +35,8 @@ var rooms = []room{
 	{path: "internal/size"},
 	{path: "internal/simgpu/silicon", pure: true},
 	{path: "internal/simgpu/simwire"},
-	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire"}, thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/simgpu/timeline", pure: true},
+	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/process"},
 	{

@@ -129,10 +129,28 @@
 /* the same with struct divvy_sim_release */
 #define DIVVY_SIM_RELEASES 34u
 
+/* Launches (compute role). out: descriptor: struct divvy_sim_ring; count:
+ * entries. The same ring comes again when there is one. */
+#define DIVVY_SIM_RING 40u
+/* object: number of an item; kind: DIVVY_SIM_WAIT_*. out: kind: DIVVY_SIM_ENDS and
+ * offset: when, which may lie ahead; or DIVVY_SIM_NOT_BEFORE and offset: the
+ * earliest moment at which asking again makes sense */
+#define DIVVY_SIM_WAIT 41u
+/* object: number of a gate; offset: when it ended */
+#define DIVVY_SIM_GATE_DONE 42u
+
+/* Modelled time: who had how much of a card. card or DIVVY_SIM_ALL_CARDS; cursor:
+ * 0, then what the answer before gave; kind: 0 for live processes, 1 for dead ones
+ * (control role).
+ * out: offset: the moment it is true for; bytes: how long the card was busy until
+ * then (one card only); count, payload: struct divvy_sim_time[count]; cursor: 0 at
+ * the end */
+#define DIVVY_SIM_TIMES 48u
+
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
- *   40..47 launches: ring and doorbell, functions, predicted ends
- *   48..55 modelled time: now, advance, utilisation windows
+ *   43..47 launches
+ *   49..55 modelled time
  *   56..63 faults: set, clear, list
  */
 
@@ -172,6 +190,17 @@
 #define DIVVY_SIM_IPC_MEMORY 1u
 #define DIVVY_SIM_IPC_EVENT 2u
 #define DIVVY_SIM_IPC_POINTER 3u /* cuMemPoolExportPointer */
+
+/* kind of WAIT, and of its answer */
+#define DIVVY_SIM_WAIT_ONE 0u /* that item */
+#define DIVVY_SIM_WAIT_ALL 1u /* it and all before it */
+#define DIVVY_SIM_NOT_BEFORE 0u
+#define DIVVY_SIM_ENDS 1u
+
+/* item.kind */
+#define DIVVY_SIM_ITEM_KERNEL 1u /* fills the card for its duration */
+#define DIVVY_SIM_ITEM_MARKER 2u /* takes no time */
+#define DIVVY_SIM_ITEM_GATE 3u   /* ends by GATE_DONE: a host function */
 
 /* process.flags */
 #define DIVVY_SIM_PROCESS_COMPUTE 1u  /* said so at HELLO */
@@ -251,7 +280,7 @@ struct divvy_sim_card {
 	/* as of now */
 	uint64_t usedbytes;     /* by processes, without reservedbytes */
 	uint32_t processes;     /* that hold something */
-	uint32_t gpupercent;    /* utilisation; 0 until time is modelled */
+	uint32_t gpupercent;    /* utilisation in the last half second */
 	uint32_t memorypercent;
 	uint32_t powermw;
 	uint64_t peakusedbytes; /* most of usedbytes since the last RESET */
@@ -298,6 +327,60 @@ struct divvy_sim_release {
 	uint32_t reserved;
 };
 
+/* What a process had of a card. */
+struct divvy_sim_time {
+	uint64_t process;
+	uint32_t pid;
+	uint32_t card;
+	uint32_t flags;   /* DIVVY_SIM_PROCESS_DEAD */
+	uint32_t percent; /* of the last half second */
+	uint64_t busyns;
+	uint64_t kernels; /* that have ended, or will within the slice that runs */
+	uint64_t queued;  /* kernels that have not */
+};
+
+/*
+ * The ring. Items are numbered 1, 2, ...; item n stands in entries[(n - 1) %
+ * DIVVY_SIM_RING_ENTRIES] and its end in the slot of the same place. The process
+ * writes items and head; the simulator reads them whenever it needs to know the
+ * time, which is at a request, not at a launch. Item n may be written once the
+ * item a ring's length before it has ended. The stamps make up for the delay: the
+ * schedule is the one that a simulator which never sleeps would have come to.
+ */
+#define DIVVY_SIM_RING_ENTRIES 1024u /* a hardware driver blocks at about as many launches */
+#define DIVVY_SIM_RING_BYTES 86016u
+
+struct divvy_sim_item {
+	uint64_t after[4];   /* numbers of items it comes after; 0: none */
+	uint64_t durationns; /* of kernels */
+	uint64_t stampns;    /* CLOCK_MONOTONIC, when it was submitted */
+	uint32_t kind;       /* DIVVY_SIM_ITEM_* */
+	uint32_t card;
+	uint64_t reserved;
+};
+
+struct divvy_sim_slot {
+	uint64_t item;  /* whose end this is; written last */
+	uint64_t endns; /* CLOCK_MONOTONIC; may lie ahead, and will not change */
+};
+
+struct divvy_sim_ring {
+	uint64_t head;      /* items submitted; written by the process */
+	uint64_t unused1[7];
+	uint64_t floor;     /* the ends of all items up to it are known; written last */
+	uint64_t latestns;  /* the latest of all known ends */
+	uint64_t unused2[502];
+	struct divvy_sim_item entries[DIVVY_SIM_RING_ENTRIES];
+	struct divvy_sim_slot slots[DIVVY_SIM_RING_ENTRIES];
+};
+
+_Static_assert(sizeof(struct divvy_sim_time) == 48, "time");
+_Static_assert(sizeof(struct divvy_sim_item) == 64, "item");
+_Static_assert(sizeof(struct divvy_sim_slot) == 16, "slot");
+_Static_assert(offsetof(struct divvy_sim_ring, floor) == 64, "ring floor");
+_Static_assert(offsetof(struct divvy_sim_ring, entries) == 4096, "ring entries");
+_Static_assert(offsetof(struct divvy_sim_ring, slots) == 69632, "ring slots");
+_Static_assert(sizeof(struct divvy_sim_ring) == DIVVY_SIM_RING_BYTES, "ring");
 _Static_assert(sizeof(struct divvy_sim_header) == 96, "header");
 _Static_assert(offsetof(struct divvy_sim_header, payloadbytes) == 28, "header payload");
 _Static_assert(offsetof(struct divvy_sim_header, cursor) == 72, "header cursor");

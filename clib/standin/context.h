@@ -9,6 +9,7 @@
 #include "driver.h"
 
 struct sd_memory;
+struct sd_stream;
 
 enum { SD_LIMITS = 10 };
 
@@ -26,6 +27,8 @@ struct sd_context {
 	CUfunc_cache cache;
 	CUsharedconfig banks;
 	struct sd_memory *memories;
+	struct sd_stream *legacy; /* once it has been used */
+	uint64_t blocking; /* an item of a stream that the legacy one's next item must come after */
 	uint64_t peers; /* bit per visible card whose contexts it may reach */
 };
 

@@ -3,22 +3,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "capture.h"
+#include "order.h"
 #include "pool.h"
 #include "stream.h"
 #include "work.h"
 
 enum { KNOWN_FLAGS = 7 };
-
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
-}
 
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
@@ -65,12 +57,17 @@ CUresult cuEventDestroy(CUevent hEvent)
 	return cuEventDestroy_v2(hEvent);
 }
 
-void sd_event_record(struct sd_event *event, const struct sd_stream *stream)
+CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream)
 {
 	event->recorded = true;
 	event->capture = NULL;
 	event->ticket = sd_stream_ticket(stream);
-	event->timens = now();
+	return sd_order_event(stream, event);
+}
+
+static bool done(const struct sd_event *event)
+{
+	return sd_ticket_done(event->ticket) && sd_ended(event->item);
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -89,10 +86,8 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
 	result = sd_stream_of(hStream, &stream);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	if (!stream->capture) {
-		sd_event_record(event, stream);
-		return sd_leave(CUDA_SUCCESS);
-	}
+	if (!stream->capture)
+		return sd_leave(sd_event_record(event, stream));
 	if (flags & CU_EVENT_RECORD_EXTERNAL) {
 		struct sd_work work = { .kind = SD_WORK_RECORD, .event = hEvent };
 
@@ -118,7 +113,7 @@ CUresult cuEventQuery(CUevent hEvent)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (event->capture)
 		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
-	return sd_leave(sd_ticket_done(event->ticket) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+	return sd_leave(done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 CUresult cuEventSynchronize(CUevent hEvent)
@@ -133,9 +128,12 @@ CUresult cuEventSynchronize(CUevent hEvent)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (event->capture)
 		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
+	uint64_t item = event->item;
+
 	sd_ticket_wait(event->ticket);
+	result = sd_await(item);
 	sd_pool_settle();
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(result);
 }
 
 CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
@@ -152,9 +150,12 @@ CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 	if (!start || !end || !start->recorded || !end->recorded ||
 	    (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (!sd_ticket_done(start->ticket) || !sd_ticket_done(end->ticket))
+	if (!done(start) || !done(end))
 		return sd_leave(CUDA_ERROR_NOT_READY);
-	*pMilliseconds = (float)((double)(int64_t)(end->timens - start->timens) / 1e6);
+	uint64_t from = start->item ? sd_end_of(start->item) : start->timens;
+	uint64_t to = end->item ? sd_end_of(end->item) : end->timens;
+
+	*pMilliseconds = (float)((double)(int64_t)(to - from) / 1e6);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -163,7 +164,7 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
 	return cuEventElapsedTime(pMilliseconds, hStart, hEnd);
 }
 
-/* A whole context as the stream: everything in it is done but host functions. */
+/* A whole context as the stream. */
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
 	CUresult result = sd_enter();
@@ -172,15 +173,16 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 		return result;
 	struct sd_event *event = sd_object_get(hEvent, SD_EVENT);
 
-	if (!sd_context_get(hCtx))
+	struct sd_context *context = sd_context_get(hCtx);
+
+	if (!context)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!event)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	event->recorded = true;
 	event->capture = NULL;
 	event->ticket = sd_ticket_last();
-	event->timens = now();
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(sd_order_event_all(context, event));
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
@@ -202,7 +204,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 		if (object->kind == SD_STREAM && stream->ticket < event->ticket)
 			stream->ticket = event->ticket;
 	}
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(sd_order_after_all(context, event->item));
 }
 
 SD_PTSZ(cuEventRecord, (CUevent hEvent, CUstream hStream), hEvent, sd_per_thread(hStream))

@@ -16,7 +16,8 @@ struct sd_event {
 	bool recorded;
 	bool opened;     /* from an IPC handle */
 	uint64_t ticket; /* done when this host function is */
-	uint64_t timens; /* CLOCK_MONOTONIC, when recorded */
+	uint64_t item;   /* and this item has ended: 0 once timens says when */
+	uint64_t timens; /* CLOCK_MONOTONIC */
 	struct sd_capture *capture; /* recorded while its stream was captured */
 	uint64_t captureid;
 	struct sd_vertex **frontier;
@@ -24,6 +25,6 @@ struct sd_event {
 };
 
 void sd_event_end(struct sd_event *event);
-void sd_event_record(struct sd_event *event, const struct sd_stream *stream);
+CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream);
 
 #endif

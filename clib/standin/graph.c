@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "order.h"
 #include "stream.h"
 #include "userobject.h"
 
@@ -186,21 +187,88 @@ fail:
 	return NULL;
 }
 
+/* What is left of a graph while it is put into a stream. */
+struct run {
+	struct sd_stream *stream;
+	uint64_t id;    /* the stream's */
+	uint64_t base;  /* the item its first nodes come after */
+	uint64_t left;  /* the stream's, as it was left */
+	uint64_t *item; /* what comes after each node comes after */
+	bool *inner;    /* nodes that others come after */
+};
+
+static bool gone(const struct run *run)
+{
+	return sd_object_get(run->stream, SD_STREAM) != run->stream || run->stream->object.id != run->id;
+}
+
+/* What other threads have put into the stream meanwhile counts as before it. */
+static CUresult look(struct run *run)
+{
+	const struct sd_card *card = run->stream->context->card;
+	CUresult result = CUDA_SUCCESS;
+
+	while (result == CUDA_SUCCESS && !gone(run) && run->stream->tail != run->left) {
+		run->left = run->stream->tail;
+		result = sd_order_join(card, run->base, run->left, &run->base);
+	}
+	return result == CUDA_SUCCESS && gone(run) ? CUDA_ERROR_INVALID_HANDLE : result;
+}
+
+static CUresult run_node(struct run *run, struct sd_vertex *vertex)
+{
+	const struct sd_card *card = run->stream->context->card;
+	uint64_t after = 0;
+	CUresult result = look(run);
+
+	for (size_t i = 0; result == CUDA_SUCCESS && i < vertex->aftercount; i++) {
+		size_t place = vertex->after[i]->place;
+
+		run->inner[place] = true;
+		result = sd_order_join(card, after, run->item[place], &after);
+	}
+	if (result == CUDA_SUCCESS)
+		result = look(run);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!vertex->aftercount)
+		after = run->base;
+	sd_order_put(run->stream, after);
+	if (!vertex->disabled)
+		result = sd_work_run(&vertex->work, run->stream);
+	if (result == CUDA_SUCCESS && gone(run))
+		result = CUDA_ERROR_INVALID_HANDLE;
+	if (result == CUDA_SUCCESS)
+		run->item[vertex->place] = run->left = run->stream->tail;
+	return result;
+}
+
 CUresult sd_graph_run(struct sd_graph *graph, struct sd_stream *stream)
 {
 	bool cycle = false;
-	uint64_t id = stream->object.id;
-	CUresult result = CUDA_SUCCESS;
+	size_t count = graph->count ? graph->count : 1;
 	struct sd_vertex **order = sd_graph_order(graph, &cycle);
+	struct run run = {
+		.stream = stream, .id = stream->object.id, .base = stream->tail, .left = stream->tail,
+		.item = calloc(count, sizeof(uint64_t)), .inner = calloc(count, sizeof(bool)),
+	};
+	CUresult result = !order && cycle ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 
-	if (!order)
-		return cycle ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS && (!order || !run.item || !run.inner))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++)
+		result = run_node(&run, order[i]);
+	/* the stream goes on after all of it */
 	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
-		if (sd_object_get(stream, SD_STREAM) != stream || stream->object.id != id)
-			result = CUDA_ERROR_INVALID_HANDLE;
-		else if (!order[i]->disabled)
-			result = sd_work_run(&order[i]->work, stream);
+		if (!run.inner[i])
+			result = sd_order_join(stream->context->card, run.base, run.item[i], &run.base);
+		if (result == CUDA_SUCCESS)
+			result = look(&run);
 	}
+	if (result == CUDA_SUCCESS)
+		sd_order_put(stream, run.base);
+	free(run.inner);
+	free(run.item);
 	free(order);
 	return result;
 }

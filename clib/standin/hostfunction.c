@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "order.h"
 #include "stream.h"
 
 enum { WORKER_STACK = 1 << 20 };
@@ -28,10 +29,12 @@ static struct {
 
 static void call(const struct sd_callback *callback)
 {
+	sd_await_unlocked(callback->ready);
 	if (callback->callback)
 		callback->callback(callback->stream, CUDA_SUCCESS, callback->data);
 	else
 		callback->function(callback->data);
+	sd_order_open(callback->gate);
 }
 
 static void *work(void *unused)

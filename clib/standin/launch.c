@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.c: launches. They are checked against what the card can do and
- * complete at once; running them is the interpreter's, how long they take is
- * the modelled card's: both come in at sd_launch_run.
+ * launch.c: launches. They are checked against what the card can do; how long
+ * they take is modelled (order.h), running them is the interpreter's.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nvmlstate.c: clocks, power, temperature, modes and health. Time is not
- * modelled yet: a card is idle, and healthy.
+ * nvmlstate.c: clocks, power, temperature, modes and health, and who uses the
+ * card how much. Clocks and power are those of an idle, healthy card.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 
 #define SAMPLING_US 1000000u
 #define CLOCK_STEP_MHZ 15u
+#define MOST_PROCESSES 4096
 
 /* Numbers that change, asked of the simulator. */
 #define STATE_NUMBER(function, type, expression)                                   \
@@ -105,21 +107,46 @@ nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounte
 	return idle_engine(device, value, &unused);
 }
 
-/* There are no samples of processes until time is modelled. */
+/* One sample for each process with a kernel in the last half second, taken now. */
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
 					     unsigned int *processSamplesCount, unsigned long long lastSeenTimeStamp)
 {
 	const struct divvy_sim_card *card;
+	struct divvy_sim_time *times;
+	struct timespec now = {0};
 	nvmlReturn_t result = nvml_card(device, &card);
+	unsigned int found = 0;
 
-	(void)utilization;
-	(void)lastSeenTimeStamp;
 	if (result)
 		return result;
 	if (!processSamplesCount)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	*processSamplesCount = 0;
-	return NVML_ERROR_NOT_FOUND;
+	times = calloc(MOST_PROCESSES, sizeof(*times));
+	if (!times)
+		return NVML_ERROR_MEMORY;
+	long count = sim_times(card->index, times, MOST_PROCESSES);
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	unsigned long long stamp = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+
+	for (long i = 0; i < count && i < MOST_PROCESSES; i++) {
+		if (!times[i].percent || stamp <= lastSeenTimeStamp)
+			continue;
+		if (utilization && found < *processSamplesCount)
+			utilization[found] = (nvmlProcessUtilizationSample_t){
+				.pid = times[i].pid, .timeStamp = stamp, .smUtil = times[i].percent,
+			};
+		found++;
+	}
+	free(times);
+	if (count < 0)
+		return nvml_error((int)count);
+	bool fits = utilization && found <= *processSamplesCount;
+
+	*processSamplesCount = found;
+	if (!found)
+		return NVML_ERROR_NOT_FOUND;
+	return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)

@@ -103,6 +103,15 @@ int sim_ipc_export(uint32_t card, uint32_t kind, uint64_t offset, uint64_t bytes
 int sim_ipc_open(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], struct sim_ipc *out);
 int sim_ipc_revoke(uint32_t card, uint32_t kind, uint64_t offset);
 
+/* Launches and modelled time. sim_wait answers for an item, or with all for it and
+ * those before it: *ends says whether *atns is its end (which may lie ahead) or
+ * the earliest moment at which asking again makes sense. */
+int sim_ring(int *fd);
+int sim_wait(uint64_t item, bool all, bool *ends, uint64_t *atns);
+int sim_gate_done(uint64_t item, uint64_t atns);
+/* What processes had of a card's time; as sim_processes. */
+long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room);
+
 /* Who is on the card (NVML). Fills at most room entries, returns how many there
  * are in all, or a negative errno. */
 long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room);

@@ -185,6 +185,63 @@ int sim_ipc_revoke(uint32_t card, uint32_t kind, uint64_t offset)
 	return sim_request(&header, NULL, 0, -1, NULL);
 }
 
+int sim_ring(int *fd)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_RING};
+	int result = sim_request(&header, NULL, 0, -1, fd);
+
+	if (result != 0)
+		return result;
+	if (*fd >= 0 && header.count == DIVVY_SIM_RING_ENTRIES)
+		return 0;
+	if (*fd >= 0)
+		close(*fd);
+	return -EIO;
+}
+
+int sim_wait(uint64_t item, bool all, bool *ends, uint64_t *atns)
+{
+	struct divvy_sim_header header = {
+		.type = DIVVY_SIM_WAIT, .object = item, .kind = all ? DIVVY_SIM_WAIT_ALL : DIVVY_SIM_WAIT_ONE,
+	};
+	int result = sim_request(&header, NULL, 0, -1, NULL);
+
+	*ends = header.kind == DIVVY_SIM_ENDS;
+	*atns = header.offset;
+	return result;
+}
+
+int sim_gate_done(uint64_t item, uint64_t atns)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_GATE_DONE, .object = item, .offset = atns};
+
+	return sim_request(&header, NULL, 0, -1, NULL);
+}
+
+long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room)
+{
+	struct divvy_sim_time page[(DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) /
+				   sizeof(struct divvy_sim_time)];
+	uint64_t cursor = 0;
+	long total = 0;
+
+	do {
+		struct divvy_sim_header header = {.type = DIVVY_SIM_TIMES, .card = card, .cursor = cursor};
+		int result = sim_request(&header, page, sizeof(page), -1, NULL);
+
+		if (result != 0)
+			return result;
+		if (header.payloadbytes != header.count * sizeof(page[0]) || header.payloadbytes > sizeof(page) ||
+		    (header.cursor != 0 && header.cursor <= cursor))
+			return -EIO;
+		for (uint32_t i = 0; i < header.count; i++, total++)
+			if ((size_t)total < room)
+				out[total] = page[i];
+		cursor = header.cursor;
+	} while (cursor != 0);
+	return total;
+}
+
 long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room)
 {
 	struct divvy_sim_process page[(DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) /

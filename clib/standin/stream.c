@@ -6,6 +6,7 @@
 
 #include "capture.h"
 #include "event.h"
+#include "order.h"
 #include "pool.h"
 #include "work.h"
 
@@ -27,6 +28,8 @@ CUresult sd_stream_new(struct sd_context *context, unsigned int flags, int prior
 void sd_stream_end(struct sd_stream *stream)
 {
 	sd_capture_leave(stream);
+	if (stream->context->legacy == stream)
+		stream->context->legacy = NULL;
 	sd_object_free(stream);
 }
 
@@ -38,18 +41,13 @@ static CUresult special(bool perthread, struct sd_stream **out)
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!perthread) {
-		for (struct sd_object *object = context->object.first; object; object = object->next) {
-			struct sd_stream *stream = (struct sd_stream *)object;
-
-			if (object->kind == SD_STREAM && stream->legacy) {
-				*out = stream;
-				return CUDA_SUCCESS;
-			}
-		}
-		result = sd_stream_new(context, 0, 0, out);
-		if (result == CUDA_SUCCESS)
-			(*out)->legacy = true;
-		return result;
+		if (!context->legacy)
+			result = sd_stream_new(context, 0, 0, &context->legacy);
+		if (result != CUDA_SUCCESS)
+			return result;
+		context->legacy->legacy = true;
+		*out = context->legacy;
+		return CUDA_SUCCESS;
 	}
 	struct sd_thread *thread = sd_thread();
 	struct sd_stream *stream = NULL;
@@ -119,9 +117,10 @@ void sd_stream_drain(const struct sd_stream *stream)
 		sd_ticket_wait(sd_stream_ticket(stream));
 }
 
-void sd_stream_drain_all(void)
+CUresult sd_stream_drain_all(void)
 {
 	sd_ticket_wait(sd_ticket_last());
+	return sd_await_all();
 }
 
 CUresult sd_submit(CUstream handle, const struct sd_work *work)
@@ -145,8 +144,13 @@ CUresult sd_submit_now(CUstream handle, const struct sd_work *work)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	return stream->capture ? sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-			       : sd_submit(handle, work);
+	if (stream->capture)
+		return sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	result = sd_submit(handle, work);
+	if (result != CUDA_SUCCESS || !sd_timed())
+		return result;
+	result = sd_stream_of(handle, &stream);
+	return result == CUDA_SUCCESS ? sd_order_await(stream) : result;
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
@@ -199,7 +203,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	result = sd_stream_of(hStream, &stream);
 	if (result == CUDA_SUCCESS && stream->capture)
 		result = sd_capture_spoil(stream);
-	else if (result == CUDA_SUCCESS && !sd_ticket_done(sd_stream_ticket(stream)))
+	else if (result == CUDA_SUCCESS && !(sd_ticket_done(sd_stream_ticket(stream)) && sd_order_done(stream)))
 		result = CUDA_ERROR_NOT_READY;
 	return sd_leave(result);
 }
@@ -216,9 +220,13 @@ CUresult cuStreamSynchronize(CUstream hStream)
 		return sd_leave(result);
 	if (stream->capture)
 		return sd_leave(sd_capture_spoil(stream));
+	uint64_t id = stream->object.id;
+
 	sd_stream_drain(stream);
+	if (sd_object_get(stream, SD_STREAM) == stream && stream->object.id == id)
+		result = sd_order_await(stream);
 	sd_pool_settle();
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(result);
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
@@ -245,9 +253,11 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 			return sd_leave(sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION));
 		return sd_leave(sd_capture_record(stream, &work));
 	}
-	if (result == CUDA_SUCCESS && event->ticket > stream->ticket)
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
+	if (event->ticket > stream->ticket)
 		stream->ticket = event->ticket;
-	return sd_leave(result);
+	return sd_leave(sd_order_after(stream, event->item));
 }
 
 static CUresult queue(CUstream hStream, CUhostFn function, CUstreamCallback callback, void *data)
@@ -269,8 +279,12 @@ static CUresult queue(CUstream hStream, CUhostFn function, CUstreamCallback call
 	}
 	if (stream->capture)
 		return sd_leave(sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-	const struct sd_callback item = { .callback = callback, .stream = hStream, .data = data };
+	struct sd_callback item = { .callback = callback, .stream = hStream, .data = data };
 	uint64_t id = stream->object.id;
+
+	result = sd_order_gate(stream, &item.ready, &item.gate);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	uint64_t ticket = sd_callback_queue(&item);
 
 	/* the lock may have been released: the stream may be gone */
@@ -298,9 +312,9 @@ CUresult cuCtxSynchronize(void)
 		return result;
 	if (sd_capture_blocks_legacy(context))
 		return sd_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-	sd_stream_drain_all();
+	result = sd_stream_drain_all();
 	sd_pool_settle();
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(result);
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
@@ -311,9 +325,9 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 		return result;
 	if (!sd_context_get(ctx))
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
-	sd_stream_drain_all();
+	result = sd_stream_drain_all();
 	sd_pool_settle();
-	return sd_leave(CUDA_SUCCESS);
+	return sd_leave(result);
 }
 
 SD_PTSZ(cuStreamQuery, (CUstream hStream), sd_per_thread(hStream))

@@ -2,9 +2,11 @@
 /*
  * stream.h: streams, and the order of what is put into them.
  *
- * All work but host functions completes within the call. Host functions run one
- * after the other on a thread of the driver's own, each with a ticket; a stream
- * remembers the ticket that its next work has to wait for.
+ * Two things order work. Contents are touched within the call, so the call waits
+ * for the host functions before it: those run one after the other on a thread of
+ * the driver's own, each with a ticket; a stream remembers the ticket that its next
+ * work has to wait for. And time is modelled (order.h): a stream remembers the item
+ * that its next one comes after.
  */
 #ifndef DIVVY_STANDIN_STREAM_H
 #define DIVVY_STANDIN_STREAM_H
@@ -27,6 +29,7 @@ struct sd_stream {
 	unsigned int flags;
 	int priority;
 	uint64_t ticket; /* of the last host function its work comes after */
+	uint64_t tail;   /* the item that its next one comes after */
 	struct sd_capture *capture;
 	struct sd_stream *captured; /* next stream of the same capture */
 	struct sd_vertex **frontier; /* what its next captured node depends on */
@@ -45,10 +48,11 @@ void sd_stream_end(struct sd_stream *stream);
 
 /* The ticket that work put into the stream now comes after. */
 uint64_t sd_stream_ticket(const struct sd_stream *stream);
-/* Waits until the work before is done; the lock is released meanwhile, so look
- * things up again afterwards. */
+/* Waits until the host functions before are done; the lock is released meanwhile,
+ * so look things up again afterwards. */
 void sd_stream_drain(const struct sd_stream *stream);
-void sd_stream_drain_all(void);
+/* The same for everything before, kernels included. */
+CUresult sd_stream_drain_all(void);
 
 /* Records the work when the stream is being captured, else does it. The lock is
  * held, and released while contents are touched. */
@@ -66,6 +70,8 @@ struct sd_callback {
 	CUstreamCallback callback; /* or this one */
 	CUstream stream;
 	void *data;
+	uint64_t ready; /* the item it comes after */
+	uint64_t gate;  /* the item that ends when it returns */
 };
 uint64_t sd_callback_queue(const struct sd_callback *callback); /* its ticket; 0: it ran here and now */
 bool sd_ticket_done(uint64_t ticket);

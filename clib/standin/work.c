@@ -7,6 +7,7 @@
 #include "event.h"
 #include "graph.h"
 #include "module.h"
+#include "order.h"
 #include "stream.h"
 
 CUresult sd_work_check(const struct sd_work *work, const struct sd_card *card)
@@ -37,16 +38,41 @@ static struct sd_stream *again(struct sd_stream *stream, uint64_t id)
 	return found && found->object.id == id ? found : NULL;
 }
 
+/* Checks a launch, does anything else. */
+static CUresult touch(const struct sd_work *work, const struct sd_card *card)
+{
+	switch (work->kind) {
+	case SD_WORK_COPY:
+		return sd_copy_run(&work->copy, card);
+	case SD_WORK_FILL:
+		return sd_fill_run(&work->fill, card);
+	case SD_WORK_LAUNCH:
+		return sd_launch_run(&work->launch, card);
+	case SD_WORK_ALLOCATE:
+		return sd_graph_memory_take(work->memory.address);
+	case SD_WORK_FREE:
+		return sd_graph_memory_give(work->memory.address);
+	case SD_WORK_WORDS:
+		return sd_words_run(work->words.list, work->words.count, card);
+	default:
+		return CUDA_SUCCESS;
+	}
+}
+
 CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 {
 	struct sd_card *card = work->card ? work->card : stream->context->card;
 	uint64_t id = stream->object.id;
 
 	if (work->kind == SD_WORK_HOST) {
-		const struct sd_callback item = { .function = work->host.fn, .data = work->host.userData };
+		struct sd_callback item = { .function = work->host.fn, .data = work->host.userData };
 
 		if (!item.function)
 			return CUDA_ERROR_INVALID_VALUE;
+		CUresult result = sd_order_gate(stream, &item.ready, &item.gate);
+
+		if (result != CUDA_SUCCESS)
+			return result;
 		uint64_t ticket = sd_callback_queue(&item);
 
 		stream = again(stream, id);
@@ -60,31 +86,26 @@ CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 		if (!event)
 			return CUDA_ERROR_INVALID_HANDLE;
 		if (work->kind == SD_WORK_RECORD)
-			sd_event_record(event, stream);
-		else if (event->ticket > stream->ticket)
+			return sd_event_record(event, stream);
+		if (event->ticket > stream->ticket)
 			stream->ticket = event->ticket;
-		return CUDA_SUCCESS;
+		return sd_order_after(stream, event->item);
 	}
-	sd_stream_drain(stream);
-	switch (work->kind) {
-	case SD_WORK_COPY:
-		return sd_copy_run(&work->copy, card);
-	case SD_WORK_FILL:
-		return sd_fill_run(&work->fill, card);
-	case SD_WORK_LAUNCH:
-		return sd_launch_run(&work->launch, card);
-	case SD_WORK_ALLOCATE:
-		return sd_graph_memory_take(work->memory.address);
-	case SD_WORK_FREE:
-		return sd_graph_memory_give(work->memory.address);
-	case SD_WORK_GRAPH:
+	/* a launch touches nothing: its item comes after the host functions' */
+	if (work->kind != SD_WORK_LAUNCH || sd_order_early())
+		sd_stream_drain(stream);
+	if (work->kind == SD_WORK_GRAPH) {
 		stream = again(stream, id);
 		return stream ? sd_graph_run(work->graph, stream) : CUDA_ERROR_INVALID_HANDLE;
-	case SD_WORK_WORDS:
-		return sd_words_run(work->words.list, work->words.count, card);
-	default:
-		return CUDA_SUCCESS;
 	}
+	CUresult result = touch(work, card);
+
+	stream = again(stream, id);
+	if (result != CUDA_SUCCESS || !stream)
+		return result;
+	if (work->kind == SD_WORK_LAUNCH)
+		return sd_order_kernel(stream, card, sd_duration(&work->launch, card));
+	return sd_order_mark(stream);
 }
 
 /* Gathers a launch's arguments into one block of its own: pointers to the

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * work.h: one thing a card is asked to do, the same for streams and for graph
- * nodes. Modelled time and the interpreter come in behind sd_work_run.
+ * nodes. What it touches it touches within the call; how long it takes is
+ * modelled (order.h). The interpreter comes in behind sd_work_run.
  */
 #ifndef DIVVY_STANDIN_WORK_H
 #define DIVVY_STANDIN_WORK_H

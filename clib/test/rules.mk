@@ -12,7 +12,7 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress dlopen-go front-other/libcuda.so.1)
+	procaddress timing dlopen-go front-other/libcuda.so.1)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
@@ -40,6 +40,11 @@ $(test_dir)/snippets-named: $(test_snippets) clib/test/snippets/snippet.h $(test
 $(test_dir)/procaddress: clib/test/procaddress.c clib/gen/cuda_abi.h
 	@mkdir -p $(@D)
 	$(CC) $(test_cflags) -o $@ $< -ldl
+
+# Modelled time, over the stand-in.
+$(test_dir)/timing: clib/test/timing.c $(test_standin)/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(test_cflags) -o $@ $< -L$(test_standin) -l:libcuda.so.1 -pthread
 
 # A Go program without cgo that finds the driver by dlopen; a module of its own.
 $(test_dir)/dlopen-go: $(wildcard test/dlopen/*.go) test/dlopen/go.mod

@@ -31,6 +31,7 @@ type connection struct {
 	conn  *net.UnixConn
 	id    core.ClientID // after HELLO
 	card  string
+	ended chan struct{} // closed when nothing is read any more
 }
 
 // errProtocol ends a connection, and nothing else.
@@ -38,6 +39,7 @@ var errProtocol = errors.New("protocol error")
 
 func (c *connection) serve() {
 	defer c.conn.Close()
+	defer close(c.ended)
 	stop := make(chan struct{})
 	defer close(stop)
 	c.task(func() { // wakes the reader when the agent ends

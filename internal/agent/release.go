@@ -20,6 +20,10 @@ const (
 	releaseAskMax  = 10 * time.Millisecond // unless the driver is this slow
 	clientMemfd    = "memfd:divvy-client"
 
+	// A dead process's socket is at its end when all was read, unless a child of
+	// it holds the socket too.
+	lastWords = 20 * time.Millisecond
+
 	releasePatience = 5 * time.Second // with a driver that hangs
 )
 
@@ -139,6 +143,7 @@ func (d *daemon) awaitDeath(id core.ClientID, p *socket.Process) {
 	if p.Wait() != nil {
 		return // closed: the client is off the ledger, or the agent ends
 	}
+	d.hearLastWords(id, p)
 	_ = d.do(d.quit, func(now time.Time) {
 		if m := d.members[id]; m != nil && m.process == p {
 			if m.conn != nil {
@@ -150,6 +155,27 @@ func (d *daemon) awaitDeath(id core.ClientID, p *socket.Process) {
 			d.core.Died(now, id)
 		}
 	})
+}
+
+// hearLastWords lets the connection of a process that has died read what the
+// process had sent before: its events would be lost otherwise.
+func (d *daemon) hearLastWords(id core.ClientID, p *socket.Process) {
+	var last *connection
+	_ = d.do(d.quit, func(time.Time) {
+		if m := d.members[id]; m != nil && m.process == p {
+			last = m.conn
+		}
+	})
+	if last == nil || last.conn.SetReadDeadline(time.Now().Add(lastWords)) != nil {
+		return
+	}
+	patience := time.NewTimer(lastWords) // it may be waiting for room
+	defer patience.Stop()
+	select {
+	case <-last.ended:
+	case <-patience.C:
+	case <-d.quit:
+	}
 }
 
 func (d *daemon) dropWaiter(m *member) {

@@ -163,7 +163,7 @@ func (d *daemon) accept(s *shareSocket) {
 		d.task(func() {
 			defer leave(slots)
 			defer leave(d.attachments)
-			c := &connection{daemon: d, share: s.name, conn: conn}
+			c := &connection{daemon: d, share: s.name, conn: conn, ended: make(chan struct{})}
 			c.serve()
 		})
 	}

@@ -41,6 +41,7 @@ type CardState struct {
 	UsedBytes     uint64 // by processes
 	PeakUsedBytes uint64 // most of UsedBytes since the last Reset
 	Processes     int    // that hold something
+	Percent       int    // of the last half second in which a kernel ran
 }
 
 // ProcessState is what one process holds, or held, of one card. A process that
@@ -139,7 +140,7 @@ func (t *Truth) Cards(ctx context.Context) ([]CardState, error) {
 			Index: i, Name: simwire.Text(c.Name[:]), UUID: silicon.Card{UUID: c.UUID}.UUIDString(),
 			PCIAddress: fmt.Sprintf("%08x:%02x:%02x.0", c.PCIDomain, c.PCIBus, c.PCIDevice),
 			TotalBytes: c.TotalBytes, ReservedBytes: c.ReservedBytes, UsableBytes: c.UsableBytes,
-			UsedBytes: c.UsedBytes, PeakUsedBytes: c.PeakUsedBytes, Processes: int(c.Processes),
+			UsedBytes: c.UsedBytes, PeakUsedBytes: c.PeakUsedBytes, Processes: int(c.Processes), Percent: int(c.GPUPercent),
 		})
 	}
 	return states, nil

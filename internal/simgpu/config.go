@@ -13,7 +13,12 @@
 // the kernel, owns all state; each connection has a goroutine that reads its
 // requests and writes the answers, so that a stuck client delays nobody else.
 //
-// It knows nothing of shares and quotas, and models no time yet.
+// Time is internal/simgpu/timeline's, which is pure too. Processes write their
+// launches into rings that they share with the kernel; it reads them when somebody
+// asks for something that depends on time, so a launch costs no message and no
+// timer runs.
+//
+// It knows nothing of shares and quotas.
 package simgpu
 
 import (
@@ -53,6 +58,8 @@ const (
 	maxSocketPath     = 107
 	maxArenaBytes     = 1 << 44
 	sampleMaxAge      = 100 * time.Millisecond
+	defaultSlice      = 2 * time.Millisecond
+	maxSlice          = time.Second
 	defaultSocketMode = 0o666 // as /dev/nvidia0: whoever reaches it may use the cards
 )
 
@@ -66,6 +73,8 @@ type Config struct {
 	HostBudgetBytes uint64        // host memory for contents; 0: half of what is available at the start
 	PlainNames      bool          // leave out "(simulated)" behind the cards' names
 	IdleExit        time.Duration // Serve ends when no one has been connected for so long; 0: never
+	Slice           time.Duration // of a card's time for one process, when several want it; 0: 2 ms
+	Switch          time.Duration // a card's change to another process
 	Limits          silicon.Limits
 	Log             *slog.Logger // nil: none
 }
@@ -83,6 +92,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Limits == (silicon.Limits{}) {
 		c.Limits = silicon.DefaultLimits()
+	}
+	if c.Slice == 0 {
+		c.Slice = defaultSlice
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -104,6 +116,9 @@ func (c Config) Validate() error {
 	}
 	if c.IdleExit < 0 {
 		return fmt.Errorf("idle exit after %v: must not be negative", c.IdleExit)
+	}
+	if c.Slice < 0 || c.Slice > maxSlice || c.Switch < 0 || c.Switch > maxSlice {
+		return fmt.Errorf("slices of %v with %v between: neither may be negative or above %v", c.Slice, c.Switch, maxSlice)
 	}
 	if l := c.Limits; l.Processes < 1 || l.Objects < 1 || l.Handles < 1 || l.History < 1 {
 		return fmt.Errorf("limits %+v: each must be at least 1", l)

@@ -47,6 +47,7 @@ type kernel struct {
 	log      *slog.Logger
 	machine  *silicon.Machine
 	contents *contents
+	clock    *clock
 
 	clients  map[silicon.ProcessID]*client
 	detached map[silicon.ProcessID]*client
@@ -68,6 +69,7 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) *kernel {
 		log:      config.Log,
 		machine:  silicon.New(cards, config.Limits),
 		contents: newContents(config.HostBudgetBytes),
+		clock:    newClock(config, len(cards)),
 		clients:  map[silicon.ProcessID]*client{},
 		detached: map[silicon.ProcessID]*client{},
 		objects:  map[silicon.ObjectID]*os.File{},
@@ -173,6 +175,7 @@ func (k *kernel) close() {
 		}
 		break
 	}
+	k.clock.close()
 	clear(k.clients)
 	clear(k.exports)
 	k.contents.close()
@@ -270,7 +273,11 @@ func (k *kernel) lookAfterDetached() {
 
 // end frees everything a process holds.
 func (k *kernel) end(c *client) {
-	gone := k.machine.End(c.id, nowNS())
+	now := k.settle()
+	if ring := k.clock.end(c.id, c.pid, now); ring != nil {
+		k.contents.drop(ring)
+	}
+	gone := k.machine.End(c.id, now)
 	delete(k.clients, c.id)
 	delete(k.detached, c.id)
 	if c.session != nil {

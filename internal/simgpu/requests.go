@@ -71,6 +71,11 @@ func (k *kernel) dispatch(r request, out *answer) error {
 			k.end(c)
 		}
 		return nil
+	case simwire.Times:
+		if r.session.role == 0 || (r.header.Kind != 0 && r.session.role != simwire.RoleControl) {
+			return errDenied
+		}
+		return k.times(r.header, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:
 		if r.session.role != simwire.RoleControl {
 			return errDenied
@@ -78,7 +83,7 @@ func (k *kernel) dispatch(r request, out *answer) error {
 		return k.control(r, out)
 	}
 	c := r.session.client
-	if c == nil && r.header.Type <= simwire.IPCRevoke {
+	if c == nil && r.header.Type <= simwire.GateDone {
 		return errDenied
 	}
 	switch r.header.Type {
@@ -88,6 +93,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 		return k.content(c, r, out)
 	case simwire.IPCExport, simwire.IPCOpen, simwire.IPCRevoke:
 		return k.interprocess(c, r, out)
+	case simwire.Ring, simwire.Wait, simwire.GateDone:
+		return k.launches(c, r.header, out)
 	}
 	return errUnknown
 }

@@ -20,12 +20,17 @@ func (k *kernel) observe(r request, out *answer) error {
 	if err != nil {
 		return err
 	}
+	if h.Type == simwire.Card {
+		k.settle()
+	}
 	if h.Type == simwire.Memory {
 		out.header.Bytes, out.header.Offset, out.header.Object = facts.UsableBytes()-used, facts.UsableBytes(), used
 		return nil
 	}
 	info := cardInfo(facts, k.config.PlainNames)
 	info.UsedBytes, info.PeakUsedBytes, info.Processes = used, k.machine.PeakBytes(card), uint32(processes)
+	_, percent := k.clock.line.Card(card)
+	info.GPUPercent = uint32(percent)
 	out.payload, err = simwire.EncodeEntries([]simwire.CardInfo{info})
 	return err
 }
@@ -149,6 +154,7 @@ func (k *kernel) control(r request, out *answer) error {
 	switch h.Type {
 	case simwire.Reset:
 		k.machine.Reset()
+		k.clock.forget()
 	case simwire.Events:
 		events, last := k.machine.Events(h.Cursor, simwire.PayloadBytes/simwire.EventBytes)
 		infos := make([]simwire.EventInfo, len(events))

@@ -10,6 +10,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"github.com/ebitengine/purego"
@@ -30,6 +31,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	// A context is current in one thread.
+	runtime.LockOSThread()
 	library, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return err

@@ -26,6 +26,9 @@ const (
 	ProcessBytes = 128
 	EventBytes   = 128
 	ReleaseBytes = 40
+	TimeBytes    = 48
+	ItemBytes    = 64
+	SlotBytes    = 16
 
 	// PayloadBytes is the most that follows a header.
 	PayloadBytes = PacketBytes - HeaderBytes
@@ -56,6 +59,10 @@ const (
 	Reset        Type = 32
 	Events       Type = 33
 	Releases     Type = 34
+	Ring         Type = 40
+	Wait         Type = 41
+	GateDone     Type = 42
+	Times        Type = 48
 )
 
 // Status says how a request went.
@@ -103,6 +110,32 @@ const (
 const (
 	CardECC uint32 = 1
 	CardMIG uint32 = 2
+)
+
+// What Wait asks for, and what it is answered, in Header.Kind.
+const (
+	WaitOne   uint32 = 0
+	WaitAll   uint32 = 1
+	NotBefore uint32 = 0
+	Ends      uint32 = 1
+)
+
+// Kinds of items.
+const (
+	ItemKernel uint32 = 1
+	ItemMarker uint32 = 2
+	ItemGate   uint32 = 3
+)
+
+// Where things stand in a ring.
+const (
+	RingEntries = 1024
+	RingBytes   = 86016
+	RingHead    = 0
+	RingFloor   = 64
+	RingLatest  = 72
+	RingItems   = 4096
+	RingSlots   = RingItems + RingEntries*ItemBytes
 )
 
 // Kinds of holdings, the length of ProcessInfo.KindBytes.
@@ -218,6 +251,45 @@ type ReleaseInfo struct {
 	Reserved uint32
 }
 
+// TimeInfo is what a process had of a card.
+type TimeInfo struct {
+	Process uint64
+	PID     uint32
+	Card    uint32
+	Flags   uint32
+	Percent uint32
+	BusyNS  uint64
+	Kernels uint64
+	Queued  uint64
+}
+
+// ItemInfo is an entry of a ring: a piece of work.
+type ItemInfo struct {
+	After      [4]uint64
+	DurationNS uint64
+	StampNS    uint64
+	Kind       uint32
+	Card       uint32
+	Reserved   uint64
+}
+
+// SlotInfo says when an item ends.
+type SlotInfo struct {
+	Item  uint64
+	EndNS uint64
+}
+
+// DecodeItem reads an entry of a ring.
+func DecodeItem(entry *[ItemBytes]byte) ItemInfo {
+	var i ItemInfo
+	word := func(at int) uint64 { return binary.LittleEndian.Uint64(entry[at:]) }
+	i.After = [4]uint64{word(0), word(8), word(16), word(24)}
+	i.DurationNS, i.StampNS = word(32), word(40)
+	i.Kind, i.Card = binary.LittleEndian.Uint32(entry[48:]), binary.LittleEndian.Uint32(entry[52:])
+	i.Reserved = word(56)
+	return i
+}
+
 // ErrProtocol says that a packet makes no sense; its connection ends.
 var ErrProtocol = errors.New("nonsense on the socket")
 
@@ -256,7 +328,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo
 }
 
 // EncodeEntries writes a list as a payload.

@@ -40,6 +40,10 @@ func TestNumbers(t *testing.T) {
 		"OBJECT_EXPORT": uint64(ObjectExport), "OBJECT_IMPORT": uint64(ObjectImport), "OBJECT_DROP": uint64(ObjectDrop),
 		"IPC_EXPORT": uint64(IPCExport), "IPC_OPEN": uint64(IPCOpen), "IPC_REVOKE": uint64(IPCRevoke),
 		"RESET": uint64(Reset), "EVENTS": uint64(Events), "RELEASES": uint64(Releases),
+		"RING": uint64(Ring), "WAIT": uint64(Wait), "GATE_DONE": uint64(GateDone), "TIMES": uint64(Times),
+		"WAIT_ONE": uint64(WaitOne), "WAIT_ALL": uint64(WaitAll), "NOT_BEFORE": uint64(NotBefore), "ENDS": uint64(Ends),
+		"ITEM_KERNEL": uint64(ItemKernel), "ITEM_MARKER": uint64(ItemMarker), "ITEM_GATE": uint64(ItemGate),
+		"RING_ENTRIES": RingEntries, "RING_BYTES": RingBytes,
 		"OK": uint64(OK), "NO_ROOM": uint64(NoRoom), "HOST": uint64(Host), "INVALID": uint64(Invalid),
 		"NOT_FOUND": uint64(NotFound), "OWN": uint64(Own), "MISMATCH": uint64(Mismatch), "LIMIT": uint64(Limit),
 		"DENIED": uint64(Denied), "UNKNOWN": uint64(Unknown),
@@ -72,6 +76,7 @@ func TestLayouts(t *testing.T) {
 	field := regexp.MustCompile(`(?m)^\t(uint\d+_t|char) (\w+)(?:\[(\w+)\])?;`)
 	for name, value := range map[string]any{
 		"header": Header{}, "card": CardInfo{}, "process": ProcessInfo{}, "event": EventInfo{}, "release": ReleaseInfo{},
+		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{},
 	} {
 		body := regexp.MustCompile(`(?s)struct divvy_sim_` + name + ` \{\n(.*?)\n\};`).FindStringSubmatch(string(raw))
 		if body == nil {
@@ -110,11 +115,40 @@ func TestLayouts(t *testing.T) {
 	for name, pair := range map[string][2]int{
 		"header": {HeaderBytes, binary.Size(Header{})}, "card": {CardBytes, binary.Size(CardInfo{})},
 		"process": {ProcessBytes, binary.Size(ProcessInfo{})}, "event": {EventBytes, binary.Size(EventInfo{})},
-		"release": {ReleaseBytes, binary.Size(ReleaseInfo{})},
+		"release": {ReleaseBytes, binary.Size(ReleaseInfo{})}, "time": {TimeBytes, binary.Size(TimeInfo{})},
+		"item": {ItemBytes, binary.Size(ItemInfo{})}, "slot": {SlotBytes, binary.Size(SlotInfo{})},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %d bytes, the constant says %d", name, pair[1], pair[0])
 		}
+	}
+}
+
+// TestRing compares the places in a ring with those the header asserts, and
+// reading an entry by hand with the package that reads any struct.
+func TestRing(t *testing.T) {
+	raw, err := os.ReadFile(filepath.FromSlash(headerFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, at := range map[string]int{"floor": RingFloor, "entries": RingItems, "slots": RingSlots} {
+		if text := fmt.Sprintf("offsetof(struct divvy_sim_ring, %s) == %d,", field, at); !strings.Contains(string(raw), text) {
+			t.Errorf("the header does not assert %s", text)
+		}
+	}
+	if RingLatest != RingFloor+8 || RingHead != 0 || RingSlots+RingEntries*SlotBytes != RingBytes {
+		t.Error("the places in a ring do not fit together")
+	}
+	var entry [ItemBytes]byte
+	for i := range entry {
+		entry[i] = byte(i*7 + 1)
+	}
+	var want ItemInfo
+	if _, err := binary.Decode(entry[:], binary.LittleEndian, &want); err != nil {
+		t.Fatal(err)
+	}
+	if got := DecodeItem(&entry); got != want {
+		t.Errorf("an entry reads as %+v, not %+v", got, want)
 	}
 }
 

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * duration.c: how long a modelled kernel takes. Two rules:
+ *
+ * By name, for programs of our own that need to say:
+ *	divvy_busy         its first parameter, 64 bits: nanoseconds
+ *	divvy_busy_<N>us   N microseconds
+ *	divvy_busy_<N>ms   N milliseconds
+ *
+ * By cost, for all others: a wave is as many blocks as the card can hold at once
+ * (threads and blocks per multiprocessor); each wave takes WAVE_NS, and no kernel
+ * takes less than KERNEL_NS. It knows nothing of what a kernel does.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "module.h"
+#include "order.h"
+#include "work.h"
+
+#define WAVE_NS 1000u
+#define KERNEL_NS 2000u
+#define LONGEST_NS 3600000000000ull /* an hour */
+#define PREFIX "divvy_busy"
+
+static uint64_t first_parameter(const struct sd_launch *launch)
+{
+	const unsigned char *from = NULL;
+	uint64_t value = 0;
+
+	if (launch->arguments) {
+		from = launch->arguments[0];
+	} else if (launch->extra) {
+		for (void **extra = launch->extra; extra[0] && extra[0] <= (void *)2; extra += 2) {
+			if (extra[0] == (void *)1)
+				from = extra[1];
+		}
+	} else if (launch->parameters && launch->parameterbytes >= sizeof(value)) {
+		from = (const unsigned char *)launch->parameters + sizeof(void *);
+	}
+	if (from)
+		memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+static uint64_t limited(uint64_t count, uint64_t unit)
+{
+	if (count > LONGEST_NS / unit)
+		return LONGEST_NS;
+	return count ? count * unit : 1;
+}
+
+/* By name; 0 when the name says nothing. */
+static uint64_t named(const struct sd_launch *launch)
+{
+	const struct sd_function *function = launch->function;
+	const char *rest = function->name;
+	char *end = NULL;
+
+	if (strncmp(rest, PREFIX, sizeof(PREFIX) - 1) != 0)
+		return 0;
+	rest += sizeof(PREFIX) - 1;
+	if (*rest == '\0') {
+		if (function->parametercount && function->parameters[0].bytes == sizeof(uint64_t))
+			return limited(first_parameter(launch), 1);
+		return 0;
+	}
+	if (rest[0] != '_' || rest[1] < '0' || rest[1] > '9')
+		return 0;
+	uint64_t count = strtoull(rest + 1, &end, 10);
+
+	if (strcmp(end, "us") == 0)
+		return limited(count, 1000);
+	return strcmp(end, "ms") == 0 ? limited(count, 1000000) : 0;
+}
+
+uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card)
+{
+	const struct divvy_sim_card *facts = card->facts;
+	uint64_t ns = named(launch);
+
+	if (ns)
+		return ns;
+	/* limits of grids and blocks keep these products small */
+	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+	uint64_t each = facts->threadspermultiprocessor / threads;
+
+	if (each > facts->blockspermultiprocessor)
+		each = facts->blockspermultiprocessor;
+	if (!each)
+		each = 1;
+	uint64_t room = each * (facts->multiprocessors ? facts->multiprocessors : 1);
+	uint64_t blocks = (uint64_t)launch->grid[1] * launch->grid[2];
+
+	if (blocks > LONGEST_NS / launch->grid[0])
+		return LONGEST_NS;
+	blocks *= launch->grid[0];
+	ns = limited(blocks / room + (blocks % room != 0), WAVE_NS);
+	return ns < KERNEL_NS ? KERNEL_NS : ns;
+}

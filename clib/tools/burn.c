@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * burn: keeps a card busy with kernels of a known duration, and says how many
+ * there were. It is a plain program of the driver API.
+ *
+ *	burn [--us MICROSECONDS] [--seconds S] [--pattern async|sync|graph|streams]
+ *	     [--ahead-ms MS] [DRIVER]
+ *
+ *	async    launches ahead, at least MS (100) and two kernels
+ *	sync     waits for each kernel before the next
+ *	graph    like async, with graphs of 8 kernels one after the other
+ *	streams  like async, on four streams in turn
+ *
+ * It writes "ready PID" once it is about to launch, begins when a line comes or
+ * its input ends, and prints one line of JSON at the end. Without --seconds it
+ * goes on until it is killed. DRIVER is what it opens instead of libcuda.so.1.
+ *
+ * The kernel is called divvy_busy: a simulated card runs it for as many
+ * nanoseconds as its parameter says. On hardware it spins on the card's clock of
+ * nanoseconds for so long.
+ */
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STREAMS = 4, NODES = 8 };
+
+static const char source[] = ".version 6.0\n"
+			     ".target sm_50\n"
+			     ".address_size 64\n"
+			     ".visible .entry divvy_busy(.param .u64 ns)\n"
+			     "{\n"
+			     "	.reg .pred %p;\n"
+			     "	.reg .u64 %rd<4>;\n"
+			     "	ld.param.u64 %rd0, [ns];\n"
+			     "	mov.u64 %rd1, %globaltimer;\n"
+			     "again:\n"
+			     "	mov.u64 %rd2, %globaltimer;\n"
+			     "	sub.u64 %rd3, %rd2, %rd1;\n"
+			     "	setp.lt.u64 %p, %rd3, %rd0;\n"
+			     "	@%p bra again;\n"
+			     "	ret;\n"
+			     "}\n";
+
+static struct {
+	__typeof__(&cuModuleLoadData) load;
+	__typeof__(&cuModuleGetFunction) function;
+	__typeof__(&cuLaunchKernel) launch;
+	__typeof__(&cuCtxSynchronize) synchronize;
+	__typeof__(&cuStreamCreate) stream;
+	__typeof__(&cuStreamBeginCapture_v2) begin;
+	__typeof__(&cuStreamEndCapture) end;
+	__typeof__(&cuGraphInstantiateWithFlags) instantiate;
+	__typeof__(&cuGraphLaunch) launchgraph;
+	__typeof__(&cuEventCreate) event;
+	__typeof__(&cuEventRecord) record;
+	__typeof__(&cuEventSynchronize) await;
+} call;
+
+static CUstream streams[STREAMS];
+static CUfunction function;
+static CUgraphExec graph;
+static uint64_t busyns = 1000000;
+
+static void need(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "burn: %s: error %d\n", what, (int)result);
+	exit(1);
+}
+
+static void find(void *library)
+{
+	const struct {
+		void **place;
+		const char *symbol;
+	} calls[] = {
+		{(void **)&call.load, "cuModuleLoadData"},
+		{(void **)&call.function, "cuModuleGetFunction"},
+		{(void **)&call.launch, "cuLaunchKernel"},
+		{(void **)&call.synchronize, "cuCtxSynchronize"},
+		{(void **)&call.stream, "cuStreamCreate"},
+		{(void **)&call.begin, "cuStreamBeginCapture_v2"},
+		{(void **)&call.end, "cuStreamEndCapture"},
+		{(void **)&call.instantiate, "cuGraphInstantiateWithFlags"},
+		{(void **)&call.launchgraph, "cuGraphLaunch"},
+		{(void **)&call.event, "cuEventCreate"},
+		{(void **)&call.record, "cuEventRecord"},
+		{(void **)&call.await, "cuEventSynchronize"},
+	};
+
+	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+		*calls[i].place = dlsym(library, calls[i].symbol);
+		if (!*calls[i].place) {
+			fprintf(stderr, "burn: the driver has no %s\n", calls[i].symbol);
+			exit(1);
+		}
+	}
+}
+
+static void launch(CUstream stream)
+{
+	void *arguments[] = {&busyns};
+
+	need(call.launch(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, NULL), "launch");
+}
+
+static void capture(void)
+{
+	CUgraph captured = NULL;
+
+	need(call.begin(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "begin a capture");
+	for (int i = 0; i < NODES; i++)
+		launch(streams[0]);
+	need(call.end(streams[0], &captured), "end a capture");
+	need(call.instantiate(&graph, captured, 0), "make a graph");
+}
+
+/* Launches about count kernels; how many they were. */
+static uint64_t batch(const char *pattern, uint64_t count)
+{
+	uint64_t done = 0;
+
+	while (done < count) {
+		if (strcmp(pattern, "graph") == 0) {
+			need(call.launchgraph(graph, streams[0]), "launch a graph");
+			done += NODES;
+		} else {
+			launch(streams[strcmp(pattern, "streams") == 0 ? done % STREAMS : 0]);
+			done++;
+		}
+	}
+	return done;
+}
+
+int main(int argc, char **argv)
+{
+	const char *pattern = "async", *name = "libcuda.so.1";
+	struct driver driver;
+	CUdevice device;
+	CUcontext context;
+	CUmodule module;
+	CUevent reached[2][STREAMS];
+	uint64_t kernels = 0, first, now, until = UINT64_MAX;
+	double seconds = 0, ahead = 100;
+	char line[16];
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--us") == 0 && i + 1 < argc) {
+			busyns = (uint64_t)(strtod(argv[++i], NULL) * 1e3);
+		} else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
+			seconds = strtod(argv[++i], NULL);
+		} else if (strcmp(argv[i], "--ahead-ms") == 0 && i + 1 < argc) {
+			ahead = strtod(argv[++i], NULL);
+		} else if (strcmp(argv[i], "--pattern") == 0 && i + 1 < argc) {
+			pattern = argv[++i];
+		} else if (argv[i][0] != '-') {
+			name = argv[i];
+		} else {
+			fprintf(stderr, "burn: unknown flag %s\n", argv[i]);
+			return 2;
+		}
+	}
+	if (busyns < 1 || (strcmp(pattern, "async") != 0 && strcmp(pattern, "sync") != 0 &&
+			   strcmp(pattern, "graph") != 0 && strcmp(pattern, "streams") != 0)) {
+		fprintf(stderr, "burn: at least a nanosecond, and a pattern of async, sync, graph, streams\n");
+		return 2;
+	}
+	if (driver_open(&driver, name) != 0)
+		return 1;
+	find(dlopen(name, RTLD_NOW));
+	need((CUresult)driver_start(&driver, &device, &context), "start");
+	need(call.load(&module, source), "load");
+	need(call.function(&function, module, "divvy_busy"), "find the kernel");
+	for (int i = 0; i < STREAMS; i++) {
+		need(call.stream(&streams[i], CU_STREAM_NON_BLOCKING), "make a stream");
+		need(call.event(&reached[0][i], CU_EVENT_DISABLE_TIMING), "make an event");
+		need(call.event(&reached[1][i], CU_EVENT_DISABLE_TIMING), "make an event");
+	}
+	capture();
+	printf("ready %d\n", (int)getpid());
+	fflush(stdout);
+	if (!fgets(line, sizeof line, stdin))
+		line[0] = '\0';
+
+	uint64_t count = (uint64_t)(ahead * 1e6) / 2 / busyns + 1;
+
+	first = now = driver_now_ns();
+	if (seconds > 0)
+		until = first + (uint64_t)(seconds * 1e9);
+	if (strcmp(pattern, "sync") == 0) {
+		for (; now < until; now = driver_now_ns()) {
+			launch(streams[0]);
+			need(call.synchronize(), "wait");
+			kernels++;
+		}
+	} else {
+		/* two batches, one of which is waited for while the other runs */
+		for (unsigned int turn = 0; now < until; turn ^= 1, now = driver_now_ns()) {
+			for (int i = 0; i < STREAMS; i++)
+				need(call.await(reached[turn][i]), "wait");
+			kernels += batch(pattern, count);
+			for (int i = 0; i < STREAMS; i++)
+				need(call.record(reached[turn][i], streams[i]), "record");
+		}
+		need(call.synchronize(), "wait");
+	}
+	now = driver_now_ns();
+	printf("{\"schema\":\"divvy.burn/v1\",\"pid\":%d,\"pattern\":\"%s\",\"kernelNs\":%llu,\"kernels\":%llu,"
+	       "\"wallNs\":%llu,\"busyPercent\":%.3f}\n",
+	       (int)getpid(), pattern, (unsigned long long)busyns, (unsigned long long)kernels,
+	       (unsigned long long)(now - first), 100.0 * (double)kernels * (double)busyns / (double)(now - first));
+	return 0;
+}

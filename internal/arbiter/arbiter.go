@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package arbiter decides who may use one card now. It is pure: no files,
+// network, goroutines, locks, logs or clock. Instants are arguments, as
+// durations since the zero of one clock; what the shares' processes have used
+// is behind Meter, and what must happen outside is returned by Drain. One
+// goroutine uses it.
+//
+// A card is gated when a share on it has a fixed part of its time. Then the
+// time goes out in leases, one share at a time: every share on the card needs
+// one, because a program that launches whenever it likes would take its time
+// from those that wait for theirs. The next share is admitted when the work of
+// the one before is estimated to end within the handover time, so that the card
+// does not run dry in between.
+//
+// A fixed share has a balance that fills at its rate. It gets a lease while the
+// balance is positive, and pays what its processes measured, or the part of the
+// lease that it left idle, if that is more. What outlasts a lease is debt. The
+// time that it used in any one window never exceeds its part by more than what
+// is in flight at the end of a lease.
+//
+// Shares of the other policies take turns, by priority, in what the fixed ones
+// leave. Equal and weighted shares are served like best-effort ones so far.
+package arbiter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Policy is how a share gets its time.
+type Policy string
+
+// Policies.
+const (
+	BestEffort Policy = "best-effort"
+	Equal      Policy = "equal"
+	Fixed      Policy = "fixed"
+	Weighted   Policy = "weighted"
+)
+
+// Terms are what a share was promised.
+type Terms struct {
+	Name         string
+	Policy       Policy
+	CoresPercent int // of the card's time, for fixed shares
+	Weight       int
+	Priority     int // higher goes first
+}
+
+// Usage is what the processes of a share say, summed. Nothing in it can be
+// trusted.
+type Usage struct {
+	Busy      time.Duration // card time that they measured so far
+	Submitted time.Duration // estimate of what they have in flight, as it was submitted
+	Remaining time.Duration // estimate of what of that is still to run
+}
+
+// Meter reads what the processes of a share say.
+type Meter interface {
+	Usage(now time.Duration, share string) Usage
+}
+
+// Config are the times of an arbiter. Default gives a complete one.
+type Config struct {
+	Quantum  time.Duration // longest time for which a lease is granted at once
+	Handover time.Duration // the next is admitted when the work of the one before ends within this time
+	Least    time.Duration // shortest lease
+	Drain    time.Duration // how long work that outlasts its lease is awaited
+	Burst    time.Duration // most time that a fixed share saves up while it wants none
+	Lag      time.Duration // most that a waiting share falls behind its rate, in time of the clock
+	Debt     time.Duration // most that a share owes
+	Window   time.Duration // in which no fixed share uses more than its part
+}
+
+// Bounds of a quantum.
+const (
+	LeastQuantum = 2 * time.Millisecond
+	MostQuantum  = 50 * time.Millisecond
+)
+
+// Default is the configuration for a quantum.
+func Default(quantum time.Duration) Config {
+	return Config{
+		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
+		Burst: quantum + time.Millisecond, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
+	}
+}
+
+// Validate says what is wrong with a configuration.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Quantum < LeastQuantum || c.Quantum > MostQuantum {
+		errs = append(errs, fmt.Errorf("quantum %v is not between %v and %v", c.Quantum, LeastQuantum, MostQuantum))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst},
+		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %v is not positive", d.name, d.value))
+		}
+	}
+	if c.Handover > c.Quantum || c.Least > c.Quantum {
+		errs = append(errs, fmt.Errorf("handover %v and least lease %v are not within a quantum", c.Handover, c.Least))
+	}
+	return errors.Join(errs...)
+}
+
+// Orders are what the caller has to carry out.
+type Orders struct {
+	Leases []Lease // the last one of a share counts
+	Events []Event
+}
+
+// Lease says until when a share may launch.
+type Lease struct {
+	Share string
+	End   time.Duration // 0: not now
+}
+
+// Event is something worth telling.
+type Event struct {
+	Share   string
+	Message string
+}
+
+// share is one share on the card.
+type share struct {
+	Terms
+	ledger
+	want     bool          // asked since its last lease was granted
+	seen     time.Duration // busy and submitted, when last settled
+	served   time.Duration // when its last lease was granted
+	told     time.Duration // end of its lease, as ordered last
+	overruns uint64
+}
+
+func (s *share) fixed() bool { return s.Policy == Fixed }
+
+// phase of a card.
+type phase int
+
+const (
+	free     phase = iota
+	held           // by holder, until end
+	draining       // holder's lease has ended, its work perhaps not
+	dying          // a process of holder has ended, and the driver still shows it
+)
+
+// Arbiter shares the time of one card.
+type Arbiter struct {
+	config Config
+	meter  Meter
+	shares []*share
+	gated  bool
+
+	phase   phase
+	holder  *share        // nil when free
+	begun   time.Duration // of the lease
+	end     time.Duration // of the lease, or of the wait when draining or dying
+	charged time.Duration // of what was used in the lease
+
+	orders Orders
+}
+
+// New returns an arbiter of an idle card without shares.
+func New(config Config, meter Meter) *Arbiter {
+	return &Arbiter{config: config, meter: meter}
+}
+
+// Set says which shares there are now, and on which terms.
+func (a *Arbiter) Set(now time.Duration, all []Terms) {
+	a.fill(now)
+	fixed := 0
+	partly := false
+	kept := make([]*share, 0, len(all))
+	for _, t := range all {
+		s := a.find(t.Name)
+		if s == nil {
+			s = &share{ledger: ledger{filled: now}}
+			u := a.meter.Usage(now, t.Name)
+			s.seen = bound(u.Busy) + bound(u.Submitted)
+		}
+		s.Terms = t
+		s.percent = int64(min(max(t.CoresPercent, 1), 100))
+		if s.fixed() {
+			fixed++
+			partly = partly || s.percent < 100
+		}
+		kept = append(kept, s)
+	}
+	gone := a.holder != nil && !slices.Contains(kept, a.holder)
+	a.shares = kept
+	if gone {
+		a.phase, a.holder = free, nil
+	}
+	a.gated = fixed > 0 && (partly || len(kept) > 1)
+	if !a.gated && a.holder != nil {
+		a.stop(now)
+	}
+	for _, s := range a.shares {
+		if !a.gated {
+			s.want = false
+		}
+	}
+	a.step(now)
+}
+
+// Gated says whether launches on the card need a lease.
+func (a *Arbiter) Gated() bool { return a.gated }
+
+// Overruns is how often work of a share was not awaited any longer.
+func (a *Arbiter) Overruns(name string) uint64 {
+	if s := a.find(name); s != nil {
+		return s.overruns
+	}
+	return 0
+}
+
+// LeaseEnd is until when a share may launch; 0: not now.
+func (a *Arbiter) LeaseEnd(name string) time.Duration {
+	if s := a.find(name); s != nil {
+		return s.told
+	}
+	return 0
+}
+
+func (a *Arbiter) find(name string) *share {
+	for _, s := range a.shares {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Want: launches of a share wait.
+func (a *Arbiter) Want(now time.Duration, name string) {
+	s := a.find(name)
+	if s == nil || !a.gated {
+		return
+	}
+	a.fill(now)
+	s.want = true
+	a.step(now)
+}
+
+// Back: no process of a share has anything in flight.
+func (a *Arbiter) Back(now time.Duration, name string) {
+	a.fill(now)
+	if s := a.holder; s != nil && s.Name == name && a.phase != dying {
+		a.stop(now)
+	}
+	a.step(now)
+}
+
+// Ended: a process of a share has ended, and the driver may not know yet;
+// alone says that it was the share's last. Its lease ends with the last one.
+// Whoever is next waits until Released, or until the drain time is over.
+func (a *Arbiter) Ended(now time.Duration, name string, alone bool) {
+	a.fill(now)
+	if s := a.holder; s != nil && s.Name == name && a.phase != dying {
+		a.settle(now)
+		if alone {
+			s.want = false
+			a.closeLease(now)
+			a.phase, a.end = dying, now+a.config.Drain
+		}
+	} else if s := a.find(name); s != nil && alone {
+		s.want = false
+	}
+	a.step(now)
+}
+
+// Released: the driver no longer shows any process of a share that has ended.
+func (a *Arbiter) Released(now time.Duration, name string) {
+	a.fill(now)
+	if s := a.holder; s != nil && s.Name == name && a.phase == dying {
+		a.phase, a.holder = free, nil
+	}
+	a.step(now)
+}
+
+// Tick does what time brings. Call it at NextWake or later.
+func (a *Arbiter) Tick(now time.Duration) {
+	a.fill(now)
+	a.step(now)
+}
+
+// Drain returns what has to be carried out since the last call.
+func (a *Arbiter) Drain() Orders {
+	orders := a.orders
+	a.orders = Orders{}
+	return orders
+}
+
+// tell orders a lease, unless it was the last that was ordered.
+func (a *Arbiter) tell(s *share, end time.Duration) {
+	if s.told != end {
+		s.told = end
+		a.orders.Leases = append(a.orders.Leases, Lease{Share: s.Name, End: end})
+	}
+}
+
+// bound keeps what comes from outside within what can be calculated with.
+func bound(d time.Duration) time.Duration {
+	return min(max(d, 0), 1<<61)
+}

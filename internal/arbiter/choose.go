@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"math"
+	"time"
+)
+
+// choose finds the share that should have the card next, among those that
+// want it now: nil when there is none.
+func (a *Arbiter) choose(now time.Duration) *share {
+	var best *share
+	for _, s := range a.shares {
+		if !s.want || a.eligibleFrom(now, s) > now {
+			continue
+		}
+		if best == nil || s.before(best) {
+			best = s
+		}
+	}
+	return best
+}
+
+// before says whether s goes before other: fixed shares first, for they were
+// promised their time, then by priority, then the one that is furthest behind
+// its rate, or that has waited longest.
+func (s *share) before(other *share) bool {
+	switch {
+	case s.fixed() != other.fixed():
+		return s.fixed()
+	case s.Priority != other.Priority:
+		return s.Priority > other.Priority
+	case s.fixed() && s.lag() != other.lag():
+		return s.lag() > other.lag()
+	}
+	return s.served < other.served
+}
+
+// eligibleFrom is when a share may have a lease, if it uses nothing until then.
+func (a *Arbiter) eligibleFrom(now time.Duration, s *share) time.Duration {
+	if !s.fixed() {
+		return now
+	}
+	at := s.positiveFrom(now)
+	return max(at, s.allowedFrom(at, a.config.Window, a.config.Least))
+}
+
+// fill lets the balances grow to now.
+func (a *Arbiter) fill(now time.Duration) {
+	behind := time.Duration(0)
+	for _, s := range a.shares {
+		if !s.fixed() {
+			continue
+		}
+		s.fill(now)
+		s.forget(now, a.config.Window)
+		if !a.gated {
+			s.keep(a.config.Debt, a.config.Burst)
+			continue
+		}
+		if s.want && s != a.holder {
+			a.meet(now, s) // what was measured late
+		}
+		switch {
+		case s == a.holder:
+		case !s.want, s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
+			// What it does not take, or may not take, is not saved up.
+			s.keep(a.config.Debt, a.config.Burst)
+		default:
+			behind = max(behind, s.lag()-a.config.Lag)
+		}
+	}
+	if behind <= 0 {
+		return
+	}
+	// The card gives less than was promised. Time stands still for all who want
+	// it, so that each falls short by the same part.
+	for _, s := range a.shares {
+		if s.fixed() && (s.want || s == a.holder) {
+			s.balance -= int64(behind) * s.percent
+			s.keep(a.config.Debt, a.config.Window)
+		}
+	}
+}
+
+// NextWake is when Tick has something to do; 0: never, as things are.
+func (a *Arbiter) NextWake(now time.Duration) time.Duration {
+	if !a.gated {
+		return 0
+	}
+	first := time.Duration(math.MaxInt64)
+	for _, s := range a.shares {
+		if s.want {
+			first = min(first, a.eligibleFrom(now, s))
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0 // nobody waits
+	}
+	switch a.phase {
+	case held:
+		// A lease that has run out is looked at once more: then it drains.
+		if now < a.end-a.config.Handover {
+			return max(first, a.end-a.config.Handover)
+		}
+		return max(first, min(max(a.end, now+1), now+a.untilHandover(now)))
+	case draining:
+		return max(first, min(a.end, now+a.untilHandover(now)))
+	case dying:
+		return max(first, a.end)
+	}
+	return first
+}
+
+// untilHandover is how long the holder's work takes until the next may come.
+func (a *Arbiter) untilHandover(now time.Duration) time.Duration {
+	return max(a.remaining(now)-a.config.Handover, 0) + 1
+}

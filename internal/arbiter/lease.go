@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"time"
+)
+
+// step moves the card on as far as it can go now. The balances are filled.
+func (a *Arbiter) step(now time.Duration) {
+	if !a.gated {
+		return
+	}
+	if a.holder != nil {
+		a.settle(now)
+		a.closeWhenDue(now)
+	}
+	switch a.phase {
+	case held:
+		if a.end-now > a.config.Handover {
+			return
+		}
+		next := a.choose(now)
+		switch {
+		case next == nil:
+			return // nobody is kept from anything
+		case next == a.holder:
+			a.prolong(now)
+			return
+		case a.remaining(now) >= a.config.Handover:
+			return
+		}
+		a.stop(now)
+	case draining, dying:
+		next := a.choose(now)
+		if next == nil {
+			return
+		}
+		if next != a.holder || a.phase == dying {
+			switch {
+			case a.phase == draining && a.remaining(now) < a.config.Handover:
+			case now >= a.end:
+				a.overrun(now)
+			default:
+				return
+			}
+		}
+		a.phase, a.holder = free, nil
+	}
+	if next := a.choose(now); next != nil {
+		a.grant(now, next)
+	}
+}
+
+// closeWhenDue ends a lease whose time is over, when it cannot be prolonged.
+func (a *Arbiter) closeWhenDue(now time.Duration) {
+	if a.phase != held || now < a.end {
+		return
+	}
+	if a.choose(now) == a.holder {
+		return // step prolongs it
+	}
+	over := a.end
+	a.closeLease(now)
+	a.phase, a.end = draining, over+a.config.Drain
+}
+
+// grant gives a share a lease.
+func (a *Arbiter) grant(now time.Duration, s *share) {
+	a.phase, a.holder = held, s
+	a.begun, a.end, a.charged = now, now+a.length(now, s, a.config.Quantum), 0
+	s.want, s.served = false, now
+	a.tell(s, a.end)
+}
+
+// prolong adds to the lease of the holder.
+func (a *Arbiter) prolong(now time.Duration) {
+	s := a.holder
+	a.idle(min(now, a.end))
+	left := max(a.end-now, 0)
+	a.end = now + max(left, a.length(now, s, left+a.config.Quantum))
+	a.begun, a.charged = now, 0
+	s.want, s.served = false, now
+	a.tell(s, a.end)
+}
+
+// length is how long a lease from now may be, at most most.
+func (a *Arbiter) length(now time.Duration, s *share, most time.Duration) time.Duration {
+	if !s.fixed() {
+		return most
+	}
+	return max(s.allowance(now, a.config.Window, most), a.config.Least)
+}
+
+// stop ends the lease of the holder, and with it its turn.
+func (a *Arbiter) stop(now time.Duration) {
+	a.settle(now)
+	if a.phase == held {
+		a.closeLease(now)
+	}
+	a.phase, a.holder = free, nil
+}
+
+// closeLease takes the lease of the holder away.
+func (a *Arbiter) closeLease(now time.Duration) {
+	if a.phase == held {
+		a.idle(min(now, a.end))
+	}
+	a.tell(a.holder, 0)
+}
+
+// settle charges the holder what it has used since it was last settled.
+func (a *Arbiter) settle(now time.Duration) {
+	a.charged += a.meet(now, a.holder)
+}
+
+// meet charges a share what it has used since it was last met.
+func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
+	u := a.meter.Usage(now, s.Name)
+	total := bound(u.Busy) + bound(u.Submitted)
+	used := min(max(total-s.seen, -a.config.Debt), a.config.Debt)
+	s.seen = total
+	if used == 0 || !s.fixed() {
+		return used
+	}
+	// What is still to run has been counted, and comes after now.
+	from := now + min(bound(u.Remaining), max(used, 0)) - used
+	if s == a.holder {
+		from = max(from, a.begun)
+	}
+	s.charge(from, used)
+	s.keep(a.config.Debt, a.config.Window)
+	return used
+}
+
+// idle charges the holder for the part of its lease that it did not use, as far
+// as that is more than what it used: a share that reports nothing still pays
+// for half of what it holds.
+func (a *Arbiter) idle(until time.Duration) {
+	if more := until - a.begun - 2*a.charged; more > 0 {
+		a.holder.balance -= 100 * int64(more)
+		a.charged += more
+	}
+}
+
+// remaining estimates for how long the holder's work still runs.
+func (a *Arbiter) remaining(now time.Duration) time.Duration {
+	return bound(a.meter.Usage(now, a.holder.Name).Remaining)
+}
+
+// overrun stops waiting for the holder's work.
+func (a *Arbiter) overrun(now time.Duration) {
+	s := a.holder
+	s.overruns++
+	what := "its work outlasts its lease"
+	if a.phase == dying {
+		what = "the driver still shows a process that has ended"
+	}
+	a.orders.Events = append(a.orders.Events, Event{Share: s.Name,
+		Message: fmt.Sprintf("%s by more than %v; the next share goes on beside it", what, a.config.Drain)})
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"math"
+	"time"
+)
+
+// maxSpans bounds what a ledger remembers; beyond it the oldest spans are
+// joined, which counts the time between them as used.
+const maxSpans = 2048
+
+// ledger is the account of a fixed share: what it may use, and what it used in
+// the last window.
+type ledger struct {
+	percent int64
+	balance int64         // in hundredths of a nanosecond of card time
+	filled  time.Duration // until when the balance has grown
+	spans   []span        // when it used the card, in order, apart
+}
+
+type span struct{ from, to time.Duration }
+
+// fill lets the balance grow at the share's rate.
+func (l *ledger) fill(now time.Duration) {
+	if now > l.filled {
+		l.balance += int64(now-l.filled) * l.percent
+		l.filled = now
+	}
+}
+
+// keep bounds the balance.
+func (l *ledger) keep(debt, most time.Duration) {
+	l.balance = min(max(l.balance, -100*int64(debt)), 100*int64(most))
+}
+
+// lag is how long the share's rate takes for its balance.
+func (l *ledger) lag() time.Duration { return time.Duration(l.balance / l.percent) }
+
+// positiveFrom is when the balance is positive, if nothing is used.
+func (l *ledger) positiveFrom(now time.Duration) time.Duration {
+	if l.balance > 0 {
+		return now
+	}
+	return l.filled + time.Duration(-l.balance/l.percent) + 1
+}
+
+// charge takes time that was used from then on; it may be negative, when less
+// was used than was thought before.
+func (l *ledger) charge(from, used time.Duration) {
+	l.balance -= 100 * int64(used)
+	for used < 0 && len(l.spans) > 0 {
+		last := &l.spans[len(l.spans)-1]
+		less := min(-used, last.to-last.from)
+		last.to -= less
+		used += less
+		if last.to == last.from {
+			l.spans = l.spans[:len(l.spans)-1]
+		}
+	}
+	if used <= 0 {
+		return
+	}
+	if n := len(l.spans); n > 0 && from <= l.spans[n-1].to {
+		l.spans[n-1].to += used
+		return
+	}
+	l.spans = append(l.spans, span{from, from + used})
+	if len(l.spans) > maxSpans {
+		l.spans[1].from = l.spans[0].from
+		l.spans = l.spans[1:]
+	}
+}
+
+// forget drops what no window from now on can see.
+func (l *ledger) forget(now, window time.Duration) {
+	n := 0
+	for n < len(l.spans) && l.spans[n].to <= now-window {
+		n++
+	}
+	l.spans = l.spans[n:]
+}
+
+// allowance is for how long from now the share can use the card without a
+// pause, up to most, before it has used more than its part of a window.
+func (l *ledger) allowance(now, window, most time.Duration) time.Duration {
+	tail := now - window // of the window, which moves on while the card is used
+	slack := time.Duration(int64(window) * l.percent / 100)
+	for _, s := range l.spans {
+		slack -= max(s.to-max(s.from, tail), 0)
+	}
+	if slack < 0 {
+		return 0
+	}
+	var can time.Duration
+	for _, s := range l.spans {
+		if s.to <= tail {
+			continue
+		}
+		if gap := s.from - tail; gap > 0 {
+			if gap > slack {
+				break
+			}
+			slack -= gap
+			can += gap
+			tail = s.from
+		}
+		can += s.to - tail
+		tail = s.to
+		if can >= most {
+			return most
+		}
+	}
+	return min(can+slack, most)
+}
+
+// allowedFrom is when the allowance is at least least, if nothing is used.
+func (l *ledger) allowedFrom(now, window, least time.Duration) time.Duration {
+	if l.allowance(now, window, least) >= least {
+		return now
+	}
+	for _, s := range l.spans {
+		for _, at := range [2]time.Duration{s.from + window, s.to + window} {
+			if at > now && l.allowance(at, window, least) >= least {
+				return at
+			}
+		}
+	}
+	return math.MaxInt64
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// card executes kernels one after the other, in the order of submission, under
+// the gate's rule: a process launches when now and its unfinished work lie
+// before the end of its share's lease. Messages and wake-ups take their time.
+type card struct {
+	random  *rand.Rand
+	arbiter *Arbiter
+	now     time.Duration
+	events  []event // in order
+	shares  map[string]*load
+	queue   []kernel
+	running bool
+	late    time.Duration // most that a message or a wake-up takes
+	wakeSet time.Duration
+	broken  error
+}
+
+type event struct {
+	at   time.Duration
+	what func()
+}
+
+type kernel struct {
+	by   *process
+	cost time.Duration
+}
+
+// load is a share with its processes.
+type load struct {
+	name      string
+	processes []*process
+	lease     time.Duration // as the processes see it
+	word      int
+	ran       []span
+	busy      time.Duration
+}
+
+type process struct {
+	share     *load
+	cost      time.Duration // of a kernel
+	gap       time.Duration // from the end of a kernel to the next launch; 0: keeps a backlog
+	busy      time.Duration
+	submitted time.Duration
+	drain     time.Duration // when that will have run, by its estimate
+	asked     int           // word for which it has asked
+	thinking  bool
+	epoch     int
+}
+
+func (p *process) remaining(now time.Duration) time.Duration {
+	if p.submitted == 0 {
+		return 0
+	}
+	return max(p.drain-now, 0)
+}
+
+// backlog is what each of its processes may keep.
+func (l *load) backlog() time.Duration {
+	return 5 * time.Millisecond / time.Duration(len(l.processes))
+}
+
+// inFlight is the most that the processes have in flight when a lease ends,
+// beyond what runs within it.
+func (l *load) inFlight() time.Duration {
+	if len(l.processes) == 1 {
+		return l.processes[0].cost
+	}
+	var sum time.Duration
+	for _, p := range l.processes {
+		sum += max(l.backlog(), p.cost)
+	}
+	return sum
+}
+
+func newCard(seed uint64, late time.Duration) *card {
+	c := &card{random: rand.New(rand.NewPCG(seed, 1)), shares: map[string]*load{}, late: late}
+	c.arbiter = New(Default(10*time.Millisecond), c)
+	return c
+}
+
+func (c *card) Usage(now time.Duration, name string) (u Usage) {
+	l := c.shares[name]
+	if l == nil {
+		return u
+	}
+	for _, p := range l.processes {
+		u.Busy += p.busy
+		u.Submitted += p.submitted
+		u.Remaining += p.remaining(now)
+	}
+	return u
+}
+
+func (c *card) at(t time.Duration, what func()) {
+	i, _ := slices.BinarySearchFunc(c.events, t+1, func(e event, t time.Duration) int { return int(e.at - t) })
+	c.events = slices.Insert(c.events, i, event{t, what})
+}
+
+func (c *card) lateness() time.Duration {
+	return 20*time.Microsecond + time.Duration(c.random.Int64N(int64(c.late)))
+}
+
+// arrange does what the arbiter orders.
+func (c *card) arrange() {
+	for _, l := range c.arbiter.Drain().Leases {
+		s := c.shares[l.Share]
+		s.lease = l.End
+		s.word++
+		c.at(c.now+c.lateness(), func() { c.launchAll(s) })
+	}
+	if next := c.arbiter.NextWake(c.now); next != 0 && next != c.wakeSet {
+		if next < c.now {
+			c.broken = fmt.Errorf("at %v the arbiter asks to be woken at %v", c.now, next)
+		}
+		c.wakeSet = next
+		c.at(next+c.lateness(), func() {
+			if c.wakeSet == next {
+				c.wakeSet = 0
+				c.arbiter.Tick(c.now)
+				c.arrange()
+			}
+		})
+	}
+}
+
+func (c *card) launchAll(s *load) {
+	for _, p := range s.processes {
+		c.launch(p)
+	}
+}
+
+// launch submits what a process may submit now.
+func (c *card) launch(p *process) {
+	s := p.share
+	for !p.thinking && (p.submitted == 0 || p.gap == 0 && p.submitted+p.cost <= max(s.backlog(), p.cost)) {
+		if c.now+p.remaining(c.now) >= s.lease {
+			if p.asked != s.word {
+				p.asked = s.word
+				c.at(c.now+c.lateness(), func() { c.arbiter.Want(c.now, s.name); c.arrange() })
+			}
+			return
+		}
+		p.submitted += p.cost
+		p.drain = max(p.drain, c.now) + p.cost
+		p.epoch++
+		c.queue = append(c.queue, kernel{p, p.cost})
+		c.execute()
+	}
+}
+
+// execute runs the first kernel of the queue.
+func (c *card) execute() {
+	if c.running || len(c.queue) == 0 {
+		return
+	}
+	k := c.queue[0]
+	c.queue = c.queue[1:]
+	c.running = true
+	from := c.now
+	c.at(c.now+k.cost, func() {
+		c.running = false
+		p := k.by
+		p.share.ran = append(p.share.ran, span{from, c.now})
+		p.share.busy += k.cost
+		p.busy += k.cost
+		p.submitted -= k.cost
+		p.drain = c.now + p.submitted
+		c.execute()
+		if p.gap > 0 {
+			p.thinking = true
+			c.at(c.now+p.gap, func() { p.thinking = false; c.launch(p) })
+		}
+		epoch := p.epoch
+		c.at(c.now+200*time.Microsecond, func() { c.giveBack(p, epoch) })
+		c.launch(p)
+	})
+}
+
+func (c *card) giveBack(p *process, epoch int) {
+	if p.submitted > 0 || p.epoch != epoch {
+		return
+	}
+	c.at(c.now+c.lateness(), func() {
+		for _, other := range p.share.processes {
+			if other.submitted > 0 {
+				return
+			}
+		}
+		c.arbiter.Back(c.now, p.share.name)
+		c.arrange()
+	})
+}
+
+func (c *card) run(t *testing.T, terms []Terms, loads []*load, until time.Duration) {
+	t.Helper()
+	for _, l := range loads {
+		c.shares[l.name] = l
+		for _, p := range l.processes {
+			p.share, p.asked = l, -1
+			c.at(time.Duration(c.random.Int64N(int64(time.Millisecond))), func() { c.launch(p) })
+		}
+	}
+	c.arbiter.Set(0, terms)
+	c.arrange()
+	for len(c.events) > 0 && c.events[0].at <= until && c.broken == nil {
+		e := c.events[0]
+		c.events = c.events[1:]
+		c.now = max(e.at, c.now)
+		e.what()
+	}
+	if c.broken != nil {
+		t.Fatal(c.broken)
+	}
+}
+
+// most is the most that a share used in any window.
+func (l *load) most(window time.Duration) time.Duration {
+	var most, sum time.Duration
+	first := 0
+	for _, s := range l.ran {
+		sum += s.to - s.from
+		for l.ran[first].to <= s.to-window {
+			sum -= l.ran[first].to - l.ran[first].from
+			first++
+		}
+		most = max(most, sum-max(s.to-window-l.ran[first].from, 0))
+	}
+	return most
+}
+
+func program(name string, processes int, cost, gap time.Duration) *load {
+	l := &load{name: name}
+	for range processes {
+		l.processes = append(l.processes, &process{cost: cost, gap: gap})
+	}
+	return l
+}
+
+// A fixed share gets its part, whatever its kernels are, and never more than
+// its part and what one lease's end has in flight in any second.
+func TestFixedShareGetsItsPart(t *testing.T) {
+	const seconds = 10
+	for _, cores := range []int{5, 10, 30, 60, 90} {
+		for _, cost := range []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%d%%, %v", cores, cost), func(t *testing.T) {
+				c := newCard(uint64(cores), 300*time.Microsecond)
+				l := program("a", 1, cost, 0)
+				c.run(t, []Terms{{Name: "a", Policy: Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
+				got := 100 * l.busy.Seconds() / seconds
+				want := min(float64(cores), 97)
+				allowed := 0.5
+				if cores == 5 {
+					allowed = 0.2
+				}
+				most := l.most(time.Second)
+				limit := time.Duration(cores)*10*time.Millisecond + cost
+				t.Logf("%.3f %%, at most %v in a second", got, most)
+				if got < want-allowed || got > want+allowed {
+					t.Errorf("got %.3f %% of the card, promised %d %%", got, cores)
+				}
+				if most > limit {
+					t.Errorf("used %v in one second, at most %v is its part and one kernel", most, limit)
+				}
+			})
+		}
+	}
+}
+
+// Shares that were promised the whole card and want it get it, in their parts.
+// Beside others a share's work may queue for the handover time behind theirs,
+// so that much more of it may fall into one second.
+func TestSharesTogether(t *testing.T) {
+	const seconds = 10
+	terms := []Terms{
+		{Name: "a", Policy: Fixed, CoresPercent: 20}, {Name: "b", Policy: Fixed, CoresPercent: 30}, {Name: "c", Policy: Fixed, CoresPercent: 50},
+	}
+	for _, test := range []struct {
+		name      string
+		costs     [3]time.Duration
+		processes int
+		least     float64 // of the card, in all
+	}{
+		{"50us", [3]time.Duration{50 * time.Microsecond, 50 * time.Microsecond, 50 * time.Microsecond}, 1, 97},
+		{"1ms", [3]time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}, 1, 97},
+		{"20ms", [3]time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, 1, 97},
+		{"mixed", [3]time.Duration{20 * time.Millisecond, time.Millisecond, 50 * time.Microsecond}, 1, 97},
+		{"processes", [3]time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}, 4, 97},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCard(7, 300*time.Microsecond)
+			var loads []*load
+			for i, s := range terms {
+				loads = append(loads, program(s.Name, test.processes, test.costs[i], 0))
+			}
+			c.run(t, terms, loads, seconds*time.Second)
+			sum := 0.0
+			for i, l := range loads {
+				got := 100 * l.busy.Seconds() / seconds
+				sum += got
+				most := l.most(time.Second)
+				t.Logf("%s: %.3f %%, at most %v in a second", l.name, got, most)
+				promised := float64(terms[i].CoresPercent)
+				if got > promised+0.5 || got < 0.97*promised-0.5 {
+					t.Errorf("%s got %.3f %%, promised %v %%", l.name, got, promised)
+				}
+				if limit := time.Duration(terms[i].CoresPercent)*10*time.Millisecond + l.inFlight() + c.arbiter.config.Handover; most > limit {
+					t.Errorf("%s used %v in one second, at most %v is its part and what it had in flight", l.name, most, limit)
+				}
+			}
+			if sum < test.least {
+				t.Errorf("the card was busy for %.2f %%, want %v", sum, test.least)
+			}
+		})
+	}
+}
+
+// Nobody starves, whoever is beside: random shares, policies and programs. The
+// kernels of a share with several processes outlast its lease by more than they
+// say, and this card does not slice time: others queue behind them, which moves
+// what they use by up to a quantum.
+func TestNobodyStarves(t *testing.T) {
+	for seed := range uint64(16) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		c := newCard(seed, 500*time.Microsecond)
+		var terms []Terms
+		var loads []*load
+		left := 100
+		for i := range 2 + random.IntN(5) {
+			s := Terms{Name: fmt.Sprint("s", i), Policy: BestEffort, CoresPercent: 100}
+			if most := min(left, 60); most > 5 && (i == 0 || random.IntN(3) > 0) {
+				s.Policy, s.CoresPercent = Fixed, 5+random.IntN(most-5)
+				left -= s.CoresPercent
+			}
+			terms = append(terms, s)
+			cost := []time.Duration{50 * time.Microsecond, time.Millisecond, 7 * time.Millisecond}[random.IntN(3)]
+			gap := []time.Duration{0, 100 * time.Microsecond, 3 * time.Millisecond}[random.IntN(3)]
+			loads = append(loads, program(s.Name, 1+random.IntN(3), cost, gap))
+		}
+		const seconds = 3
+		c.run(t, terms, loads, seconds*time.Second)
+		for i, l := range loads {
+			s := terms[i]
+			if s.Policy != Fixed {
+				if left > 10 && l.busy < 5*time.Millisecond {
+					t.Errorf("seed %d: %s got %v, with %d %% left over", seed, l.name, l.busy, left)
+				}
+				continue
+			}
+			if most, limit := l.most(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.inFlight()+c.arbiter.config.Quantum; most > limit {
+				t.Errorf("seed %d: %s used %v in one second, limit %v (%d processes, %v, gap %v)", seed, l.name, most, limit,
+					len(l.processes), l.processes[0].cost, l.processes[0].gap)
+			}
+			// A program that keeps the card busy gets most of what it was promised,
+			// though long kernels of others stand in its way.
+			part := float64(s.CoresPercent) / 100 * seconds
+			if l.processes[0].gap == 0 && l.busy.Seconds() < 0.7*part {
+				t.Errorf("seed %d: %s got %v of %.2f s", seed, l.name, l.busy, part)
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs of the scenarios anew")
+
+// TestScenarios plays testdata/*.txt: blocks of commands, a line of dashes, and
+// what they print, up to an empty line. Refresh only what you can explain.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(raw))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(raw) {
+				t.Errorf("plays differently (go test -rewrite shows it in git diff):\n%s", got)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, text string) string {
+	w := &stage{t: t, used: map[string]*Usage{}}
+	w.arbiter = New(Default(10*time.Millisecond), w)
+	var out strings.Builder
+	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
+		commands, _, hasOutput := strings.Cut(block, "\n----")
+		out.WriteString(commands + "\n")
+		w.out.Reset()
+		for _, line := range strings.Split(commands, "\n") {
+			if line != "" && !strings.HasPrefix(line, "#") {
+				w.do(strings.Fields(line))
+				w.drain()
+			}
+		}
+		if w.out.Len() > 0 || hasOutput {
+			out.WriteString("----\n" + w.out.String())
+		}
+		out.WriteString("\n")
+	}
+	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+// stage is one card in a scenario; its programs say what the scenario lets
+// them say.
+type stage struct {
+	t       *testing.T
+	arbiter *Arbiter
+	now     time.Duration
+	terms   []Terms
+	used    map[string]*Usage
+	out     strings.Builder
+}
+
+func (w *stage) Usage(_ time.Duration, name string) Usage { return *w.usage(name) }
+
+func (w *stage) usage(name string) *Usage {
+	if w.used[name] == nil {
+		w.used[name] = &Usage{}
+	}
+	return w.used[name]
+}
+
+func (w *stage) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+func (w *stage) do(words []string) {
+	name := ""
+	if len(words) > 1 {
+		name = words[1]
+	}
+	switch words[0] {
+	case "share": // share NAME POLICY CORES [PRIORITY]
+		terms := Terms{Name: name, Policy: Policy(words[2]), Weight: 1}
+		terms.CoresPercent, _ = strconv.Atoi(words[3])
+		if len(words) > 4 {
+			terms.Priority, _ = strconv.Atoi(words[4])
+		}
+		w.terms = append(w.terms, terms)
+		w.arbiter.Set(w.now, w.terms)
+	case "remove":
+		kept := w.terms[:0]
+		for _, t := range w.terms {
+			if t.Name != name {
+				kept = append(kept, t)
+			}
+		}
+		w.terms = kept
+		w.arbiter.Set(w.now, w.terms)
+	case "gated":
+		fmt.Fprintln(&w.out, w.arbiter.Gated())
+	case "want":
+		w.arbiter.Want(w.now, name)
+	case "back":
+		w.usage(name).Submitted, w.usage(name).Remaining = 0, 0
+		w.arbiter.Back(w.now, name)
+	case "busy": // busy NAME TIME: measured so much more
+		w.usage(name).Busy += w.duration(words[2])
+	case "flight": // flight NAME TIME: has so much in flight
+		w.usage(name).Submitted, w.usage(name).Remaining = w.duration(words[2]), w.duration(words[2])
+	case "ended":
+		w.arbiter.Ended(w.now, name, len(words) > 2 && words[2] == "last")
+	case "released":
+		w.arbiter.Released(w.now, name)
+	case "wake":
+		w.wake()
+	case "balance":
+		w.arbiter.fill(w.now)
+		s := w.arbiter.find(name)
+		fmt.Fprintf(&w.out, "%s %v\n", name, time.Duration(s.balance/100))
+	case "after": // nothing happens but what time brings
+		w.after(w.duration(name))
+	default:
+		w.t.Fatalf("unknown command %q", words[0])
+	}
+}
+
+func (w *stage) wake() {
+	if next := w.arbiter.NextWake(w.now); next == 0 {
+		fmt.Fprintln(&w.out, "nobody waits")
+	} else {
+		fmt.Fprintf(&w.out, "next at %v\n", next)
+	}
+}
+
+func (w *stage) after(d time.Duration) {
+	end := w.now + d
+	for rounds := 0; ; rounds++ {
+		next := w.arbiter.NextWake(w.now)
+		if next == 0 || next > end {
+			break
+		}
+		w.elapse(next - w.now)
+		w.arbiter.Tick(w.now)
+		w.drain()
+		if rounds > 1000 {
+			w.t.Fatal("the arbiter asks to be woken without end")
+		}
+	}
+	w.elapse(end - w.now)
+}
+
+// elapse lets time pass: what is in flight runs, one share's work beside the
+// other's.
+func (w *stage) elapse(d time.Duration) {
+	w.now += max(d, 0)
+	for _, u := range w.used {
+		u.Remaining = max(u.Remaining-max(d, 0), 0)
+	}
+}
+
+func (w *stage) drain() {
+	orders := w.arbiter.Drain()
+	for _, l := range orders.Leases {
+		if l.End == 0 {
+			fmt.Fprintf(&w.out, "%v %s: lease ends\n", w.now, l.Share)
+		} else {
+			fmt.Fprintf(&w.out, "%v %s: lease until %v\n", w.now, l.Share, l.End)
+		}
+	}
+	for _, e := range orders.Events {
+		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, e.Share, e.Message)
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// cardTimes is what each process had of the first card, by process id.
+func (h *host) cardTimes(t testing.TB, truth *simgpu.Truth) map[int]simgpu.TimeState {
+	t.Helper()
+	states, err := truth.CardTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]simgpu.TimeState{}
+	for _, s := range states {
+		if s.Card == 0 {
+			found[s.PID] = s
+		}
+	}
+	return found
+}
+
+// Streams, events, host functions, graphs and synchronisation keep modelled
+// time, under the front and without it, and the simulator's account agrees with
+// what was launched to the nanosecond.
+func TestModelledTime(t *testing.T) {
+	for _, g := range generations {
+		t.Run(g.name, func(t *testing.T) {
+			h := newHost(t, hostOptions{generation: g})
+			share := h.share(t, "timing", 2<<30)
+			for name, env := range map[string][]string{"bare": h.Unheld(), "front": h.Environ(share.Socket)} {
+				t.Run(name, func(t *testing.T) {
+					h.resetPeak(t)
+					ended := run(t, env, built(t, "build", "test", "timing"))
+					if ended.code != 0 {
+						t.Fatalf("exit code %d\n%s%s", ended.code, ended.stdout, tail(ended.stderr, 2000))
+					}
+					var kernels uint64
+					var busy int64
+					lines := strings.Split(strings.TrimSpace(ended.stdout), "\n")
+					if _, err := fmt.Sscanf(lines[len(lines)-1], "kernels %d busy %d", &kernels, &busy); err != nil {
+						t.Fatalf("%q: %v", lines[len(lines)-1], err)
+					}
+					truth := h.truth(t)
+					eventually(t, "the simulator knows the end", func() error {
+						for _, s := range h.cardTimes(t, truth) {
+							if !s.Dead || s.Kernels != kernels || s.BusyNS != busy {
+								return fmt.Errorf("%+v, launched were %d kernels of %d ns", s, kernels, busy)
+							}
+							return nil
+						}
+						return fmt.Errorf("no process has had any time")
+					}, h.simulator)
+				})
+			}
+		})
+	}
+}
+
+// burner is a program that keeps a card busy.
+type burner struct {
+	command *exec.Cmd
+	pid     int
+	start   func()
+}
+
+func (h *host) burner(t testing.TB, arguments ...string) *burner {
+	t.Helper()
+	command := exec.CommandContext(context.Background(), filepath.Join(h.ToolsDirectory, "burn"), arguments...)
+	command.Env = h.Unheld()
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b := &burner{command: command, pid: command.Process.Pid, start: func() { fmt.Fprintln(in) }}
+	t.Cleanup(b.kill)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "ready ") {
+		t.Fatalf("burn says %q (%v)", line, err)
+	}
+	return b
+}
+
+func (b *burner) kill() {
+	_ = b.command.Process.Kill()
+	_ = b.command.Wait()
+}
+
+// busyOver waits until the first card is so much older, and says how much of
+// that each process had.
+func (h *host) busyOver(t testing.TB, truth *simgpu.Truth, span time.Duration) (percent map[int]float64) {
+	t.Helper()
+	before := h.cardTimes(t, truth)
+	select {
+	case <-time.After(span):
+	case <-t.Context().Done():
+		t.Fatal("the test was ended")
+	}
+	percent = map[int]float64{}
+	for pid, s := range h.cardTimes(t, truth) {
+		if b, ok := before[pid]; ok {
+			percent[pid] = 100 * float64(s.BusyNS-b.BusyNS) / float64(s.AtNS-b.AtNS)
+		}
+	}
+	return percent
+}
+
+// Two that want the whole card have half of it each; the death of one gives the
+// other all of it at once. They launch half a second ahead, so that a busy host
+// does not starve the card.
+func TestBurnersShareACard(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	truth := h.truth(t)
+	one := h.burner(t, "--us", "1000", "--ahead-ms", "500")
+	two := h.burner(t, "--us", "3000", "--ahead-ms", "500")
+	one.start()
+	two.start()
+	eventually(t, "both have begun", func() error {
+		times := h.cardTimes(t, truth)
+		for _, b := range []*burner{one, two} {
+			if times[b.pid].BusyNS == 0 {
+				return fmt.Errorf("process %d has had nothing", b.pid)
+			}
+		}
+		return nil
+	}, h.simulator)
+	both := h.busyOver(t, truth, 1500*time.Millisecond)
+	for _, b := range []*burner{one, two} {
+		if p := both[b.pid]; p < 49 || p > 51 {
+			t.Errorf("one of two burners had %.2f %% of the card", p)
+		}
+	}
+	cards, err := truth.Cards(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cards[0].Percent < 98 {
+		t.Errorf("with two burners the card was in use for %d %%", cards[0].Percent)
+	}
+	one.kill()
+	alone := h.busyOver(t, truth, time.Second)
+	if p := alone[two.pid]; p < 97 {
+		t.Errorf("after the death of the other a burner had %.2f %% of the card", p)
+	}
+	dead := h.cardTimes(t, truth)[one.pid]
+	if !dead.Dead || dead.Queued != 0 || alone[one.pid] > 1 {
+		t.Errorf("the dead one: %+v, %.2f %% of the card since", dead, alone[one.pid])
+	}
+}
