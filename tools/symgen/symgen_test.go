@@ -179,3 +179,22 @@ func TestHeadersCompileAlone(t *testing.T) {
 		}
 	}
 }
+
+// What is understood of a field, declared again, is understood the same way.
+func FuzzParseField(f *testing.F) {
+	f.Add("unsigned int[16] reserved")
+	f.Add("const void *name")
+	f.Add("CUgraphNode **nodes")
+	f.Add("int a : 3")
+	f.Fuzz(func(t *testing.T, text string) {
+		one, err := parseField(text)
+		if err != nil {
+			return
+		}
+		again, err := parseField(declare(one.ctype, one.name))
+		again.bound = one.bound
+		if err != nil || again != one {
+			t.Errorf("%q is %+v, and declared again %+v, %v", text, one, again, err)
+		}
+	})
+}
