@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trace reads lists of nodes and jobs for the planner: CSV in the
+// format of the public openb lists, a JSON shape of our own, and what
+// `kubectl get nodes,pods -o json` prints; each plain or gzip. It decides by
+// content, not by name.
+//
+// Whatever cannot be used is an *InputError with file, line and reason. What
+// is read and has no bearing on a plan is told as a note: nothing is skipped
+// in silence.
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/placement"
+)
+
+// Bounds of what is read from a file.
+const (
+	maxRecords     = 4_000_000
+	maxFieldBytes  = 4096
+	maxFileBytes   = 4 << 30 // CSV, after decompression
+	maxJSONBytes   = 1 << 30
+	secondsForever = 1 << 53
+	mostMilli      = 1 << 40
+	mostMiB        = 1 << 40
+	mostPriority   = 2_000_001_000 // the highest priority that Kubernetes knows
+)
+
+// Nodes is a node list as it was read.
+type Nodes struct {
+	File  string
+	Nodes []placement.Node
+	Notes []string // what was read and not used
+}
+
+// Jobs is a job list as it was read.
+type Jobs struct {
+	File  string
+	Jobs  []Job
+	Notes []string
+}
+
+// Workload names the list in reports: the file's base name without the
+// prefix of the public lists and without extensions.
+func (j *Jobs) Workload() string { return WorkloadName(j.File) }
+
+// WorkloadName is the name that the list in file has in reports.
+func WorkloadName(file string) string {
+	name := strings.TrimPrefix(filepath.Base(file), "openb_pod_list_")
+	for {
+		switch ext := filepath.Ext(name); ext {
+		case ".gz", ".csv", ".json":
+			name = strings.TrimSuffix(name, ext)
+			continue
+		}
+		return name
+	}
+}
+
+// Job is a request with its times, in seconds from the start of the trace.
+type Job struct {
+	placement.Request
+	Line    int    // where it stands in its file
+	Gang    string // jobs of one gang start together; empty: alone
+	Node    string // where it runs already; empty: nowhere yet
+	Created float64
+	Deleted float64
+	Timed   bool // both times are known
+}
+
+// InputError names the place in a file that cannot be used.
+type InputError struct {
+	File   string
+	Line   int
+	Reason string
+}
+
+func (e *InputError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %s", e.File, e.Reason)
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason)
+}
+
+// input is a list while it is read.
+type input struct {
+	file string
+	*bufio.Reader
+	closers []io.Closer
+}
+
+func newInput(file string, r io.Reader) *input {
+	return &input{file: file, Reader: bufio.NewReaderSize(r, 1<<16)}
+}
+
+func (i *input) Close() {
+	for _, c := range i.closers {
+		c.Close() // only read from: nothing is lost
+	}
+}
+
+// open returns the file's text, decompressed when it is gzip.
+func open(file string) (*input, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	in := newInput(file, f)
+	in.closers = []io.Closer{f}
+	magic, _ := in.Peek(2)
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	z, err := gzip.NewReader(in.Reader)
+	if err != nil {
+		in.Close()
+		return nil, &InputError{file, 0, "starts like gzip and is not: " + err.Error()}
+	}
+	in = newInput(file, z)
+	in.closers = []io.Closer{z, f}
+	return in, nil
+}
+
+// isJSON looks at the first byte that is not white space.
+func (i *input) isJSON() bool {
+	for n := 1; n < i.Size(); n++ {
+		head, err := i.Peek(n)
+		if err != nil {
+			return false
+		}
+		switch head[n-1] {
+		case ' ', '\t', '\r', '\n':
+		case '{', '[':
+			return true
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// bounded fails, other than io.LimitReader, when there is more than most bytes.
+type bounded struct {
+	from io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+var errTooLarge = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d GiB of JSON)", maxFileBytes>>30, maxJSONBytes>>30)
+
+// ReadNodes reads a node list.
+func ReadNodes(file string) (*Nodes, error) {
+	in, err := open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return parseNodes(file, in)
+}
+
+func parseNodes(file string, in *input) (*Nodes, error) {
+	list := &Nodes{File: file}
+	var err error
+	if in.isJSON() {
+		err = list.readJSON(in)
+	} else {
+		err = list.readCSV(in)
+	}
+	if err == nil && len(list.Nodes) == 0 {
+		err = &InputError{file, 0, "no nodes" + because(list.Notes)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// ReadJobs reads a job list.
+func ReadJobs(file string) (*Jobs, error) {
+	in, err := open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return parseJobs(file, in)
+}
+
+func parseJobs(file string, in *input) (*Jobs, error) {
+	list := &Jobs{File: file}
+	var err error
+	if in.isJSON() {
+		err = list.readJSON(in)
+	} else {
+		err = list.readCSV(in)
+	}
+	if err == nil && len(list.Jobs) == 0 {
+		err = &InputError{file, 0, "no jobs" + because(list.Notes)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// because appends what was left out to a complaint that nothing is left.
+func because(notes []string) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(notes, "; ") + ")"
+}
+
+// note adds a remark once.
+func note(notes *[]string, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(*notes, text) {
+		*notes = append(*notes, text)
+	}
+}
+
+// add checks a node and takes it into the list; seen holds the lines of the
+// names so far.
+func (l *Nodes) add(n placement.Node, line int, seen map[string]int) error {
+	if err := n.Validate(); err != nil {
+		return &InputError{l.File, line, err.Error()}
+	}
+	if first, ok := seen[n.Name]; ok {
+		return &InputError{l.File, line, fmt.Sprintf("node %s stands in line %d already", n.Name, first)}
+	}
+	seen[n.Name] = line
+	l.Nodes = append(l.Nodes, n)
+	return nil
+}
+
+// add checks a job and takes it into the list.
+func (l *Jobs) add(j Job) error {
+	if err := j.Validate(); err != nil {
+		return &InputError{l.File, j.Line, err.Error()}
+	}
+	if j.Timed && j.Deleted < j.Created {
+		return &InputError{l.File, j.Line, fmt.Sprintf("job %s is deleted at %.0f, before it is created at %.0f", j.Name, j.Deleted, j.Created)}
+	}
+	if len(l.Jobs) == maxRecords {
+		return &InputError{l.File, j.Line, fmt.Sprintf("more than %d jobs", maxRecords)}
+	}
+	l.Jobs = append(l.Jobs, j)
+	return nil
+}
+
+// CheckModels reports jobs that ask only for card models or partitions that no
+// node has. The first such job is an error unless allow says that they may
+// wait for ever; models that are missing beside others are a note.
+func CheckModels(nodes *Nodes, jobs *Jobs, allow bool) error {
+	models, profiles := map[string]bool{}, map[string]bool{}
+	var names []string
+	for _, n := range nodes.Nodes {
+		if n.Model != "" && !models[n.Model] {
+			models[n.Model] = true
+			names = append(names, n.Model)
+		}
+		for _, c := range n.Cards {
+			if c.MIG != nil {
+				for _, p := range c.MIG.Profiles {
+					profiles[p.Name] = true
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	hopeless := 0
+	for i := range jobs.Jobs {
+		j := &jobs.Jobs[i]
+		known := len(j.Models) == 0
+		for _, m := range j.Models {
+			if models[m] {
+				known = true
+			} else {
+				note(&jobs.Notes, "no node has card model %q, which some jobs would take", m)
+			}
+		}
+		reason := ""
+		switch {
+		case j.GPUs > 0 && !known:
+			reason = fmt.Sprintf("job %s: unknown card model %s; the nodes have %s", j.Name, strings.Join(j.Models, "|"), orNone(names))
+		case j.Profile != "" && !profiles[j.Profile]:
+			reason = fmt.Sprintf("job %s: no node can make partition %s", j.Name, j.Profile)
+		default:
+			continue
+		}
+		if !allow {
+			return &InputError{jobs.File, j.Line, reason}
+		}
+		hopeless++
+	}
+	if hopeless > 0 {
+		note(&jobs.Notes, "%d jobs ask for a card model or partition that no node has", hopeless)
+	}
+	return nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
