@@ -76,6 +76,7 @@ var rooms = []room{
 	{path: "tools/symgen"},
 	{path: "tools/wiregen"},
 	{path: "tools/placementbench", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
+	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},

@@ -22,6 +22,7 @@ type Inflation struct {
 	Policies      []string
 	Seeds         []int64
 	ArrivePercent float64
+	Weights       *placement.Weights // of the divvy policy; nil: its own
 }
 
 // Validate reports settings that make no run.
@@ -137,6 +138,9 @@ func (i *Inflation) one(ctx context.Context, policy string, jobs []trace.Job, so
 		return inflated{}, err
 	}
 	fleet := engine.Fleet()
+	if i.Weights != nil && policy == "divvy" {
+		engine = placement.NewEngine(fleet, placement.NewDivvyWeights(workload, *i.Weights), seed)
+	}
 	capacity := fleet.Total().GPUMilli
 	order, err := inflate(sorted, capacity, i.ArrivePercent, seed)
 	if err != nil {

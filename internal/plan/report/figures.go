@@ -28,12 +28,14 @@ type figure struct {
 }
 
 func (f *figure) render(format string) ([]byte, error) {
-	to, err := f.plot.WriterTo(f.width, f.height, format)
+	canvas, err := draw.NewFormattedCanvas(f.width, f.height, format)
 	if err != nil {
 		return nil, err
 	}
+	margin := vg.Points(6)
+	f.plot.Draw(draw.Crop(draw.New(canvas), margin, -2*margin, margin, -margin))
 	var b bytes.Buffer
-	if _, err := to.WriteTo(&b); err != nil {
+	if _, err := canvas.WriteTo(&b); err != nil {
 		return nil, err
 	}
 	if format != "svg" {
