@@ -7,6 +7,7 @@
 #   TEST_TARGETS      phony targets that `make test` runs before the Go tests
 #   LINT_TARGETS      phony targets that `make lint` runs
 #   GENERATE_TARGETS  phony targets that rewrite committed, generated files
+#   FUZZ_TARGETS      phony targets of `make fuzz`, each for FUZZ_SECONDS
 #   BENCH_TARGETS     phony targets of `make bench-report`
 #   SOAK_TARGETS      phony targets of `make soak`
 
@@ -35,6 +36,7 @@ BUILD_TARGETS :=
 TEST_TARGETS :=
 LINT_TARGETS :=
 GENERATE_TARGETS :=
+FUZZ_TARGETS :=
 BENCH_TARGETS :=
 SOAK_TARGETS :=
 
@@ -86,6 +88,7 @@ check-generated:
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
+	@for target in $(FUZZ_TARGETS); do $(MAKE) --no-print-directory $$target; done
 
 fuzz-short:
 	scripts/fuzz $(TEST_FUZZ_SECONDS)

@@ -46,3 +46,21 @@ func TestDocumentsLead(t *testing.T) {
 		}
 	}
 }
+
+// TestArchitectureNamesRooms: the map of the source names every room of the
+// import map, or the room that it is a part of.
+func TestArchitectureNamesRooms(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rooms {
+		named := false
+		for name := r.path; name != "." && !named; name = path.Dir(name) {
+			named = strings.Contains(string(text), "`"+name+"`") || strings.Contains(string(text), "`"+name+"/`")
+		}
+		if !named {
+			t.Errorf("docs/architecture.md: no line for %s", r.path)
+		}
+	}
+}

@@ -60,15 +60,17 @@ front_sanitizers := plain address thread
 front_sanitize_plain :=
 front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
-front_tests := front_page front_names front_attach front_ledger front_table front_memory
+front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
 front_attach_sources := $(addprefix clib/front/,attach.c page.c)
 front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c thread.c)
+front_processes_sources := $(front_ledger_sources)
 front_table_sources := $(addprefix clib/front/,table.c lock.c)
-front_memory_sources := clib/test/fakedriver.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
+front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
 	external.c)
+front_walk_sources := $(front_memory_sources)
 
 TEST_TARGETS += test-front check-front
 LINT_TARGETS += lint-front

@@ -2174,6 +2174,10 @@ struct CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st {
 struct CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st {
 	CUstreamBatchMemOpType operation;
 	CUdeviceptr address;
+	union {
+		cuuint32_t value;
+		cuuint64_t value64;
+	};
 	unsigned int flags;
 	CUdeviceptr alias;
 };
@@ -2181,6 +2185,10 @@ struct CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st {
 struct CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
 	CUstreamBatchMemOpType operation;
 	CUdeviceptr address;
+	union {
+		cuuint32_t value;
+		cuuint64_t value64;
+	};
 	unsigned int flags;
 	CUdeviceptr alias;
 };

@@ -41,11 +41,12 @@ static size_t elf_size(const unsigned char *data)
 	return size >= sizeof(header) && size <= SD_IMAGE_MOST ? size : 0;
 }
 
-static size_t text_size(const char *text)
+/* up to the NUL, or to the size given; without either it is no text */
+static size_t text_size(const char *text, size_t size)
 {
-	const char *end = memchr(text, '\0', SD_IMAGE_MOST);
+	const char *end = memchr(text, '\0', size ? size : SD_IMAGE_MOST);
 
-	return end ? (size_t)(end - text) : 0;
+	return end ? (size_t)(end - text) : size;
 }
 
 static bool is_text(const char *text, size_t size)
@@ -74,9 +75,7 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct
 		return -EINVAL; /* every image's first byte is something */
 	if (is_text(data, size)) {
 		image->kind = SD_IMAGE_PTX;
-		size_t length = text_size(data);
-
-		size = size && size < length ? size : length;
+		size = text_size(data, size);
 	} else {
 		memcpy(&magic, data, sizeof(magic));
 		if (magic == WRAPPER_MAGIC) {

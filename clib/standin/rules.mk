@@ -58,7 +58,7 @@ lint-standin:
 # Tests: the same sources linked into programs, plain and under sanitizers; all
 # but the pure one run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory work code
+standin_tests := memory holders work code
 standin_pure := tree space image ptx cubin
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
@@ -73,6 +73,12 @@ TEST_TARGETS += test-standin
 .PHONY: test-standin
 test-standin: $(standin_programs) clib/test/standin/run bin/divvy
 	clib/test/standin/run $(standin_programs)
+
+# The readers of module images under the address sanitizer, for longer.
+FUZZ_TARGETS += fuzz-standin
+.PHONY: fuzz-standin
+fuzz-standin: $(standin_test_dir)/address/pure
+	for reader in ptx cubin; do DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $< $${reader}_mutated; done
 
 # $(call standin_test,sanitizer)
 define standin_test

@@ -5,26 +5,15 @@
  * or process to write it (CUDA_ERROR_NOT_SUPPORTED), and the device attributes
  * say that waiting for words cannot be used.
  */
-#include <string.h>
-
 #include "context.h"
 #include "memory.h"
 #include "stream.h"
 #include "work.h"
 
-/* The layout of waiting and writing; the ABI header's lacks the value. */
-struct word {
-	CUstreamBatchMemOpType operation;
-	uint64_t address;
-	union {
-		uint32_t value;
-		uint64_t value64;
-	};
-	unsigned int flags;
-	uint64_t alias;
-};
-
-_Static_assert(sizeof(struct word) <= sizeof(CUstreamBatchMemOpParams), "a word fits the union");
+_Static_assert(offsetof(CUstreamBatchMemOpParams, waitValue.value64) == 16 &&
+		       offsetof(CUstreamBatchMemOpParams, waitValue.flags) == 24 &&
+		       offsetof(CUstreamBatchMemOpParams, writeValue.flags) == 24,
+	       "the value lies before the flags, as in the driver's layout");
 
 static bool holds(uint64_t is, uint64_t wanted, unsigned int flags, unsigned int bits)
 {
@@ -73,21 +62,20 @@ CUresult sd_words_run(const CUstreamBatchMemOpParams *list, unsigned int count, 
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned int i = 0; result == CUDA_SUCCESS && i < count; i++) {
-		struct word op;
+		const CUstreamBatchMemOpParams *op = &list[i];
 
-		memcpy(&op, &list[i], sizeof(op));
-		switch (op.operation) {
+		switch (op->operation) {
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			result = write_word(op.address, op.value, 4, card);
+			result = write_word(op->writeValue.address, op->writeValue.value, 4, card);
 			break;
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			result = write_word(op.address, op.value64, 8, card);
+			result = write_word(op->writeValue.address, op->writeValue.value64, 8, card);
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-			result = await_word(op.address, op.value, op.flags, 4, card);
+			result = await_word(op->waitValue.address, op->waitValue.value, op->waitValue.flags, 4, card);
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			result = await_word(op.address, op.value64, op.flags, 8, card);
+			result = await_word(op->waitValue.address, op->waitValue.value64, op->waitValue.flags, 8, card);
 			break;
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		case CU_STREAM_MEM_OP_BARRIER:
@@ -117,10 +105,11 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatc
 static CUresult one(CUstream stream, CUstreamBatchMemOpType operation, CUdeviceptr address, uint64_t value,
 		    unsigned int flags)
 {
-	CUstreamBatchMemOpParams op = { .pad = { 0 } };
-	const struct word word = { .operation = operation, .address = address, .value64 = value, .flags = flags };
+	/* The arguments of a wait and a write lie alike. */
+	CUstreamBatchMemOpParams op = {
+		.waitValue = { .operation = operation, .address = address, .value64 = value, .flags = flags },
+	};
 
-	memcpy(&op, &word, sizeof(word));
 	return cuStreamBatchMemOp_v2(stream, 1, &op, 0);
 }
 

@@ -2,166 +2,13 @@
 /* fakedriver.c: see fakedriver.h. One mutex around everything the driver does. */
 #include "fakedriver.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "divvy_arrays.h"
 #include "divvy_limits.h"
-
-/* -- the ledger ------------------------------------------------------------ */
-
-static struct front_pages pages;
-struct front_pages *front_pages_now = &pages;
-static uint32_t live = 1;
-uint32_t *front_live = &live;
-__thread struct front_thread front_thread;
-void (*front_yield)(void);
-static _Atomic unsigned denials;
-static bool secretive;
-
-static uint64_t *credit(void)
-{
-	return &pages.client.card[0].creditbytes;
-}
-
-static bool take(uint64_t bytes)
-{
-	uint64_t have = __atomic_load_n(credit(), __ATOMIC_RELAXED);
-
-	while (have >= bytes) {
-		if (__atomic_compare_exchange_n(credit(), &have, have - bytes, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			return true;
-	}
-	return false;
-}
-
-int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
-{
-	void (*yield)(void) = __atomic_load_n(&front_yield, __ATOMIC_ACQUIRE);
-
-	(void)kind;
-	if (slot < 0 || take(bytes))
-		return 0;
-	if (yield) {
-		yield();
-		if (take(bytes))
-			return 0;
-	}
-	if (!call)
-		abort();
-	denials++;
-	return -ENOMEM;
-}
-
-void front_refund(int slot, uint64_t bytes)
-{
-	if (slot < 0)
-		return;
-	if (__atomic_add_fetch(credit(), bytes, __ATOMIC_ACQ_REL) > pages.client.card[0].grantedbytes) {
-		fprintf(stderr, "refunded more than was charged\n");
-		abort();
-	}
-}
-
-void front_uncharge(int slot, uint64_t bytes)
-{
-	front_refund(slot, bytes);
-}
-
-void front_context_held(int slot, int64_t bytes)
-{
-	if (slot >= 0)
-		__atomic_fetch_add(&pages.client.card[0].contextbytes, (uint64_t)bytes, __ATOMIC_RELAXED);
-}
-
-uint64_t front_in_use(const struct divvy_client_card *card)
-{
-	return card->grantedbytes - __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
-}
-
-uint64_t fake_charged(void)
-{
-	return front_in_use(&pages.client.card[0]);
-}
-
-uint64_t fake_contexts(void)
-{
-	return pages.client.card[0].contextbytes;
-}
-
-unsigned fake_denials(void)
-{
-	return denials;
-}
-
-void front_driver_oom(int slot, uint64_t bytes, const char *call)
-{
-	(void)slot, (void)bytes, (void)call;
-}
-
-int front_measure(int slot, uint64_t *bytes)
-{
-	(void)slot;
-	if (secretive)
-		return -ENODATA;
-	*bytes = fake_held();
-	return 0;
-}
-
-void fake_secretive(bool yes)
-{
-	secretive = yes;
-}
-
-uint64_t front_context_bytes(int slot)
-{
-	return slot < 0 ? 0 : FAKE_CONTEXT;
-}
-
-void front_log(const char *format, ...)
-{
-	(void)format;
-}
-
-void front_count_launches(int slot, uint64_t launches)
-{
-	(void)slot, (void)launches;
-}
-
-bool front_has(unsigned symbol)
-{
-	return symbol < DIVVY_SYMBOLS && front_real[symbol] != NULL;
-}
-
-int front_slot(CUdevice device)
-{
-	return device == FAKE_CARD ? 0 : -1;
-}
-
-CUdevice front_device(int slot)
-{
-	return slot == 0 ? FAKE_CARD : -1;
-}
-
-int front_current_slot(void)
-{
-	return 0;
-}
-
-int front_context_slot(CUcontext context)
-{
-	(void)context;
-	return 0;
-}
-
-unsigned front_cards(void)
-{
-	return 1;
-}
 
 /* -- the driver's things --------------------------------------------------- */
 
@@ -1039,8 +886,7 @@ uint64_t fake_most(void)
 
 void fake_start(uint64_t limitbytes)
 {
-	pages.client.card[0].grantedbytes = limitbytes;
-	pages.client.card[0].creditbytes = limitbytes;
+	fake_grant(limitbytes);
 	pthread_mutex_lock(&big);
 	default_pool = make(POOL, 0);
 	pthread_mutex_unlock(&big);

@@ -15,6 +15,7 @@
 #define FAKE_CARD 0 /* the share's; 1 is another one */
 
 void fake_start(uint64_t limitbytes);
+void fake_grant(uint64_t limitbytes); /* the ledger's part of it */
 
 /* What the driver holds, by its own rules; the most since it was last asked; what the ledger has charged. */
 uint64_t fake_held(void);

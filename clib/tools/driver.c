@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -27,17 +28,21 @@ int driver_open(struct driver *driver, const char *name)
 		{(void **)&driver->to_device, "cuMemcpyHtoD_v2"},
 		{(void **)&driver->to_host, "cuMemcpyDtoH_v2"},
 		{(void **)&driver->copy, "cuMemcpyDtoD_v2"},
+		{(void **)&driver->module_load, "cuModuleLoadData"},
+		{(void **)&driver->module_function, "cuModuleGetFunction"},
+		{(void **)&driver->launch, "cuLaunchKernel"},
+		{(void **)&driver->query, "cuStreamQuery"},
 	};
 	void *library = dlopen(name, RTLD_NOW);
 
 	if (!library) {
-		fprintf(stderr, "%s\n", dlerror());
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, dlerror());
 		return -1;
 	}
 	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
 		*calls[i].place = dlsym(library, calls[i].symbol);
 		if (!*calls[i].place) {
-			fprintf(stderr, "%s has no %s\n", name, calls[i].symbol);
+			fprintf(stderr, "%s: %s has no %s\n", program_invocation_short_name, name, calls[i].symbol);
 			return -1;
 		}
 	}
@@ -55,6 +60,14 @@ int driver_start(struct driver *driver, CUdevice *device, CUcontext *context)
 	if (result == 0)
 		result = (int)driver->set_current(*context);
 	return result;
+}
+
+int driver_check(CUresult result, const char *call)
+{
+	if (result == CUDA_SUCCESS)
+		return 0;
+	fprintf(stderr, "%s: %s: CUresult %d\n", program_invocation_short_name, call, (int)result);
+	return -1;
 }
 
 uint64_t driver_now_ns(void)

@@ -28,12 +28,18 @@ struct driver {
 	__typeof__(&cuMemcpyHtoD_v2) to_device;
 	__typeof__(&cuMemcpyDtoH_v2) to_host;
 	__typeof__(&cuMemcpyDtoD_v2) copy;
+	__typeof__(&cuModuleLoadData) module_load;
+	__typeof__(&cuModuleGetFunction) module_function;
+	__typeof__(&cuLaunchKernel) launch;
+	__typeof__(&cuStreamQuery) query;
 };
 
 /* Opens the driver by name and finds the calls; 0, or -1 after a line on stderr. */
 int driver_open(struct driver *driver, const char *name);
 /* cuInit, the first card and its primary context, current in this thread; a CUresult. */
 int driver_start(struct driver *driver, CUdevice *device, CUcontext *context);
+/* 0, or -1 after a line on stderr that names the call */
+int driver_check(CUresult result, const char *call);
 /* CLOCK_MONOTONIC */
 uint64_t driver_now_ns(void);
 

@@ -113,7 +113,7 @@ func medians(all []CallCosts) CallCosts {
 	}
 }
 
-// meter is a running calls program (clib/calls).
+// meter is a running calls program (clib/tools).
 type meter struct {
 	process *exec.Cmd
 	input   io.WriteCloser

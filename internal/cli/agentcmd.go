@@ -38,7 +38,7 @@ func (a *app) agentCommand() *cobra.Command {
 on one socket per share. Run it as root for the whole machine (deploy/systemd);
 divvy run starts a private one where there is none.`,
 		Example: `  divvy agent --directory /tmp/d --driver-dir lib/divvy/standin --simulator /tmp/d/simulator.sock`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		cfg, err := f.config(a)

@@ -31,7 +31,7 @@ func (a *app) benchCallsCommand() *cobra.Command {
 null driver, bare and with the front before it, in interleaved rounds; prints
 medians in nanoseconds per call.`,
 		Example: `  divvy bench calls`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if rounds < 200 || rounds > 1000000 {

@@ -43,7 +43,7 @@ func (a *app) benchRecoveryCommand() *cobra.Command {
 memory; then kills the agent under running clients and counts failed calls and
 bytes over quota. On a simulated card of its own.`,
 		Example: `  divvy bench recovery --json`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if o.Rounds < 1 || o.Clients < 1 || o.Clients > 1000 || o.Restarts < 1 {
@@ -84,7 +84,7 @@ func (a *app) benchRacesCommand() *cobra.Command {
 		Long: `Lets processes of one share ask for its last room at the same moment, again and
 again. Exit code 1 unless exactly one got it in every round.`,
 		Example: `  divvy bench races --rounds 5000`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if o.Rounds < 1 || o.Racers < 2 || o.Racers > 64 {
@@ -123,7 +123,7 @@ func (a *app) benchStormCommand() *cobra.Command {
 		Use:     "storm",
 		Short:   "How long many processes take to attach to one share at the same moment",
 		Example: `  divvy bench storm --clients 100`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if o.Clients < 1 || o.Clients > 1000 {

@@ -26,7 +26,7 @@ func (a *app) cleanupCommand() *cobra.Command {
 their folders. They leave by themselves 5 s after their last client: this is for
 what was left behind. The machine's agent is never touched.`,
 		Example: `  divvy cleanup`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		root := a.privateRoot()

@@ -6,8 +6,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -49,7 +51,8 @@ func (a *app) root() *cobra.Command {
 		Long: `Divvy divides GPUs: each share of a card is held to its memory, for programs
 that know nothing of it. Without a GPU, add --simulate.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
-		Args:    cobra.NoArgs,
+		Args:    subcommand,
+		Version: version,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.runs = true
 			return cmd.Help()
@@ -69,6 +72,8 @@ that know nothing of it. Without a GPU, add --simulate.`,
 		a.planCommand(), a.simulateCommand(), a.agentCommand(), a.benchCommand(), a.doctorCommand(), a.cleanupCommand(),
 		a.versionCommand(), a.completionCommand(), a.isolateCommand(),
 	)
+	root.Flags().Bool("version", false, "print the version")
+	root.SetVersionTemplate(versionLine())
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(helpTemplate)
 	for _, command := range root.Commands() {
@@ -96,6 +101,31 @@ Example:
 {{.Example}}{{end}}
 `
 
+// subcommand is the Args of a command that only holds others: whatever is left
+// of its arguments names none of them.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters
+	alike := cmd.SuggestionsFor(args[0])
+	if len(alike) == 0 {
+		alike = []string{"--help"}
+	}
+	for i, word := range alike {
+		alike[i] = cmd.CommandPath() + " " + word
+	}
+	return withHint(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), strings.Join(alike, " or "))
+}
+
+// noArguments is the Args of a command that takes flags only.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return withHint(fmt.Errorf("%s takes no argument: %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
+}
+
 // action wraps the code of a subcommand so that Main can tell its errors from
 // those of the command line.
 func (a *app) action(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
@@ -107,7 +137,7 @@ func (a *app) action(run func(cmd *cobra.Command, args []string) error) func(*co
 
 // group is a command that only holds others.
 func (a *app) group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
-	group := &cobra.Command{Use: use, Short: short, Example: example, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	group := &cobra.Command{Use: use, Short: short, Example: example, Args: subcommand, RunE: func(cmd *cobra.Command, _ []string) error {
 		return withHint(usage(errors.New("which one?")), cmd.CommandPath()+" --help")
 	}}
 	for _, command := range commands {

@@ -3,8 +3,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -36,7 +39,7 @@ func (a *app) completionCommand() *cobra.Command {
 		root := cmd.Root()
 		switch args[0] {
 		case "bash":
-			return root.GenBashCompletionV2(a.stdout, true)
+			return bashCompletion(root, a.stdout)
 		case "zsh":
 			return root.GenZshCompletion(a.stdout)
 		case "fish":
@@ -45,6 +48,32 @@ func (a *app) completionCommand() *cobra.Command {
 		return usage(fmt.Errorf("shell %q is not bash, zsh or fish", args[0]))
 	})
 	return cmd
+}
+
+// bashWords finds the words before the cursor where the bash-completion package
+// is not installed, which the generated script takes for granted.
+const bashWords = `    if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        local line=${COMP_LINE:0:COMP_POINT}
+        read -ra words <<<"$line"
+        [[ $line == *[[:space:]] ]] && words+=("")
+        cword=$((${#words[@]} - 1)) cur=${words[-1]} prev=${words[-2]-}
+        return
+    fi
+`
+
+// bashCompletion writes the generated script, made to work by itself.
+func bashCompletion(root *cobra.Command, out io.Writer) error {
+	var script bytes.Buffer
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return fmt.Errorf("write completion for bash: %w", err)
+	}
+	const call = "    _get_comp_words_by_ref "
+	before, after, ok := strings.Cut(script.String(), call)
+	if !ok {
+		return errors.New("write completion for bash: the generated script has no place for its words")
+	}
+	_, err := io.WriteString(out, before+bashWords+call+after)
+	return err
 }
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)

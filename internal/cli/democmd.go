@@ -29,7 +29,7 @@ func (a *app) demoCommand() *cobra.Command {
 wrote, and asks for more. Exit code 0 when every share was held to its limit by
 the simulator's own account, else 1.`,
 		Example: `  divvy demo --seconds 3`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if seconds < 1 || seconds > maxDemoSeconds {

@@ -23,7 +23,7 @@ func (a *app) devicesCommand() *cobra.Command {
 a share (divvy run) it asks the driver library instead, as any program would,
 and so shows the share's view.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if a.insideShare(cmd) {

@@ -169,6 +169,9 @@ func (a *app) examineAgent(ctx context.Context, add addCheck) {
 	case errors.Is(err, client.ErrUnreachable):
 		add("agent", checkNote, "none is running; divvy run starts a private one", "")
 		return
+	case errors.Is(err, errSeveral):
+		add("agent", checkNote, err.Error(), hintOf(err))
+		return
 	case err != nil:
 		add("agent", checkFail, err.Error(), hintOf(err))
 		return

@@ -115,9 +115,10 @@ func exitCode(err error) int {
 }
 
 // runFailed is for errors of `divvy run` that have no class of their own: a
-// script must be able to tell them from the command's own code.
+// script must be able to tell them from the command's own code. A machine
+// without a GPU is one of them: no argument would have made a difference.
 func runFailed(err error) error {
-	if code := exitCode(err); code != exitFailed {
+	if code := exitCode(err); code != exitFailed && !errors.Is(err, errNoGPU) {
 		return err
 	}
 	return &codedError{code: exitRunFailed, cause: err}

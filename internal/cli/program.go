@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 )
 
@@ -16,9 +15,9 @@ const maxInterpreterBytes = 4096
 // examineProgram says whether a share can hold a program: our library must be
 // loaded into it by the dynamic linker.
 func examineProgram(name string) (status, detail, hint string) {
-	path, err := exec.LookPath(name)
+	path, err := findCommand(name)
 	if err != nil {
-		return checkFail, fmt.Sprintf("%s: %v", name, err), ""
+		return checkFail, err.Error(), ""
 	}
 	info, err := os.Stat(path)
 	if err != nil {

@@ -70,3 +70,23 @@ func TestCgroupVersion(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a program's file holds, there is a verdict on one printable line.
+func FuzzExamineProgram(f *testing.F) {
+	own, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(own[:4096])
+	f.Add([]byte("#!/bin/sh\n"))
+	path := filepath.Join(f.TempDir(), "program")
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if err := os.WriteFile(path, file, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		status, detail, _ := examineProgram(path)
+		if status != checkOK && status != checkNote && status != checkFail || len(detail) > 2*maxInterpreterBytes {
+			t.Errorf("status %q, detail of %d bytes", status, len(detail))
+		}
+	})
+}

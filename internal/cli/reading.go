@@ -28,7 +28,7 @@ func (a *app) psCommand() *cobra.Command {
 		Long: `Lists the processes attached to shares. State "detached" lives on without its
 socket, "dead" has ended while the driver still holds memory of it.`,
 		Example: `  divvy ps`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		at, err := a.find(cmd.Context())
@@ -70,7 +70,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		Long: `Shows what the agent remembers, oldest first. With --follow it goes on until
 interrupted; with --json then prints one event per line.`,
 		Example: `  divvy events --follow`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		at, err := a.find(cmd.Context())

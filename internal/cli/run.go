@@ -152,7 +152,11 @@ func (m membership) leave() {
 // that goes with us.
 func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (membership, error) {
 	var m membership
-	err := a.withAgent(ctx, func(p place) error {
+	find := a.findOrStart
+	if declared != "" {
+		find = a.findRunning
+	}
+	err := a.withPlace(ctx, find, func(p place) error {
 		var err error
 		if m.version, err = p.client.Version(ctx); err != nil {
 			return err

@@ -204,10 +204,15 @@ const leaveRaces = 5
 // withAgent calls the agent that is meant, starting a private one where none
 // runs, and again when that one was just leaving.
 func (a *app) withAgent(ctx context.Context, call func(place) error) error {
+	return a.withPlace(ctx, a.findOrStart, call)
+}
+
+// withPlace calls the agent that find returns, again if it left meanwhile.
+func (a *app) withPlace(ctx context.Context, find func(context.Context) (place, error), call func(place) error) error {
 	var err error
 	for range leaveRaces {
 		var p place
-		if p, err = a.findOrStart(ctx); err != nil {
+		if p, err = find(ctx); err != nil {
 			return err
 		}
 		if err = p.explain(call(p)); !errors.Is(err, client.ErrUnreachable) || a.chosenSocket() != "" {
@@ -317,7 +322,7 @@ func (a *app) shareListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List shares, what they may use and what they use",
 		Example: `  divvy share list --json`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		at, err := a.find(cmd.Context())

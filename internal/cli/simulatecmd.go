@@ -32,7 +32,7 @@ func (a *app) simulateCommand() *cobra.Command {
 		Long: `Runs the simulator behind the stand-in driver (lib/divvy/standin): the cards,
 their capacity and who holds what. divvy run --simulate starts one by itself.`,
 		Example: `  divvy simulate --cards 2xA100-40GB,L4 --socket /tmp/simulator.sock`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if cfg.Socket == "" {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,12 +16,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
 
 const (
-	defaultCards  = "H100-80GB"
+	defaultCards  = silicon.DefaultSpec
 	defaultDriver = "12.2"
-	maxSpecLength = 200
 )
 
 // target says which agent a command talks to.
@@ -53,16 +52,17 @@ type place struct {
 // errNoAgent says that there is nothing to talk to.
 var errNoAgent = &markedError{class: client.ErrUnreachable, cause: errors.New("no agent is running")}
 
-// specPattern keeps a specification of cards to what can stand in a command
-// line and a message; the simulator knows the models.
-var specPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$`)
+// errSeveral says that none of several private agents was meant.
+var errSeveral = errors.New("several private agents are running")
 
 func (a *app) checkTarget() error {
 	if a.target.socket != "" && a.target.simulate != "" {
 		return usage(errors.New("--agent and --simulate exclude each other"))
 	}
-	if a.target.simulate != "" && (len(a.target.simulate) > maxSpecLength || !specPattern.MatchString(a.target.simulate)) {
-		return withHint(usage(fmt.Errorf("--simulate: %q names no cards", a.target.simulate)), "divvy run --simulate=2xA100-40GB -- COMMAND")
+	if a.target.simulate != "" {
+		if _, err := silicon.ParseSpec(a.target.simulate, 0); err != nil {
+			return withHint(usage(fmt.Errorf("--simulate: %w", err)), "divvy run --simulate=2xA100-40GB -- COMMAND")
+		}
 	}
 	switch a.target.driver {
 	case "", "11.8", "12.2", "13.0":
@@ -133,12 +133,16 @@ func (a *app) findPrivate(ctx context.Context) (place, error) {
 	var names []string
 	for _, s := range live {
 		if s.Simulated {
-			names = append(names, "--simulate="+s.Spec.Cards)
+			name := "--simulate=" + s.Spec.Cards
+			if s.Spec.Driver != defaultDriver {
+				name += " --driver " + s.Spec.Driver
+			}
+			names = append(names, name)
 		} else {
 			names = append(names, "--agent "+s.Endpoint.AgentSocket)
 		}
 	}
-	return place{}, withHint(usage(errors.New("several private agents are running")), "say which: "+strings.Join(names, " or "))
+	return place{}, withHint(usage(errSeveral), "say which: "+strings.Join(names, " or "))
 }
 
 // findOrStart returns the agent that is meant and starts a private one where
@@ -172,6 +176,16 @@ func (a *app) findOrStart(ctx context.Context) (place, error) {
 		return place{}, err
 	}
 	return placeOf(end), nil
+}
+
+// findRunning returns the agent that runs already, as a declared share's does,
+// and starts one only where there is none.
+func (a *app) findRunning(ctx context.Context) (place, error) {
+	at, err := a.find(ctx)
+	if errors.Is(err, client.ErrUnreachable) {
+		return a.findOrStart(ctx)
+	}
+	return at, err
 }
 
 func placeOf(end private.Endpoint) place { return placeAt(end.AgentSocket) }

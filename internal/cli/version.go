@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -23,13 +24,16 @@ type versionReport struct {
 	Platform string `json:"platform"`
 }
 
+// versionLine is the version for people, also `divvy --version`.
+func versionLine() string { return fmt.Sprintf("divvy %s (wire %d)\n", version, wire.Version) }
+
 func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: `  divvy version --json`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(*cobra.Command, []string) error {
 		if asJSON {
@@ -38,7 +42,7 @@ func (a *app) versionCommand() *cobra.Command {
 				Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			})
 		}
-		_, err := fmt.Fprintf(a.stdout, "divvy %s (wire %d)\n", version, wire.Version)
+		_, err := io.WriteString(a.stdout, versionLine())
 		return err
 	})
 	jsonFlag(cmd, &asJSON)

@@ -166,3 +166,32 @@ func TestNonsenseInARing(t *testing.T) {
 		t.Errorf("an endless kernel: %+v", h)
 	}
 }
+
+// Whatever stands in a ring, its process is answered, and others go on.
+func FuzzRing(f *testing.F) {
+	var kernel [simwire.ItemBytes]byte
+	item := simwire.ItemInfo{Kind: simwire.ItemKernel, DurationNS: 1000}
+	if _, err := binary.Encode(kernel[:], binary.LittleEndian, &item); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(uint64(1), kernel[:])
+	f.Add(uint64(1<<64-1), []byte{})
+	f.Fuzz(func(t *testing.T, head uint64, items []byte) {
+		socket, truth := serve(t, Config{Cards: "T4"})
+		other, l := newLauncher(t, socket), newLauncher(t, socket)
+		copy(l.ring.memory[simwire.RingItems:simwire.RingSlots], items)
+		l.setHead(head)
+		if h := l.wait(1); h.Status != simwire.OK && h.Status != simwire.Invalid {
+			t.Errorf("answered %v", h.Status)
+		}
+		if h := other.wait(other.put(item)); h.Status != simwire.OK {
+			t.Errorf("another process is answered %v", h.Status)
+		}
+		if h := ask(t, l.conn, simwire.Header{Type: simwire.Charge, Bytes: 512}, nil); h.Status != simwire.OK {
+			t.Errorf("memory afterwards: %v", h.Status)
+		}
+		if _, err := truth.Events(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -219,3 +219,61 @@ func TestStoreKeepsConnections(t *testing.T) {
 		t.Errorf("lives %+v, %+v", first, second)
 	}
 }
+
+// Whatever comes to a keeper, it keeps a bounded number of descriptors and no
+// other stays open.
+func FuzzKeeper(f *testing.F) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer null.Close()
+	f.Add([]byte("Sshare a"), true, []byte("Dshare a"), false)
+	f.Add([]byte("Lidle"), true, []byte(""), true)
+	f.Fuzz(func(t *testing.T, one []byte, oneFile bool, two []byte, twoFile bool) {
+		before := openDescriptors(t)
+		keeper := NewKeeper()
+		ours, theirs, err := keeper.Pair()
+		must(t, err)
+		served := make(chan error)
+		go func() {
+			_, err := keeper.Serve(ours)
+			served <- err
+		}()
+		process, err := newStoreConn(theirs)
+		must(t, err)
+		must(t, theirs.Close())
+		if letter, _, _, err := process.receive(); err != nil || letter != endMessage {
+			t.Fatalf("an empty keeper hands out %q: %v", letter, err)
+		}
+		for _, packet := range []struct {
+			bytes []byte
+			file  bool
+		}{{one, oneFile}, {two, twoFile}} {
+			var rights []byte
+			if packet.file {
+				rights = unix.UnixRights(int(null.Fd()))
+			}
+			// It may have hung up, or the packet may be too long.
+			_, _, _ = process.conn.WriteMsgUnix(packet.bytes, rights, nil)
+		}
+		must(t, process.conn.Close())
+		if err := <-served; err != nil && !errors.Is(err, errStore) {
+			t.Errorf("serve: %v", err)
+		}
+		if len(keeper.files) > 2 {
+			t.Errorf("%d kept of two packets", len(keeper.files))
+		}
+		keeper.Close()
+		if after := openDescriptors(t); after != before {
+			t.Errorf("%d descriptors are open, %d were before", after, before)
+		}
+	})
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}

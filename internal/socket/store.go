@@ -73,15 +73,17 @@ func (c storeConn) receive() (letter byte, name string, file *os.File, err error
 	if err != nil {
 		return 0, "", nil, err
 	}
-	if n == 0 {
-		return 0, "", nil, io.EOF
-	}
 	files := received(control[:controlBytes])
-	if n > 1+maxNameBytes || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(files) > 1 {
+	strange := n > 1+maxNameBytes || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 ||
+		len(files) > 1 || len(files) == 1 && (n == 0 || body[0] != storeMessage)
+	if strange {
 		for _, f := range files {
 			_ = unix.Close(f)
 		}
 		return 0, "", nil, errStore
+	}
+	if n == 0 {
+		return 0, "", nil, io.EOF
 	}
 	name = string(body[1:n])
 	if len(files) == 1 {

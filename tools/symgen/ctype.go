@@ -16,7 +16,7 @@ type field struct {
 }
 
 var (
-	fieldPattern     = regexp.MustCompile(`^(.*?[A-Za-z0-9_*])(?:\[(\d+)\])?\s*(\*+|\s)\s*([A-Za-z_][A-Za-z0-9_]*)(?: : (\d+))?$`)
+	fieldPattern     = regexp.MustCompile(`^([A-Za-z0-9_* ]*?[A-Za-z0-9_*])(?:\[(\d+)\])?\s*(\*+|\s)\s*([A-Za-z_][A-Za-z0-9_]*)(?: : (\d+))?$`)
 	wordPattern      = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 	innerTypePattern = regexp.MustCompile(`(__bindgen_ty_\d+|_u\d+)$`)
 )
@@ -30,7 +30,7 @@ var plainWords = map[string]bool{
 // parseField reads "unsigned int[16] reserved" or "const void *name".
 func parseField(text string) (field, error) {
 	match := fieldPattern.FindStringSubmatch(strings.TrimSpace(text))
-	if match == nil {
+	if match == nil || !wordPattern.MatchString(match[1]) {
 		return field{}, fmt.Errorf("field %q is not understood", text)
 	}
 	f := field{ctype: strings.TrimSpace(match[1]), bound: match[2], name: match[4]}

@@ -82,6 +82,9 @@ func readFacts(dir, library, prefix string) (*facts, error) {
 	for _, row := range rows {
 		f.addType(typeRow{row[0], row[1], row[2]})
 	}
+	if err := f.checkInnerTypes(); err != nil {
+		return nil, err
+	}
 	rows, err = readTable(filepath.Join(dir, prefix+"-enums.tsv"), 3)
 	if err != nil {
 		return nil, err
@@ -120,6 +123,23 @@ func (f *facts) addType(row typeRow) {
 		}
 	}
 	f.types = append(f.types, row)
+}
+
+// checkInnerTypes refuses an inner type that no member has: the member was lost,
+// and every member after it lies at a wrong offset.
+func (f *facts) checkInnerTypes() error {
+	used := map[string]bool{}
+	for _, row := range f.types {
+		for _, word := range wordPattern.FindAllString(row.definition, -1) {
+			used[word] = true
+		}
+	}
+	for _, row := range f.types {
+		if innerTypePattern.MatchString(row.name) && !used[row.name] {
+			return fmt.Errorf("inner type %s is no member of a type: a member is missing from the facts", row.name)
+		}
+	}
+	return nil
 }
 
 // addConstant keeps the last value of a name, at the place of the first.

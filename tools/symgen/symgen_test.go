@@ -82,6 +82,7 @@ func TestRefusesBadFacts(t *testing.T) {
 		{"a hook without a signature", "fates.tsv", "cuGLInit_x\thooked\tharmless", "is no export"},
 		{"an unknown type", "cuda-driver-api.tsv", "cuBrandNew\t13.0\t\tCUresult\tCUbrandNew *x", "CUbrandNew is not known"},
 		{"a bit-field", "cuda-driver-types.tsv", "struct\tCUbits_st\tunsigned int a : 3", "bit-field"},
+		{"an inner type without its member", "cuda-driver-types.tsv", "union\tCUlost_st__bindgen_ty_1\tint a; float b", "a member is missing"},
 		{"a missing column", "cuda-driver-exports.tsv", "cuBrandNew\t13.0", "2 columns"},
 		{"a variant nobody exports", "procaddress.tsv", "cuBrandNew\tcuBrandNew_v2\t3020", "is no export"},
 	} {
@@ -177,4 +178,23 @@ func TestHeadersCompileAlone(t *testing.T) {
 			compile(t, compiler, source, "-fsyntax-only", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror")
 		}
 	}
+}
+
+// What is understood of a field, declared again, is understood the same way.
+func FuzzParseField(f *testing.F) {
+	f.Add("unsigned int[16] reserved")
+	f.Add("const void *name")
+	f.Add("CUgraphNode **nodes")
+	f.Add("int a : 3")
+	f.Fuzz(func(t *testing.T, text string) {
+		one, err := parseField(text)
+		if err != nil {
+			return
+		}
+		again, err := parseField(declare(one.ctype, one.name))
+		again.bound = one.bound
+		if err != nil || again != one {
+			t.Errorf("%q is %+v, and declared again %+v, %v", text, one, again, err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -78,4 +79,36 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: accepted %q", name, text)
 		}
 	}
+}
+
+// Whatever stands in the header, it is refused or understood the same way twice.
+func FuzzParse(f *testing.F) {
+	text, err := os.ReadFile(headerFile)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(text))
+	f.Add("#define DIVVY_X 1\nstruct divvy_y {\n\tuint32_t z[DIVVY_X];\n};\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		once, err := parse(text)
+		again, errAgain := parse(text)
+		if (err == nil) != (errAgain == nil) || !reflect.DeepEqual(once, again) {
+			t.Errorf("%v, then %v", err, errAgain)
+		}
+		if err != nil {
+			return
+		}
+		for _, s := range once.structs {
+			end := 0
+			for _, field := range s.fields {
+				if field.offset < end {
+					t.Errorf("%s.%s at %d lies in the field before it, which ends at %d", s.name, field.name, field.offset, end)
+				}
+				end = field.offset + field.size
+			}
+			if end > s.size {
+				t.Errorf("%s: fields end at %d of %d", s.name, end, s.size)
+			}
+		}
+	})
 }

@@ -41,6 +41,32 @@ static inline CUcontext start(void)
 	return context;
 }
 
+/* the same numbers in every run */
+static inline uint64_t random64(void)
+{
+	static uint64_t state = 88172645463325252ull;
+
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static inline void fill(unsigned char *bytes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		bytes[i] = (unsigned char)random64();
+}
+
+static inline CUmemAllocationProp physical(void)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+	};
+}
+
 /* Ends the context; everything must be back. */
 static inline void finish(uint64_t before)
 {

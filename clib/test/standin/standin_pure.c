@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts without a driver around them: the tree, the space, the array rule, images. */
+#include <elf.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "../check.h"
@@ -236,26 +238,122 @@ static void ptx(void)
 	CHECK(sd_image_read(NULL, 0, 82, &image) == -EINVAL);
 }
 
-/* Whatever is done to the text: no crash, no leak, and what is found is sane. */
+/* How long a parser is fed: 20,000 images, or for DIVVY_FUZZ_SECONDS with another seed. */
+static bool more_images(void)
+{
+	static time_t until;
+	static int fed;
+
+	if (!fed++ && getenv("DIVVY_FUZZ_SECONDS")) {
+		state ^= (uint64_t)time(NULL) << 20;
+		until = time(NULL) + atol(getenv("DIVVY_FUZZ_SECONDS"));
+		printf("seed %#llx\n", (unsigned long long)state);
+		alarm(0);
+	}
+	return until ? time(NULL) < until : fed <= 20000;
+}
+
+/*
+ * Reads the image in memory of exactly its size, so that a sanitizer sees a read
+ * past it. No crash, no leak, and what is found is sane.
+ */
+static void read_exactly(const void *bytes, size_t size)
+{
+	unsigned char *copy = malloc(size);
+	struct sd_image image;
+
+	CHECK(copy);
+	memcpy(copy, bytes, size);
+	if (sd_image_read(copy, size, 82, &image) == 0) {
+		CHECK(image.size <= size);
+		for (size_t i = 0; i < image.entrycount; i++)
+			CHECK(image.entries[i].name && image.entries[i].bytes <= 1 << 16);
+		for (size_t i = 0; i < image.variablecount; i++) {
+			CHECK(image.variables[i].name && image.variables[i].bytes <= SD_IMAGE_VARIABLE);
+			CHECK(!image.variables[i].initial || image.kind != SD_IMAGE_CUBIN ||
+			      image.variables[i].bytes <= size);
+		}
+		sd_image_free(&image);
+	}
+	free(copy);
+}
+
 static void ptx_mutated(void)
 {
 	static char copy[sizeof(text)];
 	static const char marks[] = "{}()[];,.=\"/* 9\n\t-";
 
-	for (int round = 0; round < 20000; round++) {
-		struct sd_image image;
-		size_t size = 1 + random64() % (sizeof(text) - 1);
-
+	while (more_images()) {
 		memcpy(copy, text, sizeof(text));
 		for (uint64_t i = random64() % 6; i > 0; i--)
 			copy[random64() % (sizeof(text) - 1)] = marks[random64() % (sizeof(marks) - 1)];
-		if (sd_image_read(copy, size, 82, &image) < 0)
-			continue;
-		for (size_t i = 0; i < image.entrycount; i++)
-			CHECK(image.entries[i].name && image.entries[i].bytes <= 1 << 16);
-		for (size_t i = 0; i < image.variablecount; i++)
-			CHECK(image.variables[i].name && image.variables[i].bytes <= SD_IMAGE_VARIABLE);
-		sd_image_free(&image);
+		read_exactly(copy, 1 + random64() % (sizeof(text) - 1));
+	}
+}
+
+/* A cubin with a kernel "add", a variable "counter" of 7 and a table of zeros. */
+struct cubin {
+	Elf64_Ehdr header;
+	char names[64];
+	uint32_t data[2];
+	Elf64_Sym symbols[4];
+	Elf64_Shdr sections[6];
+};
+
+static void make_cubin(struct cubin *made)
+{
+	enum { TEXT = 1, GLOBAL = 11, INIT = 22, COUNTER = 38, TABLE = 46 };
+	static const char names[] = "\0.text.add\0.nv.global\0.nv.global.init\0counter\0table";
+	const unsigned char function = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+	const unsigned char object = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
+
+	*made = (struct cubin){
+		.header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
+			    .e_shoff = offsetof(struct cubin, sections), .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = 6,
+			    .e_shstrndx = 1 },
+		.data = { 7, 0 },
+		.symbols = { [1] = { .st_name = TEXT + 6, .st_info = function, .st_shndx = 3, .st_size = 64 },
+			     [2] = { .st_name = COUNTER, .st_info = object, .st_shndx = 5, .st_size = 4 },
+			     [3] = { .st_name = TABLE, .st_info = object, .st_shndx = 4, .st_size = 4096 } },
+		.sections = { [1] = { .sh_type = SHT_STRTAB, .sh_offset = offsetof(struct cubin, names), .sh_size = 64 },
+			      [2] = { .sh_type = SHT_SYMTAB, .sh_link = 1, .sh_offset = offsetof(struct cubin, symbols),
+				      .sh_size = sizeof(made->symbols) },
+			      [3] = { .sh_name = TEXT, .sh_type = SHT_PROGBITS },
+			      [4] = { .sh_name = GLOBAL, .sh_type = SHT_NOBITS, .sh_size = 4096 },
+			      [5] = { .sh_name = INIT, .sh_type = SHT_PROGBITS, .sh_offset = offsetof(struct cubin, data),
+				      .sh_size = 8 } },
+	};
+	memcpy(made->names, names, sizeof(names));
+}
+
+static void cubin(void)
+{
+	struct cubin made;
+	struct sd_image image;
+
+	make_cubin(&made);
+	CHECK(sd_image_read(&made, 0, 82, &image) == 0);
+	CHECK(image.kind == SD_IMAGE_CUBIN && image.size == sizeof(made));
+	CHECK(image.entrycount == 1 && strcmp(image.entries[0].name, "add") == 0);
+	CHECK(image.variablecount == 2 && strcmp(image.variables[0].name, "counter") == 0);
+	CHECK(image.variables[0].bytes == 4 && *(uint32_t *)(void *)image.variables[0].initial == 7);
+	CHECK(strcmp(image.variables[1].name, "table") == 0 && image.variables[1].bytes == 4096);
+	CHECK(!image.variables[1].initial);
+	CHECK(sd_image_mentions(&image, "counter") && !sd_image_mentions(&image, "count"));
+	sd_image_free(&image);
+	CHECK(sd_image_read(&made, sizeof(made) - 1, 82, &image) == -EINVAL);
+}
+
+static void cubin_mutated(void)
+{
+	while (more_images()) {
+		struct cubin made;
+		unsigned char *bytes = (unsigned char *)&made;
+
+		make_cubin(&made);
+		for (uint64_t i = random64() % 6; i > 0; i--)
+			bytes[4 + random64() % (sizeof(made) - 4)] = (unsigned char)(random64() % 4 ? random64() % 16 : 0xff);
+		read_exactly(&made, sizeof(made) - (random64() % 4 ? 0 : random64() % sizeof(made)));
 	}
 }
 
@@ -265,6 +363,7 @@ int main(int argc, char **argv)
 		{ "space_against_twin", space_against_twin }, { "space_grows", space_grows },
 		{ "tree_in_order", tree_in_order },	      { "array_rule", array_rule },
 		{ "ptx", ptx },				      { "ptx_mutated", ptx_mutated },
+		{ "cubin", cubin },			      { "cubin_mutated", cubin_mutated },
 	};
 
 	return run_scenarios(scenarios, COUNT(scenarios), argc, argv);

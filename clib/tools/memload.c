@@ -10,9 +10,8 @@
  * whatever the numbers say; 1: it could not.
  */
 #define _GNU_SOURCE
-#include "cuda_abi.h"
+#include "driver.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,17 +23,7 @@
 #define WINDOWS 3
 #define BLOCKS_MAX 4096
 
-static struct {
-	__typeof__(&cuInit) init;
-	__typeof__(&cuDeviceGet) device_get;
-	__typeof__(&cuCtxCreate_v2) context_create;
-	__typeof__(&cuCtxDestroy_v2) context_destroy;
-	__typeof__(&cuMemGetInfo_v2) info;
-	__typeof__(&cuMemAlloc_v2) alloc;
-	__typeof__(&cuMemFree_v2) free;
-	__typeof__(&cuMemcpyHtoD_v2) to_device;
-	__typeof__(&cuMemcpyDtoH_v2) to_host;
-} driver;
+static struct driver driver;
 
 struct block {
 	CUdeviceptr address;
@@ -51,42 +40,6 @@ static struct {
 	uint64_t compared;
 	int wrong;
 } load;
-
-static int find(void *library, void *place, const char *symbol)
-{
-	void *found = dlsym(library, symbol);
-
-	if (!found) {
-		fprintf(stderr, "memload: the driver has no %s\n", symbol);
-		return -1;
-	}
-	memcpy(place, &found, sizeof found);
-	return 0;
-}
-
-static int open_driver(void)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-	if (!library) {
-		fprintf(stderr, "memload: %s\n", dlerror());
-		return -1;
-	}
-	return find(library, &driver.init, "cuInit") || find(library, &driver.device_get, "cuDeviceGet") ||
-	       find(library, &driver.context_create, "cuCtxCreate_v2") ||
-	       find(library, &driver.context_destroy, "cuCtxDestroy_v2") ||
-	       find(library, &driver.info, "cuMemGetInfo_v2") || find(library, &driver.alloc, "cuMemAlloc_v2") ||
-	       find(library, &driver.free, "cuMemFree_v2") || find(library, &driver.to_device, "cuMemcpyHtoD_v2") ||
-	       find(library, &driver.to_host, "cuMemcpyDtoH_v2");
-}
-
-static int check(CUresult result, const char *call)
-{
-	if (result == CUDA_SUCCESS)
-		return 0;
-	fprintf(stderr, "memload: %s: CUresult %d\n", call, (int)result);
-	return -1;
-}
 
 /* What stands in word i of a window. */
 static uint64_t word(uint64_t seed, uint64_t i)
@@ -111,7 +64,7 @@ static int write_block(struct block *block)
 	for (unsigned window = 0; window < WINDOWS; window++) {
 		for (size_t i = 0; i < WINDOW_BYTES / sizeof words[0]; i++)
 			words[i] = word(block->seed + window, i);
-		if (check(driver.to_device(block->address + window_at(block, window), words, sizeof words), "cuMemcpyHtoD"))
+		if (driver_check(driver.to_device(block->address + window_at(block, window), words, sizeof words), "cuMemcpyHtoD"))
 			return -1;
 	}
 	return 0;
@@ -123,7 +76,7 @@ static int compare_block(const struct block *block)
 
 	for (unsigned window = 0; window < WINDOWS; window++) {
 		memset(words, 0, sizeof words);
-		if (check(driver.to_host(words, block->address + window_at(block, window), sizeof words), "cuMemcpyDtoH"))
+		if (driver_check(driver.to_host(words, block->address + window_at(block, window), sizeof words), "cuMemcpyDtoH"))
 			return -1;
 		for (size_t i = 0; i < WINDOW_BYTES / sizeof words[0]; i++)
 			load.wrong |= words[i] != word(block->seed + window, i);
@@ -145,7 +98,7 @@ static int take(size_t bytes)
 		load.denials++;
 		return 0;
 	}
-	if (check(result, "cuMemAlloc"))
+	if (driver_check(result, "cuMemAlloc"))
 		return -1;
 	block->bytes = bytes;
 	load.count++;
@@ -157,7 +110,7 @@ static int give_back(void)
 {
 	struct block *block = &load.blocks[load.count - 1];
 
-	if (compare_block(block) || check(driver.free(block->address), "cuMemFree"))
+	if (compare_block(block) || driver_check(driver.free(block->address), "cuMemFree"))
 		return -1;
 	load.bytes -= block->bytes;
 	load.count--;
@@ -180,10 +133,7 @@ static int fill(size_t piece)
 
 static double seconds_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+	return (double)driver_now_ns() * 1e-9;
 }
 
 /* Gives a third back and takes it again, and asks for more than there is. */
@@ -209,9 +159,9 @@ int main(int argc, char **argv)
 	CUdevice device;
 	CUcontext context;
 
-	if (open_driver() || check(driver.init(0), "cuInit") || check(driver.device_get(&device, 0), "cuDeviceGet") ||
-	    check(driver.context_create(&context, 0, device), "cuCtxCreate") ||
-	    check(driver.info(&free_bytes, &total), "cuMemGetInfo") || fill(total / 16 / MIB * MIB))
+	if (driver_open(&driver, "libcuda.so.1") || driver_check(driver.init(0), "cuInit") || driver_check(driver.device_get(&device, 0), "cuDeviceGet") ||
+	    driver_check(driver.create(&context, 0, device), "cuCtxCreate") ||
+	    driver_check(driver.info(&free_bytes, &total), "cuMemGetInfo") || fill(total / 16 / MIB * MIB))
 		return 1;
 	most = load.bytes;
 	while (seconds_now() < end) {
@@ -230,5 +180,5 @@ int main(int argc, char **argv)
 	while (load.count)
 		if (give_back())
 			return 1;
-	return check(driver.context_destroy(context), "cuCtxDestroy") ? 1 : 0;
+	return driver_check(driver.destroy(context), "cuCtxDestroy") ? 1 : 0;
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/socket"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+// checkLedger fails unless promises fit the card, and grants their shares.
+func checkLedger(t *testing.T, r *rig) {
+	t.Helper()
+	must(t, r.daemon.do(nil, func(time.Time) {
+		for _, card := range r.daemon.core.Cards() {
+			if card.BookedBytes > card.UsableBytes {
+				t.Errorf("%d of %d bytes promised", card.BookedBytes, card.UsableBytes)
+			}
+		}
+		granted := map[string]uint64{}
+		for _, c := range r.daemon.core.Clients() {
+			granted[c.Share] += c.GrantedBytes
+		}
+		for _, s := range r.daemon.core.Shares() {
+			if s.MemoryBytes > 0 && granted[s.Name] > s.LimitBytes || s.UsedBytes > s.LimitBytes {
+				t.Errorf("share %s: %d granted, %d used of %d", s.Name, granted[s.Name], s.UsedBytes, s.LimitBytes)
+			}
+		}
+	}))
+}
+
+// Whatever is asked of the interface, it answers as documented, and promises
+// never exceed the card.
+func FuzzAPI(f *testing.F) {
+	r := newRig(f)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	handler := r.daemon.handler()
+	f.Add("POST", "/v1/shares", []byte(`{"name":"a","memoryBytes":1073741824}`))
+	f.Add("POST", "/v1/shares", []byte(`{"memoryBytes":0,"policy":"fixed","coresPercent":30,"ephemeral":true}`))
+	f.Add("PATCH", "/v1/shares/s", []byte(`{"memoryBytes":2147483648}`))
+	f.Add("DELETE", "/v1/shares/a?force=1", []byte{})
+	f.Add("GET", "/v1/events?since=3", []byte{})
+	f.Add("GET", "/v1/shares/../devices", []byte{})
+	f.Fuzz(func(t *testing.T, method, path string, body []byte) {
+		if strings.Contains(path, "hold") || strings.Contains(path, "follow") {
+			return // these answer for as long as the asker stays
+		}
+		request, err := http.NewRequest(method, "http://agent"+path, bytes.NewReader(body))
+		if err != nil {
+			return // no HTTP client could send it
+		}
+		peer := context.WithValue(context.Background(), peerKey{}, socket.Peer{UID: unix.Getuid()})
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request.WithContext(peer))
+		switch answer.Code {
+		case http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusMovedPermanently, http.StatusTemporaryRedirect:
+		case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusServiceUnavailable:
+			var e api.Error
+			if err := json.Unmarshal(answer.Body.Bytes(), &e); err != nil || e.Code == "" || e.Message == "" {
+				t.Errorf("%s %q: error without code or message: %q", method, path, answer.Body)
+			}
+		default:
+			t.Errorf("%s %q: status %d", method, path, answer.Code)
+		}
+		checkLedger(t, r)
+	})
+}
+
+// Whatever a process writes into its page, others get all that is theirs, and
+// its share stays within its limit.
+func FuzzClientPage(f *testing.F) {
+	f.Add(uint16(0), make([]byte, wire.ClientSize))
+	f.Add(uint16(0), bytes.Repeat([]byte{0xff}, wire.ClientSize))
+	f.Add(uint16(64), bytes.Repeat([]byte{0xff, 0x7f}, 64))
+	f.Fuzz(func(t *testing.T, offset uint16, words []byte) {
+		r := newRig(t)
+		r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+		r.share(api.ShareSpec{Name: "other", MemoryBytes: gib})
+		bad, err := attachFront(&front{path: r.cfg.ShareSocket("s"), keepFile: true})
+		must(t, err)
+		defer bad.conn.Close()
+		at := int(offset) % wire.ClientSize
+		_, err = unix.Pwrite(bad.page.Load().File(), words[:min(len(words), wire.ClientSize-at)], int64(at))
+		must(t, err)
+		if err := r.front("other").alloc(gib); err != nil {
+			t.Errorf("another share: %v", err)
+		}
+		if err := r.front("s").alloc(mib); err != nil && err != errDenied {
+			t.Errorf("another process of the share: %v", err)
+		}
+		if _, err := r.client.Clients(context.Background()); err != nil {
+			t.Error(err)
+		}
+		checkLedger(t, r)
+	})
+}
