@@ -73,19 +73,28 @@ func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.R
 		o.Environ = func(api.Share) []string { return session.target().Unheld() }
 	}
 	if live {
-		o.Watch = redraw(a.stdout)
+		view := liveBars{w: a.stdout}
+		o.Watch = view.draw
+		defer view.erase() // the report says it all
 	}
 	return demo.Run(ctx, o)
 }
 
-// redraw draws the same lines again and again.
-func redraw(w io.Writer) func(demo.Report) {
-	drawn := 0
-	return func(now demo.Report) {
-		if drawn > 0 {
-			fmt.Fprintf(w, "\x1b[%dA\x1b[J", drawn)
-		}
-		demo.Bars(w, now.Card.MemoryBytes, now.Shares, demo.ShareReport.NowBytes)
-		drawn = len(now.Shares)
+// liveBars draws the same lines again and again.
+type liveBars struct {
+	w     io.Writer
+	drawn int // lines on the screen
+}
+
+func (b *liveBars) draw(now demo.Report) {
+	b.erase()
+	demo.Bars(b.w, now.Card.MemoryBytes, now.Shares, demo.ShareReport.NowBytes)
+	b.drawn = len(now.Shares)
+}
+
+func (b *liveBars) erase() {
+	if b.drawn > 0 {
+		fmt.Fprintf(b.w, "\x1b[%dA\x1b[J", b.drawn)
 	}
+	b.drawn = 0
 }
