@@ -33,6 +33,7 @@ static CUresult bring_up(struct sd_context *context)
 	context->peers = 0;
 	context->cache = CU_FUNC_CACHE_PREFER_NONE;
 	context->banks = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+	context->sticky = CUDA_SUCCESS;
 	context->alive = true;
 	return CUDA_SUCCESS;
 }

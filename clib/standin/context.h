@@ -19,6 +19,7 @@ struct sd_context {
 	bool primary;
 	bool green; /* stands for a green context, and ends with it alone */
 	bool alive; /* a primary context outlives its end as a handle */
+	CUresult sticky; /* see fault.h */
 	unsigned int flags;
 	unsigned int version;  /* what cuCtxGetApiVersion says */
 	unsigned int attached; /* cuCtxAttach */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "context.h"
+#include "fault.h"
 #include "visible.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -185,6 +186,8 @@ CUresult sd_enter_context(struct sd_context **context)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = sd_context_current(context);
+	if (result == CUDA_SUCCESS)
+		result = sd_context_healthy(*context);
 	if (result != CUDA_SUCCESS)
 		sd_unlock();
 	return result;

@@ -79,7 +79,7 @@ struct sd_thread {
 
 CUresult sd_enter(void);
 CUresult sd_leave(CUresult result);
-/* with the calling thread's current context, which is alive */
+/* with the calling thread's current context, which is alive and without a fault */
 CUresult sd_enter_context(struct sd_context **context);
 void sd_lock(void);
 void sd_unlock(void);

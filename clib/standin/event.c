@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "fault.h"
 #include "order.h"
 #include "pool.h"
 #include "stream.h"
@@ -111,6 +112,9 @@ CUresult cuEventQuery(CUevent hEvent)
 
 	if (!event)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	result = sd_context_healthy(event->context);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	if (event->capture)
 		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
 	return sd_leave(done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
@@ -126,14 +130,19 @@ CUresult cuEventSynchronize(CUevent hEvent)
 
 	if (!event)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (event->capture)
-		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
+	const struct sd_context *context = event->context;
+	uint64_t id = context->object.id;
 	uint64_t item = event->item;
 
+	result = sd_context_healthy(context);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
+	if (event->capture)
+		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
 	sd_ticket_wait(event->ticket);
 	result = sd_await(item);
 	sd_pool_settle();
-	return sd_leave(result);
+	return sd_leave(sd_context_still(context, id, result));
 }
 
 CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)

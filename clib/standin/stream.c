@@ -6,6 +6,7 @@
 
 #include "capture.h"
 #include "event.h"
+#include "fault.h"
 #include "order.h"
 #include "pool.h"
 #include "work.h"
@@ -85,12 +86,15 @@ static CUresult special(bool perthread, struct sd_stream **out)
 
 CUresult sd_stream_of(CUstream handle, struct sd_stream **stream)
 {
+	CUresult result = CUDA_SUCCESS;
+
 	if (!handle || handle == SD_STREAM_LEGACY)
-		return special(false, stream);
-	if (handle == SD_STREAM_PER_THREAD)
-		return special(true, stream);
-	*stream = sd_object_get(handle, SD_STREAM);
-	return *stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+		result = special(false, stream);
+	else if (handle == SD_STREAM_PER_THREAD)
+		result = special(true, stream);
+	else if (!(*stream = sd_object_get(handle, SD_STREAM)))
+		result = CUDA_ERROR_INVALID_HANDLE;
+	return result == CUDA_SUCCESS ? sd_context_healthy((*stream)->context) : result;
 }
 
 uint64_t sd_stream_ticket(const struct sd_stream *stream)
@@ -150,7 +154,12 @@ CUresult sd_submit_now(CUstream handle, const struct sd_work *work)
 	if (result != CUDA_SUCCESS || !sd_timed())
 		return result;
 	result = sd_stream_of(handle, &stream);
-	return result == CUDA_SUCCESS ? sd_order_await(stream) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_context *context = stream->context;
+	uint64_t id = context->object.id;
+
+	return sd_context_still(context, id, sd_order_await(stream));
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
@@ -220,13 +229,15 @@ CUresult cuStreamSynchronize(CUstream hStream)
 		return sd_leave(result);
 	if (stream->capture)
 		return sd_leave(sd_capture_spoil(stream));
+	const struct sd_context *context = stream->context;
+	uint64_t contextid = context->object.id;
 	uint64_t id = stream->object.id;
 
 	sd_stream_drain(stream);
 	if (sd_object_get(stream, SD_STREAM) == stream && stream->object.id == id)
 		result = sd_order_await(stream);
 	sd_pool_settle();
-	return sd_leave(result);
+	return sd_leave(sd_context_still(context, contextid, result));
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
@@ -312,9 +323,11 @@ CUresult cuCtxSynchronize(void)
 		return result;
 	if (sd_capture_blocks_legacy(context))
 		return sd_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	uint64_t id = context->object.id;
+
 	result = sd_stream_drain_all();
 	sd_pool_settle();
-	return sd_leave(result);
+	return sd_leave(sd_context_still(context, id, result));
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
@@ -323,11 +336,18 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!sd_context_get(ctx))
+	const struct sd_context *context = sd_context_get(ctx);
+
+	if (!context)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
+	result = sd_context_healthy(context);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
+	uint64_t id = context->object.id;
+
 	result = sd_stream_drain_all();
 	sd_pool_settle();
-	return sd_leave(result);
+	return sd_leave(sd_context_still(context, id, result));
 }
 
 SD_PTSZ(cuStreamQuery, (CUstream hStream), sd_per_thread(hStream))

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fault.h: what goes wrong with a context for good. As on hardware such an error
+ * is sticky: every later call in the context answers it, and nothing but the end
+ * of the context helps. Other contexts and processes notice nothing.
+ */
+#ifndef DIVVY_STANDIN_FAULT_H
+#define DIVVY_STANDIN_FAULT_H
+
+#include "context.h"
+
+/* From here on the context answers this error. The first one stays. */
+void sd_context_fault(struct sd_context *context, CUresult error);
+/* CUDA_SUCCESS, or the error that the context answers. */
+CUresult sd_context_healthy(const struct sd_context *context);
+/* What a call that has waited answers: result, or the error that came meanwhile.
+ * The context may be gone; id is its object's from before. */
+CUresult sd_context_still(const struct sd_context *context, uint64_t id, CUresult result);
+
+#endif
