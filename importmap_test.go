@@ -42,7 +42,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/core", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
+			"internal/api", "internal/arbiter", "internal/core", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
 			"internal/socket", "internal/wire",
 		},
 		tests:      []string{"internal/client"},
@@ -60,7 +60,7 @@ var rooms = []room{
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",
-		may:      []string{"internal/api", "internal/client", "internal/simgpu", "internal/size"},
+		may:      []string{"internal/api", "internal/bench", "internal/client", "internal/simgpu", "internal/size"},
 		executes: true,
 	},
 	{

@@ -329,6 +329,7 @@ static CUresult destroy(enum divvy_symbol called, CUcontext ctx)
 	if (!front_enter())
 		return REAL(called, cuCtxDestroy_v2)(ctx);
 	ours = table_get(&front_held, SPACE_CONTEXT, (uintptr_t)ctx, &seen);
+	front_gate_forget(ctx);
 	result = REAL(called, cuCtxDestroy_v2)(ctx);
 	if (ours && result == CUDA_SUCCESS)
 		context_destroyed(&seen);
@@ -386,6 +387,7 @@ CUresult hook_cuCtxDetach(enum divvy_symbol called, CUcontext ctx)
 	if (!front_enter())
 		return REAL(called, cuCtxDetach)(ctx);
 	ours = table_get(&front_held, SPACE_CONTEXT, (uintptr_t)ctx, &seen);
+	front_gate_forget(ctx);
 	result = REAL(called, cuCtxDetach)(ctx);
 	if (ours && result == CUDA_SUCCESS) {
 		table_change(&front_held, SPACE_CONTEXT, (uintptr_t)ctx, one_use_less, &last);

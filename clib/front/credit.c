@@ -60,3 +60,18 @@ void front_credit_sweep(struct front_pages *from, struct front_pages *to)
 	}
 	move_word(&from->client.byname, &to->client.byname);
 }
+
+void front_time_carry(const struct front_pages *from, struct front_pages *to)
+{
+	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
+		const struct divvy_client_card *old = &from->client.card[slot];
+		struct divvy_client_card *card = &to->client.card[slot];
+
+		__atomic_store_n(&card->busyns, __atomic_load_n(&old->busyns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->drainns, __atomic_load_n(&old->drainns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->inflightns, __atomic_load_n(&old->inflightns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->waitns, __atomic_load_n(&old->waitns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->latens, __atomic_load_n(&old->latens, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->lastendns, __atomic_load_n(&old->lastendns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	}
+}

@@ -26,6 +26,9 @@ void front_peak_raise(uint64_t *word, uint64_t to);
 /* Moves what late frees and counts have put on a page that was left behind. */
 void front_credit_sweep(struct front_pages *from, struct front_pages *to);
 
+/* Copies the words that are the process's own account of its time on the card. */
+void front_time_carry(const struct front_pages *from, struct front_pages *to);
+
 #pragma GCC visibility pop
 
 #endif

@@ -69,10 +69,13 @@ bool front_has(unsigned symbol);
 /* The exported function that stands for a hooked symbol, NULL for others. */
 void *front_wrapper(unsigned symbol);
 
+struct burst;
+
 /* All thread-local state of the library: at most 64 bytes. */
 struct front_thread {
 	uint32_t inside;   /* a hook is running: calls from below are the driver's own */
 	uint32_t launches; /* not yet on the client page */
+	struct burst *burst; /* of the gate; may be somebody else's by now */
 };
 extern __thread struct front_thread front_thread __attribute__((tls_model("initial-exec")));
 
@@ -120,15 +123,30 @@ int front_current_slot(void);                 /* of the current context, -1 with
 int front_context_slot(CUcontext context);    /* NULL: the current one */
 unsigned front_cards(void);                   /* slots in use */
 
-/* One launch: a thread-local count, added to the client page every 64th. */
+/*
+ * One launch: a thread-local count, added to the client page every 64th. True: the
+ * launch goes through the gate (gate.h), because that is the 64th or because
+ * launches are gated.
+ *
+ * front_gate_before waits for its turn where there is one; sample: time it where
+ * there is none. What it returns, if not NULL, is for front_gate_after, after
+ * the driver was asked. front_gate_forget comes before a context or what is in it
+ * is destroyed; NULL: all of them. front_gate_waits and front_gate_waited stand
+ * around calls that wait for the card.
+ */
 #define FRONT_LAUNCH_STEP 64u
-void front_launches_add(void);
 
-static inline void front_launched(void)
+static inline bool front_launched(void)
 {
-	if (++front_thread.launches >= FRONT_LAUNCH_STEP)
-		front_launches_add();
+	return ++front_thread.launches >= FRONT_LAUNCH_STEP ||
+	       __atomic_load_n(__atomic_load_n(&front_gated, __ATOMIC_RELAXED), __ATOMIC_RELAXED) != 0;
 }
+
+struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample);
+void front_gate_after(struct burst *burst, CUresult result);
+void front_gate_forget(CUcontext context);
+void front_gate_waits(void);
+void front_gate_waited(void);
 
 /* The share's idea of a card's total memory, where the driver says drivertotal. */
 uint64_t front_total(int slot, uint64_t drivertotal);

@@ -2,15 +2,17 @@
 #include "ledger.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "attach.h"
+#include "clock.h"
 #include "thread.h"
 
 #define OLD_PAGES 64
@@ -55,24 +57,25 @@ uint32_t *front_live = &cold.live;
 struct front_pages *front_pages_now;
 void (*front_yield)(void);
 
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-static void pause_ns(uint64_t ns)
-{
-	struct timespec time = {.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
-
-	nanosleep(&time, NULL);
-}
+static const uint32_t ungated;
+const uint32_t *front_gated = &ungated;
 
 static struct front_pages *pages_now(void)
 {
 	return __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
+}
+
+/* Who waits for a lease on a page that is not served any more looks again. */
+static void wake_waiting(const struct front_pages *pages)
+{
+	if (pages != NULL)
+		syscall(SYS_futex, &pages->limits.leaseword, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void use_pages(struct front_pages *pages)
+{
+	__atomic_store_n(&front_pages_now, pages, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_gated, pages != NULL ? &pages->limits.gated : &ungated, __ATOMIC_RELEASE);
 }
 
 static void sweep_locked(void)
@@ -116,8 +119,9 @@ static void broken_locked(void)
 	front_agent_drop(&ledger.agent);
 	ledger.probing = false;
 	if (ledger.awaysince == 0) {
-		ledger.awaysince = now_ns(CLOCK_MONOTONIC);
+		ledger.awaysince = clock_now();
 		ledger.pause = SHORTEST_PAUSE_NS;
+		wake_waiting(pages_now());
 	}
 }
 
@@ -207,7 +211,9 @@ static int attach_again_locked(void)
 	}
 	ledger.token = fresh->client.token;
 	leave_behind_locked(old);
-	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	front_time_carry(old, fresh);
+	use_pages(fresh);
+	wake_waiting(old);
 	__atomic_store_n(&aside, false, __ATOMIC_RELEASE);
 	sweep_locked();
 	ledger.awaysince = 0;
@@ -237,7 +243,7 @@ static void *watch(void *unused)
 		hangup.fd = ledger.agent.fd;
 		pthread_mutex_unlock(&process->mutex);
 		if (pause != 0)
-			pause_ns(pause);
+			clock_pause(pause);
 		else
 			poll(&hangup, 1, WATCH_MS);
 	}
@@ -292,23 +298,9 @@ bool front_forked(void)
 
 static void complain(const char *path, int rc, const struct divvy_message *answer)
 {
-	if (complained)
-		return;
+	if (!complained)
+		front_log_detached(path, rc, answer);
 	complained = true;
-	if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED && answer->status == DIVVY_STATUS_VERSION)
-		front_log("library and agent speak different versions (library %u, agent %u): restart what is older", DIVVY_WIRE_VERSION,
-			  answer->version);
-	else if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED)
-		front_log("the agent refused this process: %s", answer->text);
-	else if (rc == -ENOENT || rc == -ECONNREFUSED)
-		front_log("no agent at %s: CUDA is not available", path);
-	else if (rc == -ETIMEDOUT || rc == -EPIPE)
-		front_log("the agent at %s does not answer: CUDA is not available", path);
-	else if (rc == -EPROTO)
-		front_log("the agent at %s speaks another version than this library (%u): CUDA is not available", path,
-			  DIVVY_WIRE_VERSION);
-	else
-		front_log("attach to %s: error %d: CUDA is not available", path, -rc);
 }
 
 /*
@@ -318,7 +310,7 @@ static void complain(const char *path, int rc, const struct divvy_message *answe
  */
 static int greet(struct divvy_message *answer, struct front_pages **fresh)
 {
-	uint64_t begun = now_ns(CLOCK_MONOTONIC);
+	uint64_t begun = clock_now();
 	uint64_t pause = SHORTEST_PAUSE_NS;
 	int rc;
 
@@ -329,9 +321,9 @@ static int greet(struct divvy_message *answer, struct front_pages **fresh)
 		if (rc == 0)
 			return 0;
 		front_agent_drop(&ledger.agent);
-		if (rc != -EPIPE || now_ns(CLOCK_MONOTONIC) - begun > AWAY_NS)
+		if (rc != -EPIPE || clock_now() - begun > AWAY_NS)
 			return rc;
-		pause_ns(pause);
+		clock_pause(pause);
 		if (pause < LONGEST_PAUSE_NS)
 			pause *= 2;
 	}
@@ -348,7 +340,7 @@ static int attach_first(const char *path, const uint8_t *buildid)
 		/* forked: close our copy of the parent's socket and forget the rest, which stays mapped */
 		front_agent_drop(&ledger.agent);
 		memset(&ledger, 0, sizeof(ledger));
-		__atomic_store_n(&front_pages_now, NULL, __ATOMIC_RELEASE);
+		use_pages(NULL);
 		__atomic_store_n(&aside, false, __ATOMIC_RELEASE);
 		complained = false;
 	}
@@ -360,7 +352,7 @@ static int attach_first(const char *path, const uint8_t *buildid)
 		return rc;
 	}
 	ledger.token = fresh->client.token;
-	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	use_pages(fresh);
 	return 0;
 }
 
@@ -438,10 +430,10 @@ static int ask_locked(struct divvy_message *message, bool patient)
 			    __atomic_load_n(&pages->client.chargedsequence, __ATOMIC_ACQUIRE) == ledger.agent.sequence)
 				return -EINPROGRESS;
 		}
-		if (!patient || ledger.refused || now_ns(CLOCK_MONOTONIC) - ledger.awaysince > AWAY_NS)
+		if (!patient || ledger.refused || clock_now() - ledger.awaysince > AWAY_NS)
 			return -ENOTCONN;
 		pthread_mutex_unlock(&process->mutex);
-		pause_ns(SHORTEST_PAUSE_NS * 5);
+		clock_pause(SHORTEST_PAUSE_NS * 5);
 		pthread_mutex_lock(&process->mutex);
 		if (request.type == DIVVY_CHARGE && !tight(pages_now(), request.slot) &&
 		    front_credit_take(&pages_now()->client.card[request.slot], request.amount, &left))
@@ -580,6 +572,23 @@ int front_ask(struct divvy_message *message)
 		return -ENOTCONN;
 	pthread_mutex_lock(&process->mutex);
 	rc = ask_locked(message, false);
+	pthread_mutex_unlock(&process->mutex);
+	return rc;
+}
+
+int front_tell(struct divvy_message *message)
+{
+	int rc = -ENOTCONN;
+
+	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return rc;
+	pthread_mutex_lock(&process->mutex);
+	if (attached_locked())
+		rc = front_agent_send(&ledger.agent, message);
+	if (rc < 0 && rc != -EAGAIN) {
+		broken_locked();
+		rc = -ENOTCONN;
+	}
 	pthread_mutex_unlock(&process->mutex);
 	return rc;
 }

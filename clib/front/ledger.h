@@ -31,6 +31,9 @@ extern uint32_t *front_live;
 /* What the process is attached to; NULL before. Swapped when the agent comes back. */
 extern struct front_pages *front_pages_now;
 
+/* Points at limits.gated of that, or at a zero. */
+extern const uint32_t *front_gated;
+
 /*
  * Attaches this process to the share whose socket is at path, once; 0, or a
  * negative errno after one line on stderr. A later call tries again.
@@ -49,6 +52,9 @@ void front_watch(void);
 
 /* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
 int front_ask(struct divvy_message *message);
+
+/* Sends without an answer, with nothing but the present connection: 0, -EAGAIN (try again) or -ENOTCONN. */
+int front_tell(struct divvy_message *message);
 
 /*
  * Called before a denial is final, without a lock, and then the charge is tried
@@ -91,6 +97,8 @@ struct front_user {
 int front_users(int slot, struct front_user *users, unsigned room);
 
 void front_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Why the process could not attach at path: rc, and the answer if there was one. */
+void front_log_detached(const char *path, int rc, const struct divvy_message *answer);
 
 #pragma GCC visibility pop
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ledger.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -28,4 +29,22 @@ void front_log(const char *format, ...)
 	/* one write, so that lines of several processes do not mix; nobody to tell if it fails */
 	if (write(STDERR_FILENO, line, length) < 0)
 		return;
+}
+
+void front_log_detached(const char *path, int rc, const struct divvy_message *answer)
+{
+	if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED && answer->status == DIVVY_STATUS_VERSION)
+		front_log("library and agent speak different versions (library %u, agent %u): restart what is older", DIVVY_WIRE_VERSION,
+			  answer->version);
+	else if (rc == -ECONNREFUSED && answer->type == DIVVY_REFUSED)
+		front_log("the agent refused this process: %s", answer->text);
+	else if (rc == -ENOENT || rc == -ECONNREFUSED)
+		front_log("no agent at %s: CUDA is not available", path);
+	else if (rc == -ETIMEDOUT || rc == -EPIPE)
+		front_log("the agent at %s does not answer: CUDA is not available", path);
+	else if (rc == -EPROTO)
+		front_log("the agent at %s speaks another version than this library (%u): CUDA is not available", path,
+			  DIVVY_WIRE_VERSION);
+	else
+		front_log("attach to %s: error %d: CUDA is not available", path, -rc);
 }

@@ -111,6 +111,8 @@ static CUresult primary_end(enum divvy_symbol called, CUdevice dev, bool reset)
 		return CUDA_ERROR_INVALID_DEVICE;
 	}
 	front_lock_take(&primary[slot].lock);
+	if (primary[slot].handle != 0)
+		front_gate_forget((CUcontext)primary[slot].handle);
 	result = REAL(called, cuDevicePrimaryCtxRelease_v2)(dev);
 	if (result == CUDA_SUCCESS)
 		primary_look(slot, dev, reset);
@@ -205,11 +207,13 @@ CUresult hook_cuGreenCtxDestroy(enum divvy_symbol called, CUgreenCtx hCtx)
 	if (!front_enter())
 		return REAL(called, cuGreenCtxDestroy)(hCtx);
 	if (!table_take(&front_held, SPACE_GREEN, (uintptr_t)hCtx, &green)) {
+		front_gate_forget(NULL);
 		result = REAL(called, cuGreenCtxDestroy)(hCtx);
 		front_leave();
 		return result;
 	}
 	front_lock_take(&primary[green.slot].lock);
+	front_gate_forget(NULL);
 	result = REAL(called, cuGreenCtxDestroy)(hCtx);
 	if (result == CUDA_SUCCESS) {
 		if (green.extra && table_take(&front_held, SPACE_CONTEXT, green.extra, &derived))

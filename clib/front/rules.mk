@@ -60,7 +60,9 @@ front_sanitizers := plain address thread
 front_sanitize_plain :=
 front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
-front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk
+front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk \
+	front_backlog front_gate
+front_gate_files := gate.c burst.c gatewait.c estimate.c backlog.c
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
 front_attach_sources := $(addprefix clib/front/,attach.c page.c)
@@ -69,7 +71,9 @@ front_processes_sources := $(front_ledger_sources)
 front_table_sources := $(addprefix clib/front/,table.c lock.c)
 front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
-	external.c)
+	external.c thread.c $(front_gate_files))
+front_gate_sources := clib/test/fakecard.c $(addprefix clib/front/,launch.c lock.c thread.c $(front_gate_files))
+front_backlog_sources := $(addprefix clib/front/,estimate.c backlog.c)
 front_walk_sources := $(front_memory_sources)
 
 TEST_TARGETS += test-front check-front
@@ -109,7 +113,7 @@ lint-front:
 	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
 		clang $(front_cflags) -fsyntax-only $$source; \
 	done
-	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c); do \
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c clib/test/fake*.c); do \
 		clang $(front_test_cflags) -fsyntax-only $$source; \
 	done
 

@@ -7,7 +7,8 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
 
 #define SYNC_NS (5 * 1000000ull) /* how old usedbytes may be */
 
@@ -19,14 +20,6 @@ struct synced {
 };
 
 static struct synced synced[DIVVY_MAX_CARDS];
-
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 static struct front_pages *pages_now(void)
 {
@@ -69,7 +62,7 @@ __attribute__((noinline)) static uint64_t used_by_all(const struct front_pages *
 	uint64_t used;
 
 	if (__atomic_load_n(&mine->pages, __ATOMIC_ACQUIRE) != pages || stamp != __atomic_load_n(&mine->stamp, __ATOMIC_RELAXED) ||
-	    now_ns(CLOCK_MONOTONIC_COARSE) > stamp + SYNC_NS) {
+	    clock_read(CLOCK_MONOTONIC_COARSE) > stamp + SYNC_NS) {
 		if (front_ask(&message) == 0) {
 			own = front_in_use(&pages->client.card[slot]);
 			stamp = __atomic_load_n(&pages->limits.card[slot].stampns, __ATOMIC_ACQUIRE);

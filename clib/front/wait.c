@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * wait.c: calls that wait for the card. Pools and graphs give memory back to the
- * driver then, so the charge is looked at afterwards. A process without pools
- * and graphs with memory pays one load.
+ * driver then, so the charge is looked at afterwards. The gate learns
+ * what has ended. A process without any of that pays two loads.
  */
 #include "memory.h"
 #include "front_hooks.h"
 
 CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
 {
-	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
+	CUresult result;
 
+	front_gate_waits();
+	result = REAL(called, cuStreamSynchronize)(hStream);
+	front_gate_waited();
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
 		front_pools_settle_slow();
 		front_leave();
@@ -20,8 +23,11 @@ CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
 
 CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
 {
-	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
+	CUresult result;
 
+	front_gate_waits();
+	result = REAL(called, cuEventSynchronize)(hEvent);
+	front_gate_waited();
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
 		front_pools_settle_slow();
 		front_leave();
@@ -31,8 +37,11 @@ CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
 
 CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
 {
-	CUresult result = REAL(called, cuCtxSynchronize)();
+	CUresult result;
 
+	front_gate_waits();
+	result = REAL(called, cuCtxSynchronize)();
+	front_gate_waited();
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
 		front_pools_settle_slow();
 		front_leave();
@@ -42,8 +51,11 @@ CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
 
 CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
 {
-	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
+	CUresult result;
 
+	front_gate_waits();
+	result = REAL(called, cuCtxSynchronize_v2)(ctx);
+	front_gate_waited();
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
 		front_pools_settle_slow();
 		front_leave();

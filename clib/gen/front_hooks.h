@@ -129,6 +129,12 @@ CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocati
 CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags);
 CUresult hook_cuMulticastCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop);
 CUresult hook_cuMulticastUnbind(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size);
+CUresult hook_cuStreamBeginCapture(enum divvy_symbol called, CUstream hStream);
+CUresult hook_cuStreamBeginCaptureToGraph(enum divvy_symbol called, CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
+CUresult hook_cuStreamBeginCapture_v2(enum divvy_symbol called, CUstream hStream, CUstreamCaptureMode mode);
+CUresult hook_cuStreamDestroy(enum divvy_symbol called, CUstream hStream);
+CUresult hook_cuStreamDestroy_v2(enum divvy_symbol called, CUstream hStream);
+CUresult hook_cuStreamEndCapture(enum divvy_symbol called, CUstream hStream, CUgraph *phGraph);
 CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream);
 nvmlReturn_t hook_nvmlDeviceGetAccountingPids(enum divvy_symbol called, nvmlDevice_t device, unsigned int *count, unsigned int *pids);
 nvmlReturn_t hook_nvmlDeviceGetAccountingStats(enum divvy_symbol called, nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats);

@@ -459,20 +459,10 @@
 	PASS	cuStreamBatchMemOp_ptsz, 552
 	PASS	cuStreamBatchMemOp_v2, 553
 	PASS	cuStreamBatchMemOp_v2_ptsz, 554
-	PASS	cuStreamBeginCapture, 555
-	PASS	cuStreamBeginCaptureToGraph, 556
-	PASS	cuStreamBeginCaptureToGraph_ptsz, 557
-	PASS	cuStreamBeginCapture_ptsz, 558
-	PASS	cuStreamBeginCapture_v2, 559
-	PASS	cuStreamBeginCapture_v2_ptsz, 560
 	PASS	cuStreamCopyAttributes, 561
 	PASS	cuStreamCopyAttributes_ptsz, 562
 	PASS	cuStreamCreate, 563
 	PASS	cuStreamCreateWithPriority, 564
-	PASS	cuStreamDestroy, 565
-	PASS	cuStreamDestroy_v2, 566
-	PASS	cuStreamEndCapture, 567
-	PASS	cuStreamEndCapture_ptsz, 568
 	PASS	cuStreamGetAttribute, 569
 	PASS	cuStreamGetAttribute_ptsz, 570
 	PASS	cuStreamGetCaptureInfo, 571

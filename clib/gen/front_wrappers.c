@@ -582,6 +582,56 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, 
 	return hook_cuMulticastUnbind(SYM_cuMulticastUnbind, mcHandle, dev, mcOffset, size);
 }
 
+CUresult cuStreamBeginCapture(CUstream hStream)
+{
+	return hook_cuStreamBeginCapture(SYM_cuStreamBeginCapture, hStream);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	return hook_cuStreamBeginCaptureToGraph(SYM_cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	return hook_cuStreamBeginCaptureToGraph(SYM_cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream hStream)
+{
+	return hook_cuStreamBeginCapture(SYM_cuStreamBeginCapture_ptsz, hStream);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	return hook_cuStreamBeginCapture_v2(SYM_cuStreamBeginCapture_v2, hStream, mode);
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
+{
+	return hook_cuStreamBeginCapture_v2(SYM_cuStreamBeginCapture_v2_ptsz, hStream, mode);
+}
+
+CUresult cuStreamDestroy(CUstream hStream)
+{
+	return hook_cuStreamDestroy(SYM_cuStreamDestroy, hStream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream)
+{
+	return hook_cuStreamDestroy_v2(SYM_cuStreamDestroy_v2, hStream);
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	return hook_cuStreamEndCapture(SYM_cuStreamEndCapture, hStream, phGraph);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+{
+	return hook_cuStreamEndCapture(SYM_cuStreamEndCapture_ptsz, hStream, phGraph);
+}
+
 CUresult cuStreamSynchronize(CUstream hStream)
 {
 	return hook_cuStreamSynchronize(SYM_cuStreamSynchronize, hStream);

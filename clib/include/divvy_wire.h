@@ -96,7 +96,8 @@ struct divvy_limits {
 	uint32_t leaseword;  /* futex: +1 and woken after gated or leaseendns has changed */
 	uint32_t gated;      /* 1: launches need a lease; 0: they do not wait */
 	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
-	uint64_t reserved[7];
+	uint64_t leasebeginns; /* from when the share should have launched; the agent may have been late */
+	uint64_t reserved[6];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -112,6 +113,7 @@ struct divvy_client_card {
 	uint64_t inflightns;   /* process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight */
 	uint64_t drainns;      /* process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's */
 	uint64_t waitns;       /* process: how long its launches have waited for a lease so far */
+	uint64_t latens;       /* process: by how much its first launches came after leasebeginns, all leases summed */
 	uint64_t lastendns;    /* process: when the last of its work that it knows of has ended */
 };
 
@@ -212,10 +214,10 @@ _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
 _Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
 _Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
-_Static_assert(sizeof(struct divvy_client_card) == 96, "client card");
+_Static_assert(sizeof(struct divvy_client_card) == 104, "client card");
 _Static_assert(offsetof(struct divvy_client_card, busyns) == 56, "client card busy");
-_Static_assert(offsetof(struct divvy_client_card, lastendns) == 88, "client card last end");
-_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 96, "client");
+_Static_assert(offsetof(struct divvy_client_card, latens) == 88, "client card late");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 104, "client");
 _Static_assert(offsetof(struct divvy_client, chargedsequence) == 24, "client charged sequence");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");

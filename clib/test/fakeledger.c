@@ -10,6 +10,8 @@ static struct front_pages pages;
 struct front_pages *front_pages_now = &pages;
 static uint32_t live = 1;
 uint32_t *front_live = &live;
+static const uint32_t ungated;
+const uint32_t *front_gated = &ungated;
 __thread struct front_thread front_thread;
 void (*front_yield)(void);
 static _Atomic unsigned denials;
@@ -30,6 +32,14 @@ static bool take(uint64_t bytes)
 	}
 	return false;
 }
+
+int front_tell(struct divvy_message *message)
+{
+	(void)message;
+	return -ENOTCONN;
+}
+
+void front_watch(void) {}
 
 int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
 {

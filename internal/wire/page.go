@@ -223,6 +223,7 @@ func (l *LimitsPage) Read() (w Words, epoch, stampNs uint64) {
 // Lease is what the gate of a share's processes goes by.
 type Lease struct {
 	Gated     bool
+	BeginNs   uint64 // from when they should have launched
 	EndNs     uint64 // until when they may launch; 0: not now
 	BacklogNs uint64 // how much unfinished work each may keep
 }
@@ -239,6 +240,7 @@ func (l *LimitsPage) SetLease(to Lease) error {
 		gated = 1
 	}
 	atomic.StoreUint64(&v.BacklogNs, to.BacklogNs)
+	atomic.StoreUint64(&v.LeaseBeginNs, to.BeginNs)
 	atomic.StoreUint64(&v.LeaseEndNs, to.EndNs)
 	atomic.StoreUint32(&v.Gated, gated)
 	atomic.AddUint32(&v.LeaseWord, 1)
@@ -255,7 +257,8 @@ func (l *LimitsPage) Renotify() error {
 func (l *LimitsPage) Lease() Lease {
 	v := l.view
 	return Lease{
-		Gated: atomic.LoadUint32(&v.Gated) == 1, EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
+		Gated: atomic.LoadUint32(&v.Gated) == 1, BeginNs: atomic.LoadUint64(&v.LeaseBeginNs),
+		EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
 	}
 }
 
@@ -316,7 +319,7 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // can be trusted.
 type Counters struct {
 	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
-	BusyNs, InFlightNs, DrainNs, WaitNs, LastEndNs                       uint64
+	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs               uint64
 }
 
 // Counters reads a slot.
@@ -333,6 +336,7 @@ func (c *ClientPage) Counters(slot int) Counters {
 		InFlightNs:   atomic.LoadUint64(&card.InFlightNs),
 		DrainNs:      atomic.LoadUint64(&card.DrainNs),
 		WaitNs:       atomic.LoadUint64(&card.WaitNs),
+		LateNs:       atomic.LoadUint64(&card.LateNs),
 		LastEndNs:    atomic.LoadUint64(&card.LastEndNs),
 	}
 }

@@ -87,45 +87,47 @@ const (
 
 // Limits is struct divvy_limits.
 type Limits struct {
-	Magic      uint64   // DIVVY_LIMITS_MAGIC
-	Version    uint32   // DIVVY_WIRE_VERSION
-	SizeBytes  uint32   // sizeof(struct divvy_limits)
-	Epoch      uint64   // +1 after every change of the words below
-	State      uint32   // DIVVY_STATE_*
-	Clients    uint32   // attached processes; with 1 a process's own page is the whole truth
-	Policy     uint32   // DIVVY_POLICY_*
-	Priority   uint32   // higher goes first
-	Weight     uint32   // for DIVVY_POLICY_WEIGHTED
-	Cards      uint32   // slots in use, 1..DIVVY_MAX_CARDS
-	LeaseEndNs uint64   // until when the share may launch; 0: not now. Only while gated
-	Name       [64]byte // of the share, NUL-terminated
-	LeaseWord  uint32   // futex: +1 and woken after gated or leaseendns has changed
-	Gated      uint32   // 1: launches need a lease; 0: they do not wait
-	BacklogNs  uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
-	Reserved   [7]uint64
-	Card       [8]LimitsCard
+	Magic        uint64   // DIVVY_LIMITS_MAGIC
+	Version      uint32   // DIVVY_WIRE_VERSION
+	SizeBytes    uint32   // sizeof(struct divvy_limits)
+	Epoch        uint64   // +1 after every change of the words below
+	State        uint32   // DIVVY_STATE_*
+	Clients      uint32   // attached processes; with 1 a process's own page is the whole truth
+	Policy       uint32   // DIVVY_POLICY_*
+	Priority     uint32   // higher goes first
+	Weight       uint32   // for DIVVY_POLICY_WEIGHTED
+	Cards        uint32   // slots in use, 1..DIVVY_MAX_CARDS
+	LeaseEndNs   uint64   // until when the share may launch; 0: not now. Only while gated
+	Name         [64]byte // of the share, NUL-terminated
+	LeaseWord    uint32   // futex: +1 and woken after gated or leaseendns has changed
+	Gated        uint32   // 1: launches need a lease; 0: they do not wait
+	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
+	LeaseBeginNs uint64   // from when the share should have launched; the agent may have been late
+	Reserved     [6]uint64
+	Card         [8]LimitsCard
 }
 
 // Size and offsets of Limits.
 const (
-	LimitsSize             = 1216
-	LimitsOffsetMagic      = 0
-	LimitsOffsetVersion    = 8
-	LimitsOffsetSizeBytes  = 12
-	LimitsOffsetEpoch      = 16
-	LimitsOffsetState      = 24
-	LimitsOffsetClients    = 28
-	LimitsOffsetPolicy     = 32
-	LimitsOffsetPriority   = 36
-	LimitsOffsetWeight     = 40
-	LimitsOffsetCards      = 44
-	LimitsOffsetLeaseEndNs = 48
-	LimitsOffsetName       = 56
-	LimitsOffsetLeaseWord  = 120
-	LimitsOffsetGated      = 124
-	LimitsOffsetBacklogNs  = 128
-	LimitsOffsetReserved   = 136
-	LimitsOffsetCard       = 192
+	LimitsSize               = 1216
+	LimitsOffsetMagic        = 0
+	LimitsOffsetVersion      = 8
+	LimitsOffsetSizeBytes    = 12
+	LimitsOffsetEpoch        = 16
+	LimitsOffsetState        = 24
+	LimitsOffsetClients      = 28
+	LimitsOffsetPolicy       = 32
+	LimitsOffsetPriority     = 36
+	LimitsOffsetWeight       = 40
+	LimitsOffsetCards        = 44
+	LimitsOffsetLeaseEndNs   = 48
+	LimitsOffsetName         = 56
+	LimitsOffsetLeaseWord    = 120
+	LimitsOffsetGated        = 124
+	LimitsOffsetBacklogNs    = 128
+	LimitsOffsetLeaseBeginNs = 136
+	LimitsOffsetReserved     = 144
+	LimitsOffsetCard         = 192
 )
 
 // ClientCard is struct divvy_client_card.
@@ -141,12 +143,13 @@ type ClientCard struct {
 	InFlightNs   uint64 // process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight
 	DrainNs      uint64 // process: when that will have run, by its estimate, if it has the card to itself: at a launch max(drainns, now) + the launch's
 	WaitNs       uint64 // process: how long its launches have waited for a lease so far
+	LateNs       uint64 // process: by how much its first launches came after leasebeginns, all leases summed
 	LastEndNs    uint64 // process: when the last of its work that it knows of has ended
 }
 
 // Size and offsets of ClientCard.
 const (
-	ClientCardSize               = 96
+	ClientCardSize               = 104
 	ClientCardOffsetCreditBytes  = 0
 	ClientCardOffsetGrantedBytes = 8
 	ClientCardOffsetContextBytes = 16
@@ -158,7 +161,8 @@ const (
 	ClientCardOffsetInFlightNs   = 64
 	ClientCardOffsetDrainNs      = 72
 	ClientCardOffsetWaitNs       = 80
-	ClientCardOffsetLastEndNs    = 88
+	ClientCardOffsetLateNs       = 88
+	ClientCardOffsetLastEndNs    = 96
 )
 
 // Client is struct divvy_client.
@@ -175,7 +179,7 @@ type Client struct {
 
 // Size and offsets of Client.
 const (
-	ClientSize                  = 832
+	ClientSize                  = 896
 	ClientOffsetMagic           = 0
 	ClientOffsetVersion         = 8
 	ClientOffsetSizeBytes       = 12

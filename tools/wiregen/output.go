@@ -14,10 +14,10 @@ var words = map[string]string{
 	"uuid": "UUID", "pid": "PID", "buildid": "BuildID", "sizebytes": "SizeBytes",
 	"limitbytes": "LimitBytes", "usedbytes": "UsedBytes", "stampns": "StampNs",
 	"contextbytes": "ContextBytes", "totalbytes": "TotalBytes", "corespercent": "CoresPercent",
-	"leaseendns": "LeaseEndNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
+	"leaseendns": "LeaseEndNs", "leasebeginns": "LeaseBeginNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
 	"peakbytes": "PeakBytes", "chargedsequence": "ChargedSequence",
 	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
-	"drainns": "DrainNs", "waitns": "WaitNs", "lastendns": "LastEndNs",
+	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs",
 }
 
 // generate writes constants, structs, and the size and offsets of each struct.

@@ -258,8 +258,41 @@ static void uploaded_ptsz(void)
 	uploaded_with(DRIVER(cuGraphUpload_ptsz));
 }
 
+typedef int begin_capture(CUstream stream);
+typedef int end_capture(CUstream stream, CUgraph *graph);
+
+static int begin_v2(CUstream stream)
+{
+	return (int)DRIVER(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static int begin_v2_ptsz(CUstream stream)
+{
+	return (int)DRIVER(cuStreamBeginCapture_v2_ptsz)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static int begin_v1(CUstream stream)
+{
+	return (int)DRIVER(cuStreamBeginCapture)(stream);
+}
+
+static int begin_v1_ptsz(CUstream stream)
+{
+	return (int)DRIVER(cuStreamBeginCapture_ptsz)(stream);
+}
+
+static int end(CUstream stream, CUgraph *graph)
+{
+	return (int)DRIVER(cuStreamEndCapture)(stream, graph);
+}
+
+static int end_ptsz(CUstream stream, CUgraph *graph)
+{
+	return (int)DRIVER(cuStreamEndCapture_ptsz)(stream, graph);
+}
+
 /* What a captured allocation takes is charged like an added one. */
-static void captured(void)
+static void captured_with(begin_capture *begin, end_capture *finish)
 {
 	CUgraphExec exec = NULL;
 	CUgraph graph = NULL;
@@ -270,10 +303,10 @@ static void captured(void)
 	OK(trim());
 	before = snippet_room();
 	OK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-	OK(DRIVER(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(begin(stream));
 	OK(DRIVER(cuMemAllocAsync)(&address, NODE_BYTES, stream));
 	OK(DRIVER(cuMemFreeAsync)(address, stream));
-	OK(DRIVER(cuStreamEndCapture)(stream, &graph));
+	OK(finish(stream, &graph));
 	OK(DRIVER(cuGraphInstantiateWithFlags)(&exec, graph, 0));
 	OK(DRIVER(cuGraphLaunch)(exec, stream));
 	OK(DRIVER(cuStreamSynchronize)(stream));
@@ -283,6 +316,79 @@ static void captured(void)
 	OK(DRIVER(cuStreamDestroy_v2)(stream));
 	OK(trim());
 	EQUAL(snippet_room(), before);
+}
+
+static void captured(void)
+{
+	captured_with(begin_v2, end);
+}
+
+static void captured_v1(void)
+{
+	captured_with(begin_v1, end);
+}
+
+static void captured_v1_ptsz(void)
+{
+	captured_with(begin_v1_ptsz, end_ptsz);
+}
+
+static void captured_v2_ptsz(void)
+{
+	captured_with(begin_v2_ptsz, end_ptsz);
+}
+
+/* Into a graph that is there: what was captured is in it. */
+static void captured_into_with(__typeof__(&cuStreamBeginCaptureToGraph) begin)
+{
+	CUgraph graph = NULL, same = NULL;
+	CUstream stream = NULL;
+	CUdeviceptr address = 0;
+	size_t nodes = 0;
+
+	OK(DRIVER(cuGraphCreate)(&graph, 0));
+	OK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	OK(begin(stream, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(DRIVER(cuMemAllocAsync)(&address, NODE_BYTES, stream));
+	OK(DRIVER(cuMemFreeAsync)(address, stream));
+	OK(DRIVER(cuStreamEndCapture)(stream, &same));
+	CHECK(same == graph);
+	OK(DRIVER(cuGraphGetNodes)(graph, NULL, &nodes));
+	EQUAL(nodes, 2);
+	OK(DRIVER(cuGraphDestroy)(graph));
+	OK(DRIVER(cuStreamDestroy_v2)(stream));
+}
+
+static void captured_into(void)
+{
+	captured_into_with(DRIVER(cuStreamBeginCaptureToGraph));
+}
+
+static void captured_into_ptsz(void)
+{
+	captured_into_with(DRIVER(cuStreamBeginCaptureToGraph_ptsz));
+}
+
+/* A stream that is destroyed takes nothing with it. */
+static void destroyed_with(__typeof__(&cuStreamDestroy_v2) destroy)
+{
+	uint64_t before = snippet_room();
+	CUstream stream = NULL;
+
+	OK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	OK(DRIVER(cuStreamSynchronize)(stream));
+	OK(destroy(stream));
+	EQUAL(snippet_room(), before);
+}
+
+static void destroyed(void)
+{
+	destroyed_with(DRIVER(cuStreamDestroy));
+}
+
+static void destroyed_v2(void)
+{
+	destroyed_with(DRIVER(cuStreamDestroy_v2));
 }
 
 static const struct snippet snippets[] = {
@@ -302,7 +408,16 @@ static const struct snippet snippets[] = {
 	SNIPPET(cuDeviceGraphMemTrim, with_flags),
 	SNIPPET(cuGraphAddNode, generic),
 	SNIPPET(cuGraphAddNode_v2, generic_v2),
+	SNIPPET(cuStreamBeginCapture, captured_v1),
+	SNIPPET(cuStreamBeginCapture_ptsz, captured_v1_ptsz),
+	SNIPPET(cuStreamBeginCapture_v2, captured),
+	SNIPPET(cuStreamBeginCapture_v2_ptsz, captured_v2_ptsz),
+	SNIPPET(cuStreamBeginCaptureToGraph, captured_into),
+	SNIPPET(cuStreamBeginCaptureToGraph_ptsz, captured_into_ptsz),
 	SNIPPET(cuStreamEndCapture, captured),
+	SNIPPET(cuStreamEndCapture_ptsz, captured_v2_ptsz),
+	SNIPPET(cuStreamDestroy, destroyed),
+	SNIPPET(cuStreamDestroy_v2, destroyed_v2),
 };
 
 const struct area area_graph = {

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate.h"
+
+#include <stddef.h>
+
+static struct estimate *place(struct estimates *all, uint64_t key)
+{
+	struct estimate *set = all->entry[key % ESTIMATE_SETS];
+	struct estimate *oldest = &set[0];
+
+	for (unsigned i = 0; i < ESTIMATE_WAYS; i++) {
+		if (set[i].key == key)
+			return &set[i];
+		if (set[i].key == 0 || (oldest->key != 0 && all->lessons - set[i].used > all->lessons - oldest->used))
+			oldest = &set[i];
+	}
+	oldest->samples = oldest->next = 0;
+	oldest->doubted = 0;
+	return oldest;
+}
+
+void estimate_learn(struct estimates *all, uint64_t key, uint64_t ns)
+{
+	struct estimate *estimate = place(all, key);
+	uint32_t sorted[ESTIMATE_SAMPLES];
+	unsigned count;
+
+	if (ns < ESTIMATE_LEAST_NS)
+		ns = ESTIMATE_LEAST_NS;
+	estimate->sample[estimate->next] = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+	estimate->next = (uint8_t)((estimate->next + 1u) % ESTIMATE_SAMPLES);
+	if (estimate->samples < ESTIMATE_SAMPLES)
+		estimate->samples++;
+	count = estimate->samples;
+	for (unsigned i = 0; i < count; i++) {
+		unsigned at = i;
+
+		for (; at > 0 && sorted[at - 1] > estimate->sample[i]; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = estimate->sample[i];
+	}
+	estimate->doubted = 0;
+	estimate->used = ++all->lessons;
+	__atomic_store_n(&estimate->high, sorted[(9 * count + 9) / 10 - 1], __ATOMIC_RELAXED);
+	__atomic_store_n(&estimate->typical, sorted[(count - 1) / 2], __ATOMIC_RELAXED);
+	__atomic_store_n(&estimate->key, key, __ATOMIC_RELAXED);
+}
+
+void estimate_doubt(struct estimates *all, uint64_t key, uint64_t ns)
+{
+	struct estimate *estimate = (struct estimate *)(uintptr_t)estimate_find(all, key);
+
+	if (estimate == NULL || ns <= estimate->typical || ++estimate->doubted >= ESTIMATE_DOUBTS)
+		estimate_learn(all, key, ns);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * estimate.h: how long a launch takes, learned from what was measured. A table
+ * of fixed size; what was not used for long makes room. Pure.
+ *
+ * A key stands for a function, its grid, block and shared bytes, or for a graph.
+ * Keys are hashes: two launches with one key are a wrong estimate, no more.
+ *
+ * Finding may run beside learning; learning is done under a lock of the caller.
+ */
+#ifndef DIVVY_FRONT_ESTIMATE_H
+#define DIVVY_FRONT_ESTIMATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define ESTIMATE_SAMPLES 10u
+#define ESTIMATE_WAYS 4u
+#define ESTIMATE_SETS 256u
+#define ESTIMATE_LEAST_NS 500u /* no launch counts as less */
+
+struct estimate {
+	uint64_t key;      /* 0: free */
+	uint32_t high;     /* 9 of 10 take no longer, ns */
+	uint32_t typical;  /* the median */
+	uint32_t used;     /* when it was last learned of, in lessons */
+	uint8_t samples;
+	uint8_t next;
+	uint16_t doubted;  /* measurements passed over since the last one that counted */
+	uint32_t sample[ESTIMATE_SAMPLES];
+};
+
+_Static_assert(sizeof(struct estimate) == 64, "a line of the cache");
+
+struct estimates {
+	uint32_t lessons;
+	struct estimate entry[ESTIMATE_SETS][ESTIMATE_WAYS];
+};
+
+/* NULL: never measured. */
+static inline const struct estimate *estimate_find(const struct estimates *all, uint64_t key)
+{
+	const struct estimate *set = all->entry[key % ESTIMATE_SETS];
+
+	for (unsigned i = 0; i < ESTIMATE_WAYS; i++) {
+		if (__atomic_load_n(&set[i].key, __ATOMIC_RELAXED) == key)
+			return &set[i];
+	}
+	return NULL;
+}
+
+static inline uint32_t estimate_high(const struct estimate *estimate)
+{
+	return __atomic_load_n(&estimate->high, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t estimate_typical(const struct estimate *estimate)
+{
+	return __atomic_load_n(&estimate->typical, __ATOMIC_RELAXED);
+}
+
+void estimate_learn(struct estimates *all, uint64_t key, uint64_t ns);
+
+/*
+ * The same, of a measurement that others on the card may have drawn out: where it
+ * is longer than usual only one in ESTIMATE_DOUBTS counts.
+ */
+#define ESTIMATE_DOUBTS 8u
+void estimate_doubt(struct estimates *all, uint64_t key, uint64_t ns);
+
+static inline uint64_t estimate_mix(uint64_t hash, uint64_t value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+	return hash ^ hash >> 29;
+}
+
+/* Never 0. */
+static inline uint64_t estimate_key(const void *function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared)
+{
+	uint64_t one = estimate_mix((uintptr_t)function, (uint64_t)grid[0] | (uint64_t)grid[1] << 32);
+	uint64_t other = estimate_mix((uint64_t)block[0] << 32 | block[1], (uint64_t)grid[2] << 32 | block[2]);
+
+	return estimate_mix(one, other + shared) | 1u << 31;
+}
+
+#pragma GCC visibility pop
+
+#endif

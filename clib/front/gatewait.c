@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gatewait.c: waiting for a lease and giving it back; the calls of a program that
+ * tell the gate something: those that wait for the card, stream captures, and
+ * the end of a stream.
+ */
+#include "gate.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define WANT_AGAIN_NS 100000000ull
+#define LONGEST_WAIT_NS 50000000ull
+#define SHORTEST_WAIT_NS 200000ull
+#define LONGEST_LOOK_NS 2000000ull
+#define SHORTEST_LOOK_NS 50000ull
+
+static void futex_wait(const uint32_t *word, uint32_t value, uint64_t ns, int shared)
+{
+	struct timespec time = clock_spec(ns);
+
+	syscall(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, ns == 0 ? NULL : &time, NULL, 0);
+}
+
+/* Asks once for each value of the word, and now and then again. */
+static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
+{
+	struct divvy_message message = {.type = DIVVY_LEASE_WANT};
+	bool asked;
+
+	front_lock_take(&gate->lock);
+	asked = gate->wanted && gate->wantedword == word && now - gate->wantedat < WANT_AGAIN_NS;
+	gate->wanted = true;
+	gate->wantedword = word;
+	if (!asked)
+		gate->wantedat = now;
+	front_lock_drop(&gate->lock);
+	if (asked)
+		return true;
+	if (front_tell(&message) != -ENOTCONN)
+		return true;
+	front_lock_take(&gate->lock);
+	gate->wanted = false;
+	gate->away = true;
+	gate->awaypages = pages;
+	front_lock_drop(&gate->lock);
+	return false;
+}
+
+void gate_await_lease(struct gate *gate, uint64_t ahead)
+{
+	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
+	const struct divvy_limits *limits = &pages->limits;
+	uint32_t word = __atomic_load_n(&limits->leaseword, __ATOMIC_ACQUIRE);
+	uint64_t now = clock_now(), end, wait = LONGEST_WAIT_NS;
+
+	end = __atomic_load_n(&limits->leaseendns, __ATOMIC_ACQUIRE);
+	if (__atomic_load_n(&limits->gated, __ATOMIC_ACQUIRE) == 0 || end > now + ahead)
+		return;
+	if (!ask(gate, pages, word, now))
+		return;
+	/* what is in flight may end sooner than was thought, and then the lease lasts */
+	if (end > now) {
+		wait = (end - now) / 2;
+		if (wait < SHORTEST_WAIT_NS)
+			wait = SHORTEST_WAIT_NS;
+	}
+	futex_wait(&limits->leaseword, word, wait, 1);
+}
+
+/* -- the monitor ---------------------------------------------------------- */
+
+/* Bursts whose thread has gone on to something else end without an event. */
+static void close_silent_locked(struct gate *gate, uint64_t now)
+{
+	for (unsigned i = 0; i < gate->everused; i++) {
+		struct burst *burst = &gate->burst[i];
+		uint32_t launches;
+
+		if (GATE_GET(burst->state) != BURST_OPEN || now - burst->opened < GATE_IDLE_NS)
+			continue;
+		launches = GATE_GET(burst->launches);
+		if (launches == burst->seen && (GATE_GET(burst->launchesleft) > 0 || now - burst->opened > WANT_AGAIN_NS))
+			burst_close(gate, burst, now, false);
+		else
+			burst->seen = launches;
+	}
+}
+
+static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
+{
+	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
+	bool leased;
+
+	gate->word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
+	close_silent_locked(gate, now);
+	burst_look(gate, now);
+	gate_publish(gate);
+	if (gate->backlog.inflight != 0 || gate->closed != 0) {
+		uint64_t left = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
+
+		gate->idlesince = 0;
+		*wait = left < SHORTEST_LOOK_NS ? SHORTEST_LOOK_NS : left < LONGEST_LOOK_NS ? left : LONGEST_LOOK_NS;
+		return false;
+	}
+	if (gate->idlesince == 0)
+		gate->idlesince = now;
+	if (!gate->backdue || GATE_GET(pages->limits.gated) == 0) {
+		*wait = 0;
+		return false;
+	}
+	if (now - gate->idlesince < GATE_IDLE_NS) {
+		*wait = GATE_IDLE_NS - (now - gate->idlesince);
+		return false;
+	}
+	leased = __atomic_load_n(&pages->limits.leaseendns, __ATOMIC_ACQUIRE) > now;
+	*wait = SHORTEST_LOOK_NS;
+	if (leased && gate->waiting > 0)
+		return false; /* they are about to launch */
+	gate->backdue = false;
+	back->type = DIVVY_LEASE_BACK;
+	back->amount = gate->backlog.busy - gate->backbusy;
+	gate->backbusy = gate->backlog.busy;
+	return true;
+}
+
+static void *monitor(void *argument)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	(void)argument;
+	front_thread.inside = 1; /* nothing here is the program's */
+	for (;;) {
+		struct divvy_message back = {.type = 0};
+		uint64_t wait = 0, now = clock_now();
+		bool tell;
+
+		front_lock_take(&gate->lock);
+		tell = look_locked(gate, now, &back, &wait);
+		GATE_SET(gate->asleep, tell ? 0u : wait == 0 ? 1u : 2u);
+		gate->monitorat = wait == 0 ? UINT64_MAX : now + wait;
+		front_lock_drop(&gate->lock);
+		if (tell)
+			front_tell(&back);
+		else
+			futex_wait(&gate->asleep, wait == 0 ? 1 : 2, wait, 0);
+	}
+	return NULL;
+}
+
+static void wake_monitor(struct gate *gate)
+{
+	GATE_SET(gate->asleep, 0);
+	syscall(SYS_futex, &gate->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void gate_monitor(struct gate *gate)
+{
+	bool start;
+
+	if (GATE_GET(gate->asleep) == 1)
+		wake_monitor(gate);
+	if (GATE_GET(gate->monitored))
+		return;
+	front_lock_take(&gate->lock);
+	start = !gate->monitored;
+	GATE_SET(gate->monitored, true);
+	front_lock_drop(&gate->lock);
+	if (!start)
+		return;
+	front_watch();
+	front_thread_start(monitor);
+}
+
+/* -- what the program's calls tell --------------------------------------- */
+
+static struct gate *gate_in_use(void)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	return gate != NULL && front_enter() ? gate : NULL;
+}
+
+static void close_own_locked(struct gate *gate)
+{
+	struct burst *burst = front_thread.burst;
+	uint64_t now = clock_now();
+
+	front_thread.burst = NULL;
+	if (burst == NULL || GATE_GET(burst->owner) != &front_thread || GATE_GET(burst->state) != BURST_OPEN)
+		return;
+	if (GATE_GET(burst->launches) == 1 && burst->dry)
+		burst->gap = now - burst->opened;
+	burst_close(gate, burst, now, true);
+}
+
+void front_gate_waits(void)
+{
+	struct gate *gate;
+
+	if (front_thread.burst == NULL)
+		return;
+	gate = gate_in_use();
+	if (gate == NULL)
+		return;
+	front_lock_take(&gate->lock);
+	close_own_locked(gate);
+	front_lock_drop(&gate->lock);
+	front_leave();
+}
+
+void front_gate_waited(void)
+{
+	struct gate *gate = gate_in_use();
+	uint64_t now;
+	bool wake;
+
+	if (gate == NULL)
+		return;
+	front_lock_take(&gate->lock);
+	now = clock_now();
+	gate->word = __atomic_load_n(&front_pages_now->limits.leaseword, __ATOMIC_ACQUIRE);
+	burst_look(gate, now);
+	gate_publish(gate);
+	wake = gate->backlog.inflight == 0 && gate->backdue && gate->monitorat != UINT64_MAX &&
+	       gate->monitorat > now + 2 * GATE_IDLE_NS;
+	if (wake)
+		gate->monitorat = now;
+	front_lock_drop(&gate->lock);
+	if (wake)
+		wake_monitor(gate);
+	front_leave();
+}
+
+static CUresult capture_began(CUresult result)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	if (result != CUDA_SUCCESS && gate != NULL)
+		__atomic_fetch_sub(&gate->captures, 1, __ATOMIC_RELAXED);
+	front_leave();
+	return result;
+}
+
+/* From here on no event of ours is recorded or looked at. */
+static bool capture_begins(void)
+{
+	struct gate *gate;
+
+	if (!front_enter())
+		return false;
+	gate = front_gate_use();
+	if (gate != NULL) {
+		front_lock_take(&gate->lock);
+		close_own_locked(gate);
+		__atomic_fetch_add(&gate->captures, 1, __ATOMIC_RELAXED);
+		front_lock_drop(&gate->lock);
+	}
+	return true;
+}
+
+CUresult hook_cuStreamBeginCapture(enum divvy_symbol called, CUstream hStream)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCapture)(hStream);
+	return capture_began(REAL(called, cuStreamBeginCapture)(hStream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(enum divvy_symbol called, CUstream hStream, CUstreamCaptureMode mode)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCapture_v2)(hStream, mode);
+	return capture_began(REAL(called, cuStreamBeginCapture_v2)(hStream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(enum divvy_symbol called, CUstream hStream, CUgraph hGraph,
+					  const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+					  size_t numDependencies, CUstreamCaptureMode mode)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+	return capture_began(REAL(called, cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies, dependencyData,
+								       numDependencies, mode));
+}
+
+CUresult hook_cuStreamEndCapture(enum divvy_symbol called, CUstream hStream, CUgraph *phGraph)
+{
+	CUresult result = REAL(called, cuStreamEndCapture)(hStream, phGraph);
+	struct gate *gate = gate_in_use();
+
+	if (gate == NULL)
+		return result;
+	/* these end a capture, too */
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	    result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+		front_lock_take(&gate->lock);
+		if (gate->captures > 0)
+			__atomic_fetch_sub(&gate->captures, 1, __ATOMIC_RELAXED);
+		front_lock_drop(&gate->lock);
+	}
+	front_leave();
+	return result;
+}
+
+static void stream_ends(CUstream stream)
+{
+	struct gate *gate = gate_in_use();
+
+	if (gate == NULL)
+		return;
+	front_lock_take(&gate->lock);
+	burst_forget_stream(gate, stream, clock_now());
+	front_lock_drop(&gate->lock);
+	front_leave();
+}
+
+CUresult hook_cuStreamDestroy(enum divvy_symbol called, CUstream hStream)
+{
+	stream_ends(hStream);
+	return REAL(called, cuStreamDestroy)(hStream);
+}
+
+CUresult hook_cuStreamDestroy_v2(enum divvy_symbol called, CUstream hStream)
+{
+	stream_ends(hStream);
+	return REAL(called, cuStreamDestroy_v2)(hStream);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fakecard.h"
+
+#include "check.h"
+#include "gate.h"
+
+#define EVENTS 1024
+
+struct fakecard fakecard = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static bool destroyed[FAKECARD_STREAMS], capturing[FAKECARD_STREAMS];
+static struct {
+	bool live;
+	bool recorded;
+	uint64_t at;
+} event[EVENTS];
+
+static unsigned index_of(CUstream stream)
+{
+	CHECK((uintptr_t)stream < FAKECARD_STREAMS);
+	return (unsigned)(uintptr_t)stream;
+}
+
+static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+			    unsigned shared, CUstream stream, void **parameters, void **extra)
+{
+	unsigned at = index_of(stream);
+	uint64_t now = clock_now(), ns = (uintptr_t)function;
+	CUresult result = CUDA_SUCCESS;
+
+	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)parameters, (void)extra;
+	pthread_mutex_lock(&fakecard.mutex);
+	if (fakecard.refusing) {
+		fakecard.refused++;
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (!capturing[at]) {
+		fakecard.end = (fakecard.end > now ? fakecard.end : now) + ns;
+		fakecard.streamend[at] = fakecard.end;
+		fakecard.busy += ns;
+		fakecard.kernels++;
+	}
+	pthread_mutex_unlock(&fakecard.mutex);
+	return result;
+}
+
+static CUresult fake_create(CUevent *made, unsigned flags)
+{
+	CHECK(flags == 0);
+	pthread_mutex_lock(&fakecard.mutex);
+	for (unsigned i = 1; i < EVENTS; i++) {
+		if (!event[i].live) {
+			event[i].live = true;
+			event[i].recorded = false;
+			*made = (CUevent)(uintptr_t)i;
+			fakecard.events++;
+			fakecard.eventsmade++;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&fakecard.mutex);
+	CHECK(*made != NULL);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_destroy(CUevent gone)
+{
+	pthread_mutex_lock(&fakecard.mutex);
+	CHECK(event[(uintptr_t)gone].live);
+	event[(uintptr_t)gone].live = false;
+	fakecard.events--;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_record(CUevent which, CUstream stream)
+{
+	unsigned at = index_of(stream);
+	uint64_t now = clock_now();
+
+	pthread_mutex_lock(&fakecard.mutex);
+	CHECK(event[(uintptr_t)which].live && !destroyed[at] && !capturing[at]);
+	event[(uintptr_t)which].recorded = true;
+	event[(uintptr_t)which].at = fakecard.streamend[at] > now ? fakecard.streamend[at] : now;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_query(CUevent which)
+{
+	uint64_t now = clock_now();
+	bool ended;
+
+	pthread_mutex_lock(&fakecard.mutex);
+	CHECK(event[(uintptr_t)which].live && event[(uintptr_t)which].recorded);
+	for (unsigned i = 0; i < FAKECARD_STREAMS; i++)
+		CHECK(!capturing[i]);
+	ended = event[(uintptr_t)which].at <= now;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return ended ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult fake_elapsed(float *ms, CUevent from, CUevent to)
+{
+	pthread_mutex_lock(&fakecard.mutex);
+	CHECK(event[(uintptr_t)from].live && event[(uintptr_t)to].live);
+	*ms = (float)((double)(int64_t)(event[(uintptr_t)to].at - event[(uintptr_t)from].at) / 1e6);
+	pthread_mutex_unlock(&fakecard.mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_current(CUcontext *context)
+{
+	*context = (CUcontext)0x1000;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	pthread_mutex_lock(&fakecard.mutex);
+	*status = capturing[index_of(stream)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult set(bool *flag, bool value)
+{
+	pthread_mutex_lock(&fakecard.mutex);
+	*flag = value;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+	(void)mode;
+	return set(&capturing[index_of(stream)], true);
+}
+
+static CUresult fake_end(CUstream stream, CUgraph *graph)
+{
+	(void)graph;
+	return set(&capturing[index_of(stream)], false);
+}
+
+static CUresult fake_stream_destroy(CUstream stream)
+{
+	return set(&destroyed[index_of(stream)], true);
+}
+
+void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
+	[SYM_cuLaunchKernel] = fake_launch,
+	[SYM_cuEventCreate] = fake_create,
+	[SYM_cuEventDestroy_v2] = fake_destroy,
+	[SYM_cuEventRecord] = fake_record,
+	[SYM_cuEventQuery] = fake_query,
+	[SYM_cuEventElapsedTime] = fake_elapsed,
+	[SYM_cuCtxGetCurrent] = fake_current,
+	[SYM_cuStreamIsCapturing] = fake_is_capturing,
+	[SYM_cuStreamBeginCapture_v2] = fake_begin,
+	[SYM_cuStreamEndCapture] = fake_end,
+	[SYM_cuStreamDestroy_v2] = fake_stream_destroy,
+};

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fakecard.h: a card of one line of arithmetic, as a driver, for the gate. A kernel
+ * begins when the one before has ended, on whatever stream; the address of its
+ * function is its duration in ns. The driver ends the program where a real one
+ * would be harmed: an event in a captured or destroyed stream, a destroyed event.
+ * Streams are small numbers.
+ */
+#ifndef FAKECARD_H
+#define FAKECARD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKECARD_STREAMS 16
+
+struct fakecard {
+	pthread_mutex_t mutex; /* of all of it */
+	uint64_t end;          /* of the last kernel */
+	uint64_t busy;         /* sum of all kernels */
+	uint64_t streamend[FAKECARD_STREAMS];
+	unsigned kernels;
+	bool refusing;         /* launches fail */
+	unsigned refused;
+	unsigned events;       /* that live */
+	unsigned eventsmade;
+};
+
+extern struct fakecard fakecard;
+
+#endif
