@@ -56,6 +56,8 @@ type Usage struct {
 	Busy      time.Duration // card time that they measured so far
 	Submitted time.Duration // estimate of what they have in flight, as it was submitted
 	Remaining time.Duration // estimate of what of that is still to run
+	Late      time.Duration // by how much they were late to use their leases so far
+	LastEnd   time.Duration // when the last of their work that has ended did; 0: unknown
 }
 
 // Meter reads what the processes of a share say.
@@ -66,10 +68,12 @@ type Meter interface {
 // Config are the times of an arbiter. Default gives a complete one.
 type Config struct {
 	Quantum  time.Duration // longest time for which a lease is granted at once
-	Handover time.Duration // the next is admitted when the work of the one before ends within this time
+	Handover time.Duration // the next is admitted when the work of the one before ends within this time, or more on a busy host
 	Least    time.Duration // shortest lease
 	Drain    time.Duration // how long work that outlasts its lease is awaited
-	Burst    time.Duration // most time that a fixed share saves up while it wants none
+	Burst    time.Duration // time that any fixed share may save up while it wants none
+	Saving   time.Duration // or what its rate gives it in this time, if that is more
+	Late     time.Duration // by how much measurements may lag behind the work
 	Lag      time.Duration // most that a waiting share falls behind its rate, in time of the clock
 	Debt     time.Duration // most that a share owes
 	Window   time.Duration // in which no fixed share uses more than its part
@@ -85,7 +89,7 @@ const (
 func Default(quantum time.Duration) Config {
 	return Config{
 		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
-		Burst: quantum + time.Millisecond, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
+		Burst: quantum + time.Millisecond, Saving: 5 * quantum, Late: quantum / 2, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
 	}
 }
 
@@ -99,7 +103,7 @@ func (c Config) Validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst},
+		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst}, {"saving", c.Saving}, {"late", c.Late},
 		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window},
 	} {
 		if d.value <= 0 {
@@ -137,8 +141,19 @@ type share struct {
 	want     bool          // asked since its last lease was granted
 	seen     time.Duration // busy and submitted, when last settled
 	served   time.Duration // when its last lease was granted
+	begun    time.Duration // from when it should have been able to use its last lease
 	told     time.Duration // end of its lease, as ordered last
+	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
+
+	// Several processes that measure beside each other count the same time
+	// more than once: together they had the card no longer than there was for
+	// them.
+	had     time.Duration // what they can have used
+	hadAt   time.Duration
+	flying  bool          // had work in flight at hadAt
+	taken   time.Duration // what they are thought to have used
+	dropped time.Duration // what they said beyond that
 }
 
 func (s *share) fixed() bool { return s.Policy == Fixed }
@@ -166,12 +181,19 @@ type Arbiter struct {
 	end     time.Duration // of the lease, or of the wait when draining or dying
 	charged time.Duration // of what was used in the lease
 
+	handover handover
+	turn     turn          // of the holder, or of the last one
+	left     time.Duration // when the card was left last
+	rest     time.Duration // until when the work of the last holder runs, as it seemed then
+	due      time.Duration // when what happens now should have happened
+	asked    time.Duration // what NextWake said last
+
 	orders Orders
 }
 
 // New returns an arbiter of an idle card without shares.
 func New(config Config, meter Meter) *Arbiter {
-	return &Arbiter{config: config, meter: meter}
+	return &Arbiter{config: config, meter: meter, handover: newHandover(config), left: -1}
 }
 
 // Set says which shares there are now, and on which terms.
@@ -183,7 +205,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	for _, t := range all {
 		s := a.find(t.Name)
 		if s == nil {
-			s = &share{ledger: ledger{filled: now}}
+			s = &share{ledger: ledger{filled: now}, hadAt: now}
 			u := a.meter.Usage(now, t.Name)
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 		}
@@ -210,6 +232,17 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		}
 	}
 	a.step(now)
+}
+
+// Has says whether a share is on the card.
+func (a *Arbiter) Has(name string) bool { return a.find(name) != nil }
+
+// Overcount is how much more than it can have used a share has said.
+func (a *Arbiter) Overcount(name string) time.Duration {
+	if s := a.find(name); s != nil {
+		return s.dropped
+	}
+	return 0
 }
 
 // Gated says whether launches on the card need a lease.
@@ -287,9 +320,21 @@ func (a *Arbiter) Released(now time.Duration, name string) {
 	a.step(now)
 }
 
+// LeaseBegin is from when a share should have been able to use its last lease:
+// before it was granted, when Tick came late.
+func (a *Arbiter) LeaseBegin(name string) time.Duration {
+	if s := a.find(name); s != nil {
+		return s.begun
+	}
+	return 0
+}
+
 // Tick does what time brings. Call it at NextWake or later.
 func (a *Arbiter) Tick(now time.Duration) {
 	a.fill(now)
+	if a.asked > 0 {
+		a.due = min(a.asked, now)
+	}
 	a.step(now)
 }
 

@@ -48,6 +48,7 @@ func (a *Arbiter) eligibleFrom(now time.Duration, s *share) time.Duration {
 
 // fill lets the balances grow to now.
 func (a *Arbiter) fill(now time.Duration) {
+	a.due = now
 	behind := time.Duration(0)
 	for _, s := range a.shares {
 		if !s.fixed() {
@@ -56,7 +57,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		s.fill(now)
 		s.forget(now, a.config.Window)
 		if !a.gated {
-			s.keep(a.config.Debt, a.config.Burst)
+			s.keep(a.config.Debt, a.saving(s))
 			continue
 		}
 		if s.want && s != a.holder {
@@ -66,7 +67,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		case s == a.holder:
 		case !s.want, s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
 			// What it does not take, or may not take, is not saved up.
-			s.keep(a.config.Debt, a.config.Burst)
+			s.keep(a.config.Debt, a.saving(s))
 		default:
 			behind = max(behind, s.lag()-a.config.Lag)
 		}
@@ -84,8 +85,18 @@ func (a *Arbiter) fill(now time.Duration) {
 	}
 }
 
+// saving is how much a share may save up.
+func (a *Arbiter) saving(s *share) time.Duration {
+	return max(a.config.Burst, a.config.Saving*time.Duration(s.percent)/100)
+}
+
 // NextWake is when Tick has something to do; 0: never, as things are.
 func (a *Arbiter) NextWake(now time.Duration) time.Duration {
+	a.asked = a.nextWake(now)
+	return a.asked
+}
+
+func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	if !a.gated {
 		return 0
 	}
@@ -101,8 +112,8 @@ func (a *Arbiter) NextWake(now time.Duration) time.Duration {
 	switch a.phase {
 	case held:
 		// A lease that has run out is looked at once more: then it drains.
-		if now < a.end-a.config.Handover {
-			return max(first, a.end-a.config.Handover)
+		if now < a.end-a.handover.before {
+			return max(first, a.end-a.handover.before)
 		}
 		return max(first, min(max(a.end, now+1), now+a.untilHandover(now)))
 	case draining:
@@ -115,5 +126,5 @@ func (a *Arbiter) NextWake(now time.Duration) time.Duration {
 
 // untilHandover is how long the holder's work takes until the next may come.
 func (a *Arbiter) untilHandover(now time.Duration) time.Duration {
-	return max(a.remaining(now)-a.config.Handover, 0) + 1
+	return max(a.remaining(now)-a.handover.before, 0) + 1
 }

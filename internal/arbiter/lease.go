@@ -18,7 +18,7 @@ func (a *Arbiter) step(now time.Duration) {
 	}
 	switch a.phase {
 	case held:
-		if a.end-now > a.config.Handover {
+		if a.end-now > a.handover.before {
 			return
 		}
 		next := a.choose(now)
@@ -28,7 +28,7 @@ func (a *Arbiter) step(now time.Duration) {
 		case next == a.holder:
 			a.prolong(now)
 			return
-		case a.remaining(now) >= a.config.Handover:
+		case a.remaining(now) >= a.handover.before:
 			return
 		}
 		a.stop(now)
@@ -39,14 +39,14 @@ func (a *Arbiter) step(now time.Duration) {
 		}
 		if next != a.holder || a.phase == dying {
 			switch {
-			case a.phase == draining && a.remaining(now) < a.config.Handover:
+			case a.phase == draining && a.remaining(now) < a.handover.before:
 			case now >= a.end:
 				a.overrun(now)
 			default:
 				return
 			}
 		}
-		a.phase, a.holder = free, nil
+		a.leave(now)
 	}
 	if next := a.choose(now); next != nil {
 		a.grant(now, next)
@@ -68,9 +68,12 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 
 // grant gives a share a lease.
 func (a *Arbiter) grant(now time.Duration, s *share) {
+	a.endTurn()
+	a.turn = turn{handed: a.left == now}
 	a.phase, a.holder = held, s
-	a.begun, a.end, a.charged = now, now+a.length(now, s, a.config.Quantum), 0
-	s.want, s.served = false, now
+	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
+	a.end, a.charged = a.begun+a.length(now, s, a.config.Quantum), 0
+	s.want, s.served, s.begun, s.hadAt = false, now, a.due, now
 	a.tell(s, a.end)
 }
 
@@ -99,7 +102,13 @@ func (a *Arbiter) stop(now time.Duration) {
 	if a.phase == held {
 		a.closeLease(now)
 	}
-	a.phase, a.holder = free, nil
+	a.leave(now)
+}
+
+// leave makes the card free.
+func (a *Arbiter) leave(now time.Duration) {
+	a.rest = now + a.remaining(now)
+	a.phase, a.holder, a.left = free, nil, now
 }
 
 // closeLease takes the lease of the holder away.
@@ -119,8 +128,17 @@ func (a *Arbiter) settle(now time.Duration) {
 func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	u := a.meter.Usage(now, s.Name)
 	total := bound(u.Busy) + bound(u.Submitted)
-	used := min(max(total-s.seen, -a.config.Debt), a.config.Debt)
+	said := min(max(total-s.seen, -a.config.Debt), a.config.Debt)
 	s.seen = total
+	late := min(max(u.Late-s.late, 0), a.config.Quantum)
+	s.late = u.Late
+	if s == a.holder {
+		a.turn.late += late
+	}
+	used := said
+	if a.gated {
+		used = s.believe(now, said, late, u, s == a.holder && a.phase == held, a.config.Late)
+	}
 	if used == 0 || !s.fixed() {
 		return used
 	}
@@ -131,6 +149,30 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	}
 	s.charge(from, used)
 	s.keep(a.config.Debt, a.config.Window)
+	return used
+}
+
+// believe returns what of what its processes say a share can have used: it had
+// the card from its first launch, which came late after the grant, until its last
+// work ended.
+func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag time.Duration) time.Duration {
+	if holds || s.flying {
+		until := now
+		if u.Submitted == 0 && u.LastEnd > 0 {
+			until = min(max(u.LastEnd, s.hadAt), now)
+		}
+		if late > 0 { // after the grant, which was late itself
+			late = max(late-(s.served-s.begun), 0)
+		}
+		s.had += max(until-s.hadAt-late, 0)
+	}
+	s.hadAt, s.flying = now, u.Submitted > 0
+	most := s.had + bound(u.Submitted)
+	used := min(said, max(most-s.taken, 0))
+	s.taken += used
+	s.dropped += said - used
+	// What they left unused in the past is no leave to count twice now.
+	s.had = min(s.had, s.taken+lag)
 	return used
 }
 
