@@ -132,6 +132,7 @@ type daemon struct {
 	reconciled  time.Time
 	lastRequest time.Time // or since when nobody needs the agent
 	wasIdle     bool
+	time        leases
 	leaving     bool
 	idle        chan struct{} // closed when the loop decides to leave
 }
@@ -169,6 +170,9 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,
 		AgentUID: os.Geteuid(),
 	}, described, d.members)
+	if err := d.openLeases(); err != nil {
+		return nil, err
+	}
 	if err := d.recover(kept); err != nil {
 		close(d.quit)
 		d.closeAll()
@@ -222,6 +226,7 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 	for _, c := range d.core.Clients() {
 		d.recoverClient(now, c)
 	}
+	d.setTerms()
 	d.api, err = d.listen(socket.Stream, apiKey, d.cfg.APISocket(), d.cfg.apiMode(), kept[apiKey])
 	if err != nil {
 		return err
@@ -237,7 +242,7 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 
 // recoverClient watches a client of the agent before: it returns, or dies.
 func (d *daemon) recoverClient(now time.Time, c core.ClientView) {
-	m := &member{}
+	m := &member{share: c.Share}
 	d.members[c.ID] = m
 	p, err := socket.OpenProcess(c.PID)
 	if err == nil {
@@ -267,6 +272,7 @@ func (d *daemon) task(f func()) {
 func (d *daemon) run(ctx context.Context) error {
 	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(d.sockets))
 	loopEnd := make(chan struct{})
+	d.task(d.awaitLeaseTimer)
 	go func() {
 		defer close(d.stopped)
 		d.loop(loopEnd)
@@ -297,6 +303,7 @@ func (d *daemon) run(ctx context.Context) error {
 
 // closeAll ends every connection and watcher; the loop has ended.
 func (d *daemon) closeAll() {
+	d.time.timer.close()
 	for _, m := range d.members {
 		m.close()
 	}

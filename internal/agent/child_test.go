@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // program attaches to the share at path and does what its input says:
-// "alloc N", "free N", "heir" (a child that maps the page, and goes with the
+// "alloc N", "free N", "lease N" (has one, and N ns in flight), "heir" (a child that maps the page, and goes with the
 // input), each answered with one line.
 func program(path string) {
 	f, err := attachFront(&front{path: path, keepFile: true})
@@ -61,6 +62,11 @@ func program(path string) {
 			err = f.alloc(n)
 		case "free":
 			f.free(n)
+		case "lease":
+			if f.lease() == 0 {
+				err = errors.New("no lease")
+			}
+			f.work(0, time.Duration(n))
 		case "heir":
 			fmt.Println(heir(f))
 			continue

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 )
 
 // Creation says who may create shares through the interface of an agent.
@@ -42,6 +44,10 @@ type Config struct {
 	// ContextBytes is the overhead of one context on a real card; 0 takes the
 	// estimate. Simulated cards cost 64 MiB whatever is set here.
 	ContextBytes uint64
+
+	// Quantum is for how long a share gets a card at once, where its time is
+	// leased.
+	Quantum time.Duration
 
 	RestartGrace      time.Duration // how long a restarted agent waits for the journal's clients before it grants
 	EphemeralGrace    time.Duration // how long an ephemeral share waits for its first holder or client
@@ -84,6 +90,7 @@ func Private(directory, driverDirectory string) Config {
 
 func defaults() Config {
 	return Config{
+		Quantum:           10 * time.Millisecond,
 		RestartGrace:      2 * time.Second,
 		EphemeralGrace:    5 * time.Second,
 		ShrinkDeadline:    30 * time.Second,
@@ -146,6 +153,9 @@ func (c Config) Validate() error {
 		if d.value <= 0 {
 			reject("%s %v is not positive", d.name, d.value)
 		}
+	}
+	if err := arbiter.Default(c.Quantum).Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.IdleExit < 0 {
 		reject("idle exit %v is negative", c.IdleExit)

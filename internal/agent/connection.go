@@ -68,6 +68,7 @@ func (c *connection) serve() {
 			m.conn = nil
 			c.dropWaiter(m)
 			c.core.Detach(now, c.id)
+			c.clientEnded(m.share)
 		}
 	})
 }
@@ -204,6 +205,7 @@ func (c *connection) gone(err error) error {
 		if m := c.members[c.id]; m != nil && m.conn == c {
 			m.conn = nil
 			c.core.Detach(now, c.id)
+			c.clientEnded(m.share)
 		}
 	})
 	return err
@@ -230,7 +232,7 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 		return nil, err
 	}
 	a.process.Command = c.table.Command(peer.PID)
-	a.member = &member{conn: c, process: a.handle}
+	a.member = &member{share: c.share, conn: c, process: a.handle}
 	if a.member.namespace, err = c.table.Namespace(peer.PID); err == nil {
 		a.member.insidePID, _ = c.table.Inside(peer.PID)
 	}

@@ -122,6 +122,7 @@ func (d *daemon) carryOut(now time.Time) {
 		if m := d.members[id]; m != nil {
 			m.close()
 			delete(d.members, id)
+			d.clientReleased(m.share)
 		}
 	}
 	for _, name := range orders.GoneShares {
@@ -138,6 +139,13 @@ func (d *daemon) carryOut(now time.Time) {
 		d.wantReconcile(now)
 	}
 	d.watchEnded(now)
+	if len(orders.SaveShares) > 0 {
+		d.setTerms()
+	}
+	for _, name := range orders.Limits {
+		d.writeLease(name) // how many processes there are has changed, perhaps
+	}
+	d.carryOutLeases(now)
 	if idle := d.core.Idle(); idle != d.wasIdle {
 		d.wasIdle, d.lastRequest = idle, now
 	}

@@ -27,6 +27,10 @@ func (c *connection) handle(m wire.Message) error {
 		return c.processes(m)
 	case wire.Event:
 		return c.report(m)
+	case wire.LeaseWant:
+		return c.wantLease(m)
+	case wire.LeaseBack:
+		return c.leaseBack(m)
 	}
 	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
 }

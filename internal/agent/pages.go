@@ -14,6 +14,7 @@ const theSlot = 0
 // member is what the agent holds of one client besides its place in the core.
 // It belongs to the loop.
 type member struct {
+	share     string
 	page      *wire.ClientPage // nil until a client of an earlier life is back
 	inode     uint64           // of the page, 0 without one
 	conn      *connection      // nil while it is detached
@@ -70,6 +71,7 @@ func (p pages) Read(id core.ClientID) (core.Reading, bool) {
 	return core.Reading{
 		CreditBytes: n.CreditBytes, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Denials: n.Denials, Launches: n.Launches,
+		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
 	}, page.Valid()
 }
 

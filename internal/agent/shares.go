@@ -72,6 +72,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: enforcement,
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
+		CardTimeNs: d.cardTime(v), WaitNs: v.WaitNs, Overruns: d.overruns(v),
 	}
 }
 
@@ -96,14 +97,17 @@ func (d *daemon) getShare(w http.ResponseWriter, r *http.Request, _ socket.Peer)
 }
 
 func (d *daemon) answerShare(w http.ResponseWriter, r *http.Request, status int, f func(time.Time) (core.ShareView, error)) error {
-	var view core.ShareView
-	if err := d.ask(r, func(now time.Time) (err error) {
-		view, err = f(now)
+	var share api.Share
+	if err := d.ask(r, func(now time.Time) error {
+		view, err := f(now)
+		if err == nil {
+			share = d.apiShare(view)
+		}
 		return err
 	}); err != nil {
 		return err
 	}
-	write(w, status, d.apiShare(view))
+	write(w, status, share)
 	return nil
 }
 

@@ -150,6 +150,9 @@ type Share struct {
 	Clients      int         `json:"clients"`
 	Denials      uint64      `json:"denials"`
 	Launches     uint64      `json:"launches"`
+	CardTimeNs   uint64      `json:"cardTimeNs"` // that its processes used, as they measured it
+	WaitNs       uint64      `json:"waitNs"`     // that their launches waited for a lease
+	Overruns     uint64      `json:"overruns"`   // how often its work outlasted a lease for so long that others went on beside it
 	Created      time.Time   `json:"created"`
 	OwnerUID     int         `json:"ownerUid"` // besides root, may change and delete it
 }

@@ -47,6 +47,7 @@ type client struct {
 	granteds uint64 // the most that was ever granted
 	peak     uint64
 	reading  Reading // the last good one
+	work     work
 	driver   *uint64 // held, by the driver's account
 
 	ended    time.Time // left Attached
@@ -140,7 +141,11 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		if s == nil || s.revoked {
 			return ErrGone
 		}
-		return c.attach(now, id, s, process, min(usedBytes, s.pool.limit(c)))
+		if err := c.attach(now, id, s, process, min(usedBytes, s.pool.limit(c))); err != nil {
+			return err
+		}
+		c.clients[id].work.fresh = true
+		return nil
 	}
 	if err := c.checkToken(now, cl, share, process); err != nil {
 		return err
@@ -153,6 +158,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	}
 	wasLost := cl.state == Detached
 	cl.state, cl.page, cl.frozen = Attached, true, false
+	cl.work.fresh = true
 	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
 	used := min(usedBytes, most)
 	c.setGranted(cl, used)
@@ -272,6 +278,9 @@ func (c *Core) remove(now time.Time, cl *client) {
 		message = fmt.Sprintf("ended, its memory was back after %v", after.Round(100*time.Microsecond))
 	}
 	s.launches += cl.launches()
+	s.busy += cl.work.busy
+	s.wait += cl.work.wait
+	s.counted += cl.work.counted
 	delete(c.clients, cl.id)
 	same := func(other *client) bool { return other == cl }
 	s.clients = slices.DeleteFunc(s.clients, same)
@@ -302,6 +311,7 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 		return cl.reading, false
 	}
 	cl.reading = r
+	cl.work.observe(r)
 	return r, true
 }
 

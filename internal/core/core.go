@@ -41,6 +41,8 @@ type Credits interface {
 type Reading struct {
 	CreditBytes, ContextBytes, PeakBytes uint64
 	Allocations, Denials, Launches       uint64
+	BusyNs, WaitNs, LateNs               uint64
+	InFlightNs, DrainNs, LastEndNs       uint64
 }
 
 // Config bounds a core.

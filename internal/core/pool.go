@@ -248,6 +248,7 @@ func (c *Core) usedBy(cl *client) uint64 {
 	if cl.page && !cl.frozen {
 		if r, ok := c.credits.Read(cl.id); ok && r.CreditBytes <= cl.granted {
 			cl.reading = r
+			cl.work.observe(r)
 			used -= r.CreditBytes
 			cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds))
 		}

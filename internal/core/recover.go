@@ -20,6 +20,8 @@ type SavedShare struct {
 	Peak     uint64
 	Denials  map[Reason]uint64
 	Launches uint64
+	BusyNs   uint64 `json:",omitempty"`
+	WaitNs   uint64 `json:",omitempty"`
 }
 
 // SavedClient is what must survive of a client.
@@ -42,6 +44,7 @@ func (c *Core) SavedShare(name string) (SavedShare, bool) {
 	return SavedShare{
 		Spec: s.Spec, CardUUID: s.card.UUID, Owner: s.owner, Created: s.created, Revoked: s.revoked,
 		Peak: s.peak, Denials: s.denials, Launches: s.launches,
+		BusyNs: s.busy, WaitNs: s.wait,
 	}, true
 }
 
@@ -84,7 +87,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		k := c.cards[i]
 		s := &share{
 			Spec: saved.Spec, card: k, pool: k.rest, owner: saved.Owner, created: saved.Created, revoked: saved.Revoked,
-			peak: saved.Peak, denials: saved.Denials, launches: saved.Launches,
+			peak: saved.Peak, denials: saved.Denials, launches: saved.Launches, busy: saved.BusyNs, wait: saved.WaitNs,
 		}
 		if s.denials == nil {
 			s.denials = map[Reason]uint64{}

@@ -77,6 +77,9 @@ type share struct {
 	peak     uint64
 	denials  map[Reason]uint64
 	launches uint64 // of clients that are gone
+	busy     uint64 // of clients that are gone, as the next two
+	wait     uint64
+	counted  uint64
 	refusals bucket // of processes that wanted to attach
 
 	limitsChanged, saveChanged bool
@@ -101,6 +104,8 @@ type ShareView struct {
 	Denials            uint64
 	DenialsBy          map[Reason]uint64
 	Launches           uint64
+	CardTimeNs         uint64 // that its processes measured
+	WaitNs             uint64 // that their launches waited
 	Created            time.Time
 	Owner              int
 	Holders            int
@@ -145,6 +150,7 @@ func (c *Core) viewShare(s *share) ShareView {
 		State: StateActive, Tight: s.tight || s.revoked, Unlimited: !s.promised(),
 		LimitBytes: s.limit, UsedBytes: c.observe(s), PeakBytes: s.peak, Clients: len(s.clients),
 		DenialsBy: map[Reason]uint64{}, Launches: s.launches, Created: s.created, Owner: s.owner, Holders: s.holders,
+		CardTimeNs: s.busy, WaitNs: s.wait,
 	}
 	switch {
 	case s.revoked:
@@ -159,6 +165,8 @@ func (c *Core) viewShare(s *share) ShareView {
 	for _, cl := range s.clients {
 		v.ContextBytes += cl.contextBytes()
 		v.Launches += cl.launches()
+		v.CardTimeNs += cl.work.busy
+		v.WaitNs += cl.work.wait
 	}
 	for reason, n := range s.denials {
 		v.DenialsBy[reason] = n

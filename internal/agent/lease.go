@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/wire"
+)
+
+const (
+	backlog      = 5 * time.Millisecond // of all processes of a share together
+	leastBacklog = 500 * time.Microsecond
+)
+
+// leases are the arbiters of all cards and the timer that wakes them. They
+// belong to the loop, but for the timer's descriptor.
+type leases struct {
+	cards []*leasedCard
+	timer *leaseTimer
+	next  time.Duration // when the timer is set to go off; 0: it is not
+}
+
+// leasedCard is a card whose time is leased, or would be.
+type leasedCard struct {
+	uuid    string
+	arbiter *arbiter.Arbiter
+}
+
+func (d *daemon) openLeases() error {
+	timer, err := newLeaseTimer()
+	if err != nil {
+		return err
+	}
+	d.time.timer = timer
+	for _, c := range d.cards {
+		d.time.cards = append(d.time.cards, &leasedCard{uuid: c.UUID, arbiter: arbiter.New(arbiter.Default(d.cfg.Quantum), meter{d})})
+	}
+	return nil
+}
+
+// monotonic is the clock of the pages and of the arbiters.
+func monotonic() time.Duration { return time.Duration(wire.MonotonicNs()) }
+
+// meter reads what the processes of a share say on their pages.
+type meter struct{ *daemon }
+
+func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
+	w := m.core.Work(time.Now(), uint64(now), share)
+	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Late: w.Late, LastEnd: w.LastEnd}
+}
+
+func (d *daemon) leasedCard(uuid string) *leasedCard {
+	for _, k := range d.time.cards {
+		if k.uuid == uuid {
+			return k
+		}
+	}
+	return nil
+}
+
+// cardOf is the card of a share, nil when the share is gone.
+func (d *daemon) cardOf(share string) *leasedCard {
+	for _, k := range d.time.cards {
+		if k.arbiter.Has(share) {
+			return k
+		}
+	}
+	return nil
+}
+
+// setTerms tells the arbiters which shares there are.
+func (d *daemon) setTerms() {
+	byCard := map[string][]arbiter.Terms{}
+	for _, t := range d.core.Terms() {
+		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
+			Name: t.Name, Policy: arbiter.Policy(t.Policy), CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority,
+		})
+	}
+	now := monotonic()
+	for _, k := range d.time.cards {
+		k.arbiter.Set(now, byCard[k.uuid])
+		for _, t := range byCard[k.uuid] {
+			d.writeLease(t.Name)
+		}
+	}
+}
+
+// carryOutLeases does what the arbiters order, and sets the timer.
+func (d *daemon) carryOutLeases(now time.Time) {
+	at := monotonic()
+	next := time.Duration(0)
+	for _, k := range d.time.cards {
+		orders := k.arbiter.Drain()
+		for _, l := range orders.Leases {
+			d.writeLease(l.Share)
+		}
+		for _, e := range orders.Events {
+			d.log(core.Event{Time: now, Kind: "lease-overrun", Share: e.Share, Card: k.uuid, Message: e.Message})
+		}
+		if wake := k.arbiter.NextWake(at); wake > 0 && (next == 0 || wake < next) {
+			next = wake
+		}
+	}
+	if next == d.time.next {
+		return
+	}
+	d.time.next = next
+	if err := d.time.timer.set(next); err != nil {
+		d.cfg.Logger.Error("set the timer of leases", "error", err)
+	}
+}
+
+// writeLease writes a share's lease on its page and wakes who waits for it.
+func (d *daemon) writeLease(share string) {
+	s, k := d.sockets[share], d.cardOf(share)
+	if s == nil {
+		return
+	}
+	lease := wire.Lease{}
+	if k != nil && k.arbiter.Gated() {
+		attached, _ := d.core.InUse(share)
+		lease = wire.Lease{Gated: true, EndNs: uint64(k.arbiter.LeaseEnd(share)), BeginNs: uint64(k.arbiter.LeaseBegin(share)),
+			BacklogNs: uint64(max(backlog/time.Duration(max(attached, 1)), leastBacklog))}
+	}
+	if err := s.limits.SetLease(lease); err != nil {
+		d.cfg.Logger.Error("lease", "share", share, "error", err)
+	}
+}
+
+// wantLease: launches of a process wait.
+func (c *connection) wantLease(m wire.Message) error {
+	if m.Slot != theSlot {
+		return nil
+	}
+	return c.do(c.quit, func(time.Time) {
+		k := c.cardOf(c.share)
+		if k == nil {
+			return
+		}
+		if !k.arbiter.Gated() {
+			// It has not seen yet that it need not wait.
+			if s := c.sockets[c.share]; s != nil {
+				_ = s.limits.Renotify()
+			}
+			return
+		}
+		k.arbiter.Want(monotonic(), c.share)
+	})
+}
+
+// leaseBack: a process has nothing in flight any more.
+func (c *connection) leaseBack(m wire.Message) error {
+	if m.Slot != theSlot {
+		return nil
+	}
+	return c.do(c.quit, func(now time.Time) {
+		at := monotonic()
+		if k := c.cardOf(c.share); k != nil && c.core.Work(now, uint64(at), c.share).InFlight == 0 {
+			k.arbiter.Back(at, c.share)
+		}
+	})
+}
+
+// clientEnded: a process of a share has closed its socket or ended.
+func (d *daemon) clientEnded(share string) {
+	if k := d.cardOf(share); k != nil {
+		attached, _ := d.core.InUse(share)
+		k.arbiter.Ended(monotonic(), share, attached == 0)
+	}
+}
+
+// clientReleased: the driver no longer shows a process of a share.
+func (d *daemon) clientReleased(share string) {
+	if _, ending := d.core.InUse(share); ending {
+		return
+	}
+	if k := d.cardOf(share); k != nil {
+		k.arbiter.Released(monotonic(), share)
+	}
+}
+
+// awaitLeaseTimer wakes the arbiters, until the timer is closed.
+func (d *daemon) awaitLeaseTimer() {
+	for d.time.timer.wait() {
+		if d.do(d.quit, func(time.Time) {
+			d.time.next = 0
+			at := monotonic()
+			for _, k := range d.time.cards {
+				k.arbiter.Tick(at)
+			}
+		}) != nil {
+			return
+		}
+	}
+}
+
+// cardTime is what a share has used: what its processes measured, less what they
+// counted twice.
+func (d *daemon) cardTime(v core.ShareView) uint64 {
+	if k := d.leasedCard(v.CardUUID); k != nil {
+		return uint64(max(time.Duration(min(v.CardTimeNs, 1<<62))-max(k.arbiter.Overcount(v.Name), 0), 0))
+	}
+	return v.CardTimeNs
+}
+
+// overruns is how often the work of a share was not awaited any longer.
+func (d *daemon) overruns(v core.ShareView) uint64 {
+	if k := d.leasedCard(v.CardUUID); k != nil {
+		return k.arbiter.Overruns(v.Name)
+	}
+	return 0
+}

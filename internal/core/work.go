@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "time"
+
+// work is what a client says of its time on the card.
+type work struct {
+	busy    uint64 // ns, the most it ever said
+	wait    uint64
+	late    uint64
+	counted uint64 // of busy, since it attached to this agent
+	fresh   bool   // it came back: what it says first is from before
+}
+
+// observe takes a reading. A counter that falls is not believed.
+func (w *work) observe(r Reading) {
+	if r.BusyNs > w.busy {
+		if !w.fresh {
+			w.counted += r.BusyNs - w.busy
+		}
+		w.busy = r.BusyNs
+	}
+	if r.BusyNs > 0 {
+		w.fresh = false
+	}
+	w.wait = max(w.wait, r.WaitNs)
+	w.late = max(w.late, r.LateNs)
+}
+
+// Work is what the processes of a share say of their time on the card, summed.
+type Work struct {
+	Busy      time.Duration // measured since this agent knows them, gone ones included
+	InFlight  time.Duration // estimate of what they have in flight, as submitted
+	Remaining time.Duration // estimate of what of that is still to run
+	Late      time.Duration // by how much their launches came late, on average
+	LastEnd   time.Duration // when the last of their work that is known to have ended did, by the pages' clock
+}
+
+// Work reads the pages of a share; monotonicNs is the clock of the pages.
+func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
+	s := c.byName[name]
+	if s == nil {
+		return Work{}
+	}
+	sum := Work{Busy: nanoseconds(s.counted)}
+	late, attached := time.Duration(0), 0
+	for _, cl := range s.clients {
+		r, ok := c.read(now, cl)
+		sum.Busy += nanoseconds(cl.work.counted)
+		late += nanoseconds(cl.work.late)
+		attached++
+		sum.LastEnd = max(sum.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
+		if !ok || cl.state != Attached || !cl.page || r.InFlightNs == 0 {
+			continue
+		}
+		sum.InFlight += nanoseconds(r.InFlightNs)
+		sum.Remaining += nanoseconds(less(r.DrainNs, monotonicNs))
+	}
+	sum.Late = late / time.Duration(max(attached, 1))
+	return sum
+}
+
+// mostNanoseconds bounds what a client can say: sums of all clients still fit.
+const mostNanoseconds = 1 << 50
+
+func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, mostNanoseconds)) }
+
+// InUse says how many processes of a share are attached, and whether the driver
+// may still show one that has ended.
+func (c *Core) InUse(name string) (attached int, ending bool) {
+	if s := c.byName[name]; s != nil {
+		for _, cl := range s.clients {
+			if cl.state == Attached {
+				attached++
+			}
+			ending = ending || cl.ending()
+		}
+	}
+	return attached, ending
+}
+
+// Terms are what a share was promised of its card's time.
+type Terms struct {
+	Name, CardUUID string
+	Policy         Policy
+	CoresPercent   int
+	Weight         int
+	Priority       int
+}
+
+// Terms lists them in order of creation, without shares that are revoked.
+func (c *Core) Terms() []Terms {
+	terms := make([]Terms, 0, len(c.shares))
+	for _, s := range c.shares {
+		if !s.revoked {
+			terms = append(terms, Terms{Name: s.Name, CardUUID: s.card.UUID, Policy: s.Policy,
+				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority})
+		}
+	}
+	return terms
+}
