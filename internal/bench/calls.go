@@ -38,8 +38,8 @@ type CallCosts struct {
 	MemInfoNs     float64 `json:"memInfoNs"`
 }
 
-// CallsReport says what calls cost, medians over all rounds. Gated is there
-// when launches can be gated.
+// CallsReport says what calls cost, medians over all rounds. Gated is nil
+// where it was not measured.
 type CallsReport struct {
 	Schema string     `json:"schema"`
 	Rounds int        `json:"rounds"`
@@ -49,9 +49,11 @@ type CallsReport struct {
 	Gated  *GatedCost `json:"gated,omitempty"`
 }
 
-// GatedCost is what a launch costs under a compute quota that it does not meet.
+// GatedCost is what a launch costs where launches need a lease and there always
+// is one, the driver's part included; AddedNs is without it.
 type GatedCost struct {
 	LaunchNs float64 `json:"launchNs"`
+	AddedNs  float64 `json:"addedNs"`
 }
 
 // Calls measures.
@@ -70,22 +72,44 @@ func Calls(ctx context.Context, o CallsOptions) (CallsReport, error) {
 		return report, fmt.Errorf("with the front: %w", err)
 	}
 	defer front.stop()
+	report.Bare, report.Front, report.Added, err = interleaved(o.Rounds, bare, front)
+	return report, err
+}
+
+// CallsGated measures launches with the front in a share whose launches need a
+// lease.
+func CallsGated(ctx context.Context, o CallsOptions) (GatedCost, error) {
+	bare, err := startMeter(ctx, o.Program, o.Bare)
+	if err != nil {
+		return GatedCost{}, fmt.Errorf("without the front: %w", err)
+	}
+	defer bare.stop()
+	front, err := startMeter(ctx, o.Program, o.Front)
+	if err != nil {
+		return GatedCost{}, fmt.Errorf("in a share with a quota: %w", err)
+	}
+	defer front.stop()
+	_, with, added, err := interleaved(o.Rounds, bare, front)
+	return GatedCost{LaunchNs: with.LaunchNs, AddedNs: added.LaunchNs}, err
+}
+
+// interleaved gives medians: of each meter, and of the differences within a round.
+func interleaved(rounds int, bare, front *meter) (without, with, added CallCosts, err error) {
 	var series [3][]CallCosts
-	for round := range o.Rounds {
+	for round := range rounds {
 		// Who goes first changes, so that neither always finds warm caches.
 		first, second := bare, front
 		if round%2 == 1 {
 			first, second = front, bare
 		}
 		if err := errors.Join(first.round(), second.round()); err != nil {
-			return report, err
+			return without, with, added, err
 		}
 		series[0] = append(series[0], bare.last)
 		series[1] = append(series[1], front.last)
 		series[2] = append(series[2], front.last.minus(bare.last))
 	}
-	report.Bare, report.Front, report.Added = medians(series[0]), medians(series[1]), medians(series[2])
-	return report, nil
+	return medians(series[0]), medians(series[1]), medians(series[2]), nil
 }
 
 func (c CallCosts) minus(other CallCosts) CallCosts {

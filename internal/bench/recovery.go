@@ -15,7 +15,7 @@ const SchemaRecovery = "divvy.bench.recovery/v1"
 // RecoveryOptions says how often to kill what.
 type RecoveryOptions struct {
 	Target
-	Rounds   int    // killed clients; 0: 100
+	Rounds   int    // killed clients, killed and stopped holders of the card; 0: 200
 	Resident uint64 // bytes of host memory that a killed client holds besides; 0: 16 MiB
 	Clients  int    // that run while the agent dies; 0: 20
 	Restarts int    // of the agent; 0: 3
@@ -38,19 +38,20 @@ type RecoveryReport struct {
 		FromDriverReleaseMs Quantiles `json:"fromDriverReleaseMs"`
 	} `json:"control"`
 	// Grants that came before the driver had released the memory: must be 0.
-	EarlyGrants  int     `json:"earlyGrants"`
-	AgentRestart Restart `json:"agentRestart"`
+	EarlyGrants  int          `json:"earlyGrants"`
+	LeaseHolders LeaseHolders `json:"leaseHolders"`
+	AgentRestart Restart      `json:"agentRestart"`
 }
 
-// Recovery kills clients and measures when others can use their memory; then it
-// kills the agent under running clients.
+// Recovery kills clients and measures when others can use their memory, and
+// their time; then it kills the agent under running clients.
 func Recovery(ctx context.Context, o RecoveryOptions) (RecoveryReport, error) {
 	report := RecoveryReport{Schema: SchemaRecovery, Simulated: true}
 	if err := o.Validate(); err != nil {
 		return report, err
 	}
 	if o.Rounds == 0 {
-		o.Rounds = 100
+		o.Rounds = 200
 	}
 	if o.Resident == 0 {
 		o.Resident = 16 * mib
@@ -59,6 +60,9 @@ func Recovery(ctx context.Context, o RecoveryOptions) (RecoveryReport, error) {
 		return report, err
 	}
 	var err error
+	if report.LeaseHolders, err = leaseHolders(ctx, o); err != nil {
+		return report, err
+	}
 	report.AgentRestart, err = AgentRestart(ctx, RestartOptions{Target: o.Target, Clients: o.Clients, Restarts: o.Restarts})
 	return report, err
 }

@@ -18,7 +18,7 @@ import (
 func (a *app) benchCommand() *cobra.Command {
 	return a.group("bench", "Measure what Divvy costs and how it keeps its promises",
 		`  divvy bench calls --json`,
-		a.benchCallsCommand(), a.benchRecoveryCommand(), a.benchRacesCommand(), a.benchStormCommand())
+		a.benchCallsCommand(), a.benchQuotaCommand(), a.benchRecoveryCommand(), a.benchRacesCommand(), a.benchStormCommand())
 }
 
 func (a *app) benchCallsCommand() *cobra.Command {
@@ -52,6 +52,8 @@ medians in nanoseconds per call.`,
 			rows.add(name, nanoseconds(report.Bare), nanoseconds(report.Front), nanoseconds(report.Added), target)
 		}
 		row("launch", func(c bench.CallCosts) float64 { return c.LaunchNs }, "5 ns")
+		rows.add("launch with a lease", fmt.Sprintf("%.1f ns", report.Bare.LaunchNs), fmt.Sprintf("%.1f ns", report.Gated.LaunchNs),
+			fmt.Sprintf("%.1f ns", report.Gated.AddedNs), "40 ns")
 		row("alloc + free", func(c bench.CallCosts) float64 { return c.AllocFreeNs }, "150 ns")
 		row("pass-through", func(c bench.CallCosts) float64 { return c.PassThroughNs }, "3 ns")
 		row("memory info", func(c bench.CallCosts) float64 { return c.MemInfoNs }, "20 ns")
@@ -72,7 +74,21 @@ func (a *app) benchCalls(ctx context.Context, rounds int) (bench.CallsReport, er
 	if err != nil {
 		return bench.CallsReport{}, err
 	}
-	return bench.Calls(ctx, bench.CallsOptions{
+	o := bench.CallsOptions{
 		Program: session.tool("calls"), Rounds: rounds, Bare: session.target().Unheld(), Front: session.target().Environ(share.Socket),
-	})
+	}
+	report, err := bench.Calls(ctx, o)
+	if err != nil {
+		return report, err
+	}
+	// From here on all launches on the card need a lease.
+	share, err = session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls-gated", MemoryBytes: 8 << 30,
+		Policy: "fixed", CoresPercent: 99})
+	if err != nil {
+		return report, err
+	}
+	o.Front = session.target().Environ(share.Socket)
+	gated, err := bench.CallsGated(ctx, o)
+	report.Gated = &gated
+	return report, err
 }

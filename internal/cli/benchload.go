@@ -33,15 +33,20 @@ func quantilesText(q bench.Quantiles) string {
 	return "p50 " + milliseconds(q.P50) + ", p99 " + milliseconds(q.P99)
 }
 
+func delaysText(d bench.Delays) string {
+	return quantilesText(d.Quantiles) + ", most " + milliseconds(d.Most)
+}
+
 func (a *app) benchRecoveryCommand() *cobra.Command {
 	var asJSON bool
-	o := bench.RecoveryOptions{Rounds: 100, Clients: 20, Restarts: 3}
+	o := bench.RecoveryOptions{Rounds: 200, Clients: 20, Restarts: 3}
 	cmd := &cobra.Command{
 		Use:   "recovery",
-		Short: "How soon a killed client's memory is usable, and what an agent's death costs",
+		Short: "How soon a killed client's memory and time are usable, and what an agent's death costs",
 		Long: `Kills clients that hold most of a share and measures when another process has the
-memory; then kills the agent under running clients and counts failed calls and
-bytes over quota. On a simulated card of its own.`,
+memory; kills and stops processes that have the card and measures when another
+share has it; then kills the agent under running clients and counts failed calls
+and bytes over quota. On a simulated card of its own.`,
 		Example: `  divvy bench recovery --json`,
 		Args:    noArguments,
 	}
@@ -62,6 +67,9 @@ bytes over quota. On a simulated card of its own.`,
 			rows.add("memory returned, from the kill", quantilesText(r.MemoryReturnedMs), "p99 20 ms")
 			rows.add("memory returned, from the driver's release", quantilesText(r.FromDriverReleaseMs), "5 ms")
 			rows.add("grants before the driver's release", strconv.Itoa(r.EarlyGrants), "0")
+			late := fmt.Sprintf("at most %v ms", 2*r.LeaseHolders.QuantumMs)
+			rows.add("another share has the card, from the kill of its holder", delaysText(r.LeaseHolders.KilledMs), late)
+			rows.add("the same, from when its holder was stopped", delaysText(r.LeaseHolders.StoppedMs), late)
 			rows.add("failed calls over agent restarts", strconv.FormatUint(r.AgentRestart.FailedCalls, 10), "0")
 			rows.add("bytes over quota meanwhile", strconv.FormatUint(r.AgentRestart.OverQuotaBytes, 10), "0")
 			rows.add("all clients attached again after", milliseconds(r.AgentRestart.ReconnectMs), "")

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+)
+
+// SchemaQuota names the version of QuotaReport.
+const SchemaQuota = "divvy.bench.quota/v1"
+
+// Patterns in which programs launch.
+const (
+	PatternAsync     = "async"     // far ahead
+	PatternSync      = "sync"      // wait for each kernel
+	PatternGraph     = "graph"     // graphs, far ahead
+	PatternStreams   = "streams"   // on several streams, far ahead
+	PatternProcesses = "processes" // several processes in the share, each far ahead
+)
+
+// Patterns are all of them.
+func Patterns() []string {
+	return []string{PatternAsync, PatternSync, PatternGraph, PatternProcesses, PatternStreams}
+}
+
+const (
+	patternProcesses = 4
+	quotaWarmUp      = 300 * time.Millisecond
+	quotaSample      = 50 * time.Millisecond
+	quotaControl     = 2 * time.Second // for which the control runs, or as long as the rest
+	// quotaAttainable is the part of what the load gets without Divvy that a
+	// share must be able to get with it.
+	quotaAttainable = 0.97
+)
+
+// QuotaCase is one load: shares of so many percent of a card, alone one after
+// the other or together at once.
+type QuotaCase struct {
+	Cores    []int
+	Together bool
+	Ungated  bool // best-effort shares: nothing is held, only accounted
+	Kernel   time.Duration
+	Pattern  string
+}
+
+// QuotaOptions says what to measure.
+type QuotaOptions struct {
+	Target
+	Cases    []QuotaCase // none: QuotaSuite
+	Duration time.Duration
+	Progress func(QuotaRow) // may be nil; told of each row when it is known
+}
+
+// QuotaSuite is the accuracy matrix.
+func QuotaSuite() []QuotaCase {
+	var cases []QuotaCase
+	alone := []int{10, 30, 60}
+	for _, kernel := range []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+		cases = append(cases, QuotaCase{Cores: alone, Kernel: kernel, Pattern: PatternAsync})
+	}
+	return append(cases,
+		QuotaCase{Cores: []int{20, 30, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync},
+		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternSync},
+		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternProcesses},
+		QuotaCase{Cores: []int{100}, Kernel: time.Millisecond, Pattern: PatternAsync, Ungated: true},
+		QuotaCase{Cores: []int{50, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync, Ungated: true})
+}
+
+// Validate says what is wrong with a case.
+func (c QuotaCase) Validate() error {
+	var errs []error
+	sum := 0
+	for _, cores := range c.Cores {
+		sum += cores
+		if cores < 1 || cores > 100 {
+			errs = append(errs, fmt.Errorf("%d is not between 1 and 100 percent of a card", cores))
+		}
+	}
+	if len(c.Cores) == 0 {
+		errs = append(errs, errors.New("no shares"))
+	}
+	if c.Together && sum > 100 {
+		errs = append(errs, fmt.Errorf("%v together are more than a card", c.Cores))
+	}
+	if c.Kernel < time.Microsecond || c.Kernel > time.Second {
+		errs = append(errs, fmt.Errorf("kernels of %v are not between 1us and 1s", c.Kernel))
+	}
+	if !slices.Contains(Patterns(), c.Pattern) {
+		errs = append(errs, fmt.Errorf("pattern %q is not one of %v", c.Pattern, Patterns()))
+	}
+	return errors.Join(errs...)
+}
+
+// QuotaRow is what one share got. Percents are of the card's time, by the
+// simulator's own account.
+type QuotaRow struct {
+	CoresPercent    int     `json:"coresPercent"`
+	AchievedPercent float64 `json:"achievedPercent"`
+	ErrorPoints     float64 `json:"errorPoints"` // against the quota, or what 97 % of the control allow
+	KernelUs        float64 `json:"kernelUs"`
+	Pattern         string  `json:"pattern"`
+	Mode            string  `json:"mode"` // alone, together, ungated
+	ControlPercent  float64 `json:"controlPercent"`
+	DemandLimited   bool    `json:"demandLimited"` // the load could not use its quota without Divvy either
+	// MostPercent is the most that it had of any second, AccountedPercent what
+	// Divvy's own account says.
+	MostPercent      float64 `json:"mostPercent"`
+	AccountedPercent float64 `json:"accountedPercent"`
+	// AccountErrorPercent is by how much that is off, of what it had.
+	AccountErrorPercent float64 `json:"accountErrorPercent"`
+}
+
+// QuotaReport says how exactly shares of a card's time are held.
+type QuotaReport struct {
+	Schema    string     `json:"schema"`
+	Simulated bool       `json:"simulated"`
+	Seconds   float64    `json:"seconds"`
+	Rows      []QuotaRow `json:"rows"`
+}
+
+// Quota measures it.
+func Quota(ctx context.Context, o QuotaOptions) (QuotaReport, error) {
+	if len(o.Cases) == 0 {
+		o.Cases = QuotaSuite()
+	}
+	report := QuotaReport{Schema: SchemaQuota, Simulated: true, Seconds: o.Duration.Seconds(), Rows: []QuotaRow{}}
+	errs := []error{o.Validate()}
+	for _, c := range o.Cases {
+		errs = append(errs, c.Validate())
+	}
+	if o.Duration < 2*quotaSample {
+		errs = append(errs, fmt.Errorf("%v is too short to measure", o.Duration))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return report, err
+	}
+	truth, err := simgpu.Dial(ctx, o.SimulatorSocket)
+	if err != nil {
+		return report, fmt.Errorf("open the simulator's account: %w", err)
+	}
+	defer truth.Close()
+	q := &quota{QuotaOptions: o, truth: truth}
+	for _, c := range o.Cases {
+		rows, err := q.measure(ctx, c)
+		if err != nil {
+			return report, err
+		}
+		report.Rows = append(report.Rows, rows...)
+	}
+	return report, nil
+}
+
+type quota struct {
+	QuotaOptions
+	truth *simgpu.Truth
+	made  int // shares
+}
+
+// measure runs the control of a case, then its shares.
+func (q *quota) measure(ctx context.Context, c QuotaCase) ([]QuotaRow, error) {
+	control, err := q.run(ctx, c, []string{""}, min(q.Duration, quotaControl))
+	if err != nil {
+		return nil, fmt.Errorf("control without Divvy: %w", err)
+	}
+	groups := [][]int{c.Cores}
+	if !c.Together {
+		groups = nil
+		for _, cores := range c.Cores {
+			groups = append(groups, []int{cores})
+		}
+	}
+	var rows []QuotaRow
+	for _, cores := range groups {
+		found, err := q.shares(ctx, c, cores)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			found[i].judge(control[0].percent)
+			if q.Progress != nil {
+				q.Progress(found[i])
+			}
+		}
+		rows = append(rows, found...)
+	}
+	return rows, nil
+}
+
+// shares runs the load in shares of so many cores, at once.
+func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRow, error) {
+	agent := q.client()
+	var names []string
+	defer func() {
+		for _, name := range names {
+			_ = agent.DeleteShare(context.WithoutCancel(ctx), name, true)
+		}
+	}()
+	for _, percent := range cores {
+		// A share lives on until the driver has let go of its last program.
+		q.made++
+		name := fmt.Sprintf("bench-quota-%d", q.made)
+		spec := api.ShareSpec{Name: name, CoresPercent: percent, Policy: api.Fixed, MemoryBytes: 4 << 30}
+		if c.Ungated {
+			spec.CoresPercent, spec.Policy = 0, api.BestEffort
+		}
+		if _, err := agent.CreateShare(ctx, spec); err != nil {
+			return nil, fmt.Errorf("create share %s: %w", name, err)
+		}
+		names = append(names, name)
+	}
+	outcomes, err := q.run(ctx, c, names, q.Duration)
+	if err != nil {
+		return nil, err
+	}
+	var rows []QuotaRow
+	for i, percent := range cores {
+		row := QuotaRow{CoresPercent: percent, KernelUs: float64(c.Kernel.Nanoseconds()) / 1e3, Pattern: c.Pattern, Mode: "alone",
+			AchievedPercent: outcomes[i].percent, MostPercent: outcomes[i].most, AccountedPercent: outcomes[i].accounted}
+		if c.Together {
+			row.Mode = "together"
+		}
+		if c.Ungated {
+			row.Mode = "ungated"
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// judge compares with what the share was promised and could use, and Divvy's
+// account with the simulator's.
+func (r *QuotaRow) judge(control float64) {
+	r.ControlPercent = control
+	if r.AchievedPercent > 0 {
+		r.AccountErrorPercent = 100 * (r.AccountedPercent - r.AchievedPercent) / r.AchievedPercent
+	}
+	promised := float64(r.CoresPercent)
+	attainable := quotaAttainable * control
+	r.DemandLimited = promised > attainable
+	switch {
+	case !r.DemandLimited || r.AchievedPercent > promised:
+		r.ErrorPoints = r.AchievedPercent - promised
+	case r.AchievedPercent < attainable:
+		r.ErrorPoints = r.AchievedPercent - attainable
+	}
+}
+
+// outcome is what the processes of one share had, in percent of the time.
+type outcome struct{ percent, most, accounted float64 }
+
+// run runs the load once in each of the named shares, and says what each had.
+// The name "" stands for no Divvy in between.
+func (q *quota) run(ctx context.Context, c QuotaCase, names []string, duration time.Duration) ([]outcome, error) {
+	agent := q.client()
+	owner := map[int]int{} // process to share
+	var burners []*Burner
+	defer func() {
+		for _, b := range burners {
+			b.Kill()
+		}
+	}()
+	processes, pattern := 1, c.Pattern
+	if pattern == PatternProcesses {
+		processes, pattern = patternProcesses, PatternAsync
+	}
+	for i, name := range names {
+		env := q.Unheld()
+		if name != "" {
+			share, err := agent.Share(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			env = q.Environ(share.Socket)
+		}
+		for range processes {
+			b, err := StartBurner(ctx, filepath.Join(q.ToolsDirectory, "burn"), env, pattern, c.Kernel)
+			if err != nil {
+				return nil, err
+			}
+			burners = append(burners, b)
+			owner[b.PID] = i
+		}
+	}
+	for _, b := range burners {
+		if err := b.Begin(); err != nil {
+			return nil, err
+		}
+	}
+	if err := pause(ctx, quotaWarmUp); err != nil {
+		return nil, err
+	}
+	return q.watch(ctx, names, owner, duration)
+}
+
+// sample is what the shares had had at a moment.
+type sample struct {
+	at   time.Duration
+	busy []time.Duration
+}
+
+// watch samples the simulator's account for a while.
+func (q *quota) watch(ctx context.Context, names []string, owner map[int]int, duration time.Duration) ([]outcome, error) {
+	accountedBefore, err := q.accounted(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	var samples []sample
+	for {
+		s, err := q.sample(ctx, len(names), owner)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, s)
+		if s.at-samples[0].at >= duration {
+			break
+		}
+		if err := pause(ctx, quotaSample); err != nil {
+			return nil, err
+		}
+	}
+	accountedAfter, err := q.accounted(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	first, last := samples[0], samples[len(samples)-1]
+	percent := func(busy, of time.Duration) float64 { return 100 * float64(busy) / float64(max(of, 1)) }
+	outcomes := make([]outcome, len(names))
+	for i := range outcomes {
+		outcomes[i] = outcome{
+			percent:   percent(last.busy[i]-first.busy[i], last.at-first.at),
+			most:      mostOfASecond(samples, i),
+			accounted: percent(accountedAfter[i].busy-accountedBefore[i].busy, accountedAfter[i].at-accountedBefore[i].at),
+		}
+	}
+	return outcomes, nil
+}
+
+func (q *quota) sample(ctx context.Context, shares int, owner map[int]int) (sample, error) {
+	s := sample{busy: make([]time.Duration, shares)}
+	states, err := q.truth.CardTime(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, state := range states {
+		if i, ok := owner[state.PID]; ok {
+			s.busy[i] += time.Duration(state.BusyNS)
+			s.at = time.Duration(state.AtNS)
+		}
+	}
+	if s.at == 0 {
+		return s, errors.New("the simulator's account knows none of the programs")
+	}
+	return s, nil
+}
+
+// reading is what Divvy's own account says at a moment.
+type reading struct{ at, busy time.Duration }
+
+func (q *quota) accounted(ctx context.Context, names []string) ([]reading, error) {
+	readings := make([]reading, len(names))
+	for i, name := range names {
+		if name == "" {
+			continue
+		}
+		share, err := q.client().Share(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		at, err := now()
+		if err != nil {
+			return nil, err
+		}
+		readings[i] = reading{at, time.Duration(share.CardTimeNs)}
+	}
+	return readings, nil
+}
+
+// mostOfASecond is the most that a share had in any second that begins and ends
+// with samples, or in the whole time when that is shorter.
+func mostOfASecond(samples []sample, share int) float64 {
+	most := 0.0
+	from := 0
+	for to := range samples {
+		for from+1 < to && samples[to].at-samples[from+1].at >= time.Second {
+			from++
+		}
+		if span := samples[to].at - samples[from].at; span >= time.Second || to == len(samples)-1 && most == 0 && span > 0 {
+			most = max(most, 100*float64(samples[to].busy[share]-samples[from].busy[share])/float64(span))
+		}
+	}
+	return most
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/bench"
+)
+
+const maxQuotaSeconds = 3600
+
+func (a *app) benchQuotaCommand() *cobra.Command {
+	var asJSON, together bool
+	cores, seconds, kernels, pattern := []int{10, 30, 60}, 10, []float64{1000}, bench.PatternAsync
+	cmd := &cobra.Command{
+		Use:   "quota",
+		Short: "How exactly fixed shares of a card's time are held",
+		Long: `Keeps a simulated card busy under fixed shares, and compares what each had, by the
+simulator's own account, with its quota and with what the same load gets without
+Divvy. Without flags but --seconds it measures the whole matrix: three quotas
+with kernels of 50 us, 1 ms and 20 ms, three shares together, two other ways to
+launch, and shares that nothing holds. ACCOUNT is by how much Divvy's own account
+of the time is off. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
+		Example: `  divvy bench quota --cores 20,30,50 --together`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		if seconds < 1 || seconds > maxQuotaSeconds {
+			return usage(fmt.Errorf("--seconds: %d is not between 1 and %d", seconds, maxQuotaSeconds))
+		}
+		o := bench.QuotaOptions{Duration: time.Duration(seconds) * time.Second}
+		for _, flag := range []string{"cores", "together", "kernel-us", "pattern"} {
+			if cmd.Flags().Changed(flag) {
+				o.Cases = quotaCases(cores, together, kernels, pattern)
+			}
+		}
+		var errs []error
+		for _, c := range o.Cases {
+			errs = append(errs, c.Validate())
+		}
+		if err := errors.Join(errs...); err != nil {
+			return usage(err)
+		}
+		return a.underLoad(cmd.Context(), func(ctx context.Context, target bench.Target) error {
+			o.Target = target
+			report, err := bench.Quota(ctx, o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(report)
+			}
+			rows := newTable("CORES", "GOT", "ERROR", "MOST OF 1 S", "ACCOUNT", "KERNEL", "PATTERN", "MODE", "CONTROL")
+			for _, r := range report.Rows {
+				rows.add(strconv.Itoa(r.CoresPercent)+"%", percentText(r.AchievedPercent), fmt.Sprintf("%+.2f", r.ErrorPoints),
+					percentText(r.MostPercent), fmt.Sprintf("%+.2f%%", r.AccountErrorPercent), strconv.FormatFloat(r.KernelUs, 'f', -1, 64)+" us", r.Pattern, r.Mode, percentText(r.ControlPercent))
+			}
+			return rows.write(a.stdout)
+		})
+	})
+	cmd.Flags().IntSliceVar(&cores, "cores", cores, "quotas in percent, one after the other")
+	cmd.Flags().BoolVar(&together, "together", false, "all quotas at once")
+	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long each is measured")
+	cmd.Flags().Float64SliceVar(&kernels, "kernel-us", kernels, "durations of kernels in microseconds")
+	cmd.Flags().StringVar(&pattern, "pattern", pattern, "`how` programs launch")
+	_ = cmd.RegisterFlagCompletionFunc("pattern", cobra.FixedCompletions(bench.Patterns(), cobra.ShellCompDirectiveNoFileComp))
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func quotaCases(cores []int, together bool, kernels []float64, pattern string) []bench.QuotaCase {
+	var cases []bench.QuotaCase
+	for _, us := range kernels {
+		cases = append(cases, bench.QuotaCase{Cores: cores, Together: together, Pattern: pattern,
+			Kernel: time.Duration(us * float64(time.Microsecond))})
+	}
+	return cases
+}
+
+func percentText(of float64) string { return fmt.Sprintf("%.2f%%", of) }
