@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ type agentFlags struct {
 	simulator string
 	creation  string
 	private   string
+	quantum   time.Duration
 	worker    bool
 }
 
@@ -66,6 +68,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
+	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
 	hide(cmd, "private", "worker")
@@ -94,6 +97,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			return cfg, err
 		}
 	}
+	cfg.Quantum = f.quantum
 	cfg.ProductVersion = version
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {

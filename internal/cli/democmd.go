@@ -24,10 +24,11 @@ func (a *app) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show three programs share one simulated card",
-		Long: `Starts a simulated H100 and an agent of its own, and under shares of 8, 16 and
-40 GiB the same program, which takes all the memory it can get, checks what it
-wrote, and asks for more. Exit code 0 when every share was held to its limit by
-the simulator's own account, else 1.`,
+		Long: `Starts a simulated H100 and an agent of its own, and under shares of 20, 30 and
+50 percent of its time and 8, 16 and 40 GiB the same programs: one takes all the
+memory it can get, checks what it wrote, and asks for more; the other takes all
+the time it can get. Exit code 0 when every share was held to its part by the
+simulator's own account, else 1.`,
 		Example: `  divvy demo --seconds 3`,
 		Args:    noArguments,
 	}
@@ -59,14 +60,18 @@ the simulator's own account, else 1.`,
 
 // demo runs it on an agent and a simulator of its own.
 func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.Report, error) {
-	session, err := a.ownSession(ctx, defaultCards, defaultDriver)
+	session, err := a.bareSession(ctx, defaultCards, defaultDriver)
 	if err != nil {
 		return demo.Report{}, err
 	}
 	defer session.end(ctx)
+	if session.front == "" && !control {
+		fmt.Fprintf(a.stderr, "divvy: warning: the front library is not in %s: nothing holds the programs (make build makes it)\n", session.dir)
+		control = true
+	}
 	o := demo.Options{
 		Agent: session.client, Simulator: session.endpoint.SimulatorSocket, Seconds: seconds, Control: control,
-		Program: session.tool("memload"),
+		Program: session.tool("memload"), Burn: session.tool("burn"),
 		Environ: func(share api.Share) []string { return session.target().Environ(share.Socket) },
 	}
 	if control {
@@ -89,7 +94,8 @@ type liveBars struct {
 func (b *liveBars) draw(now demo.Report) {
 	b.erase()
 	demo.Bars(b.w, now.Card.MemoryBytes, now.Shares, demo.ShareReport.NowBytes)
-	b.drawn = len(now.Shares)
+	demo.Times(b.w, now.Shares)
+	b.drawn = 2 * len(now.Shares)
 }
 
 func (b *liveBars) erase() {

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,12 +22,22 @@ type session struct {
 	root     private.Root
 	endpoint private.Endpoint
 	client   *client.Client
-	front    string
+	front    string // empty when it is not there, where the caller can do without
 	dir      library.Dir
 }
 
 // ownSession starts both. The null driver needs no simulator: its cards are "".
 func (a *app) ownSession(ctx context.Context, cards, driver string) (*session, error) {
+	s, err := a.bareSession(ctx, cards, driver)
+	if err == nil && s.front == "" {
+		s.end(ctx)
+		err = fmt.Errorf("%w: no front/%s in %s", library.ErrNotFound, library.CUDAName, s.dir)
+	}
+	return s, err
+}
+
+// bareSession does so even when there is no front.
+func (a *app) bareSession(ctx context.Context, cards, driver string) (*session, error) {
 	s := &session{root: a.privateRoot()}
 	var err error
 	if s.dir, err = a.libraries(); err != nil {
@@ -38,8 +49,10 @@ func (a *app) ownSession(ctx context.Context, cards, driver string) (*session, e
 	} else if spec.DriverDirectory, err = s.dir.Standin(driver); err != nil {
 		return nil, err
 	}
-	if s.front, err = a.frontFor(spec.DriverDirectory); err != nil {
-		return nil, err
+	if s.dir.HasFront() {
+		if s.front, err = a.frontFor(spec.DriverDirectory); err != nil {
+			return nil, err
+		}
 	}
 	program, err := self()
 	if err != nil {

@@ -144,9 +144,10 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 
 // bookedOnly says which of the given limits nothing holds yet.
 func (p *promise) bookedOnly(a *app, cmd *cobra.Command) {
-	for _, name := range []string{"cores", "policy", "weight", "priority"} {
-		if cmd.Flags().Changed(name) {
-			a.note("--%s is booked, but nothing enforces it yet: only memory is held", name)
+	held := p.policy == string(api.Fixed) || p.policy == string(api.BestEffort)
+	for _, name := range []string{"policy", "weight", "priority"} {
+		if cmd.Flags().Changed(name) && (name != "policy" || !held) {
+			a.note("--%s is booked, but nothing enforces it yet: memory and --cores are held", name)
 			return
 		}
 	}

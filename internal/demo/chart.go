@@ -21,6 +21,14 @@ func Bars(w io.Writer, cardBytes uint64, shares []ShareReport, use func(ShareRep
 	}
 }
 
+// Times draws what each share has had of the card's time, in the same way.
+func Times(w io.Writer, shares []ShareReport) {
+	for _, s := range shares {
+		fmt.Fprintf(w, "  %-10s |%s| %.2f%% of the time, promised %.0f%%\n", s.Name,
+			bar(uint64(s.CoresAchievedPercent+0.5), uint64(s.CoresPercent+0.5), 100), s.CoresAchievedPercent, s.CoresPercent)
+	}
+}
+
 func bar(used, limit, card uint64) string {
 	cells := func(bytes uint64) int {
 		if card == 0 {
@@ -42,7 +50,7 @@ func bar(used, limit, card uint64) string {
 // Write prints a report for people.
 func Write(w io.Writer, r Report) {
 	fmt.Fprintf(w, "card %s, %s\n\n", r.Card.Name, size.Short(r.Card.MemoryBytes))
-	fmt.Fprintf(w, "  %-10s %8s %8s %7s  %-8s %s\n", "SHARE", "LIMIT", "PEAK", "DENIED", "RESULTS", "HELD")
+	fmt.Fprintf(w, "  %-10s %6s %7s %8s %8s %7s  %-8s %s\n", "SHARE", "CORES", "GOT", "LIMIT", "PEAK", "DENIED", "RESULTS", "HELD")
 	for _, s := range r.Shares {
 		results, held := "correct", "yes"
 		if !s.ResultsCorrect {
@@ -51,15 +59,17 @@ func Write(w io.Writer, r Report) {
 		if s.Fault != "" {
 			held = "NO: " + s.Fault
 		}
-		fmt.Fprintf(w, "  %-10s %8s %8s %7d  %-8s %s\n", s.Name, size.Short(s.MemoryLimitBytes), size.Short(s.MemoryPeakBytes),
+		fmt.Fprintf(w, "  %-10s %5.0f%% %6.2f%% %8s %8s %7d  %-8s %s\n", s.Name, s.CoresPercent, s.CoresAchievedPercent, size.Short(s.MemoryLimitBytes), size.Short(s.MemoryPeakBytes),
 			s.DeniedAllocations, results, held)
 	}
 	fmt.Fprintln(w)
 	Bars(w, r.Card.MemoryBytes, r.Shares, func(s ShareReport) uint64 { return s.MemoryPeakBytes })
 	fmt.Fprintln(w)
+	Times(w, r.Shares)
+	fmt.Fprintln(w)
 	if r.Pass {
-		fmt.Fprintln(w, "pass: each share was held to its limit (peaks by the simulator's own account)")
+		fmt.Fprintln(w, "pass: each share was held to its part of time and memory (by the simulator's own account)")
 	} else {
-		fmt.Fprintln(w, "FAIL: not every share was held to its limit (peaks by the simulator's own account)")
+		fmt.Fprintln(w, "FAIL: not every share was held to its part of time and memory (by the simulator's own account)")
 	}
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package demo shows the product at work: one simulated card, three shares,
-// and under each an unmodified program that takes all the memory it can get.
-// What came of it is read from the simulator, not from our own ledger.
+// and under each two unmodified programs, of which one takes all the memory it
+// can get and the other all the time. What came of it is read from the
+// simulator, not from our own ledger.
 //
 // It starts no daemon: the caller brings an agent over a simulated card.
 package demo
@@ -13,12 +14,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/size"
@@ -29,6 +32,9 @@ const Schema = "divvy.demo/v1"
 
 const (
 	samplePeriod = 100 * time.Millisecond
+	// warmUpSamples are not counted: not all programs have begun.
+	warmUpSamples = 3
+	kernel        = time.Millisecond
 	// endAllowance is added to the asked time before a program that does not
 	// end is killed.
 	endAllowance = 60 * time.Second
@@ -39,6 +45,7 @@ type Options struct {
 	Agent     *client.Client
 	Simulator string // socket
 	Program   string // lib/divvy/tools/memload
+	Burn      string // lib/divvy/tools/burn
 	Seconds   int
 	// Environ is the environment of a program under a share.
 	Environ func(api.Share) []string
@@ -67,18 +74,18 @@ type Card struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 }
 
-// ShareReport is what came of one share. Percents are null until time is
-// shared too.
+// ShareReport is what came of one share. What it got, and the most memory it
+// had, are the simulator's account.
 type ShareReport struct {
-	Name                 string   `json:"name"`
-	Policy               string   `json:"policy"`
-	CoresPercent         *float64 `json:"coresPercent"`
-	CoresAchievedPercent *float64 `json:"coresAchievedPercent"`
-	MemoryLimitBytes     uint64   `json:"memoryLimitBytes"`
-	MemoryPeakBytes      uint64   `json:"memoryPeakBytes"` // by the simulator's account
-	DeniedAllocations    uint64   `json:"deniedAllocations"`
-	ResultsCorrect       bool     `json:"resultsCorrect"`
-	Fault                string   `json:"fault,omitempty"` // why it did not pass
+	Name                 string  `json:"name"`
+	Policy               string  `json:"policy"`
+	CoresPercent         float64 `json:"coresPercent"`
+	CoresAchievedPercent float64 `json:"coresAchievedPercent"`
+	MemoryLimitBytes     uint64  `json:"memoryLimitBytes"`
+	MemoryPeakBytes      uint64  `json:"memoryPeakBytes"`
+	DeniedAllocations    uint64  `json:"deniedAllocations"`
+	ResultsCorrect       bool    `json:"resultsCorrect"`
+	Fault                string  `json:"fault,omitempty"` // why it did not pass
 
 	nowBytes uint64
 }
@@ -90,13 +97,18 @@ func (r ShareReport) NowBytes() uint64 { return r.nowBytes }
 var plan = []struct {
 	name  string
 	bytes uint64
+	cores int
 }{
-	{"notebook", 8 * size.GiB}, {"inference", 16 * size.GiB}, {"training", 40 * size.GiB},
+	{"notebook", 8 * size.GiB, 20}, {"inference", 16 * size.GiB, 30}, {"training", 40 * size.GiB, 50},
 }
 
-// tenant is one share with its program.
+// tenant is one share with its programs.
 type tenant struct {
 	report  ShareReport
+	burn    *bench.Burner
+	first   cardTime // of burn, when it had got going
+	last    cardTime
+	samples int
 	program *exec.Cmd
 	output  bytes.Buffer
 	errors  bytes.Buffer
@@ -124,6 +136,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	tenants, err := start(ctx, o)
 	defer func() {
 		for _, t := range tenants {
+			if t.burn != nil {
+				t.burn.Kill()
+			}
 			_ = o.Agent.DeleteShare(context.WithoutCancel(ctx), t.report.Name, true)
 		}
 	}()
@@ -135,7 +150,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	report.Pass = true
 	for _, t := range tenants {
-		t.judge()
+		t.judge(o.Seconds)
 		report.Pass = report.Pass && t.report.Fault == ""
 		report.Shares = append(report.Shares, t.report)
 	}
@@ -146,15 +161,29 @@ func Run(ctx context.Context, o Options) (Report, error) {
 func start(ctx context.Context, o Options) ([]*tenant, error) {
 	var tenants []*tenant
 	for _, p := range plan {
-		share, err := o.Agent.CreateShare(ctx, api.ShareSpec{Name: p.name, MemoryBytes: p.bytes})
+		share, err := o.Agent.CreateShare(ctx, api.ShareSpec{Name: p.name, MemoryBytes: p.bytes, CoresPercent: p.cores, Policy: api.Fixed})
 		if err != nil {
 			return tenants, fmt.Errorf("create share %s: %w", p.name, err)
 		}
-		t := &tenant{report: ShareReport{Name: share.Name, Policy: string(share.Policy), MemoryLimitBytes: share.LimitBytes}}
+		t := &tenant{report: ShareReport{Name: share.Name, Policy: string(share.Policy),
+			CoresPercent: float64(share.CoresPercent), MemoryLimitBytes: share.LimitBytes}}
 		t.program = exec.CommandContext(ctx, o.Program, strconv.Itoa(o.Seconds))
 		t.program.Env = o.Environ(share)
 		t.program.Stdout, t.program.Stderr = &t.output, &t.errors
 		tenants = append(tenants, t)
+	}
+	// What takes time needs a little memory: it comes before what takes all.
+	for _, t := range tenants {
+		burn, err := bench.StartBurner(ctx, o.Burn, t.program.Env, bench.PatternAsync, kernel)
+		if err != nil {
+			return tenants, err
+		}
+		t.burn = burn
+	}
+	for _, t := range tenants {
+		if err := t.burn.Begin(); err != nil {
+			return tenants, err
+		}
 	}
 	for _, t := range tenants {
 		if err := t.program.Start(); err != nil {
@@ -222,16 +251,27 @@ func sample(ctx context.Context, o Options, report Report, tenants []*tenant, tr
 	if err != nil {
 		return fmt.Errorf("ask the simulator: %w", err)
 	}
+	times, err := truth.CardTime(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the simulator: %w", err)
+	}
 	for _, t := range tenants {
-		peak, err := truth.PeakBytes(ctx, t.pid, 0)
-		if err != nil {
-			return fmt.Errorf("ask the simulator: %w", err)
+		t.spent(times)
+		// One holds nothing but its context, and that all the time: the sum of
+		// both peaks was held at once.
+		sum := uint64(0)
+		for _, pid := range []int{t.pid, t.burn.PID} {
+			peak, err := truth.PeakBytes(ctx, pid, 0)
+			if err != nil {
+				return fmt.Errorf("ask the simulator: %w", err)
+			}
+			sum += peak
 		}
-		t.report.MemoryPeakBytes = max(t.report.MemoryPeakBytes, peak)
+		t.report.MemoryPeakBytes = max(t.report.MemoryPeakBytes, sum)
 		t.report.nowBytes = 0
 		for _, p := range live {
-			if p.PID == t.pid && p.Card == 0 {
-				t.report.nowBytes = p.Bytes
+			if (p.PID == t.pid || p.PID == t.burn.PID) && p.Card == 0 {
+				t.report.nowBytes += p.Bytes
 			}
 		}
 		report.Shares = append(report.Shares, t.report)
@@ -251,8 +291,32 @@ type outcome struct {
 	Correct        bool   `json:"correct"`
 }
 
-// judge decides whether the share was held to its limit.
-func (t *tenant) judge() {
+// cardTime is what a process has had of the card at a moment.
+type cardTime struct{ at, busy time.Duration }
+
+// spent takes what the simulator says of the share's time.
+func (t *tenant) spent(times []simgpu.TimeState) {
+	for _, s := range times {
+		if s.PID != t.burn.PID || s.Card != 0 || s.Dead {
+			continue
+		}
+		t.last = cardTime{time.Duration(s.AtNS), time.Duration(s.BusyNS)}
+		t.samples++
+		if t.samples <= warmUpSamples {
+			t.first = t.last
+		}
+	}
+	if whole := t.last.at - t.first.at; whole > 0 {
+		t.report.CoresAchievedPercent = 100 * float64(t.last.busy-t.first.busy) / float64(whole)
+	}
+}
+
+// tolerance is by how many points a share may miss its part: one, and more in a
+// run so short that single leases count.
+func tolerance(seconds int) float64 { return max(1, 3/float64(seconds)) }
+
+// judge decides whether the share was held to its limits.
+func (t *tenant) judge(seconds int) {
 	r := &t.report
 	var saw outcome
 	err := json.Unmarshal(t.output.Bytes(), &saw)
@@ -271,5 +335,7 @@ func (t *tenant) judge() {
 		r.Fault = "its own memory was denied to it"
 	case saw.TotalBytes != r.MemoryLimitBytes:
 		r.Fault = "the card did not look like the share"
+	case math.Abs(r.CoresAchievedPercent-r.CoresPercent) > tolerance(seconds):
+		r.Fault = fmt.Sprintf("got %.1f %% of the card's time, not %v %%", r.CoresAchievedPercent, r.CoresPercent)
 	}
 }

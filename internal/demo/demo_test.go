@@ -28,11 +28,15 @@ func TestJudge(t *testing.T) {
 		"compared nil": {`{"totalBytes":8589934592,"comparedBytes":0,"denials":1,"correct":true}`, nil, 8 * size.GiB, "results wrong"},
 		"starved":      {good, nil, size.GiB, "its own memory was denied to it"},
 		"whole card":   {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the card did not look like the share"},
+		"too much":     {good, nil, 8 * size.GiB, "got 31.5 % of the card's time, not 30 %"},
 		"crashed":      {"", errors.New("exit status 1"), 8 * size.GiB, "program failed: exit status 1: "},
 	} {
-		tenant := &tenant{ended: c.ended, report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak}}
+		tenant := &tenant{ended: c.ended, report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak, CoresPercent: 30, CoresAchievedPercent: 30.9}}
+		if name == "too much" {
+			tenant.report.CoresAchievedPercent = 31.5
+		}
 		tenant.output.WriteString(c.output)
-		tenant.judge()
+		tenant.judge(5)
 		if tenant.report.Fault != c.fault {
 			t.Errorf("%s: fault %q, want %q", name, tenant.report.Fault, c.fault)
 		}
@@ -43,9 +47,9 @@ func TestReportForPeople(t *testing.T) {
 	report := Report{
 		Card: Card{Name: "NVIDIA X (simulated)", MemoryBytes: 80 * size.GiB},
 		Shares: []ShareReport{
-			{Name: "small", MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: 8 * size.GiB, DeniedAllocations: 3, ResultsCorrect: true},
-			{Name: "half-used", MemoryLimitBytes: 40 * size.GiB, MemoryPeakBytes: 20 * size.GiB, DeniedAllocations: 1, ResultsCorrect: true},
-			{Name: "over", MemoryLimitBytes: 16 * size.GiB, MemoryPeakBytes: 32 * size.GiB, Fault: "limit exceeded"},
+			{Name: "small", MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: 8 * size.GiB, CoresPercent: 20, CoresAchievedPercent: 20.04, DeniedAllocations: 3, ResultsCorrect: true},
+			{Name: "half-used", MemoryLimitBytes: 40 * size.GiB, MemoryPeakBytes: 20 * size.GiB, CoresPercent: 30, CoresAchievedPercent: 29.96, DeniedAllocations: 1, ResultsCorrect: true},
+			{Name: "over", MemoryLimitBytes: 16 * size.GiB, MemoryPeakBytes: 32 * size.GiB, CoresPercent: 50, CoresAchievedPercent: 100, Fault: "limit exceeded"},
 		},
 	}
 	var got bytes.Buffer

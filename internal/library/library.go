@@ -67,7 +67,7 @@ func Find(getenv func(string) string, executable func() (string, error)) (Dir, e
 		return absolute(dir)
 	}
 	looked = append(looked, dir)
-	return "", fmt.Errorf("%w: no front/%s in %s", ErrNotFound, CUDAName, strings.Join(looked, ", nor in "))
+	return "", fmt.Errorf("%w: no front/%s and no standin/%s in %s", ErrNotFound, CUDAName, CUDAName, strings.Join(looked, ", nor in "))
 }
 
 func absolute(dir string) (Dir, error) {
@@ -76,9 +76,20 @@ func absolute(dir string) (Dir, error) {
 }
 
 func isLibraryDir(dir string) bool {
-	info, err := os.Stat(filepath.Join(dir, "front", CUDAName))
+	return isRegular(filepath.Join(dir, "front", CUDAName)) || isRegular(filepath.Join(dir, "standin", CUDAName))
+}
+
+func isRegular(path string) bool {
+	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
+
+// built is the folder of the front as the build left it, prepared for the
+// stand-in driver.
+func (d Dir) built() string { return filepath.Join(string(d), "front") }
+
+// HasFront says whether the front was built and is still there.
+func (d Dir) HasFront() bool { return isRegular(filepath.Join(d.built(), CUDAName)) }
 
 // Null is the folder of the null driver.
 func (d Dir) Null() string { return filepath.Join(string(d), "null") }
@@ -124,8 +135,8 @@ func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
 		return Front{}, err
 	}
 	key := keyOf(image, driver)
-	if built := filepath.Join(string(d), "front"); preparedFor(built) == key {
-		return Front{Dir: built}, nil
+	if d.HasFront() && preparedFor(d.built()) == key {
+		return Front{Dir: d.built()}, nil
 	}
 	dir := filepath.Join(cache, key)
 	if err := checkOurs(dir); err == nil {
