@@ -127,6 +127,7 @@ type card struct {
 	sliceEnd   int64
 	last       ProcessID  // that ran
 	members    []*process // with queued kernels, by id
+	slow       int64      // see Slow; 0: never set
 	busy       int64
 	window     meter
 }
@@ -174,7 +175,8 @@ func (t *Timeline) Submit(id ProcessID, w Item) (uint64, error) {
 	t.processes[id] = p
 	p.last = seq
 	it := t.newItem()
-	it.seq, it.process, it.kind, it.card, it.remaining = seq, p, w.Kind, w.Card, w.DurationNS
+	it.seq, it.process, it.kind, it.card = seq, p, w.Kind, w.Card
+	it.remaining = scale(w.DurationNS, t.cards[w.Card].slowPercent(), Normal)
 	it.ready = max(w.StampNS, t.advanced)
 	for i, s := range w.After {
 		if before, ok := p.items[s]; ok {
@@ -419,13 +421,7 @@ func (t *Timeline) End(id ProcessID, now int64) {
 	}
 	for i := range t.cards {
 		c := &t.cards[i]
-		if c.owner == p {
-			if from := max(now, c.sliceStart); c.at > from {
-				c.account(p.queues[i], from, c.at, -1)
-			}
-			c.at = min(c.at, max(now, t.advanced))
-			c.owner, c.sliceEnd = nil, c.at
-		}
+		c.release(p, p.queues[i], max(now, t.advanced), now)
 		if at, found := slices.BinarySearchFunc(c.members, id, compareID); found {
 			c.members = slices.Delete(c.members, at, at+1)
 		}
