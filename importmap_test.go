@@ -36,7 +36,8 @@ var rooms = []room{
 	{path: "internal/simgpu/silicon", pure: true},
 	{path: "internal/simgpu/simwire"},
 	{path: "internal/simgpu/timeline", pure: true},
-	{path: "internal/simgpu", may: []string{"internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/simgpu/condition", may: []string{"internal/simgpu/silicon"}, pure: true},
+	{path: "internal/simgpu", may: []string{"internal/simgpu/condition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/process"},
 	{
@@ -68,7 +69,7 @@ var rooms = []room{
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/nvml", "internal/library", "internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace",
-			"internal/private", "internal/process", "internal/simgpu", "internal/simgpu/silicon", "internal/size", "internal/wire",
+			"internal/private", "internal/process", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
@@ -78,7 +79,7 @@ var rooms = []room{
 	{path: "tools/placementbench", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

@@ -147,11 +147,34 @@
  * the end */
 #define DIVVY_SIM_TIMES 48u
 
+/* Health and faults. What they do stands in docs/simulated-faults.md. */
+/* any role. out: descriptor: struct divvy_sim_notice, read-only */
+#define DIVVY_SIM_NOTICE 56u
+/* any role; card. out: payload: struct divvy_sim_health */
+#define DIVVY_SIM_HEALTH 57u
+/* compute role; card. out: count: faults that have hit this process's contexts
+ * there so far; kind: the CUresult that the last one left behind */
+#define DIVVY_SIM_FAULTED 58u
+/* any role; cursor: 0 or the last answer's, or DIVVY_SIM_LAST for the number of
+ * the last one alone. out: count, payload: struct divvy_sim_incident[count];
+ * cursor: where to go on. count 0: nothing new. */
+#define DIVVY_SIM_INCIDENTS 59u
+/* control role, of root or the simulator's own user. card; kind:
+ * DIVVY_SIM_FAULT_*; bytes: the XID, for that kind; count: how often (0: once);
+ * process: process id of the victim, 0: the only one there is, or nobody.
+ * out: object: number of the fault; count: processes hit */
+#define DIVVY_SIM_FAULT_INJECT 60u
+/* the same role; card or DIVVY_SIM_ALL_CARDS: as a reset of the card.
+ * out: count: faults that were in force */
+#define DIVVY_SIM_FAULT_CLEAR 61u
+/* control role; cursor as for EVENTS. out: count, payload: struct
+ * divvy_sim_fault[count]; cursor */
+#define DIVVY_SIM_FAULT_LIST 62u
+
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
  *   43..47 launches
  *   49..55 modelled time
- *   56..63 faults: set, clear, list
  */
 
 /* header.status */
@@ -214,6 +237,28 @@
 #define DIVVY_SIM_EVENT_LIMIT 3u   /* a bound was met: processes, objects, handles */
 #define DIVVY_SIM_EVENT_DETACHED 4u/* a live process closed its connection and keeps bytes */
 #define DIVVY_SIM_EVENT_NO_ROOM 5u /* a card was full */
+#define DIVVY_SIM_EVENT_FAULT 6u   /* a fault was injected, or cleared */
+
+/* cursor of INCIDENTS */
+#define DIVVY_SIM_LAST 0xffffffffffffffffu
+
+/* kind of FAULT_INJECT */
+#define DIVVY_SIM_FAULT_XID 1u
+#define DIVVY_SIM_FAULT_ECC_SINGLE 2u
+#define DIVVY_SIM_FAULT_ECC_DOUBLE 3u
+#define DIVVY_SIM_FAULT_THERMAL 4u
+#define DIVVY_SIM_FAULT_POWER 5u
+#define DIVVY_SIM_FAULT_CARD_LOST 6u
+
+/* flags of a card's health, in health.flags and notice.flags */
+#define DIVVY_SIM_HEALTH_LOST 1u  /* has fallen off the bus */
+#define DIVVY_SIM_HEALTH_RESET 2u /* needs a reset before anything can use it */
+
+/* fault.flags */
+#define DIVVY_SIM_FAULT_ACTIVE 1u /* until it is cleared */
+
+/* index of health.ecc: its halves are volatile and aggregate */
+#define DIVVY_SIM_ECC_COUNTERS 4u /* corrected volatile, corrected aggregate, uncorrected ... */
 
 struct divvy_sim_header {
 	uint32_t magic;        /* DIVVY_SIM_MAGIC */
@@ -339,6 +384,69 @@ struct divvy_sim_time {
 	uint64_t queued;  /* kernels that have not */
 };
 
+/* How a card is, as of now. */
+struct divvy_sim_health {
+	uint64_t energymj;      /* since the simulator started */
+	uint64_t reasons;       /* why clocks are not at their highest, as NVML numbers them */
+	uint64_t ecc[4];        /* DIVVY_SIM_ECC_COUNTERS: corrected volatile and aggregate, uncorrected volatile and aggregate */
+	uint64_t lastincident;  /* number of it */
+	uint32_t flags;         /* DIVVY_SIM_HEALTH_* */
+	uint32_t gpupercent;
+	uint32_t memorypercent;
+	uint32_t temperature;   /* degrees Celsius */
+	uint32_t memorytemperature;
+	uint32_t powermw;
+	uint32_t smclockmhz;
+	uint32_t memoryclockmhz;
+	uint32_t performance;   /* P-state */
+	uint32_t fanpercent;
+	uint32_t retiredsingle; /* pages */
+	uint32_t retireddouble;
+	uint32_t retiredpending;
+	uint32_t remappedcorrectable; /* rows */
+	uint32_t remappeduncorrectable;
+	uint32_t remappending;
+	uint32_t remapfailed;
+	uint32_t slowpercent;   /* what a kernel takes, 100: what it should */
+	uint32_t pciereplays;
+	uint32_t reserved;
+};
+
+/* What NVML tells of as an event. */
+struct divvy_sim_incident {
+	uint64_t number; /* 1, 2, ... */
+	uint64_t timens; /* CLOCK_MONOTONIC */
+	uint64_t data;   /* the XID */
+	uint32_t type;   /* as NVML numbers event types */
+	uint32_t card;
+	uint32_t pid;    /* of the process it is about; 0: none */
+	uint32_t reserved;
+};
+
+/* One fault that was injected. */
+struct divvy_sim_fault {
+	uint64_t number;  /* 1, 2, ... */
+	uint64_t timens;  /* CLOCK_MONOTONIC */
+	uint64_t process; /* the victim's number; 0: none in particular */
+	uint32_t kind;    /* DIVVY_SIM_FAULT_* */
+	uint32_t xid;     /* that it raised first; 0: none */
+	uint32_t card;
+	uint32_t pid;
+	uint32_t hit;     /* processes whose contexts it ended */
+	uint32_t error;   /* the CUresult it left there */
+	uint32_t flags;   /* DIVVY_SIM_FAULT_ACTIVE */
+	uint32_t reserved;
+};
+
+/* One page for all processes, written by the simulator alone. Who sleeps for
+ * something that a fault may change waits on a number as a futex. */
+struct divvy_sim_notice {
+	uint32_t sequence;  /* changes with every fault */
+	uint32_t incidents; /* changes with every incident, and with every fault */
+	uint32_t unused[14];
+	uint32_t flags[32]; /* DIVVY_SIM_HEALTH_* of each card */
+};
+
 /*
  * The ring. Items are numbered 1, 2, ...; item n stands in entries[(n - 1) %
  * DIVVY_SIM_RING_ENTRIES] and its end in the slot of the same place. The process
@@ -374,6 +482,11 @@ struct divvy_sim_ring {
 	struct divvy_sim_slot slots[DIVVY_SIM_RING_ENTRIES];
 };
 
+_Static_assert(sizeof(struct divvy_sim_health) == 136, "health");
+_Static_assert(sizeof(struct divvy_sim_incident) == 40, "incident");
+_Static_assert(sizeof(struct divvy_sim_fault) == 56, "fault");
+_Static_assert(sizeof(struct divvy_sim_notice) == 192, "notice");
+_Static_assert(offsetof(struct divvy_sim_notice, flags) == 64, "notice flags");
 _Static_assert(sizeof(struct divvy_sim_time) == 48, "time");
 _Static_assert(sizeof(struct divvy_sim_item) == 64, "item");
 _Static_assert(sizeof(struct divvy_sim_slot) == 16, "slot");

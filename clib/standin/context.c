@@ -24,6 +24,8 @@ static void default_limits(struct sd_context *context)
 
 static CUresult bring_up(struct sd_context *context)
 {
+	if (sim_card_flags(context->card->index))
+		return CUDA_ERROR_DEVICE_UNAVAILABLE; /* fallen off the bus, or waiting for a reset */
 	CUresult result = sd_charge(context->card, DIVVY_SIM_KIND_CONTEXT, DIVVY_SIM_CONTEXT_BYTES);
 
 	if (result != CUDA_SUCCESS)
@@ -41,7 +43,7 @@ static CUresult bring_up(struct sd_context *context)
 CUresult sd_context_new(struct sd_card *card, unsigned int flags, unsigned int version, bool primary,
 			struct sd_context **out)
 {
-	struct sd_context *context = sd_object_new(SD_CONTEXT, sizeof(*context), NULL);
+	struct sd_context *context = sd_object_new(SD_CONTEXT, sizeof(*context), &card->contexts);
 
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;

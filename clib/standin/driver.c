@@ -141,6 +141,7 @@ static CUresult start(void)
 	result = open_window(driver.count);
 	if (result < 0)
 		return sd_error(result);
+	sd_faults_open();
 	driver.ready = true;
 	return CUDA_SUCCESS;
 }
@@ -167,8 +168,10 @@ CUresult sd_enter(void)
 	if (current && current->worker)
 		return CUDA_ERROR_NOT_PERMITTED;
 	sd_lock();
-	if (driver.ready)
+	if (driver.ready) {
+		sd_faults_look();
 		return CUDA_SUCCESS;
+	}
 	sd_unlock();
 	return CUDA_ERROR_NOT_INITIALIZED;
 }

@@ -49,6 +49,8 @@ struct sd_card {
 	uint64_t arena; /* its first device address */
 	bool arenaopen; /* once memory was first asked for */
 	struct sd_space space;
+	struct sd_object contexts;  /* owns them */
+	uint32_t faults;            /* that have hit this process here; see fault.h */
 	struct sd_context *primary; /* made once, kept */
 	unsigned int primaryrefs;
 	unsigned int primaryflags;

@@ -1,6 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
+#include "order.h"
+
+static const uint32_t *word; /* of the notice */
+static uint32_t seen;
+
+void sd_faults_open(void)
+{
+	const struct divvy_sim_notice *notice = sim_notice();
+
+	word = notice ? &notice->sequence : NULL;
+	seen = sim_word(word);
+}
+
+/* Whether something has hit this process, card by card. */
+static void ask(void)
+{
+	sd_order_forget();
+	for (unsigned int i = 0; i < sd_card_count(); i++) {
+		struct sd_card *card = sd_card((CUdevice)i);
+		uint32_t count = 0;
+		uint32_t error = 0;
+
+		if (sim_faulted(card->index, &count, &error) < 0 || count == card->faults)
+			continue;
+		card->faults = count;
+		for (struct sd_object *object = card->contexts.first; object; object = object->next)
+			sd_context_fault((struct sd_context *)object, (CUresult)error);
+	}
+}
+
+void sd_faults_look(void)
+{
+	uint32_t now = sim_word(word);
+
+	if (now == seen)
+		return;
+	seen = now;
+	ask();
+}
+
 void sd_context_fault(struct sd_context *context, CUresult error)
 {
 	if (context->alive && !context->sticky)
@@ -14,7 +54,10 @@ CUresult sd_context_healthy(const struct sd_context *context)
 
 CUresult sd_context_still(const struct sd_context *context, uint64_t id, CUresult result)
 {
-	const struct sd_context *found = sd_object_get(context, SD_CONTEXT);
+	const struct sd_context *found;
+
+	sd_faults_look();
+	found = sd_object_get(context, SD_CONTEXT);
 
 	return found && found->object.id == id && found->sticky ? found->sticky : result;
 }

@@ -9,6 +9,11 @@
 
 #include "context.h"
 
+/* Opens the eyes for faults that the simulator injects: sd_faults_look is cheap
+ * while there are none, and sd_enter calls it. The lock is held. */
+void sd_faults_open(void);
+void sd_faults_look(void);
+
 /* From here on the context answers this error. The first one stays. */
 void sd_context_fault(struct sd_context *context, CUresult error);
 /* CUDA_SUCCESS, or the error that the context answers. */

@@ -7,7 +7,7 @@
 
 #include "nvml.h"
 
-nvmlReturn_t nvml_card(nvmlDevice_t device, const struct divvy_sim_card **card)
+nvmlReturn_t nvml_identity(nvmlDevice_t device, const struct divvy_sim_card **card)
 {
 	nvmlReturn_t result = nvml_ready();
 	int count = sim_cards();
@@ -22,9 +22,40 @@ nvmlReturn_t nvml_card(nvmlDevice_t device, const struct divvy_sim_card **card)
 	return NVML_ERROR_INVALID_ARGUMENT;
 }
 
+nvmlReturn_t nvml_card(nvmlDevice_t device, const struct divvy_sim_card **card)
+{
+	nvmlReturn_t result = nvml_identity(device, card);
+
+	if (!result && sim_card_flags((*card)->index) & DIVVY_SIM_HEALTH_LOST)
+		result = NVML_ERROR_GPU_IS_LOST;
+	return result;
+}
+
+nvmlReturn_t nvml_health(nvmlDevice_t device, const struct divvy_sim_card **card, struct divvy_sim_health *now)
+{
+	const struct divvy_sim_card *found;
+	nvmlReturn_t result = nvml_card(device, &found);
+
+	if (result)
+		return result;
+	if (card)
+		*card = found;
+	result = nvml_error(sim_health(found->index, now));
+	return !result && now->flags & DIVVY_SIM_HEALTH_LOST ? NVML_ERROR_GPU_IS_LOST : result;
+}
+
 static nvmlDevice_t handle_of(uint32_t index)
 {
 	return (nvmlDevice_t){.handle = (void *)sim_card_facts(index)};
+}
+
+/* Nobody gets a handle of a card that has fallen off the bus. */
+static nvmlReturn_t give(uint32_t index, nvmlDevice_t *device)
+{
+	if (sim_card_flags(index) & DIVVY_SIM_HEALTH_LOST)
+		return NVML_ERROR_GPU_IS_LOST;
+	*device = handle_of(index);
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount)
@@ -52,8 +83,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 		return result;
 	if (!device || index >= (unsigned int)sim_cards())
 		return NVML_ERROR_INVALID_ARGUMENT;
-	*device = handle_of(index);
-	return NVML_SUCCESS;
+	return give(index, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
@@ -80,10 +110,8 @@ static nvmlReturn_t find(nvmlDevice_t *device, const void *wanted,
 	if (!device || !wanted)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	for (uint32_t i = 0; i < (uint32_t)sim_cards(); i++)
-		if (matches(sim_card_facts(i), wanted)) {
-			*device = handle_of(i);
-			return NVML_SUCCESS;
-		}
+		if (matches(sim_card_facts(i), wanted))
+			return give(i, device);
 	return NVML_ERROR_NOT_FOUND;
 }
 
@@ -174,7 +202,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *d
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
 	const struct divvy_sim_card *card;
-	nvmlReturn_t result = nvml_card(device, &card);
+	nvmlReturn_t result = nvml_identity(device, &card);
 	char text[48];
 
 	if (result)
@@ -210,7 +238,7 @@ nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsig
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	const struct divvy_sim_card *card;
-	nvmlReturn_t result = nvml_card(device, &card);
+	nvmlReturn_t result = nvml_identity(device, &card);
 
 	if (result)
 		return result;
@@ -288,8 +316,35 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 	return NVML_SUCCESS;
 }
 
-NVML_NUMBER(nvmlDeviceGetIndex, unsigned int, card->index)
-NVML_NUMBER(nvmlDeviceGetMinorNumber, unsigned int, card->minor)
+/* Of one lane, for nvmlDeviceGetPcieSpeed. */
+static unsigned int megabits(unsigned int generation)
+{
+	return generation <= 2 ? 2500u * generation : 8000u << (generation - 3);
+}
+
+/* NVML_PCIE_LINK_MAX_SPEED_*: 1 for the first generation, and so on. */
+static unsigned int max_speed(unsigned int generation)
+{
+	return generation;
+}
+
+/* Those that a card keeps when it is lost. */
+#define IDENTITY_NUMBER(function, expression)                            \
+	nvmlReturn_t function(nvmlDevice_t device, unsigned int *number) \
+	{                                                                \
+		const struct divvy_sim_card *card;                       \
+		nvmlReturn_t result = nvml_identity(device, &card);      \
+                                                                         \
+		if (result)                                              \
+			return result;                                   \
+		if (!number)                                             \
+			return NVML_ERROR_INVALID_ARGUMENT;              \
+		*number = (expression);                                  \
+		return NVML_SUCCESS;                                     \
+	}
+
+IDENTITY_NUMBER(nvmlDeviceGetIndex, card->index)
+IDENTITY_NUMBER(nvmlDeviceGetMinorNumber, card->minor)
 NVML_NUMBER(nvmlDeviceGetBrand, nvmlBrandType_t, card->brand)
 NVML_NUMBER(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, card->architecture)
 NVML_NUMBER(nvmlDeviceGetNumGpuCores, unsigned int, card->multiprocessors * card->corespermultiprocessor)
@@ -297,12 +352,13 @@ NVML_NUMBER(nvmlDeviceGetMemoryBusWidth, unsigned int, card->buswidthbits)
 NVML_NUMBER(nvmlDeviceGetBusType, nvmlBusType_t, NVML_BUS_TYPE_PCIE)
 NVML_NUMBER(nvmlDeviceGetBoardId, unsigned int, card->pcidomain << 16 | card->pcibus << 8)
 NVML_NUMBER(nvmlDeviceGetMultiGpuBoard, unsigned int, 0)
-NVML_NUMBER(nvmlDeviceGetNumFans, unsigned int, 0)
 NVML_NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, card->pciegeneration)
 NVML_NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned int, card->pciegeneration)
 NVML_NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, card->pciegeneration)
 NVML_NUMBER(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, card->pciewidth)
 NVML_NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, card->pciewidth)
+NVML_NUMBER(nvmlDeviceGetPcieSpeed, unsigned int, megabits(card->pciegeneration))
+NVML_NUMBER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned int, max_speed(card->pciegeneration))
 NVML_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, card->flags & DIVVY_SIM_CARD_MIG ? 7 : 0)
 NVML_NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
 

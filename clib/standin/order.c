@@ -2,6 +2,7 @@
 #include "order.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -104,28 +105,29 @@ static bool seen_end(uint64_t item, uint64_t now)
 	return known_end(item, &end) && end <= now;
 }
 
-static void sleep_until(uint64_t at)
+/* Until then, or until something has changed that may end it before. */
+static void sleep_until(uint64_t at, const uint32_t *word, uint32_t seen)
 {
 	for (;;) {
 		uint64_t now = sd_now();
 
-		if (now >= at)
+		if (now >= at || sim_word(word) != seen)
 			return;
-		if (at - now > AHEAD_NS) {
-			uint64_t wake = at - AHEAD_NS;
-			const struct timespec time = { (time_t)(wake / 1000000000u), (long)(wake % 1000000000u) };
-
-			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
-		} else {
+		if (at - now > AHEAD_NS)
+			sim_sleep(word, seen, at - AHEAD_NS);
+		else
 			__builtin_ia32_pause();
-		}
 	}
 }
 
 /* The lock is not held. */
 static int await(uint64_t item, bool all)
 {
+	const struct divvy_sim_notice *notice = sim_notice();
+	const uint32_t *word = notice ? &notice->sequence : NULL;
+
 	for (;;) {
+		uint32_t seen = sim_word(word);
 		uint64_t at = 0;
 		bool ends;
 
@@ -141,8 +143,8 @@ static int await(uint64_t item, bool all)
 			if (result < 0)
 				return result; /* the device is lost: nothing will end any more */
 		}
-		sleep_until(at);
-		if (ends)
+		sleep_until(at, word, seen);
+		if (ends && sd_now() >= at)
 			return 0;
 	}
 }
@@ -175,6 +177,11 @@ CUresult sd_await_all(void)
 	    __atomic_load_n(&state.ring->latestns, __ATOMIC_ACQUIRE) <= sd_now())
 		return CUDA_SUCCESS;
 	return await_released(state.head, true);
+}
+
+void sd_order_forget(void)
+{
+	memset(state.memo, 0, sizeof(state.memo));
 }
 
 bool sd_ended(uint64_t item)

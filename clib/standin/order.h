@@ -65,6 +65,9 @@ CUresult sd_await_all(void);
 /* The same for a thread that does not hold the lock. */
 void sd_await_unlocked(uint64_t item);
 
+/* What was heard of items that had not ended may be wrong by now. */
+void sd_order_forget(void);
+
 /* Nanoseconds that a function's launch takes: see duration.c. */
 struct sd_launch;
 uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card);

@@ -58,7 +58,7 @@ lint-standin:
 # Tests: the same sources linked into programs, plain and under sanitizers; all
 # but the pure one run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code
+standin_tests := memory holders work code fault
 standin_pure := tree space image ptx cubin
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=

@@ -200,6 +200,7 @@ static int dial(void)
 	}
 	connection = fd;
 	connectioninode = st.st_ino;
+	sim_notice_forget();
 	return 0;
 }
 

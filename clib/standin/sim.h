@@ -116,6 +116,22 @@ long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room);
  * are in all, or a negative errno. */
 long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room);
 
+/* Health. The notice is a page that the simulator alone writes; NULL without a
+ * connection. sim_sleep waits until a moment on CLOCK_MONOTONIC, or until the
+ * word is another one than seen, or a signal comes. A word that is NULL is 0. */
+const struct divvy_sim_notice *sim_notice(void);
+void sim_notice_forget(void); /* another simulator may have another one */
+uint32_t sim_word(const uint32_t *word);
+uint32_t sim_card_flags(uint32_t card); /* DIVVY_SIM_HEALTH_* */
+void sim_sleep(const uint32_t *word, uint32_t seen, uint64_t untilns);
+int sim_health(uint32_t card, struct divvy_sim_health *out);
+/* faults that have hit this process's contexts on the card so far, and the
+ * CUresult that the last one left there */
+int sim_faulted(uint32_t card, uint32_t *count, uint32_t *error);
+/* Incidents after *cursor, which moves on; DIVVY_SIM_LAST: only the cursor. */
+#define SIM_INCIDENTS ((DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) / sizeof(struct divvy_sim_incident))
+int sim_incidents(uint64_t *cursor, struct divvy_sim_incident page[SIM_INCIDENTS], uint32_t *count);
+
 /* One request, for what has no function above. payload is in and out;
  * *payloadbytes is its length on entry and exit, room its size. fdin -1: none;
  * fdout NULL: a descriptor in the answer is closed. */

@@ -117,6 +117,8 @@ func (t *Truth) ask(ctx context.Context, h simwire.Header) (simwire.Header, []by
 		return fail(err)
 	case answer.Type != h.Type || answer.Sequence != h.Sequence:
 		return fail(fmt.Errorf("answer to another request: %w", simwire.ErrProtocol))
+	case answer.Status != simwire.OK && len(payload) > 0:
+		return simwire.Header{}, nil, &refusal{status: answer.Status, text: string(payload)}
 	case answer.Status != simwire.OK:
 		return fail(fmt.Errorf("request %d: %v", h.Type, answer.Status))
 	}

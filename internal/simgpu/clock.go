@@ -57,6 +57,12 @@ func (k *kernel) settle() int64 {
 		}
 	}
 	k.clock.line.Advance(now)
+	k.publish()
+	return now
+}
+
+// publish tells processes the ends that have been decided.
+func (k *kernel) publish() {
 	for id, r := range k.clock.rings {
 		for _, d := range k.clock.line.Decided(timeline.ProcessID(id)) {
 			r.setSlot(d.Seq, uint64(d.EndNS))
@@ -64,7 +70,6 @@ func (k *kernel) settle() int64 {
 		floor, latest := k.clock.line.Floor(timeline.ProcessID(id))
 		r.setFloor(floor, uint64(latest))
 	}
-	return now
 }
 
 // drain hands what a process has put into its ring to the timeline.

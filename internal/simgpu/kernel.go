@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 )
@@ -28,6 +29,7 @@ type client struct {
 	page    *os.File
 	token   uint64
 	arenas  []*os.File // by card; nil: none yet
+	hits    []hits     // by card
 	exports int        // open descriptors that name its objects
 	session *session   // nil: detached
 }
@@ -49,6 +51,9 @@ type kernel struct {
 	contents *contents
 	clock    *clock
 
+	condition *condition.Cards
+	notice    *notice
+
 	clients  map[silicon.ProcessID]*client
 	detached map[silicon.ProcessID]*client
 	objects  map[silicon.ObjectID]*os.File
@@ -62,14 +67,22 @@ type kernel struct {
 	watchers sync.WaitGroup
 }
 
-func newKernel(config Config, driver Driver, cards []silicon.Card) *kernel {
+func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, error) {
+	contents := newContents(config.HostBudgetBytes)
+	notice, err := newNotice(contents)
+	if err != nil {
+		return nil, err
+	}
 	return &kernel{
-		config:   config,
-		driver:   driver,
-		log:      config.Log,
-		machine:  silicon.New(cards, config.Limits),
-		contents: newContents(config.HostBudgetBytes),
-		clock:    newClock(config, len(cards)),
+		config:    config,
+		driver:    driver,
+		log:       config.Log,
+		machine:   silicon.New(cards, config.Limits),
+		contents:  contents,
+		clock:     newClock(config, len(cards)),
+		condition: condition.New(cards, nowNS(), config.Limits.History),
+		notice:    notice,
+
 		clients:  map[silicon.ProcessID]*client{},
 		detached: map[silicon.ProcessID]*client{},
 		objects:  map[silicon.ObjectID]*os.File{},
@@ -78,7 +91,7 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) *kernel {
 		requests: make(chan request),
 		endings:  make(chan ending),
 		closed:   make(chan uint64),
-	}
+	}, nil
 }
 
 // run serves until ctx is done and all sessions have ended, or until it has
@@ -176,6 +189,7 @@ func (k *kernel) close() {
 		break
 	}
 	k.clock.close()
+	k.notice.close()
 	clear(k.clients)
 	clear(k.exports)
 	k.contents.close()
@@ -214,7 +228,7 @@ func (k *kernel) attach(s *session, id silicon.ProcessID, token uint64) error {
 		return err
 	}
 	c := &client{id: id, pid: s.pid, pidfd: s.pidfd, page: page, token: randomWord(),
-		arenas: make([]*os.File, k.machine.Cards()), session: s}
+		arenas: make([]*os.File, k.machine.Cards()), hits: make([]hits, k.machine.Cards()), session: s}
 	s.client, s.pidfd = c, nil
 	k.clients[id] = c
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 )
@@ -35,6 +36,10 @@ func (k *kernel) handle(r request) answer {
 	if err := k.dispatch(r, &out); err != nil {
 		out.header.Status = status(err)
 		out.payload = nil
+		if h.Type == simwire.FaultInject || h.Type == simwire.FaultClear {
+			out.payload = []byte(err.Error()) // for a person, and short
+			out.payload = out.payload[:min(len(out.payload), 500)]
+		}
 		k.log.Debug("request refused", "type", h.Type, "pid", r.session.pid, "error", err)
 	}
 	return out
@@ -47,7 +52,7 @@ func status(err error) simwire.Status {
 	}{
 		{silicon.ErrNoRoom, simwire.NoRoom}, {silicon.ErrInvalid, simwire.Invalid}, {silicon.ErrNotFound, simwire.NotFound},
 		{silicon.ErrOwn, simwire.Own}, {silicon.ErrLimit, simwire.Limit}, {errHost, simwire.Host},
-		{errMismatch, simwire.Mismatch}, {errDenied, simwire.Denied}, {errUnknown, simwire.Unknown},
+		{condition.ErrInvalid, simwire.Invalid}, {condition.ErrNotFound, simwire.NotFound}, {errMismatch, simwire.Mismatch}, {errDenied, simwire.Denied}, {errUnknown, simwire.Unknown},
 		{unix.EMFILE, simwire.Limit}, {unix.ENFILE, simwire.Limit}, {unix.ENOMEM, simwire.Host},
 	} {
 		if errors.Is(err, c.err) {
@@ -76,6 +81,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 			return errDenied
 		}
 		return k.times(r.header, out)
+	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList:
+		return k.faults(r, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:
 		if r.session.role != simwire.RoleControl {
 			return errDenied

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 )
@@ -133,6 +134,15 @@ func TestRoles(t *testing.T) {
 		{simwire.Header{Type: simwire.Reset}, simwire.Denied},
 		{simwire.Header{Type: simwire.Events}, simwire.Denied},
 		{simwire.Header{Type: 47}, simwire.Unknown},
+		{simwire.Header{Type: simwire.Health}, simwire.OK},
+		{simwire.Header{Type: simwire.Health, Card: 1}, simwire.NotFound},
+		{simwire.Header{Type: simwire.Health, Card: simwire.AllCards}, simwire.NotFound},
+		{simwire.Header{Type: simwire.Notice}, simwire.OK},
+		{simwire.Header{Type: simwire.Incidents}, simwire.OK},
+		{simwire.Header{Type: simwire.Faulted}, simwire.Denied},
+		{simwire.Header{Type: simwire.FaultInject, Kind: 6}, simwire.Denied},
+		{simwire.Header{Type: simwire.FaultClear}, simwire.Denied},
+		{simwire.Header{Type: simwire.FaultList}, simwire.Denied},
 		{simwire.Header{Type: simwire.Times, Card: 1}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Times, Kind: 1}, simwire.Denied},
 		{simwire.Header{Type: simwire.Times}, simwire.OK},
@@ -377,7 +387,9 @@ func TestSharedNumbers(t *testing.T) {
 		"OBJECT_MEMORY": int(silicon.ObjectMemory), "OBJECT_POOL": int(silicon.ObjectPool), "IPC_MEMORY": int(silicon.HandleMemory),
 		"IPC_EVENT": int(silicon.HandleEvent), "IPC_POINTER": int(silicon.HandlePointer), "EVENT_HOST": int(silicon.EventHost),
 		"EVENT_GARBAGE": int(silicon.EventGarbage), "EVENT_LIMIT": int(silicon.EventLimit),
-		"EVENT_DETACHED": int(silicon.EventDetached), "EVENT_NO_ROOM": int(silicon.EventNoRoom),
+		"EVENT_DETACHED": int(silicon.EventDetached), "EVENT_NO_ROOM": int(silicon.EventNoRoom), "EVENT_FAULT": int(silicon.EventFault),
+		"FAULT_XID": int(condition.XID), "FAULT_ECC_SINGLE": int(condition.ECCSingle), "FAULT_ECC_DOUBLE": int(condition.ECCDouble),
+		"FAULT_THERMAL": int(condition.Thermal), "FAULT_POWER": int(condition.Power), "FAULT_CARD_LOST": int(condition.CardLost),
 	} {
 		if !strings.Contains(string(text), fmt.Sprintf("#define DIVVY_SIM_%s %du", name, value)) {
 			t.Errorf("%s is not %d in the header", name, value)
@@ -402,13 +414,22 @@ func FuzzRequests(f *testing.F) {
 	add(hello, simwire.Header{Type: simwire.Arena, Bytes: 4096}, simwire.Header{Type: simwire.IPCExport, Kind: 1, Bytes: 512})
 	add(hello, simwire.Header{Type: simwire.ObjectCreate, Kind: 2}, simwire.Header{Type: simwire.ObjectExport, Object: 1}, simwire.Header{Type: simwire.Bye})
 	add(simwire.Header{Type: simwire.Hello, Kind: simwire.RoleControl}, simwire.Header{Type: simwire.Processes, Card: simwire.AllCards})
+	control := simwire.Header{Type: simwire.Hello, Kind: simwire.RoleControl}
+	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 1, Bytes: 31}, simwire.Header{Type: simwire.FaultList},
+		simwire.Header{Type: simwire.Incidents}, simwire.Header{Type: simwire.Health})
+	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 6}, simwire.Header{Type: simwire.FaultInject, Kind: 3, Card: 1, Count: 9},
+		simwire.Header{Type: simwire.FaultClear, Card: simwire.AllCards}, simwire.Header{Type: simwire.Incidents, Cursor: simwire.LastIncident})
+	add(hello, simwire.Header{Type: simwire.Faulted}, simwire.Header{Type: simwire.Notice})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		cards, err := silicon.ParseSpec("T4,L4", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := Config{HostBudgetBytes: 1 << 30}.withDefaults()
-		k := newKernel(config, Drivers()[1], cards)
+		k, err := newKernel(config, Drivers()[1], cards)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer k.close()
 		null, err := os.Open(os.DevNull) // stands for a pidfd
 		if err != nil {
@@ -416,7 +437,19 @@ func FuzzRequests(f *testing.F) {
 		}
 		s := &session{pid: 1, pidfd: null}
 		defer func() { k.ended(ending{session: s}) }()
-		k.sessions++
+		k.sessions += 2
+		victim := &session{pid: 2}
+		if victim.pidfd, err = os.Open(os.DevNull); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { k.ended(ending{session: victim}) }()
+		for _, h := range []simwire.Header{{Type: simwire.Hello, Kind: simwire.RoleCompute}, {Type: simwire.Charge, Kind: 4, Bytes: silicon.MiB}, {Type: simwire.Ring}} {
+			if out := k.handle(request{session: victim, header: h}); out.header.Status != simwire.OK {
+				t.Fatalf("%+v: %v", h, out.header.Status)
+			} else if out.file != nil {
+				_ = out.file.Close()
+			}
+		}
 		const step = simwire.HeaderBytes - 4 // all but the magic
 		for n := 0; len(input) >= step && n < 100; n, input = n+1, input[step:] {
 			var h simwire.Header

@@ -48,7 +48,11 @@ func Listen(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	return &Server{config: config, door: door, kernel: newKernel(config, driver, cards)}, nil
+	kernel, err := newKernel(config, driver, cards)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("simulate: %w", err), door.close())
+	}
+	return &Server{config: config, door: door, kernel: kernel}, nil
 }
 
 // Close stops a server that never served.
@@ -122,12 +126,12 @@ func (s *Server) converse(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	pid, pidfd, err := peer(conn)
+	pid, uid, pidfd, err := peer(conn)
 	if err != nil {
 		s.config.Log.Debug("connection refused", "error", err)
 		return
 	}
-	se := &session{conn: conn, pid: pid, pidfd: pidfd}
+	se := &session{conn: conn, pid: pid, uid: uid, pidfd: pidfd}
 	select {
 	case s.kernel.openings <- se:
 	case <-ctx.Done():

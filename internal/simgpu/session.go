@@ -21,6 +21,7 @@ import (
 type session struct {
 	conn *net.UnixConn
 	pid  int
+	uid  int
 
 	pidfd  *os.File // until a client takes it over
 	role   uint32   // 0 before HELLO
@@ -135,10 +136,10 @@ func oneFile(rights []byte, flags int) (*os.File, error) {
 }
 
 // peer finds out who is at the other end, from the kernel of this machine.
-func peer(conn *net.UnixConn) (pid int, pidfd *os.File, err error) {
+func peer(conn *net.UnixConn) (pid, uid int, pidfd *os.File, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, nil, fmt.Errorf("identify a client: %w", err)
+		return 0, 0, nil, fmt.Errorf("identify a client: %w", err)
 	}
 	fd := -1
 	var inner error
@@ -147,16 +148,16 @@ func peer(conn *net.UnixConn) (pid int, pidfd *os.File, err error) {
 		if cred, inner = unix.GetsockoptUcred(int(socket), unix.SOL_SOCKET, unix.SO_PEERCRED); inner != nil {
 			return
 		}
-		pid = int(cred.Pid)
+		pid, uid = int(cred.Pid), int(cred.Uid)
 		// Older kernels lack the option; there the number is all there is.
 		if fd, inner = unix.GetsockoptInt(int(socket), unix.SOL_SOCKET, unix.SO_PEERPIDFD); inner != nil {
 			fd, inner = unix.PidfdOpen(pid, 0)
 		}
 	})
 	if err = errors.Join(err, inner); err != nil {
-		return pid, nil, fmt.Errorf("identify client process %d: %w", pid, err)
+		return pid, uid, nil, fmt.Errorf("identify client process %d: %w", pid, err)
 	}
-	return pid, os.NewFile(uintptr(fd), "pidfd"), nil
+	return pid, uid, os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
 // alive says whether a process still runs.

@@ -55,7 +55,8 @@ func (b *builder) program(t *testing.T, options ...string) string {
 	arguments := []string{"-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror", "-D_GNU_SOURCE",
 		"-DSIM_GENERATION=12020", `-DSIM_DRIVER_VERSION="test"`, "-I" + filepath.Join(root, "include"), "-I" + filepath.Join(root, "standin"),
 		"-o", out, filepath.Join("testdata", "simclient.c"), filepath.Join(root, "standin", "sim.c"),
-		filepath.Join(root, "standin", "simcalls.c"), filepath.Join(root, "standin", "generation.c"), "-lpthread"}
+		filepath.Join(root, "standin", "simcalls.c"),
+		filepath.Join(root, "standin", "simhealth.c"), filepath.Join(root, "standin", "generation.c"), "-lpthread"}
 	if text, err := exec.Command("gcc", append(arguments, options...)...).CombinedOutput(); err != nil {
 		t.Fatalf("build the client with %q: %v\n%s", key, err, text)
 	}

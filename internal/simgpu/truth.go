@@ -5,6 +5,7 @@ package simgpu
 import (
 	"fmt"
 
+	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 )
@@ -20,17 +21,17 @@ func (k *kernel) observe(r request, out *answer) error {
 	if err != nil {
 		return err
 	}
-	if h.Type == simwire.Card {
-		k.settle()
-	}
 	if h.Type == simwire.Memory {
 		out.header.Bytes, out.header.Offset, out.header.Object = facts.UsableBytes()-used, facts.UsableBytes(), used
 		return nil
 	}
 	info := cardInfo(facts, k.config.PlainNames)
 	info.UsedBytes, info.PeakUsedBytes, info.Processes = used, k.machine.PeakBytes(card), uint32(processes)
-	_, percent := k.clock.line.Card(card)
-	info.GPUPercent = uint32(percent)
+	reading, err := k.instruments(card, k.settle())
+	if err != nil {
+		return err
+	}
+	info.GPUPercent, info.MemoryPercent, info.PowerMW = uint32(reading.Percent), uint32(reading.MemoryPercent), reading.PowerMW
 	out.payload, err = simwire.EncodeEntries([]simwire.CardInfo{info})
 	return err
 }
@@ -72,9 +73,9 @@ func cardInfo(c silicon.Card, plainName bool) simwire.CardInfo {
 		PowerLimitMW:               c.PowerLimitWatts * 1000,
 		IdlePowerMW:                c.IdleWatts * 1000,
 		PowerMW:                    c.IdleWatts * 1000,
-		Temperature:                idleTemperature,
-		SlowdownTemperature:        slowdownTemperature,
-		ShutdownTemperature:        shutdownTemperature,
+		Temperature:                condition.IdleCelsius,
+		SlowdownTemperature:        condition.SlowdownCelsius,
+		ShutdownTemperature:        condition.ShutdownCelsius,
 		Brand:                      uint32(c.Brand),
 		Architecture:               uint32(c.Architecture),
 		CopyEngines:                c.CopyEngines,
@@ -90,12 +91,7 @@ func cardInfo(c silicon.Card, plainName bool) simwire.CardInfo {
 	return info
 }
 
-const (
-	vendorID            = 0x10de
-	idleTemperature     = 32
-	slowdownTemperature = 90
-	shutdownTemperature = 95
-)
+const vendorID = 0x10de
 
 // listProcesses gives a page of who holds what.
 func (k *kernel) listProcesses(r request, out *answer) error {

@@ -12,6 +12,7 @@ const (
 	EventLimit    EventKind = 3 // a bound was met
 	EventDetached EventKind = 4 // a live process closed its connection
 	EventNoRoom   EventKind = 5 // a card was full
+	EventFault    EventKind = 6 // a fault was injected, or cleared
 )
 
 // Event is something a person would want to know.

@@ -21,14 +21,18 @@ const (
 	HandleBytes = 64
 	AllCards    = 0xffffffff
 
-	HeaderBytes  = 96
-	CardBytes    = 432
-	ProcessBytes = 128
-	EventBytes   = 128
-	ReleaseBytes = 40
-	TimeBytes    = 48
-	ItemBytes    = 64
-	SlotBytes    = 16
+	HeaderBytes   = 96
+	CardBytes     = 432
+	ProcessBytes  = 128
+	EventBytes    = 128
+	ReleaseBytes  = 40
+	TimeBytes     = 48
+	HealthBytes   = 136
+	IncidentBytes = 40
+	FaultBytes    = 56
+	NoticeBytes   = 192
+	ItemBytes     = 64
+	SlotBytes     = 16
 
 	// PayloadBytes is the most that follows a header.
 	PayloadBytes = PacketBytes - HeaderBytes
@@ -63,7 +67,32 @@ const (
 	Wait         Type = 41
 	GateDone     Type = 42
 	Times        Type = 48
+	Notice       Type = 56
+	Health       Type = 57
+	Faulted      Type = 58
+	Incidents    Type = 59
+	FaultInject  Type = 60
+	FaultClear   Type = 61
+	FaultList    Type = 62
 )
+
+// LastIncident is the cursor that asks for the number of the last incident.
+const LastIncident = ^uint64(0)
+
+// Flags of a card's health.
+const (
+	HealthLost  uint32 = 1
+	HealthReset uint32 = 2
+)
+
+// FaultActive is the flag of a fault that is in force until it is cleared.
+const FaultActive uint32 = 1
+
+// EccCounters is the length of HealthInfo.Ecc.
+const EccCounters = 4
+
+// NoticeFlags is where the cards' flags stand in a notice.
+const NoticeFlags = 64
 
 // Status says how a request went.
 type Status uint32
@@ -263,6 +292,68 @@ type TimeInfo struct {
 	Queued  uint64
 }
 
+// HealthInfo is how a card is, as of now.
+type HealthInfo struct {
+	EnergyMJ              uint64
+	Reasons               uint64
+	Ecc                   [EccCounters]uint64
+	LastIncident          uint64
+	Flags                 uint32
+	GPUPercent            uint32
+	MemoryPercent         uint32
+	Temperature           uint32
+	MemoryTemperature     uint32
+	PowerMW               uint32
+	SMClockMHz            uint32
+	MemoryClockMHz        uint32
+	Performance           uint32
+	FanPercent            uint32
+	RetiredSingle         uint32
+	RetiredDouble         uint32
+	RetiredPending        uint32
+	RemappedCorrectable   uint32
+	RemappedUncorrectable uint32
+	RemapPending          uint32
+	RemapFailed           uint32
+	SlowPercent           uint32
+	PCIeReplays           uint32
+	Reserved              uint32
+}
+
+// IncidentInfo is what NVML tells of as an event.
+type IncidentInfo struct {
+	Number   uint64
+	TimeNS   uint64
+	Data     uint64
+	Type     uint32
+	Card     uint32
+	PID      uint32
+	Reserved uint32
+}
+
+// FaultInfo is a fault that was injected.
+type FaultInfo struct {
+	Number   uint64
+	TimeNS   uint64
+	Process  uint64
+	Kind     uint32
+	XID      uint32
+	Card     uint32
+	PID      uint32
+	Hit      uint32
+	Error    uint32
+	Flags    uint32
+	Reserved uint32
+}
+
+// NoticeInfo is the page that tells all processes of changes.
+type NoticeInfo struct {
+	Sequence  uint32
+	Incidents uint32
+	Unused    [14]uint32
+	Flags     [32]uint32
+}
+
 // ItemInfo is an entry of a ring: a piece of work.
 type ItemInfo struct {
 	After      [4]uint64
@@ -328,7 +419,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo
 }
 
 // EncodeEntries writes a list as a payload.

@@ -41,6 +41,10 @@ func TestNumbers(t *testing.T) {
 		"IPC_EXPORT": uint64(IPCExport), "IPC_OPEN": uint64(IPCOpen), "IPC_REVOKE": uint64(IPCRevoke),
 		"RESET": uint64(Reset), "EVENTS": uint64(Events), "RELEASES": uint64(Releases),
 		"RING": uint64(Ring), "WAIT": uint64(Wait), "GATE_DONE": uint64(GateDone), "TIMES": uint64(Times),
+		"NOTICE": uint64(Notice), "HEALTH": uint64(Health), "FAULTED": uint64(Faulted), "INCIDENTS": uint64(Incidents),
+		"FAULT_INJECT": uint64(FaultInject), "FAULT_CLEAR": uint64(FaultClear), "FAULT_LIST": uint64(FaultList),
+		"LAST": LastIncident, "HEALTH_LOST": uint64(HealthLost), "HEALTH_RESET": uint64(HealthReset),
+		"FAULT_ACTIVE": uint64(FaultActive), "ECC_COUNTERS": EccCounters,
 		"WAIT_ONE": uint64(WaitOne), "WAIT_ALL": uint64(WaitAll), "NOT_BEFORE": uint64(NotBefore), "ENDS": uint64(Ends),
 		"ITEM_KERNEL": uint64(ItemKernel), "ITEM_MARKER": uint64(ItemMarker), "ITEM_GATE": uint64(ItemGate),
 		"RING_ENTRIES": RingEntries, "RING_BYTES": RingBytes,
@@ -58,7 +62,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	// What the machine numbers itself stands in silicon; its test is in simgpu.
-	elsewhere := regexp.MustCompile(`^(MAX_CARDS|CONTEXT_BYTES|KIND_\w+|OBJECT_(MEMORY|POOL)|IPC_(MEMORY|EVENT|POINTER)|EVENT_\w+)$`)
+	elsewhere := regexp.MustCompile(`^(MAX_CARDS|CONTEXT_BYTES|KIND_\w+|OBJECT_(MEMORY|POOL)|IPC_(MEMORY|EVENT|POINTER)|EVENT_\w+|FAULT_(XID|ECC_SINGLE|ECC_DOUBLE|THERMAL|POWER|CARD_LOST))$`)
 	for name := range defined {
 		if _, ok := ours[name]; !ok && !elsewhere.MatchString(name) {
 			t.Errorf("%s of the header is unknown here", name)
@@ -76,7 +80,8 @@ func TestLayouts(t *testing.T) {
 	field := regexp.MustCompile(`(?m)^\t(uint\d+_t|char) (\w+)(?:\[(\w+)\])?;`)
 	for name, value := range map[string]any{
 		"header": Header{}, "card": CardInfo{}, "process": ProcessInfo{}, "event": EventInfo{}, "release": ReleaseInfo{},
-		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{},
+		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{}, "health": HealthInfo{}, "incident": IncidentInfo{},
+		"fault": FaultInfo{}, "notice": NoticeInfo{},
 	} {
 		body := regexp.MustCompile(`(?s)struct divvy_sim_` + name + ` \{\n(.*?)\n\};`).FindStringSubmatch(string(raw))
 		if body == nil {
@@ -117,6 +122,8 @@ func TestLayouts(t *testing.T) {
 		"process": {ProcessBytes, binary.Size(ProcessInfo{})}, "event": {EventBytes, binary.Size(EventInfo{})},
 		"release": {ReleaseBytes, binary.Size(ReleaseInfo{})}, "time": {TimeBytes, binary.Size(TimeInfo{})},
 		"item": {ItemBytes, binary.Size(ItemInfo{})}, "slot": {SlotBytes, binary.Size(SlotInfo{})},
+		"health": {HealthBytes, binary.Size(HealthInfo{})}, "incident": {IncidentBytes, binary.Size(IncidentInfo{})},
+		"fault": {FaultBytes, binary.Size(FaultInfo{})}, "notice": {NoticeBytes, binary.Size(NoticeInfo{})},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: %d bytes, the constant says %d", name, pair[1], pair[0])
@@ -206,6 +213,9 @@ func FuzzDecode(f *testing.F) {
 			func() error { _, err := DecodeEntries[ProcessInfo](payload, h.Count); return err },
 			func() error { _, err := DecodeEntries[EventInfo](payload, h.Count); return err },
 			func() error { _, err := DecodeEntries[ReleaseInfo](payload, h.Count); return err },
+			func() error { _, err := DecodeEntries[HealthInfo](payload, h.Count); return err },
+			func() error { _, err := DecodeEntries[IncidentInfo](payload, h.Count); return err },
+			func() error { _, err := DecodeEntries[FaultInfo](payload, h.Count); return err },
 		} {
 			if err := decode(); err != nil && !errors.Is(err, ErrProtocol) {
 				t.Fatalf("error of another kind: %v", err)

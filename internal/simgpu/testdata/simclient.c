@@ -163,6 +163,12 @@ static void command(char *line, char *self)
 		int result = sim_memory((uint32_t)a, &freebytes, &total);
 
 		printf("%d %" PRIu64 " %" PRIu64 "\n", result, freebytes, total);
+	} else if (!strcmp(word, "faulted")) {
+		uint32_t count = 0;
+		uint32_t error = 0;
+		int result = sim_faulted((uint32_t)a, &count, &error);
+
+		printf("%d %d\n", result ? result : (int)count, (int)error);
 	} else if (!strcmp(word, "touch")) {
 		printf("%d\n", sim_touch(a));
 	} else if (!strcmp(word, "arena")) {
