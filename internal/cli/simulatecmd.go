@@ -78,6 +78,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	hide(cmd, "private")
 	complete(cmd, "cards", a.completeModels)
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
+	cmd.AddCommand(a.faultCommand())
 	return cmd
 }
 
