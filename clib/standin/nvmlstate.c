@@ -28,6 +28,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 		return result;
 	if (!utilization)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (now.flags & DIVVY_SIM_HEALTH_RESET)
+		return NVML_ERROR_RESET_REQUIRED;
 	utilization->gpu = now.gpupercent;
 	utilization->memory = now.memorypercent;
 	return NVML_SUCCESS;

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
@@ -117,6 +118,7 @@ type daemon struct {
 	tasks   sync.WaitGroup
 	quit    chan struct{} // closed to end them
 	api     *net.UnixListener
+	sick    atomic.Bool // a card was not well when last looked at
 	// places for connections: of processes, and of the HTTP interface
 	attachments, conns *places
 
@@ -273,6 +275,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(d.sockets))
 	loopEnd := make(chan struct{})
 	d.task(d.awaitLeaseTimer)
+	d.task(d.watchFaults)
 	go func() {
 		defer close(d.stopped)
 		d.loop(loopEnd)

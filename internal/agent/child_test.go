@@ -165,6 +165,10 @@ type fileSource struct{ path string }
 func (s fileSource) Cards() ([]gpu.Card, error) { return newFakeSource().Cards() }
 func (s fileSource) Close() error               { return nil }
 
+func (s fileSource) Health(string) (gpu.Health, error) { return gpu.Health{State: gpu.Well}, nil }
+
+func (s fileSource) Faults(time.Duration) ([]gpu.Fault, error) { return nil, gpu.ErrNotSupported }
+
 func (s fileSource) Account(string) (gpu.Account, error) {
 	raw, err := os.ReadFile(s.path)
 	if err != nil {

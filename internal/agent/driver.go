@@ -11,14 +11,17 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
-// driver asks the source who uses what, one question per card at a time; all
-// who ask while a question is on its way share the next one.
+// driver asks the source who uses what, and how cards are: one question of a
+// kind per card at a time; all who ask while a question is on its way share the
+// next one.
 type driver struct {
-	source gpu.Source
-	cards  map[string]*question
+	source   gpu.Source
+	accounts map[string]*question
+	healths  map[string]*question
 }
 
 type question struct {
+	put     func(*answer) error
 	mutex   sync.Mutex // guards next and running
 	next    *answer
 	running bool
@@ -27,16 +30,31 @@ type question struct {
 type answer struct {
 	done    chan struct{}
 	account core.Account
+	health  gpu.Health
 	took    time.Duration
 	err     error
 }
 
 func newDriver(source gpu.Source, cards []gpu.Card) *driver {
-	d := &driver{source: source, cards: map[string]*question{}}
+	d := &driver{source: source, accounts: map[string]*question{}, healths: map[string]*question{}}
 	for _, c := range cards {
-		d.cards[c.UUID] = &question{}
+		d.accounts[c.UUID] = &question{put: func(a *answer) error { return d.putAccount(c.UUID, a) }}
+		d.healths[c.UUID] = &question{put: func(a *answer) (err error) {
+			a.health, err = source.Health(c.UUID)
+			return err
+		}}
 	}
 	return d
+}
+
+func (d *driver) putAccount(card string, a *answer) error {
+	begun := time.Now()
+	told, err := d.source.Account(card)
+	a.account = core.Account{At: begun, UsedBytes: told.UsedBytes}
+	for _, p := range told.Processes {
+		a.account.Processes = append(a.account.Processes, core.Holding{PID: p.PID, Bytes: p.Bytes, Known: p.Known})
+	}
+	return err
 }
 
 // errSlow says that the driver does not answer in time.
@@ -45,9 +63,25 @@ var errSlow = errors.New("the driver does not answer")
 // account asks about a card, and gives up when quit closes or after patience.
 // What it returns was asked for after the call.
 func (d *driver) account(quit <-chan struct{}, card string, patience time.Duration) (core.Account, time.Duration, error) {
-	q := d.cards[card]
+	a, err := d.accounts[card].await(quit, patience)
+	if err != nil {
+		return core.Account{}, 0, err
+	}
+	return a.account, a.took, a.err
+}
+
+// health is the like for how a card is.
+func (d *driver) health(quit <-chan struct{}, card string, patience time.Duration) (gpu.Health, error) {
+	a, err := d.healths[card].await(quit, patience)
+	if err != nil {
+		return gpu.Health{}, err
+	}
+	return a.health, a.err
+}
+
+func (q *question) await(quit <-chan struct{}, patience time.Duration) (*answer, error) {
 	if q == nil {
-		return core.Account{}, 0, gpu.ErrNoCard
+		return nil, gpu.ErrNoCard
 	}
 	q.mutex.Lock()
 	if q.next == nil {
@@ -56,22 +90,22 @@ func (d *driver) account(quit <-chan struct{}, card string, patience time.Durati
 	mine := q.next
 	if !q.running {
 		q.running = true
-		go d.ask(card, q) // ends when nobody asks any more
+		go q.ask() // ends when nobody asks any more
 	}
 	q.mutex.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return core.Account{}, 0, errSlow
+		return nil, errSlow
 	case <-mine.done:
-		return mine.account, mine.took, mine.err
+		return mine, nil
 	case <-quit:
-		return core.Account{}, 0, errStopped
+		return nil, errStopped
 	}
 }
 
-func (d *driver) ask(card string, q *question) {
+func (q *question) ask() {
 	for {
 		q.mutex.Lock()
 		current := q.next
@@ -82,13 +116,8 @@ func (d *driver) ask(card string, q *question) {
 			return
 		}
 		begun := time.Now()
-		told, err := d.source.Account(card)
+		current.err = q.put(current)
 		current.took = time.Since(begun)
-		current.err = err
-		current.account = core.Account{At: begun, UsedBytes: told.UsedBytes}
-		for _, p := range told.Processes {
-			current.account.Processes = append(current.account.Processes, core.Holding{PID: p.PID, Bytes: p.Bytes, Known: p.Known})
-		}
 		close(current.done)
 	}
 }

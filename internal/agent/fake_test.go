@@ -30,9 +30,13 @@ type fakeSource struct {
 	broken  error
 	asked   int
 	account func() map[int]uint64 // instead of held
+	health  gpu.Health
+	faults  chan gpu.Fault
 }
 
-func newFakeSource() *fakeSource { return &fakeSource{held: map[int]uint64{}} }
+func newFakeSource() *fakeSource {
+	return &fakeSource{held: map[int]uint64{}, health: gpu.Health{State: gpu.Well}, faults: make(chan gpu.Fault, 10)}
+}
 
 func (s *fakeSource) Cards() ([]gpu.Card, error) {
 	return []gpu.Card{{UUID: testUUID, Name: "H100 (simulated)", PCIAddress: "0000:01:00.0", DriverVersion: "535.0",
@@ -59,6 +63,29 @@ func (s *fakeSource) Account(string) (gpu.Account, error) {
 }
 
 func (s *fakeSource) Close() error { return nil }
+
+func (s *fakeSource) Health(string) (gpu.Health, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.health, s.broken
+}
+
+func (s *fakeSource) Faults(patience time.Duration) ([]gpu.Fault, error) {
+	select {
+	case f := <-s.faults:
+		return []gpu.Fault{f}, nil
+	case <-time.After(min(patience, 10*time.Millisecond)):
+		return nil, nil
+	}
+}
+
+// become makes the card so, and tells of an XID.
+func (s *fakeSource) become(health gpu.Health, xid uint64) {
+	s.mutex.Lock()
+	s.health = health
+	s.mutex.Unlock()
+	s.faults <- gpu.Fault{UUID: testUUID, XID: xid}
+}
 
 func (s *fakeSource) hold(pid int, bytes uint64) {
 	s.mutex.Lock()

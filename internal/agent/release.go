@@ -198,4 +198,5 @@ func (d *daemon) reconcile(quit <-chan struct{}) {
 			return
 		}
 	}
+	d.examine(quit)
 }

@@ -48,6 +48,7 @@ func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pee
 				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
+				Health: string(c.Condition), HealthDetail: c.Detail,
 			})
 		}
 		return nil

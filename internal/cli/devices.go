@@ -39,10 +39,10 @@ and so shows the share's view.`,
 			}
 			return a.writeJSON(list)
 		}
-		rows := newTable("UUID", "NAME", "MEMORY", "USED", "PROMISED", "FREE TO PROMISE", "SHARES", "DRIVER")
+		rows := newTable("UUID", "NAME", "MEMORY", "USED", "PROMISED", "FREE TO PROMISE", "SHARES", "HEALTH", "DRIVER")
 		for _, c := range list.Cards {
 			rows.add(c.UUID, c.Name, size.Short(c.MemoryBytes), size.Short(c.UsedBytes), size.Short(c.BookedBytes),
-				size.Short(c.FreeToBookBytes), strconv.Itoa(c.Shares), c.DriverVersion)
+				size.Short(c.FreeToBookBytes), strconv.Itoa(c.Shares), c.Health, c.DriverVersion)
 		}
 		return rows.write(a.stdout)
 	})

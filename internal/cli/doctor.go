@@ -189,6 +189,30 @@ func (a *app) examineAgent(ctx context.Context, add addCheck) {
 		add("agent", checkOK, fmt.Sprintf("%s answers: version %s, wire %d, process %d", socket, answer.Version, answer.Wire, answer.PID), "")
 	}
 	a.examineSockets(ctx, at, add)
+	examineCards(ctx, at, add)
+}
+
+// examineCards says which cards are not well, by the agent's account.
+func examineCards(ctx context.Context, at place, add addCheck) {
+	list, err := at.client.Devices(ctx)
+	if err != nil {
+		add("cards", checkFail, at.explain(err).Error(), hintOf(err))
+		return
+	}
+	well := 0
+	for _, c := range list.Cards {
+		switch c.Health {
+		case "lost", "needs-reset":
+			add("cards", checkFail, fmt.Sprintf("%s (%s): %s: %s", c.Name, c.UUID, c.Health, c.HealthDetail), "end its programs and reset it (nvidia-smi --gpu-reset), or restart the machine")
+		case "degraded":
+			add("cards", checkNote, fmt.Sprintf("%s (%s): %s", c.Name, c.UUID, c.HealthDetail), "")
+		default:
+			well++
+		}
+	}
+	if well > 0 {
+		add("cards", checkOK, fmt.Sprintf("%s well", counted(well, "card is", "cards are")), "")
+	}
 }
 
 // examineSockets compares the modes of sockets with what they should be: a

@@ -33,6 +33,9 @@ type card struct {
 	unledgered uint64
 	drift      int64
 	strangers  map[int]bool // processes on no ledger that an event was raised for
+
+	condition Condition
+	detail    string
 }
 
 // CardView is a card and what is promised of it.
@@ -45,6 +48,8 @@ type CardView struct {
 	Shares          int
 	UnledgeredBytes uint64
 	DriftBytes      int64
+	Condition       Condition
+	Detail          string // why it is not well
 }
 
 // Cards lists the cards in their order.
@@ -54,6 +59,7 @@ func (c *Core) Cards() []CardView {
 		v := CardView{
 			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unledgered, DriftBytes: k.drift,
 			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
+			Condition: k.condition, Detail: k.detail,
 		}
 		for _, s := range c.shares {
 			if s.card == k {
@@ -102,17 +108,25 @@ func (c *Core) choose(selector string, need uint64) (*card, *Failure) {
 		return nil, refuse(NotFound, "this machine has no card").hint("divvy run --simulate")
 	}
 	if selector != "" {
-		return c.find(selector)
+		k, failure := c.find(selector)
+		if failure == nil && !k.usable() {
+			return nil, refuse(Unavailable, "%s takes no share: %s", k.Name, k.detail).hint("divvy devices")
+		}
+		return k, failure
 	}
-	best := c.cards[0]
-	for _, k := range c.cards[1:] {
+	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool { return !k.usable() })
+	if len(cards) == 0 {
+		return nil, refuse(Unavailable, "no card takes a share: %s", c.cards[0].detail).hint("divvy devices")
+	}
+	best := cards[0]
+	for _, k := range cards[1:] {
 		if c.freeToBook(k) > c.freeToBook(best) {
 			best = k
 		}
 	}
 	// A card that could hold the share if it were empty makes the clearer refusal.
 	if need > best.UsableBytes {
-		best = slices.MaxFunc(c.cards, func(a, b *card) int {
+		best = slices.MaxFunc(cards, func(a, b *card) int {
 			return cmp.Compare(a.UsableBytes, b.UsableBytes)
 		})
 	}

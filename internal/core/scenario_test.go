@@ -301,6 +301,10 @@ func (w *world) do(f []string) {
 			w.printf("%s %s: %s booked, %s free to book, %d%% cores booked, %s unledgered, drift %d", k.UUID, size.Short(k.UsableBytes),
 				size.Short(k.BookedBytes), size.Short(k.FreeToBookBytes), k.CoresBooked, size.Short(k.UnledgeredBytes), k.DriftBytes)
 		}
+	case "health": // health CARD CONDITION WHY...
+		w.core.SetCondition(w.now, arg(1), Condition(arg(2)), strings.Join(f[3:], " "))
+	case "fault": // fault CARD WHAT...
+		w.core.Fault(w.now, arg(1), strings.Join(f[2:], " "))
 	case "idle":
 		w.printf("idle: %v", w.core.Idle())
 	default:

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Errors of a source; callers use errors.Is.
@@ -51,6 +52,11 @@ type Source interface {
 	Cards() ([]Card, error)
 	// Account says who uses what on the card with this UUID.
 	Account(uuid string) (Account, error)
+	// Health says how well a card is.
+	Health(uuid string) (Health, error)
+	// Faults waits for at most so long for something to happen to a card.
+	// ErrNotSupported: the driver does not tell.
+	Faults(patience time.Duration) ([]Fault, error)
 	Close() error
 }
 

@@ -197,6 +197,7 @@ func TestFaultMatrix(t *testing.T) {
 			}
 			away.well(t, "the one on the other card")
 			holder.Kill()
+			h.toldOf(t, first, m.fault)
 			h.stateAfter(t, truth, m.fault)
 			if _, err := truth.ClearFaults(t.Context(), -1); err != nil {
 				t.Fatal(err)
@@ -262,6 +263,51 @@ func (h *host) stateAfter(t testing.TB, truth *simgpu.Truth, f condition.Fault) 
 	}
 	if r.Lost || r.NeedsReset {
 		h.noContext(t)
+	}
+}
+
+// toldOf checks that the agent has told of a fault: of its XID, and of a card
+// that cannot be used.
+func (h *host) toldOf(t testing.TB, card string, f condition.Fault) {
+	t.Helper()
+	xid := f.XID
+	switch f.Kind {
+	case condition.CardLost:
+		xid = 79
+	case condition.ECCDouble:
+		xid = 94
+	}
+	if xid != 0 {
+		eventually(t, "the agent has told of the XID", func() error {
+			for _, e := range h.events(t, "card-fault", "") {
+				if e.CardUUID == card && strings.Contains(e.Message, fmt.Sprintf(": XID %d", xid)) {
+					return nil
+				}
+			}
+			return errors.New("it has not")
+		}, h.agent)
+	}
+	want := "ok"
+	switch {
+	case xid == 79:
+		want = "lost"
+	case xid == 62 || xid == 95 || xid == 119 || xid == 120:
+		want = "needs-reset"
+	case xid == 48 || xid == 63 || xid == 64 || xid == 94 || f.Kind == condition.Thermal || f.Kind == condition.Power:
+		want = "degraded"
+	}
+	list, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := list.Cards[0]; c.UUID != card || c.Health != want || (c.HealthDetail == "") != (want == "ok") {
+		t.Errorf("after %+v the first card is %q: %s; want %q", f, c.Health, c.HealthDetail, want)
+	}
+	if c := list.Cards[1]; c.Health != "ok" {
+		t.Errorf("after %+v the second card is %q: %s", f, c.Health, c.HealthDetail)
+	}
+	if want == "lost" || want == "needs-reset" {
+		h.event(t, "share-unusable", "near")
 	}
 }
 

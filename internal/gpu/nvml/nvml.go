@@ -31,6 +31,10 @@ type Source struct {
 
 	mutex   sync.Mutex // NVML locks too, but shutdown must not overtake a call
 	devices map[string]nvml.Device
+
+	listening sync.Mutex // held while somebody waits for faults; taken before mutex
+	ears      nvml.EventSet
+	listens   bool
 }
 
 var _ gpu.Source = (*Source)(nil)
@@ -89,6 +93,9 @@ func (s *Source) list() error {
 	}
 	for i := range count {
 		device, result := s.library.DeviceGetHandleByIndex(i)
+		if result == nvml.ERROR_GPU_IS_LOST {
+			continue // the others can be shared
+		}
 		if result != nvml.SUCCESS {
 			return failure(fmt.Sprintf("card %d", i), result)
 		}
@@ -124,15 +131,20 @@ func (s *Source) describe(device nvml.Device) (gpu.Card, error) {
 // memory returns what is in use and what programs can use. Newer drivers tell
 // apart what they keep for themselves.
 func (s *Source) memory(device nvml.Device) (used, usable uint64, err error) {
+	used, usable, result := s.memoryOf(device)
+	return used, usable, failure("memory", result)
+}
+
+func (s *Source) memoryOf(device nvml.Device) (used, usable uint64, result nvml.Return) {
 	newer, result := s.library.DeviceGetMemoryInfo_v2(device)
 	if result == nvml.SUCCESS && newer.Total > newer.Reserved {
-		return newer.Used, newer.Total - newer.Reserved, nil
+		return newer.Used, newer.Total - newer.Reserved, nvml.SUCCESS
 	}
 	older, result := s.library.DeviceGetMemoryInfo(device)
 	if result != nvml.SUCCESS {
-		return 0, 0, failure("memory", result)
+		return 0, 0, result
 	}
-	return older.Used, older.Total, nil
+	return older.Used, older.Total, nvml.SUCCESS
 }
 
 // Cards lists the cards that were there when the source was opened.
@@ -180,10 +192,16 @@ func process(p nvml.ProcessInfo) gpu.Process {
 	return gpu.Process{PID: int(p.Pid), Bytes: p.UsedGpuMemory, Known: true}
 }
 
-// Close unloads the driver.
+// Close unloads the driver. It waits for Faults.
 func (s *Source) Close() error {
+	s.listening.Lock()
+	defer s.listening.Unlock()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if s.listens {
+		_ = s.ears.Free()
+		s.listens = false
+	}
 	s.devices = nil
 	return failure("shut down", s.library.Shutdown())
 }

@@ -287,8 +287,8 @@ func (c *Cards) xid(now int64, s *state, f Fault, count uint64, raise func(uint3
 }
 
 // Clear is a reset of a card (-1: of all): it is back, cool and fast, volatile
-// counters are 0, and repairs of its memory are done. It returns how many faults
-// were in force.
+// counters are 0, and repairs of its memory are done, those that had failed, too.
+// It returns how many faults were in force.
 func (c *Cards) Clear(now int64, card int) (int, error) {
 	if card >= 0 {
 		if _, err := c.find(card); err != nil {
@@ -308,7 +308,7 @@ func (c *Cards) Clear(now int64, card int) (int, error) {
 		}
 		s.lost, s.needsReset, s.thermal, s.power = false, false, false, false
 		s.counters.CorrectedVolatile, s.counters.UncorrectedVolatile = 0, 0
-		s.counters.RetiredPending, s.counters.RemapPending = false, false
+		s.counters.RetiredPending, s.counters.RemapPending, s.counters.RemapFailed = false, false, false
 	}
 	cleared := 0
 	for i := range c.faults {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+const (
+	// A driver cannot be woken while it waits for faults; the agent ends so much
+	// later at most.
+	faultPatience = 250 * time.Millisecond
+	// sickEvery is how often a card is looked at that is not well, and how long a
+	// driver is left alone that cannot be asked.
+	sickEvery = time.Second
+)
+
+// watchFaults tells the core of what happens to cards. What a card is like is
+// looked at after each fault, whenever the ledger is compared with the driver,
+// and for as long as it is not well.
+func (d *daemon) watchFaults() {
+	d.examine(d.quit)
+	looked := time.Now()
+	for {
+		faults, err := d.driver.source.Faults(faultPatience)
+		if errors.Is(err, gpu.ErrNotSupported) {
+			d.cfg.Logger.Info("the driver does not tell of faults", "error", err)
+			return
+		}
+		for _, f := range faults {
+			if d.do(d.quit, func(now time.Time) { d.core.Fault(now, f.UUID, f.String()) }) != nil {
+				return
+			}
+		}
+		if len(faults) > 0 || (d.sick.Load() && time.Since(looked) >= sickEvery) {
+			d.examine(d.quit)
+			looked = time.Now()
+		}
+		pause := time.Duration(0)
+		if err != nil {
+			d.cfg.Logger.Debug("wait for faults", "error", err)
+			pause = sickEvery
+		}
+		select {
+		case <-d.quit:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// examine looks at all cards, and notes whether one is not well.
+func (d *daemon) examine(quit <-chan struct{}) {
+	sick := false
+	for _, c := range d.cards {
+		health, err := d.driver.health(quit, c.UUID, releasePatience)
+		if err != nil {
+			d.cfg.Logger.Debug("health", "card", c.UUID, "error", err)
+			continue
+		}
+		sick = sick || health.State != gpu.Well
+		if d.do(quit, func(now time.Time) {
+			d.core.SetCondition(now, c.UUID, core.Condition(health.State), health.Detail)
+		}) != nil {
+			return
+		}
+	}
+	d.sick.Store(sick)
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+func (r *rig) card() api.Card {
+	r.t.Helper()
+	list, err := r.client.Devices(r.t.Context())
+	must(r.t, err)
+	return list.Cards[0]
+}
+
+// A card that is lost is told of, with the shares on it, takes no new share, and
+// the agent goes on; so it does when the card is back.
+func TestLostCard(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "alice", MemoryBytes: 8 * gib})
+	if c := r.card(); c.Health != "ok" || c.HealthDetail != "" {
+		t.Errorf("at first: %+v", c)
+	}
+	r.source.become(gpu.Health{State: gpu.Lost, Detail: "it has fallen off the bus"}, 79)
+	if e := r.awaitEvent("card-fault"); e.CardUUID != testUUID || !strings.Contains(e.Message, "XID 79: the card has fallen off the bus") {
+		t.Errorf("event %+v", e)
+	}
+	if e := r.awaitEvent("card-lost"); e.CardUUID != testUUID {
+		t.Errorf("event %+v", e)
+	}
+	if e := r.awaitEvent("share-unusable"); e.Share != "alice" {
+		t.Errorf("event %+v", e)
+	}
+	if c := r.card(); c.Health != "lost" || c.HealthDetail == "" {
+		t.Errorf("lost: %+v", c)
+	}
+	if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "bob", MemoryBytes: gib}); err == nil || !strings.Contains(err.Error(), "fallen off the bus") {
+		t.Errorf("a share on a lost card: %v", err)
+	}
+	// Nothing tells of its return: the agent looks.
+	r.source.mutex.Lock()
+	r.source.health = gpu.Health{State: gpu.Well}
+	r.source.mutex.Unlock()
+	r.awaitEvent("card-well")
+	if e := r.awaitEvent("share-usable"); e.Share != "alice" {
+		t.Errorf("event %+v", e)
+	}
+	r.share(api.ShareSpec{Name: "bob", MemoryBytes: gib})
+}
+
+// A driver that cannot be asked leaves what is known.
+func TestHealthOfABrokenDriver(t *testing.T) {
+	r := newRig(t)
+	if c := r.card(); c.Health != "ok" {
+		t.Errorf("at first: %+v", c)
+	}
+	r.source.fail(gpu.ErrNoDriver)
+	if c := r.card(); c.Health != "ok" {
+		t.Errorf("when the driver does not answer: %+v", c)
+	}
+}

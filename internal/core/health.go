@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Condition says how well a card is.
+type Condition string
+
+// Conditions of cards. Unknown is that of one that nobody has looked at; it is
+// taken as well.
+const (
+	ConditionUnknown    Condition = ""
+	ConditionWell       Condition = "ok"
+	ConditionDegraded   Condition = "degraded"
+	ConditionNeedsReset Condition = "needs-reset"
+	ConditionLost       Condition = "lost"
+)
+
+// usable says whether a new share may go to the card.
+func (k *card) usable() bool {
+	return k.condition != ConditionNeedsReset && k.condition != ConditionLost
+}
+
+// SetCondition notes how a card is; a change is an event, and one more for each
+// share on the card when it cannot be used, or can again.
+func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition, detail string) {
+	i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID })
+	if i < 0 {
+		return
+	}
+	k := c.cards[i]
+	before, usable := k.condition, k.usable()
+	k.detail = detail
+	if before == condition {
+		return
+	}
+	k.condition = condition
+	switch condition {
+	case ConditionWell:
+		if before != ConditionUnknown {
+			c.event(now, Event{Kind: "card-well", Card: k.UUID, Message: k.Name + " is well again"})
+		}
+	case ConditionDegraded:
+		c.event(now, Event{Kind: "card-degraded", Card: k.UUID, Message: k.Name + ": " + detail})
+	case ConditionNeedsReset:
+		c.event(now, Event{Kind: "card-needs-reset", Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no new work"})
+	case ConditionLost:
+		c.event(now, Event{Kind: "card-lost", Card: k.UUID, Message: k.Name + ": " + detail})
+	}
+	if usable == k.usable() {
+		return
+	}
+	for _, s := range c.shares {
+		if s.card != k {
+			continue
+		}
+		if usable {
+			c.event(now, Event{Kind: "share-unusable", Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
+				Message: fmt.Sprintf("its card (%s) cannot be used: %s; its programs get errors", k.Name, detail)})
+		} else {
+			c.event(now, Event{Kind: "share-usable", Share: s.Name, Card: k.UUID, Message: "its card (" + k.Name + ") can be used again"})
+		}
+	}
+}
+
+// Fault notes what the driver told of a card.
+func (c *Core) Fault(now time.Time, cardUUID, what string) {
+	if i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID }); i >= 0 {
+		c.event(now, Event{Kind: "card-fault", Card: cardUUID, Message: c.cards[i].Name + ": " + what})
+	}
+}
