@@ -10,10 +10,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-const (
-	backlog      = 5 * time.Millisecond // of all processes of a share together
-	leastBacklog = 500 * time.Microsecond
-)
+// leastBacklog is what a process may keep, however many the share has.
+const leastBacklog = 500 * time.Microsecond
 
 // leases are the arbiters of all cards and the timer that wakes them. They
 // belong to the loop, but for the timer's descriptor.
@@ -76,7 +74,7 @@ func (d *daemon) setTerms() {
 	byCard := map[string][]arbiter.Terms{}
 	for _, t := range d.core.Terms() {
 		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
-			Name: t.Name, Policy: arbiter.Policy(t.Policy), CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority,
+			Name: t.Name, Policy: arbiter.Policy(t.Policy), CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
 		})
 	}
 	now := monotonic()
@@ -120,10 +118,11 @@ func (d *daemon) writeLease(share string) {
 		return
 	}
 	lease := wire.Lease{}
-	if k != nil && k.arbiter.Gated() {
+	if k != nil && k.arbiter.Gated(share) {
 		attached, _ := d.core.InUse(share)
-		lease = wire.Lease{Gated: true, EndNs: uint64(k.arbiter.LeaseEnd(share)), BeginNs: uint64(k.arbiter.LeaseBegin(share)),
-			BacklogNs: uint64(max(backlog/time.Duration(max(attached, 1)), leastBacklog))}
+		l := k.arbiter.Lease(share)
+		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)),
+			BacklogNs: uint64(max(l.Backlog/time.Duration(max(attached, 1)), min(l.Backlog, leastBacklog)))}
 	}
 	if err := s.limits.SetLease(lease); err != nil {
 		d.cfg.Logger.Error("lease", "share", share, "error", err)
@@ -140,7 +139,7 @@ func (c *connection) wantLease(m wire.Message) error {
 		if k == nil {
 			return
 		}
-		if !k.arbiter.Gated() {
+		if !k.arbiter.Gated(c.share) {
 			// It has not seen yet that it need not wait.
 			if s := c.sockets[c.share]; s != nil {
 				_ = s.limits.Renotify()

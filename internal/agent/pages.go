@@ -92,6 +92,9 @@ func words(v core.ShareView) wire.Words {
 	if v.Unlimited {
 		card.Flags |= wire.CardUnlimited
 	}
+	if v.Paused {
+		w.State = wire.StatePaused
+	}
 	if v.State == core.StateRevoked {
 		// Its quota is nothing; the page still needs a number that makes sense.
 		w.State, card.LimitBytes = wire.StateRevoked, max(v.UsedBytes, wire.AllocationUnit)

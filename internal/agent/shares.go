@@ -165,7 +165,7 @@ func (d *daemon) patchShare(w http.ResponseWriter, r *http.Request, peer socket.
 	return d.answerShare(w, r, http.StatusOK, func(now time.Time) (core.ShareView, error) {
 		view, err := d.core.ChangeShare(now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: (*core.Policy)(change.Policy),
-			Weight: change.Weight, Priority: change.Priority,
+			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
 		}, peer.UID)
 		if err != nil {
 			return view, err

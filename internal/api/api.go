@@ -135,6 +135,7 @@ type ShareChange struct {
 	Policy       *Policy `json:"policy,omitempty"`
 	Weight       *int    `json:"weight,omitempty"`
 	Priority     *int    `json:"priority,omitempty"`
+	Paused       *bool   `json:"paused,omitempty"`
 }
 
 // Share is a named promise on a card and what became of it.

@@ -6,7 +6,8 @@
 // is behind Meter, and what must happen outside is returned by Drain. One
 // goroutine uses it.
 //
-// A card is gated when a share on it has a fixed part of its time. Then the
+// A card is gated when the shares on it were promised anything of its time: a
+// fixed part, equal or weighted parts, or that one goes before another. Then the
 // time goes out in leases, one share at a time: every share on the card needs
 // one, because a program that launches whenever it likes would take its time
 // from those that wait for theirs. The next share is admitted when the work of
@@ -19,8 +20,10 @@
 // time that it used in any one window never exceeds its part by more than what
 // is in flight at the end of a lease.
 //
-// Shares of the other policies take turns, by priority, in what the fixed ones
-// leave. Equal and weighted shares are served like best-effort ones so far.
+// Shares of the other policies take turns in what the fixed ones leave, by
+// weight (fair.go); what one does not want the others get. A share of a higher
+// priority goes first, and takes the card from one of a lower priority at once,
+// unless that is a fixed share that has fallen far behind its rate.
 package arbiter
 
 import (
@@ -46,8 +49,9 @@ type Terms struct {
 	Name         string
 	Policy       Policy
 	CoresPercent int // of the card's time, for fixed shares
-	Weight       int
+	Weight       int // of weighted shares, from 1
 	Priority     int // higher goes first
+	Paused       bool
 }
 
 // Usage is what the processes of a share say, summed. Nothing in it can be
@@ -77,6 +81,9 @@ type Config struct {
 	Lag      time.Duration // most that a waiting share falls behind its rate, in time of the clock
 	Debt     time.Duration // most that a share owes
 	Window   time.Duration // in which no fixed share uses more than its part
+	Backlog  time.Duration // unfinished work that a share may keep
+	Brief    time.Duration // the same, beside a share of a higher priority
+	Recent   time.Duration // for how long one that has asked is counted on to ask again
 }
 
 // Bounds of a quantum.
@@ -90,6 +97,7 @@ func Default(quantum time.Duration) Config {
 	return Config{
 		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
 		Burst: quantum + time.Millisecond, Saving: 5 * quantum, Late: quantum / 2, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
+		Backlog: 5 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
 	}
 }
 
@@ -104,7 +112,7 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst}, {"saving", c.Saving}, {"late", c.Late},
-		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window},
+		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window}, {"backlog", c.Backlog}, {"brief backlog", c.Brief}, {"recent", c.Recent},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %v is not positive", d.name, d.value))
@@ -124,8 +132,9 @@ type Orders struct {
 
 // Lease says until when a share may launch.
 type Lease struct {
-	Share string
-	End   time.Duration // 0: not now
+	Share   string
+	End     time.Duration // 0: not now
+	Backlog time.Duration // how much unfinished work its processes may keep
 }
 
 // Event is something worth telling.
@@ -142,7 +151,9 @@ type share struct {
 	seen     time.Duration // busy and submitted, when last settled
 	served   time.Duration // when its last lease was granted
 	begun    time.Duration // from when it should have been able to use its last lease
-	told     time.Duration // end of its lease, as ordered last
+	told     Lease         // as ordered last
+	fair     fair
+	wanted   time.Duration // when it asked last
 	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
 
@@ -177,11 +188,14 @@ type Arbiter struct {
 
 	phase   phase
 	holder  *share        // nil when free
+	clock   time.Duration // of the fair shares: where the last one that was served stood
 	begun   time.Duration // of the lease
 	end     time.Duration // of the lease, or of the wait when draining or dying
+	until   time.Duration // end of the lease
 	charged time.Duration // of what was used in the lease
 
 	handover handover
+	outlasts time.Duration // by how much work outlasted leases lately
 	turn     turn          // of the holder, or of the last one
 	left     time.Duration // when the card was left last
 	rest     time.Duration // until when the work of the last holder runs, as it seemed then
@@ -205,7 +219,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	for _, t := range all {
 		s := a.find(t.Name)
 		if s == nil {
-			s = &share{ledger: ledger{filled: now}, hadAt: now}
+			s = &share{ledger: ledger{filled: now}, hadAt: now, wanted: never, fair: fair{at: a.clock}}
 			u := a.meter.Usage(now, t.Name)
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 		}
@@ -222,16 +236,24 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	if gone {
 		a.phase, a.holder = free, nil
 	}
-	a.gated = fixed > 0 && (partly || len(kept) > 1)
-	if !a.gated && a.holder != nil {
+	a.gated = partly || fixed > 0 && len(kept) > 1 || promised(kept)
+	if a.holder != nil && (!a.gated || a.holder.Paused) {
 		a.stop(now)
 	}
 	for _, s := range a.shares {
-		if !a.gated {
-			s.want = false
-		}
+		s.want = s.want && a.gated && !s.Paused
 	}
 	a.step(now)
+}
+
+// promised says whether shares without fixed parts were promised anything.
+func promised(shares []*share) bool {
+	for _, s := range shares {
+		if len(shares) > 1 && (s.Policy == Equal || s.Policy == Weighted || s.Priority != shares[0].Priority) {
+			return true
+		}
+	}
+	return false
 }
 
 // Has says whether a share is on the card.
@@ -245,8 +267,11 @@ func (a *Arbiter) Overcount(name string) time.Duration {
 	return 0
 }
 
-// Gated says whether launches on the card need a lease.
-func (a *Arbiter) Gated() bool { return a.gated }
+// Gated says whether launches of a share need a lease.
+func (a *Arbiter) Gated(name string) bool {
+	s := a.find(name)
+	return s != nil && (a.gated || s.Paused)
+}
 
 // Overruns is how often work of a share was not awaited any longer.
 func (a *Arbiter) Overruns(name string) uint64 {
@@ -256,12 +281,12 @@ func (a *Arbiter) Overruns(name string) uint64 {
 	return 0
 }
 
-// LeaseEnd is until when a share may launch; 0: not now.
-func (a *Arbiter) LeaseEnd(name string) time.Duration {
+// Lease is what was ordered last for a share.
+func (a *Arbiter) Lease(name string) Lease {
 	if s := a.find(name); s != nil {
-		return s.told
+		return Lease{Share: name, End: s.told.End, Backlog: a.backlog(a.due, s)}
 	}
-	return 0
+	return Lease{}
 }
 
 func (a *Arbiter) find(name string) *share {
@@ -276,11 +301,19 @@ func (a *Arbiter) find(name string) *share {
 // Want: launches of a share wait.
 func (a *Arbiter) Want(now time.Duration, name string) {
 	s := a.find(name)
-	if s == nil || !a.gated {
+	if s == nil || !a.gated || s.Paused {
 		return
 	}
 	a.fill(now)
+	if !s.want && s != a.holder {
+		a.enter(s)
+	}
 	s.want = true
+	recent := a.recent(now, s)
+	s.wanted = now
+	if !recent {
+		a.holdBack(now, s)
+	}
 	a.step(now)
 }
 
@@ -346,10 +379,11 @@ func (a *Arbiter) Drain() Orders {
 }
 
 // tell orders a lease, unless it was the last that was ordered.
-func (a *Arbiter) tell(s *share, end time.Duration) {
-	if s.told != end {
-		s.told = end
-		a.orders.Leases = append(a.orders.Leases, Lease{Share: s.Name, End: end})
+func (a *Arbiter) tell(now time.Duration, s *share, end time.Duration) {
+	l := Lease{Share: s.Name, End: end, Backlog: a.backlog(now, s)}
+	if s.told != l {
+		s.told = l
+		a.orders.Leases = append(a.orders.Leases, l)
 	}
 }
 

@@ -15,26 +15,42 @@ func (a *Arbiter) choose(now time.Duration) *share {
 		if !s.want || a.eligibleFrom(now, s) > now {
 			continue
 		}
-		if best == nil || s.before(best) {
+		if best == nil || a.before(s, best) {
 			best = s
 		}
 	}
 	return best
 }
 
-// before says whether s goes before other: fixed shares first, for they were
-// promised their time, then by priority, then the one that is furthest behind
-// its rate, or that has waited longest.
-func (s *share) before(other *share) bool {
+// before says whether s goes before other: a fixed share that is far behind its
+// rate, then by priority, then fixed shares, for they were promised their time,
+// then those with a weight. Among equals it is the one that is furthest behind
+// its rate, has used the least for its weight, or has waited longest.
+func (a *Arbiter) before(s, other *share) bool {
 	switch {
-	case s.fixed() != other.fixed():
-		return s.fixed()
+	case a.urgent(s) != a.urgent(other):
+		return a.urgent(s)
 	case s.Priority != other.Priority:
 		return s.Priority > other.Priority
+	case s.rank() != other.rank():
+		return s.rank() > other.rank()
 	case s.fixed() && s.lag() != other.lag():
 		return s.lag() > other.lag()
+	case !s.fixed() && s.fair.at != other.fair.at:
+		return s.fair.at < other.fair.at
 	}
 	return s.served < other.served
+}
+
+// rank orders the policies.
+func (s *share) rank() int {
+	switch s.Policy {
+	case Fixed:
+		return 2
+	case Equal, Weighted:
+		return 1
+	}
+	return 0
 }
 
 // eligibleFrom is when a share may have a lease, if it uses nothing until then.
@@ -52,6 +68,9 @@ func (a *Arbiter) fill(now time.Duration) {
 	behind := time.Duration(0)
 	for _, s := range a.shares {
 		if !s.fixed() {
+			if a.gated && s.want && s != a.holder {
+				a.meet(now, s)
+			}
 			continue
 		}
 		s.fill(now)
@@ -111,6 +130,9 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	}
 	switch a.phase {
 	case held:
+		if next := a.choose(now); next != nil && next != a.holder && a.outranks(next, a.holder) {
+			return now
+		}
 		// A lease that has run out is looked at once more: then it drains.
 		if now < a.end-a.handover.before {
 			return max(first, a.end-a.handover.before)

@@ -18,13 +18,13 @@ func (a *Arbiter) step(now time.Duration) {
 	}
 	switch a.phase {
 	case held:
-		if a.end-now > a.handover.before {
-			return
-		}
 		next := a.choose(now)
 		switch {
 		case next == nil:
 			return // nobody is kept from anything
+		case next != a.holder && a.outranks(next, a.holder):
+		case a.end-now > a.handover.before:
+			return
 		case next == a.holder:
 			a.prolong(now)
 			return
@@ -39,7 +39,7 @@ func (a *Arbiter) step(now time.Duration) {
 		}
 		if next != a.holder || a.phase == dying {
 			switch {
-			case a.phase == draining && a.remaining(now) < a.handover.before:
+			case a.phase == draining && (a.remaining(now) < a.handover.before || a.outranks(next, a.holder)):
 			case now >= a.end:
 				a.overrun(now)
 			default:
@@ -72,9 +72,13 @@ func (a *Arbiter) grant(now time.Duration, s *share) {
 	a.turn = turn{handed: a.left == now}
 	a.phase, a.holder = held, s
 	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
-	a.end, a.charged = a.begun+a.length(now, s, a.config.Quantum), 0
+	a.end, a.charged = a.begun+a.length(now, s, a.quantum()), 0
+	a.until = a.end
 	s.want, s.served, s.begun, s.hadAt = false, now, a.due, now
-	a.tell(s, a.end)
+	if !s.fixed() {
+		a.clock = max(a.clock, s.fair.at)
+	}
+	a.tell(now, s, a.end)
 }
 
 // prolong adds to the lease of the holder.
@@ -82,10 +86,10 @@ func (a *Arbiter) prolong(now time.Duration) {
 	s := a.holder
 	a.idle(min(now, a.end))
 	left := max(a.end-now, 0)
-	a.end = now + max(left, a.length(now, s, left+a.config.Quantum))
-	a.begun, a.charged = now, 0
+	a.end = now + max(left, a.length(now, s, left+a.quantum()))
+	a.begun, a.until, a.charged = now, a.end, 0
 	s.want, s.served = false, now
-	a.tell(s, a.end)
+	a.tell(now, s, a.end)
 }
 
 // length is how long a lease from now may be, at most most.
@@ -107,7 +111,9 @@ func (a *Arbiter) stop(now time.Duration) {
 
 // leave makes the card free.
 func (a *Arbiter) leave(now time.Duration) {
-	a.rest = now + a.remaining(now)
+	remaining := a.remaining(now)
+	a.rest = now + remaining
+	a.outlast(now, remaining)
 	a.phase, a.holder, a.left = free, nil, now
 }
 
@@ -116,7 +122,7 @@ func (a *Arbiter) closeLease(now time.Duration) {
 	if a.phase == held {
 		a.idle(min(now, a.end))
 	}
-	a.tell(a.holder, 0)
+	a.tell(now, a.holder, 0)
 }
 
 // settle charges the holder what it has used since it was last settled.
@@ -139,7 +145,11 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	if a.gated {
 		used = s.believe(now, said, late, u, s == a.holder && a.phase == held, a.config.Late)
 	}
-	if used == 0 || !s.fixed() {
+	if !s.fixed() {
+		s.fair.use(used, s.weight())
+		return used
+	}
+	if used == 0 {
 		return used
 	}
 	// What is still to run has been counted, and comes after now.
@@ -181,7 +191,7 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 // for half of what it holds.
 func (a *Arbiter) idle(until time.Duration) {
 	if more := until - a.begun - 2*a.charged; more > 0 {
-		a.holder.balance -= 100 * int64(more)
+		a.holder.pay(more)
 		a.charged += more
 	}
 }

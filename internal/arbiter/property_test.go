@@ -42,6 +42,7 @@ type load struct {
 	processes []*process
 	begin     time.Duration // of the lease, as the processes see it
 	lease     time.Duration // its end
+	most      time.Duration // unfinished work
 	lateOf    time.Duration // beginning of the last lease that was used
 	late      time.Duration
 	word      int
@@ -73,7 +74,11 @@ func (p *process) remaining(now time.Duration) time.Duration {
 
 // backlog is what each of its processes may keep.
 func (l *load) backlog() time.Duration {
-	return 5 * time.Millisecond / time.Duration(len(l.processes))
+	most := l.most
+	if most == 0 {
+		most = 5 * time.Millisecond
+	}
+	return most / time.Duration(len(l.processes))
 }
 
 // inFlight is the most that the processes have in flight when a lease ends,
@@ -122,7 +127,7 @@ func (c *card) lateness() time.Duration {
 func (c *card) arrange() {
 	for _, l := range c.arbiter.Drain().Leases {
 		s := c.shares[l.Share]
-		s.begin, s.lease = c.arbiter.LeaseBegin(l.Share), l.End
+		s.begin, s.lease, s.most = c.arbiter.LeaseBegin(l.Share), l.End, l.Backlog
 		s.word++
 		c.at(c.now+c.lateness(), func() { c.launchAll(s) })
 	}
@@ -239,8 +244,8 @@ func (c *card) run(t *testing.T, terms []Terms, loads []*load, until time.Durati
 	}
 }
 
-// most is the most that a share used in any window.
-func (l *load) most(window time.Duration) time.Duration {
+// mostOf is the most that a share used in any window.
+func (l *load) mostOf(window time.Duration) time.Duration {
 	var most, sum time.Duration
 	first := 0
 	for _, s := range l.ran {
@@ -278,7 +283,7 @@ func TestFixedShareGetsItsPart(t *testing.T) {
 				if cores == 5 {
 					allowed = 0.2
 				}
-				most := l.most(time.Second)
+				most := l.mostOf(time.Second)
 				limit := time.Duration(cores)*10*time.Millisecond + cost
 				t.Logf("%.3f %%, at most %v in a second", got, most)
 				if got < want-allowed || got > want+allowed {
@@ -346,7 +351,7 @@ func TestSharesTogether(t *testing.T) {
 			for i, l := range loads {
 				got := 100 * l.busy.Seconds() / seconds
 				sum += got
-				most := l.most(time.Second)
+				most := l.mostOf(time.Second)
 				t.Logf("%s: %.3f %%, at most %v in a second", l.name, got, most)
 				promised := float64(terms[i].CoresPercent)
 				if got > promised+0.5 || got < 0.97*promised-0.5 {
@@ -429,7 +434,7 @@ func TestNobodyStarves(t *testing.T) {
 				}
 				continue
 			}
-			if most, limit := l.most(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.inFlight()+c.arbiter.config.Quantum; most > limit {
+			if most, limit := l.mostOf(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.inFlight()+c.arbiter.config.Quantum; most > limit {
 				t.Errorf("seed %d: %s used %v in one second, limit %v (%d processes, %v, gap %v)", seed, l.name, most, limit,
 					len(l.processes), l.processes[0].cost, l.processes[0].gap)
 			}

@@ -96,14 +96,26 @@ func (w *stage) do(words []string) {
 		name = words[1]
 	}
 	switch words[0] {
-	case "share": // share NAME POLICY CORES [PRIORITY]
+	case "share": // share NAME POLICY CORES [PRIORITY [WEIGHT]]
 		terms := Terms{Name: name, Policy: Policy(words[2]), Weight: 1}
 		terms.CoresPercent, _ = strconv.Atoi(words[3])
 		if len(words) > 4 {
 			terms.Priority, _ = strconv.Atoi(words[4])
 		}
+		if len(words) > 5 {
+			terms.Weight, _ = strconv.Atoi(words[5])
+		}
 		w.terms = append(w.terms, terms)
 		w.arbiter.Set(w.now, w.terms)
+	case "change": // like share, of one that is there
+		kept := w.terms[:0]
+		for _, t := range w.terms {
+			if t.Name != name {
+				kept = append(kept, t)
+			}
+		}
+		w.terms = kept
+		w.do(append([]string{"share"}, words[1:]...))
 	case "remove":
 		kept := w.terms[:0]
 		for _, t := range w.terms {
@@ -113,8 +125,15 @@ func (w *stage) do(words []string) {
 		}
 		w.terms = kept
 		w.arbiter.Set(w.now, w.terms)
+	case "pause", "resume":
+		for i := range w.terms {
+			if w.terms[i].Name == name {
+				w.terms[i].Paused = words[0] == "pause"
+			}
+		}
+		w.arbiter.Set(w.now, w.terms)
 	case "gated":
-		fmt.Fprintln(&w.out, w.arbiter.Gated())
+		fmt.Fprintln(&w.out, w.arbiter.Gated(name))
 	case "want":
 		w.arbiter.Want(w.now, name)
 	case "back":
@@ -178,11 +197,14 @@ func (w *stage) elapse(d time.Duration) {
 func (w *stage) drain() {
 	orders := w.arbiter.Drain()
 	for _, l := range orders.Leases {
-		if l.End == 0 {
-			fmt.Fprintf(&w.out, "%v %s: lease ends\n", w.now, l.Share)
-		} else {
-			fmt.Fprintf(&w.out, "%v %s: lease until %v\n", w.now, l.Share, l.End)
+		what := "no lease"
+		if l.End > 0 {
+			what = fmt.Sprintf("lease until %v", l.End)
 		}
+		if l.Backlog != w.arbiter.config.Backlog {
+			what += fmt.Sprintf(", backlog %v", l.Backlog)
+		}
+		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, l.Share, what)
 	}
 	for _, e := range orders.Events {
 		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, e.Share, e.Message)

@@ -59,7 +59,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 		if err != nil {
 			return err
 		}
-		u := under{declared: share, spec: spec, isolated: isolated, booked: func() { p.bookedOnly(a, cmd) }}
+		u := under{declared: share, spec: spec, isolated: isolated}
 		return runFailed(a.runUnder(cmd.Context(), u, path, args))
 	})
 	cmd.Flags().SetInterspersed(false)
@@ -77,7 +77,6 @@ type under struct {
 	declared string        // join this share, or
 	spec     api.ShareSpec // make this one
 	isolated bool
-	booked   func() // tells what nothing enforces
 }
 
 // runUnder runs the command under the declared share, or a new one by spec.
@@ -91,7 +90,6 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 		return withHint(fmt.Errorf("the agent speaks wire %d, this divvy %d", joined.version.Wire, wire.Version),
 			"restart the agent with this version: systemctl restart divvy-agent, or divvy cleanup")
 	}
-	u.booked()
 	front, err := a.frontFor(joined.version.DriverDirectory)
 	if err != nil {
 		return err

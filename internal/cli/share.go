@@ -19,7 +19,8 @@ import (
 func (a *app) shareCommand() *cobra.Command {
 	return a.group("share", "Create, change, delete and list declared shares",
 		`  divvy share create alice --mem 8GiB --simulate`,
-		a.shareCreateCommand(), a.shareSetCommand(), a.shareDeleteCommand(), a.shareListCommand())
+		a.shareCreateCommand(), a.shareSetCommand(), a.sharePauseCommand(true), a.sharePauseCommand(false),
+		a.shareDeleteCommand(), a.shareListCommand())
 }
 
 // promise is what a share is asked to be, as flags.
@@ -39,10 +40,10 @@ type promise struct {
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the card")
-	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (booked; not yet enforced)")
-	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted (booked)")
-	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy (booked)")
-	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first (booked)")
+	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (policy fixed)")
+	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted")
+	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy")
+	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first")
 	complete(cmd, "policy", words("best-effort", "equal", "fixed", "weighted"))
 	complete(cmd, "mem", words("1GiB", "2GiB", "4GiB", "8GiB", "16GiB"))
 	complete(cmd, "cores", words("10", "25", "30", "50", "100"))
@@ -142,17 +143,6 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 	}, nil
 }
 
-// bookedOnly says which of the given limits nothing holds yet.
-func (p *promise) bookedOnly(a *app, cmd *cobra.Command) {
-	held := p.policy == string(api.Fixed) || p.policy == string(api.BestEffort)
-	for _, name := range []string{"policy", "weight", "priority"} {
-		if cmd.Flags().Changed(name) && (name != "policy" || !held) {
-			a.note("--%s is booked, but nothing enforces it yet: memory and --cores are held", name)
-			return
-		}
-	}
-}
-
 func (a *app) shareCreateCommand() *cobra.Command {
 	var p promise
 	var asJSON bool
@@ -174,7 +164,6 @@ func (a *app) shareCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p.bookedOnly(a, cmd)
 		if asJSON {
 			return a.writeJSON(share)
 		}
@@ -230,8 +219,9 @@ func (a *app) shareSetCommand() *cobra.Command {
 		Use:   "set NAME",
 		Short: "Change a share while its programs run",
 		Long: `Changes a share in place. A larger quota holds at once; a smaller one blocks
-new allocations until use has fallen under it.`,
-		Example:           `  divvy share set alice --mem 12GiB`,
+new allocations until use has fallen under it. Parts of the card's time and
+priorities hold from the next launch on.`,
+		Example:           `  divvy share set alice --mem 12GiB --priority 10`,
 		Args:              oneName,
 		ValidArgsFunction: a.completeShares,
 	}
@@ -248,7 +238,6 @@ new allocations until use has fallen under it.`,
 		if err != nil {
 			return at.explain(err)
 		}
-		p.bookedOnly(a, cmd)
 		if asJSON {
 			return a.writeJSON(share)
 		}
@@ -292,6 +281,41 @@ func (p *promise) change(cmd *cobra.Command) (api.ShareChange, error) {
 		return change, withHint(usage(errors.New("nothing to change")), cmd.CommandPath()+" NAME --mem 12GiB")
 	}
 	return change, nil
+}
+
+// sharePauseCommand pauses a share, or lets it go on.
+func (a *app) sharePauseCommand(pause bool) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "pause NAME",
+		Short:             "Let a share's programs launch nothing until it is resumed",
+		Long:              "Takes the card's time from a share. Its programs keep their memory; their launches wait.",
+		Example:           `  divvy share pause alice`,
+		Args:              oneName,
+		ValidArgsFunction: a.completeShares,
+	}
+	if !pause {
+		cmd.Use, cmd.Short, cmd.Example = "resume NAME", "Let a paused share's programs go on", `  divvy share resume alice`
+		cmd.Long = "Gives a paused share its part of the card's time again."
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
+		at, err := a.find(cmd.Context())
+		if err != nil {
+			return err
+		}
+		share, err := at.client.ChangeShare(cmd.Context(), args[0], api.ShareChange{Paused: &pause})
+		if err != nil {
+			return at.explain(err)
+		}
+		if asJSON {
+			return a.writeJSON(share)
+		}
+		_, err = fmt.Fprintf(a.stdout, "share %s: %s\n", share.Name, share.State)
+		return err
+	})
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
 func (a *app) shareDeleteCommand() *cobra.Command {

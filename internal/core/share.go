@@ -43,6 +43,7 @@ type Spec struct {
 	Ephemeral    bool
 	Open         bool // every user's processes may attach
 	JoinUID      *int // besides its owner's and root's only this user's
+	Paused       bool // its programs get no time
 }
 
 // Change changes a share in place; nil fields stay.
@@ -52,6 +53,7 @@ type Change struct {
 	Policy       *Policy
 	Weight       *int
 	Priority     *int
+	Paused       *bool
 }
 
 type share struct {
@@ -94,7 +96,7 @@ type ShareView struct {
 	CardUUIDBytes      [16]byte
 	CardBytes          uint64 // usable, of the card
 	CardContextBytes   uint64
-	State              string // active, shrinking, revoked
+	State              string // active, shrinking, paused, revoked
 	Tight, Unlimited   bool
 	LimitBytes         uint64
 	UsedBytes          uint64
@@ -115,6 +117,7 @@ type ShareView struct {
 const (
 	StateActive    = "active"
 	StateShrinking = "shrinking"
+	StatePaused    = "paused"
 	StateRevoked   = "revoked"
 )
 
@@ -157,6 +160,8 @@ func (c *Core) viewShare(s *share) ShareView {
 		v.State = StateRevoked
 	case s.tight:
 		v.State = StateShrinking
+	case s.Paused:
+		v.State = StatePaused
 	}
 	v.Open = c.open(s)
 	if !s.promised() {
@@ -232,7 +237,14 @@ func describe(s *share) string {
 	if s.promised() {
 		memory = size.Short(s.limit)
 	}
-	return fmt.Sprintf("%s and %d%% of the cores (%s) of %s", memory, s.CoresPercent, s.Policy, s.card.Name)
+	time := fmt.Sprintf("%d%% of the cores (%s)", s.CoresPercent, s.Policy)
+	if s.Policy == Weighted {
+		time = fmt.Sprintf("the cores by a weight of %d", s.Weight)
+	}
+	if s.Priority != 0 {
+		time += fmt.Sprintf(", priority %d,", s.Priority)
+	}
+	return fmt.Sprintf("%s and %s of %s", memory, time, s.card.Name)
 }
 
 func (c *Core) addShare(s *share) {
@@ -374,6 +386,9 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	next := s.Spec
 	if change.CoresPercent != nil {
 		next.CoresPercent = *change.CoresPercent
+		if next.Policy == BestEffort {
+			next.Policy = Fixed // as when a share is made
+		}
 	}
 	if change.Policy != nil {
 		next.Policy = *change.Policy
@@ -383,6 +398,9 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	}
 	if change.Priority != nil {
 		next.Priority = *change.Priority
+	}
+	if change.Paused != nil {
+		next.Paused = *change.Paused
 	}
 	if failure := checkNumbers(&next); failure != nil {
 		return ShareView{}, failure
@@ -396,10 +414,18 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 		}
 		next.MemoryBytes = *change.MemoryBytes
 	}
+	event := Event{Kind: "share-changed"}
+	switch {
+	case next.Paused && !s.Paused:
+		event = Event{Kind: "share-paused"}
+	case s.Paused && !next.Paused:
+		event = Event{Kind: "share-resumed"}
+	}
 	s.Spec = next
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.event(now, Event{Kind: "share-changed", Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: describe(s)})
+	event.Share, event.Card, event.Bytes, event.Message = s.Name, s.card.UUID, s.limit, describe(s)
+	c.event(now, event)
 	return c.viewShare(s), nil
 }
 

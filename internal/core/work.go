@@ -87,16 +87,16 @@ type Terms struct {
 	CoresPercent   int
 	Weight         int
 	Priority       int
+	Paused         bool
 }
 
-// Terms lists them in order of creation, without shares that are revoked.
+// Terms lists them in order of creation. Programs of a deleted share are held to
+// its terms until they end.
 func (c *Core) Terms() []Terms {
 	terms := make([]Terms, 0, len(c.shares))
 	for _, s := range c.shares {
-		if !s.revoked {
-			terms = append(terms, Terms{Name: s.Name, CardUUID: s.card.UUID, Policy: s.Policy,
-				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority})
-		}
+		terms = append(terms, Terms{Name: s.Name, CardUUID: s.card.UUID, Policy: s.Policy,
+			CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused})
 	}
 	return terms
 }

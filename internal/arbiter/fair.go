@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import "time"
+
+// fair is the account of a share without a fixed part: what it used, divided by
+// its weight. The one with the least is served first. A share that wanted nothing
+// for a while begins where the others are, less one quantum: what it did not want
+// it cannot claim later.
+type fair struct {
+	at time.Duration
+}
+
+// use counts time that was used; less than 0: less than was thought before.
+func (f *fair) use(used time.Duration, weight int) {
+	f.at += used / time.Duration(weight)
+}
+
+// enter brings a share that has begun to want the card up to the others.
+func (a *Arbiter) enter(s *share) {
+	s.fair.at = max(s.fair.at, a.clock-a.config.Quantum/time.Duration(s.weight()))
+}
+
+// weight of a share among those without fixed parts.
+func (s *share) weight() int {
+	if s.Policy == Weighted {
+		return max(s.Weight, 1)
+	}
+	return 1
+}
+
+// pay charges a share for time of the card.
+func (s *share) pay(d time.Duration) {
+	if s.fixed() {
+		s.balance -= 100 * int64(d)
+		return
+	}
+	s.fair.use(d, s.weight())
+}
+
+const never = -1 << 61
+
+// recent says whether a share has asked lately.
+func (a *Arbiter) recent(now time.Duration, s *share) bool { return now-s.wanted < a.config.Recent }
+
+// backlog is how much unfinished work the processes of a share may keep: little
+// when one of a higher priority may want the card at any moment, for what is in
+// flight cannot be taken back.
+func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
+	for _, other := range a.shares {
+		if other.Priority > s.Priority && a.recent(now, other) {
+			return a.config.Brief
+		}
+	}
+	return a.config.Backlog + 4*(a.handover.before-a.handover.least)
+}
+
+// holdBack tells shares of lower priorities that a share has begun to ask.
+func (a *Arbiter) holdBack(now time.Duration, s *share) {
+	for _, other := range a.shares {
+		if other.Priority < s.Priority {
+			a.tell(now, other, other.told.End)
+		}
+	}
+}
+
+// urgent says that a fixed share has fallen so far behind its rate that it
+// comes before any priority.
+func (a *Arbiter) urgent(s *share) bool { return s.fixed() && s.lag() > a.config.Lag/2 }
+
+// outranks says whether s takes the card from a holder at once.
+func (a *Arbiter) outranks(s, holder *share) bool {
+	return s.Priority > holder.Priority && !a.urgent(holder)
+}
+
+// quantum is how long a lease may be now: shorter where many wait, so that a turn
+// of all does not take too long; longer where work outlasts leases, because its
+// kernels are long, or where each change of the holder costs much, because the
+// host is busy.
+func (a *Arbiter) quantum() time.Duration {
+	waiting := 0
+	for _, s := range a.shares {
+		if s.want {
+			waiting++
+		}
+	}
+	q := a.config.Quantum
+	if waiting > crowd {
+		q = q * crowd / time.Duration(waiting)
+	}
+	if a.handover.before > 2*a.handover.least {
+		q = 2 * q
+	}
+	return min(max(q, shortQuantum, 2*a.outlasts, LeastQuantum), MostQuantum)
+}
+
+// outlast takes note of how long the holder's work, of which remaining is still to
+// run, outlasts its lease.
+func (a *Arbiter) outlast(now, remaining time.Duration) {
+	const fades = 8
+	over := time.Duration(0)
+	if remaining > 0 {
+		over = min(now+remaining-a.until, MostQuantum)
+	}
+	a.outlasts = max(a.outlasts-a.outlasts/fades, over)
+}
+
+const (
+	crowd        = 4
+	shortQuantum = 4 * time.Millisecond
+)
