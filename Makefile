@@ -101,7 +101,7 @@ soak: build
 
 bench-report: build
 	@mkdir -p build/bench
-	scripts/bench-report build/bench docs/bench/memory.md
+	scripts/bench-report build/bench docs/bench
 	@for target in $(BENCH_TARGETS); do $(MAKE) --no-print-directory $$target; done
 
 # Files are versioned and never overwritten in place: running programs keep

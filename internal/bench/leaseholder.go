@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -58,7 +57,7 @@ func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) 
 		}
 		defer func() { _ = o.client().DeleteShare(context.WithoutCancel(ctx), name, true) }()
 	}
-	other, err := o.burner(ctx, shares[1])
+	other, err := o.burnerIn(ctx, o.Environ(shares[1].Socket), time.Millisecond)
 	if err != nil {
 		return report, err
 	}
@@ -83,26 +82,13 @@ func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) 
 	return report, nil
 }
 
-// burner starts a program that wants all the time of the card.
-func (t Target) burner(ctx context.Context, share api.Share) (*Burner, error) {
-	b, err := StartBurner(ctx, filepath.Join(t.ToolsDirectory, "burn"), t.Environ(share.Socket), PatternAsync, time.Millisecond)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.Begin(); err != nil {
-		b.Kill()
-		return nil, err
-	}
-	return b, nil
-}
-
 // takeHolder sends a signal to a program of the share while it has the card, and
 // says how long it took until the other had it.
 func (t Target) takeHolder(ctx context.Context, account *account, share api.Share, other int, signal syscall.Signal) (time.Duration, error) {
 	if err := account.reset(ctx); err != nil {
 		return 0, err
 	}
-	victim, err := t.burner(ctx, share)
+	victim, err := t.burnerIn(ctx, t.Environ(share.Socket), time.Millisecond)
 	if err != nil {
 		return 0, err
 	}

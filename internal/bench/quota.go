@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -46,7 +45,7 @@ const (
 type QuotaCase struct {
 	Cores    []int
 	Together bool
-	Ungated  bool // best-effort shares: nothing is held, only accounted
+	Policy   api.Policy // empty: fixed; best-effort: nothing is held, only accounted
 	Kernel   time.Duration
 	Pattern  string
 }
@@ -70,8 +69,19 @@ func QuotaSuite() []QuotaCase {
 		QuotaCase{Cores: []int{20, 30, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync},
 		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternSync},
 		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternProcesses},
-		QuotaCase{Cores: []int{100}, Kernel: time.Millisecond, Pattern: PatternAsync, Ungated: true},
-		QuotaCase{Cores: []int{50, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync, Ungated: true})
+		QuotaCase{Cores: []int{100}, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: api.BestEffort},
+		QuotaCase{Cores: []int{50, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: api.BestEffort})
+}
+
+// QuotaMatrix is every quota with every kernel and way to launch, each alone.
+func QuotaMatrix() []QuotaCase {
+	var cases []QuotaCase
+	for _, pattern := range Patterns() {
+		for _, kernel := range []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+			cases = append(cases, QuotaCase{Cores: []int{5, 10, 30, 60, 90}, Kernel: kernel, Pattern: pattern})
+		}
+	}
+	return cases
 }
 
 // Validate says what is wrong with a case.
@@ -208,8 +218,8 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 		q.made++
 		name := fmt.Sprintf("bench-quota-%d", q.made)
 		spec := api.ShareSpec{Name: name, CoresPercent: percent, Policy: api.Fixed, MemoryBytes: 4 << 30}
-		if c.Ungated {
-			spec.CoresPercent, spec.Policy = 0, api.BestEffort
+		if c.Policy != "" {
+			spec.CoresPercent, spec.Policy = 0, c.Policy
 		}
 		if _, err := agent.CreateShare(ctx, spec); err != nil {
 			return nil, fmt.Errorf("create share %s: %w", name, err)
@@ -227,7 +237,7 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 		if c.Together {
 			row.Mode = "together"
 		}
-		if c.Ungated {
+		if c.Policy == api.BestEffort {
 			row.Mode = "ungated"
 		}
 		rows = append(rows, row)
@@ -281,7 +291,7 @@ func (q *quota) run(ctx context.Context, c QuotaCase, names []string, duration t
 			env = q.Environ(share.Socket)
 		}
 		for range processes {
-			b, err := StartBurner(ctx, filepath.Join(q.ToolsDirectory, "burn"), env, pattern, c.Kernel)
+			b, err := StartBurner(ctx, q.burn(), env, pattern, c.Kernel)
 			if err != nil {
 				return nil, err
 			}

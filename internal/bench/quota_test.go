@@ -52,7 +52,7 @@ func TestMostOfASecond(t *testing.T) {
 }
 
 func TestQuotaCases(t *testing.T) {
-	for _, c := range QuotaSuite() {
+	for _, c := range append(QuotaSuite(), QuotaMatrix()...) {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}

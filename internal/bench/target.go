@@ -80,6 +80,8 @@ func (t Target) Bare() []string {
 	}
 }
 
+func (t Target) burn() string { return filepath.Join(t.ToolsDirectory, "burn") }
+
 func (t Target) client() *client.Client { return client.New(t.AgentSocket) }
 
 // share makes a share for one measurement; the returned function removes it.

@@ -18,14 +18,14 @@ import (
 const maxQuotaSeconds = 3600
 
 func (a *app) benchQuotaCommand() *cobra.Command {
-	var asJSON, together bool
+	var asJSON, together, matrix bool
 	cores, seconds, kernels, pattern := []int{10, 30, 60}, 10, []float64{1000}, bench.PatternAsync
 	cmd := &cobra.Command{
 		Use:   "quota",
 		Short: "How exactly fixed shares of a card's time are held",
 		Long: `Keeps a simulated card busy under fixed shares, and compares what each had, by the
 simulator's own account, with its quota and with what the same load gets without
-Divvy. Without flags but --seconds it measures the whole matrix: three quotas
+Divvy. Without flags but --seconds it measures a selection: three quotas
 with kernels of 50 us, 1 ms and 20 ms, three shares together, two other ways to
 launch, and shares that nothing holds. ACCOUNT is by how much Divvy's own account
 of the time is off. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
@@ -41,6 +41,12 @@ of the time is off. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
 			if cmd.Flags().Changed(flag) {
 				o.Cases = quotaCases(cores, together, kernels, pattern)
 			}
+		}
+		if matrix {
+			if o.Cases != nil {
+				return usage(errors.New("--matrix is all of it: give it without --cores, --together, --kernel-us and --pattern"))
+			}
+			o.Cases = bench.QuotaMatrix()
 		}
 		var errs []error
 		for _, c := range o.Cases {
@@ -68,6 +74,7 @@ of the time is off. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
 	})
 	cmd.Flags().IntSliceVar(&cores, "cores", cores, "quotas in percent, one after the other")
 	cmd.Flags().BoolVar(&together, "together", false, "all quotas at once")
+	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns")
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long each is measured")
 	cmd.Flags().Float64SliceVar(&kernels, "kernel-us", kernels, "durations of kernels in microseconds")
 	cmd.Flags().StringVar(&pattern, "pattern", pattern, "`how` programs launch")
