@@ -75,10 +75,16 @@ type burner struct {
 	start   func()
 }
 
+// burner starts one that no share holds.
 func (h *host) burner(t testing.TB, arguments ...string) *burner {
 	t.Helper()
+	return h.burnerIn(t, h.Unheld(), arguments...)
+}
+
+func (h *host) burnerIn(t testing.TB, env []string, arguments ...string) *burner {
+	t.Helper()
 	command := exec.CommandContext(context.Background(), filepath.Join(h.ToolsDirectory, "burn"), arguments...)
-	command.Env = h.Unheld()
+	command.Env = env
 	in, err := command.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
