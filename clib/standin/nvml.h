@@ -5,7 +5,8 @@
  * they are), nvmlmemory.c (memory and who holds it), nvmlstate.c (modes,
  * utilisation), nvmlpower.c (power, temperature, fans), nvmlclock.c (clocks and why
  * they are low), nvmlecc.c (errors of memory and its repair), nvmlfield.c (values by
- * number), nvmlevent.c (events). A function that none of them has says NOT_SUPPORTED.
+ * number), nvmlevent.c (events), nvmlmonitor.c (samples, board, idle engines). A
+ * function that none of them has says NOT_SUPPORTED.
  *
  * A device handle is the address of the card's facts.
  */

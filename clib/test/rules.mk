@@ -12,7 +12,7 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress timing dlopen-go front-other/libcuda.so.1)
+	procaddress timing dlopen-go monitor-devices monitor-compute-processes front-other/libcuda.so.1)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
@@ -50,6 +50,11 @@ $(test_dir)/timing: clib/test/timing.c $(test_standin)/libcuda.so.1
 $(test_dir)/dlopen-go: $(wildcard test/dlopen/*.go) test/dlopen/go.mod
 	@mkdir -p $(@D)
 	cd test/dlopen && CGO_ENABLED=0 $(GO) build -trimpath -o $(abspath $@) .
+
+# Programs of NVIDIA's own over NVML: the examples of go-nvml, as they are.
+$(test_dir)/monitor-%: go.sum
+	@mkdir -p $(@D)
+	$(GO) build -trimpath -o $@ github.com/NVIDIA/go-nvml/examples/$*
 
 # The front of another release: the same sources with another wire version.
 $(test_dir)/front-other/libcuda.so.1: $(wildcard clib/front/*.[ch] clib/gen/*.[chS] clib/gen/*.inc clib/include/*.h) clib/gen/front.map
