@@ -90,9 +90,9 @@ struct ptx_variable {
 	bool entry;       /* a parameter of a kernel */
 	uint64_t align;
 	uint64_t bytes;   /* 0 for x[] */
-	uint32_t elements; /* of the first dimension, for x[3] in operands: bytes of one */
-	uint32_t stride;
-	const unsigned char *initial; /* bytes of them, or NULL for zeros */
+	uint32_t stride;   /* bytes from x[0] to x[1] */
+	const unsigned char *initial; /* the first contents; what is left of bytes is zeros */
+	uint64_t initialbytes;
 	const struct ptx_relocation *relocations;
 	uint32_t relocationcount;
 	/* LOCAL: in the function's local memory; SHARED: in the block's; PARAM: in
@@ -237,10 +237,12 @@ struct ptx_function {
 	uint32_t minctas;        /* .minnctapersm */
 	uint32_t maxregisters;   /* .maxnreg */
 	uint32_t cluster[3];     /* .reqnctapercluster */
-	struct ptx_function *const *callees; /* direct; and every addressed one if it calls indirectly */
+	struct ptx_function *const *callees; /* called by name or by a list of targets */
 	uint32_t calleecount;
-	bool indirect;
+	bool indirect; /* calls through a prototype: any addressed function */
 	void *user; /* of the compiler */
+	struct ptx_function *older;      /* an earlier declaration in the same text */
+	struct ptx_function *alias;      /* .alias: what it is another name of */
 	struct ptx_function *definition; /* self, or what a declaration stands for */
 	struct ptx_function *next;
 };
@@ -257,7 +259,7 @@ struct ptx_module {
 	uint32_t units;
 	struct ptx_function **functions; /* all definitions and builtins, by index */
 	uint32_t functioncount;
-	struct ptx_variable *variables; /* of module scope and .global/.const of bodies, definitions only */
+	struct ptx_variable **variables; /* .global and .const, of module scope and of bodies, definitions only */
 	uint32_t variablecount;
 	struct ptx_function *declared;  /* every function seen, linked by next */
 	struct ptx_variable *named;     /* every variable of module scope, linked by next */
