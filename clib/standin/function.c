@@ -8,13 +8,9 @@
 CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
 			 struct sd_function **out)
 {
-	const struct sd_entrypoint *entry = NULL;
+	const struct sd_entrypoint *entry = sd_image_entry(image, name);
 
-	for (size_t i = 0; !entry && i < image->entrycount; i++) {
-		if (strcmp(image->entries[i].name, name) == 0)
-			entry = &image->entries[i];
-	}
-	if (!entry && (image->kind == SD_IMAGE_PTX || image->entrycount || !sd_image_mentions(image, name)))
+	if (!entry)
 		return CUDA_ERROR_NOT_FOUND;
 	char *copy = strdup(name);
 	struct sd_function *function = copy ? sd_object_new(SD_FUNCTION, sizeof(*function), owner) : NULL;
@@ -26,13 +22,10 @@ CUresult sd_function_new(const struct sd_image *image, const char *name, struct 
 	function->name = copy;
 	function->block[0] = function->block[1] = function->block[2] = 1;
 	function->carveout = -1;
-	if (entry && image->kind == SD_IMAGE_PTX) {
-		function->entry = entry;
-		function->parameters = entry->parameters;
-		function->parametercount = entry->count;
-		function->parameterbytes = entry->bytes;
-		function->parametersknown = true;
-	}
+	function->entry = entry;
+	function->parameters = entry->parameters;
+	function->parametercount = entry->count;
+	function->parameterbytes = entry->bytes;
 	*out = function;
 	return CUDA_SUCCESS;
 }
@@ -54,26 +47,26 @@ static CUresult attribute(const struct sd_function *function, const struct sd_ca
 {
 	const struct sd_image *image = function->module ? &function->module->image : &function->library->image;
 	const struct sd_entrypoint *entry = function->entry;
-	int binary = (int)(card->facts->major * 10 + card->facts->minorcc);
+	int binary = (int)sd_capability(card);
 
 	switch (which) {
 	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*value = entry && entry->maxthreads ? (int)entry->maxthreads : 1024;
+		*value = entry->maxthreads ? (int)entry->maxthreads : 1024;
 		break;
 	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-		*value = entry ? (int)entry->shared : 0;
+		*value = (int)entry->shared;
 		break;
 	case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-		*value = entry ? (int)entry->constant : 0;
+		*value = (int)entry->constant;
 		break;
 	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-		*value = entry ? (int)entry->local : 0;
+		*value = (int)entry->local;
 		break;
 	case CU_FUNC_ATTRIBUTE_NUM_REGS:
-		*value = 32; /* nothing is compiled: a middling kernel's */
+		*value = (int)entry->registers;
 		break;
 	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-		*value = image->version ? (int)image->version : binary;
+		*value = (int)image->target;
 		break;
 	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
 		*value = binary;
@@ -82,7 +75,7 @@ static CUresult attribute(const struct sd_function *function, const struct sd_ca
 		*value = 0;
 		break;
 	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		*value = function->maxdynamic ? function->maxdynamic : 49152 - (entry ? (int)entry->shared : 0);
+		*value = function->maxdynamic ? function->maxdynamic : 49152 - (int)entry->shared;
 		if (*value < 0)
 			*value = 0;
 		break;
@@ -112,7 +105,7 @@ static CUresult attribute(const struct sd_function *function, const struct sd_ca
 static CUresult set_attribute(struct sd_function *function, const struct sd_card *card, CUfunction_attribute which,
 			      int value)
 {
-	int fixed = function->entry ? (int)function->entry->shared : 0;
+	int fixed = (int)function->entry->shared;
 
 	switch (which) {
 	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:

@@ -7,15 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAT_MAGIC 0xba55ed50u     /* of the container */
-#define WRAPPER_MAGIC 0x466243b1u /* of the struct that points to one */
-
-struct fat_header {
-	uint32_t magic;
-	uint16_t version;
-	uint16_t headerbytes;
-	uint64_t bytes; /* after the header */
-};
+#define WRAPPER_MAGIC 0x466243b1u /* of the struct that points to a fat binary */
 
 struct fat_wrapper {
 	uint32_t magic;
@@ -25,20 +17,22 @@ struct fat_wrapper {
 };
 
 /* the size an ELF file's header implies */
-static size_t elf_size(const unsigned char *data)
+static size_t elf_size(const unsigned char *data, size_t size)
 {
 	Elf64_Ehdr header;
 	uint64_t sections;
 	uint64_t segments;
 
+	if (size && size < sizeof(header))
+		return 0;
 	memcpy(&header, data, sizeof(header));
 	if (header.e_ident[EI_CLASS] != ELFCLASS64 ||
 	    __builtin_add_overflow(header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum, &sections) ||
 	    __builtin_add_overflow(header.e_phoff, (uint64_t)header.e_phentsize * header.e_phnum, &segments))
 		return 0;
-	uint64_t size = sections > segments ? sections : segments;
+	uint64_t whole = sections > segments ? sections : segments;
 
-	return size >= sizeof(header) && size <= SD_IMAGE_MOST ? size : 0;
+	return whole >= sizeof(header) && whole <= SD_IMAGE_MOST && (!size || whole <= size) ? whole : 0;
 }
 
 /* up to the NUL, or to the size given; without either it is no text */
@@ -63,57 +57,144 @@ static bool is_text(const char *text, size_t size)
 		if (!isspace(c))
 			return false;
 	}
-	return true; /* white space: the scan will tell */
+	return true; /* white space: the parser will tell */
 }
 
-int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct sd_image *image)
+static uint32_t magic_of(const void *data)
 {
 	uint32_t magic;
 
-	*image = (struct sd_image){ 0 };
-	if (!data || !*(const unsigned char *)data || (size && size < sizeof(magic)))
-		return -EINVAL; /* every image's first byte is something */
+	memcpy(&magic, data, sizeof(magic));
+	return magic;
+}
+
+/* A wrapper stands for what it points to. */
+static const void *unwrapped(const void *data, size_t *size)
+{
+	struct fat_wrapper wrapper;
+
+	if (!data || !*(const unsigned char *)data || (*size && *size < sizeof(uint32_t)))
+		return NULL; /* every image's first byte is something */
+	if (is_text(data, *size) || magic_of(data) != WRAPPER_MAGIC)
+		return data;
+	if (*size && *size < sizeof(wrapper))
+		return NULL;
+	memcpy(&wrapper, data, sizeof(wrapper));
+	*size = 0;
+	return wrapper.data;
+}
+
+size_t sd_image_size(const void *data, size_t size)
+{
+	size_t whole = is_text(data, size)				? text_size(data, size)
+		       : memcmp(data, ELFMAG, SELFMAG) == 0		? elf_size(data, size)
+									: sd_fat_size(data, size);
+
+	return whole <= SD_IMAGE_MOST ? whole : 0;
+}
+
+int sd_image_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
+		  unsigned char **made, struct ptx_log *log)
+{
+	*made = NULL;
 	if (is_text(data, size)) {
-		image->kind = SD_IMAGE_PTX;
-		size = text_size(data, size);
-	} else {
-		memcpy(&magic, data, sizeof(magic));
-		if (magic == WRAPPER_MAGIC) {
-			struct fat_wrapper wrapper;
-
-			memcpy(&wrapper, data, sizeof(wrapper));
-			data = wrapper.data;
-			size = 0;
-			if (!data)
-				return -EINVAL;
-			memcpy(&magic, data, sizeof(magic));
-		}
-		if (magic == FAT_MAGIC) {
-			struct fat_header header;
-
-			if (size && size < sizeof(header))
-				return -EINVAL;
-			memcpy(&header, data, sizeof(header));
-			if (header.bytes > SD_IMAGE_MOST || header.headerbytes < sizeof(header))
-				return -EINVAL;
-			size_t whole = header.headerbytes + header.bytes;
-
-			if (size && size < whole)
-				return -EINVAL;
-			size = whole;
-			image->kind = SD_IMAGE_FAT;
-		} else if (memcmp(&magic, ELFMAG, SELFMAG) == 0) {
-			size_t whole = size && size < sizeof(Elf64_Ehdr) ? 0 : elf_size(data);
-
-			if (!whole || (size && size < whole))
-				return -EINVAL;
-			size = whole;
-			image->kind = SD_IMAGE_CUBIN;
-		} else {
-			return -EINVAL;
-		}
+		*text = data;
+		*length = size;
+		return 0;
 	}
-	if (!size || size > SD_IMAGE_MOST)
+	if (memcmp(data, ELFMAG, SELFMAG) == 0) {
+		ptx_fail(log, 0, "machine code cannot be run on a simulated card; it needs PTX");
+		return -ENOEXEC;
+	}
+	return sd_fat_text(data, size, capability, text, length, made, log);
+}
+
+static int parse(struct sd_image *image, const char *text, size_t length, unsigned int maxversion,
+		 unsigned int capability, struct ptx_log *log)
+{
+	image->module = ptx_module_new();
+	if (!image->module)
+		return -ENOMEM;
+	int result = ptx_parse(image->module, text, length, maxversion, log);
+
+	if (result < 0)
+		return log->version ? -ENOTSUP : result;
+	const struct ptx_module *module = image->module;
+
+	image->version = module->version;
+	image->target = module->target;
+	if (module->target > capability || (module->exact && module->target != capability))
+		return ptx_fail(log, 0, "PTX for sm_%u%s cannot be run by this card, which is sm_%u", module->target,
+				module->exact ? "a" : "", capability);
+	return ptx_link(image->module, log);
+}
+
+static uint32_t product(const uint32_t dims[3])
+{
+	uint64_t threads = (uint64_t)dims[0] * dims[1] * dims[2];
+
+	return threads > 1024 ? 1024 : (uint32_t)threads;
+}
+
+static int enter(struct sd_entrypoint *entry, const struct ptx_function *function, uint32_t constant)
+{
+	uint32_t count = 0;
+
+	for (const struct ptx_variable *one = function->parameters; one; one = one->next)
+		count++;
+	*entry = (struct sd_entrypoint){
+		.name = function->name,
+		.function = function,
+		.parameters = calloc(count ? count : 1, sizeof(struct sd_parameter)),
+		.count = count,
+		.bytes = function->parameterbytes,
+		.shared = function->sharedbytes,
+		.constant = constant,
+		.maxthreads = product(function->reqntid[0] ? function->reqntid : function->maxntid),
+	};
+	if (!entry->parameters)
+		return -ENOMEM;
+	count = 0;
+	for (const struct ptx_variable *one = function->parameters; one; one = one->next)
+		entry->parameters[count++] = (struct sd_parameter){ (uint32_t)one->offset, (uint32_t)one->bytes };
+	return 0;
+}
+
+static int list_entries(struct sd_image *image)
+{
+	const struct ptx_module *module = image->module;
+	uint64_t constant = 0;
+	size_t count = 0;
+	int result = 0;
+
+	for (uint32_t i = 0; i < module->functioncount; i++)
+		count += module->functions[i]->entry;
+	for (uint32_t i = 0; i < module->variablecount; i++)
+		constant += module->variables[i]->space == PTX_SPACE_CONST ? module->variables[i]->bytes : 0;
+	image->entries = calloc(count ? count : 1, sizeof(*image->entries));
+	if (!image->entries)
+		return -ENOMEM;
+	for (uint32_t i = 0; result == 0 && i < module->functioncount; i++) {
+		if (module->functions[i]->entry)
+			result = enter(&image->entries[image->entrycount++], module->functions[i], (uint32_t)constant);
+	}
+	return result;
+}
+
+int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsigned int capability,
+		  struct sd_image *image, struct ptx_log *log)
+{
+	const char *text = NULL;
+	unsigned char *made = NULL;
+	size_t length = 0;
+
+	*image = (struct sd_image){ 0 };
+	*log = (struct ptx_log){ 0 };
+	data = unwrapped(data, &size);
+	if (!data)
+		return -EINVAL;
+	size = sd_image_size(data, size);
+	if (!size)
 		return -EINVAL;
 	image->bytes = malloc(size + 1);
 	if (!image->bytes)
@@ -121,47 +202,45 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct
 	memcpy(image->bytes, data, size);
 	image->bytes[size] = '\0';
 	image->size = size;
-	int result = image->kind == SD_IMAGE_PTX     ? sd_ptx_scan(image, maxversion)
-		     : image->kind == SD_IMAGE_CUBIN ? sd_cubin_scan(image)
-						     : 0;
+	int result = sd_image_text(image->bytes, size, capability, &text, &length, &made, log);
 
+	if (result == 0)
+		result = parse(image, text, length, maxversion, capability, log);
+	free(made); /* the tree keeps nothing of it */
+	if (result == 0)
+		result = list_entries(image);
 	if (result < 0)
 		sd_image_free(image);
 	return result;
 }
 
+int sd_image_compile(struct sd_image *image, struct ptx_log *log)
+{
+	int result = ptx_compile(image->module, log, &image->code);
+
+	for (size_t i = 0; result == 0 && i < image->entrycount; i++) {
+		image->entries[i].registers = ptx_code_registers(image->code, image->entries[i].function);
+		image->entries[i].local = ptx_code_local(image->code, image->entries[i].function);
+	}
+	return result;
+}
+
 void sd_image_free(struct sd_image *image)
 {
-	for (size_t i = 0; i < image->entrycount; i++) {
-		free(image->entries[i].name);
+	for (size_t i = 0; i < image->entrycount; i++)
 		free(image->entries[i].parameters);
-	}
-	for (size_t i = 0; i < image->variablecount; i++) {
-		free(image->variables[i].name);
-		free(image->variables[i].initial);
-	}
 	free(image->entries);
-	free(image->variables);
+	ptx_code_free(image->code);
+	ptx_module_free(image->module);
 	free(image->bytes);
 	*image = (struct sd_image){ 0 };
 }
 
-bool sd_image_mentions(const struct sd_image *image, const char *name)
+const struct sd_entrypoint *sd_image_entry(const struct sd_image *image, const char *name)
 {
-	size_t length = strlen(name);
-	const unsigned char *at = image->bytes;
-	const unsigned char *end = image->bytes + image->size;
-
-	if (!length)
-		return false;
-	while ((at = memmem(at, (size_t)(end - at), name, length))) {
-		unsigned char before = at > image->bytes ? at[-1] : 0;
-		unsigned char after = at + length < end ? at[length] : 0;
-
-		/* a whole name: a string of its own, or after the dot of a section's name */
-		if (!isalnum(after) && after != '_' && after != '$' && !isalnum(before) && before != '_' && before != '$')
-			return true;
-		at++;
+	for (size_t i = 0; i < image->entrycount; i++) {
+		if (strcmp(image->entries[i].name, name) == 0)
+			return &image->entries[i];
 	}
-	return false;
+	return NULL;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image.h: what is in a module image: entry points with their parameters, and
- * variables, found by a bounded scan of PTX text or by the symbols of a cubin.
- * Fat binaries are taken as they are: a name is there when its bytes are. The
- * interpreter's parser will replace the scan for text it can run.
+ * image.h: module images. A card here runs PTX: a text, or the best text of a fat
+ * binary. Machine code cannot be run; an image that has nothing else has no
+ * binary for this card.
  */
 #ifndef DIVVY_STANDIN_IMAGE_H
 #define DIVVY_STANDIN_IMAGE_H
@@ -12,59 +11,65 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SD_IMAGE_MOST (1ull << 30)    /* bytes of one image */
-#define SD_IMAGE_NAMES 65536u         /* entry points or variables of one image */
-#define SD_IMAGE_PARAMETERS 4096u     /* of one entry point */
-#define SD_IMAGE_VARIABLE (1ull << 40)
+#include "ptx/ast.h"
+#include "ptx/code.h"
+
+#define SD_IMAGE_MOST (1ull << 30) /* bytes of one image */
 
 struct sd_parameter {
 	uint32_t offset;
 	uint32_t bytes;
 };
 
+/* A kernel. */
 struct sd_entrypoint {
-	char *name;
+	const char *name;
+	const struct ptx_function *function;
 	struct sd_parameter *parameters;
 	uint32_t count;
-	uint32_t bytes;  /* of all parameters */
-	uint32_t shared; /* static */
-	uint32_t local;
-	uint32_t constant;
+	uint32_t bytes;      /* of all parameters */
+	uint32_t shared;     /* static */
+	uint32_t local;      /* per thread */
+	uint32_t constant;   /* all that the module has */
+	uint32_t registers;  /* per thread */
 	uint32_t maxthreads; /* .maxntid or .reqntid, 0 if it has none */
 };
 
-struct sd_variable {
-	char *name;
-	uint64_t bytes;
-	uint64_t align;
-	bool constant;
-	bool managed;
-	unsigned char *initial; /* bytes of them, NULL for zeros */
-};
-
-enum sd_image_kind { SD_IMAGE_PTX, SD_IMAGE_CUBIN, SD_IMAGE_FAT };
-
 struct sd_image {
-	enum sd_image_kind kind;
-	unsigned char *bytes; /* a copy, NUL-terminated */
+	unsigned char *bytes; /* as they were given, to be read again */
 	size_t size;
 	unsigned int version; /* PTX: 7.8 is 78 */
-	unsigned int target;  /* sm_80 is 80; 0 if unknown */
+	unsigned int target;  /* sm_80 is 80 */
+	struct ptx_module *module;
+	struct ptx_code *code; /* NULL until sd_image_compile */
 	struct sd_entrypoint *entries;
 	size_t entrycount;
-	struct sd_variable *variables;
-	size_t variablecount;
 };
 
-/* -EINVAL: no image at all; -EBADMSG: PTX that makes no sense; -ENOTSUP: PTX
- * newer than maxversion; -ENOMEM. size 0: the image tells itself. */
-int sd_image_read(const void *data, size_t size, unsigned int maxversion, struct sd_image *image);
+/*
+ * capability: 80 for a card of compute capability 8.0. size 0: the image tells
+ * itself. -EINVAL: no image; -EBADMSG: PTX that makes no sense or is for newer
+ * cards; -ENOTSUP: PTX newer than maxversion; -ENOEXEC: nothing that this card
+ * can run; -ENOMEM. The log says why.
+ */
+int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsigned int capability,
+		  struct sd_image *image, struct ptx_log *log);
+/* When its variables have their addresses: -EBADMSG for what cannot be run. */
+int sd_image_compile(struct sd_image *image, struct ptx_log *log);
 void sd_image_free(struct sd_image *image);
-/* binary images: whether the bytes of the name are in it */
-bool sd_image_mentions(const struct sd_image *image, const char *name);
+const struct sd_entrypoint *sd_image_entry(const struct sd_image *image, const char *name);
 
-/* ptx.c, cubin.c */
-int sd_ptx_scan(struct sd_image *image, unsigned int maxversion);
-int sd_cubin_scan(struct sd_image *image);
+/* The PTX of an image: a part of data, or *made, which the caller frees. */
+int sd_image_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
+		  unsigned char **made, struct ptx_log *log);
+/* bytes of the whole image; 0 if it is none */
+size_t sd_image_size(const void *data, size_t size);
+
+/* fat.c: the size of a fat binary, and its best PTX for a card */
+size_t sd_fat_size(const void *data, size_t size);
+int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
+		unsigned char **made, struct ptx_log *log);
+/* -EBADMSG unless it makes exactly room bytes */
+int sd_lz4_expand(const unsigned char *from, size_t size, unsigned char *to, size_t room);
 
 #endif

@@ -27,8 +27,8 @@ CUresult sd_launch_check(const struct sd_launch *launch)
 	if (!function)
 		return CUDA_ERROR_INVALID_HANDLE;
 	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t most = function->entry && function->entry->maxthreads ? function->entry->maxthreads : THREADS;
-	uint64_t fixed = function->entry ? function->entry->shared : 0;
+	uint64_t most = function->entry->maxthreads ? function->entry->maxthreads : THREADS;
+	uint64_t fixed = function->entry->shared;
 	uint64_t shared = function->maxdynamic > SHARED ? (uint64_t)function->maxdynamic : SHARED;
 
 	if (!threads || !launch->grid[0] || !launch->grid[1] || !launch->grid[2] || launch->grid[0] > GRID_X ||

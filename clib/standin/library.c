@@ -3,19 +3,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jit.h"
 #include "memory.h"
 #include "module.h"
 
-static CUresult load(CUlibrary *out, const void *data, size_t size)
+/* The card that a library is read for until a context uses it: the current one,
+ * else the first. */
+static const struct sd_card *card_here(void)
+{
+	struct sd_context *context = NULL;
+
+	return sd_context_current(&context) == CUDA_SUCCESS ? context->card : sd_card(0);
+}
+
+static CUresult load(CUlibrary *out, const void *data, size_t size, struct sd_jit *jit)
 {
 	struct sd_image image;
+	struct ptx_log log = { 0 };
 	CUresult result = sd_enter();
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!out || !data)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	result = sd_image_error(sd_image_read(data, size, sd_ptx_version(), &image));
+	result = sd_module_read(data, size, card_here(), &image, &log);
+	/* what cannot be run is to fail here; its variables have no places yet, so
+	 * each context compiles it for itself */
+	if (result == CUDA_SUCCESS) {
+		result = sd_image_error(sd_image_compile(&image, &log));
+		if (result != CUDA_SUCCESS)
+			sd_image_free(&image);
+	}
+	sd_jit_tell(jit, log.text);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
 	struct sd_library *library = sd_object_new(SD_LIBRARY, sizeof(*library), NULL);
@@ -33,20 +52,19 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
 			   unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
 			   unsigned int numLibraryOptions)
 {
+	struct sd_jit jit = sd_jit_read(numJitOptions, jitOptions, jitOptionsValues);
+
 	(void)libraryOptions;
 	(void)libraryOptionValues;
 	(void)numLibraryOptions;
-	CUresult result = load(library, code, 0);
-
-	sd_jit_logs(numJitOptions, jitOptions, jitOptionsValues,
-		    result == CUDA_ERROR_INVALID_PTX ? "the PTX text could not be read" : NULL);
-	return result;
+	return load(library, code, 0, &jit);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
 			       void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions,
 			       void **libraryOptionValues, unsigned int numLibraryOptions)
 {
+	struct sd_jit jit = sd_jit_read(numJitOptions, jitOptions, jitOptionsValues);
 	unsigned char *bytes = NULL;
 	size_t size = 0;
 
@@ -57,10 +75,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_o
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = size ? load(library, bytes, size) : CUDA_ERROR_INVALID_IMAGE;
+	result = size ? load(library, bytes, size, &jit) : CUDA_ERROR_INVALID_IMAGE;
 	free(bytes);
-	sd_jit_logs(numJitOptions, jitOptions, jitOptionsValues,
-		    result == CUDA_ERROR_INVALID_PTX ? "the PTX text could not be read" : NULL);
 	return result;
 }
 
@@ -97,6 +113,7 @@ static CUresult module_here(struct sd_library *library, struct sd_module **out)
 {
 	struct sd_context *context = NULL;
 	struct sd_image image;
+	struct ptx_log log = { 0 };
 	CUresult result = sd_context_current(&context);
 
 	if (result != CUDA_SUCCESS)
@@ -112,9 +129,9 @@ static CUresult module_here(struct sd_library *library, struct sd_module **out)
 	if (!modules)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	library->modules = modules;
-	result = sd_image_error(sd_image_read(library->image.bytes, library->image.size, sd_ptx_version(), &image));
+	result = sd_module_read(library->image.bytes, library->image.size, context->card, &image, &log);
 	if (result == CUDA_SUCCESS)
-		result = sd_module_new(context, &image, out);
+		result = sd_module_new(context, &image, &log, out);
 	if (result != CUDA_SUCCESS)
 		return result;
 	(*out)->library = library;
@@ -233,12 +250,12 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
 		return sd_leave(result);
 	const struct sd_global *global = sd_module_global(module, name);
 
-	if (!global)
+	if (!global || global->reference)
 		return sd_leave(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
-		*dptr = global->memory->address;
+		*dptr = global->address;
 	if (bytes)
-		*bytes = global->memory->bytes;
+		*bytes = global->bytes;
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -257,12 +274,12 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 		return sd_leave(result);
 	const struct sd_global *global = sd_module_global(module, name);
 
-	if (!global || global->memory->kind != SD_MANAGED)
+	if (!global || global->reference || global->memory->kind != SD_MANAGED)
 		return sd_leave(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
-		*dptr = global->memory->address;
+		*dptr = global->address;
 	if (bytes)
-		*bytes = global->memory->bytes;
+		*bytes = global->bytes;
 	return sd_leave(CUDA_SUCCESS);
 }
 

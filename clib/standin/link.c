@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c: cuLink*. Only PTX can be linked; the result is the texts, one after
- * the other, which loads like any PTX. Programs that only hand it on to
- * cuModuleLoadData see no difference.
+ * link.c: cuLink*. Texts of PTX are put one after the other and linked when the
+ * result is loaded and, to tell errors where a program looks for them, when the
+ * link is completed. Programs that only hand it on see no difference.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "jit.h"
 #include "module.h"
 
 struct link {
 	struct sd_object object;
+	const struct sd_card *card;
+	struct sd_jit jit; /* of the caller of cuLinkCreate: valid until the link is destroyed */
 	char *text;
 	size_t size;
 };
@@ -28,7 +32,8 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **
 
 	if (!link)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	sd_jit_logs(numOptions, options, optionValues, NULL);
+	link->card = context->card;
+	link->jit = sd_jit_read(numOptions, options, optionValues);
 	*stateOut = (CUlinkState)link;
 	return sd_leave(CUDA_SUCCESS);
 }
@@ -38,10 +43,65 @@ CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **opt
 	return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
 }
 
+/* Reads a text by itself, for its errors. */
+static CUresult check(const struct link *link, const char *text, size_t length, bool whole, struct ptx_log *log)
+{
+	struct ptx_module *module = ptx_module_new();
+
+	if (!module)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	int result = ptx_parse(module, text, length, sd_ptx_version(), log);
+
+	if (result == 0 && module->target > sd_capability(link->card))
+		result = ptx_fail(log, 0, "PTX for sm_%u cannot be run by this card, which is sm_%u", module->target,
+				  sd_capability(link->card));
+	else if (result == 0 && whole)
+		result = ptx_link(module, log);
+	ptx_module_free(module);
+	return sd_image_error(result < 0 && log->version ? -ENOTSUP : result);
+}
+
+static CUresult append(struct link *link, const char *text, size_t length)
+{
+	char *more = link->size + length <= SD_IMAGE_MOST ? realloc(link->text, link->size + length + 2) : NULL;
+
+	if (!more)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(more + link->size, text, length);
+	link->size += length;
+	more[link->size++] = '\n';
+	more[link->size] = '\0';
+	link->text = more;
+	return CUDA_SUCCESS;
+}
+
+static CUresult add(struct link *link, CUjitInputType type, const void *data, size_t size, struct ptx_log *log)
+{
+	const char *text = NULL;
+	unsigned char *made = NULL;
+	size_t length = 0;
+
+	if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY && type != CU_JIT_INPUT_CUBIN)
+		return type < CU_JIT_NUM_INPUT_TYPES ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	size = size < sizeof(uint32_t) ? 0 : sd_image_size(data, size);
+	if (!size)
+		return CUDA_ERROR_INVALID_IMAGE;
+	CUresult result = sd_image_error(
+		sd_image_text(data, size, sd_capability(link->card), &text, &length, &made, log));
+
+	if (result == CUDA_SUCCESS)
+		result = check(link, text, length, false, log);
+	if (result == CUDA_SUCCESS)
+		result = append(link, text, strnlen(text, length));
+	free(made);
+	return result;
+}
+
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
 			  unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
-	struct sd_image image;
+	struct sd_jit jit = sd_jit_read(numOptions, options, optionValues);
+	struct ptx_log log = { 0 };
 	CUresult result = sd_enter();
 
 	(void)name;
@@ -53,25 +113,10 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!data || !size)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	if (type != CU_JIT_INPUT_PTX)
-		return sd_leave(type < CU_JIT_NUM_INPUT_TYPES ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE);
-	result = sd_image_error(sd_image_read(data, size, sd_ptx_version(), &image));
-	sd_jit_logs(numOptions, options, optionValues,
-		    result == CUDA_ERROR_INVALID_PTX ? "the PTX text could not be read" : NULL);
+	result = add(link, type, data, size, &log);
+	sd_jit_tell(&jit, log.text);
 	if (result != CUDA_SUCCESS)
-		return sd_leave(result);
-	char *text = image.kind == SD_IMAGE_PTX ? realloc(link->text, link->size + image.size + 2) : NULL;
-
-	if (text) {
-		memcpy(text + link->size, image.bytes, image.size);
-		link->size += image.size;
-		text[link->size++] = '\n';
-		text[link->size] = '\0';
-		link->text = text;
-	} else {
-		result = image.kind == SD_IMAGE_PTX ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_IMAGE;
-	}
-	sd_image_free(&image);
+		sd_jit_tell(&link->jit, log.text);
 	return sd_leave(result);
 }
 
@@ -113,6 +158,12 @@ CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!cubinOut || !link->text)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	struct ptx_log log = { 0 };
+
+	result = check(link, link->text, link->size, true, &log);
+	sd_jit_tell(&link->jit, log.text);
+	if (result != CUDA_SUCCESS) /* as drivers call what their linker refuses */
+		return sd_leave(CUDA_ERROR_UNKNOWN);
 	*cubinOut = link->text;
 	if (sizeOut)
 		*sizeOut = link->size + 1; /* with its NUL: who copies it can load the copy */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "jit.h"
 #include "stream.h"
 
 CUresult sd_image_error(int error)
@@ -18,6 +18,8 @@ CUresult sd_image_error(int error)
 		return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 	case -EINVAL:
 		return CUDA_ERROR_INVALID_IMAGE;
+	case -ENOEXEC:
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	default:
 		return sd_error(error);
 	}
@@ -32,70 +34,19 @@ unsigned int sd_ptx_version(void)
 	return (major - 4) * 10 + minor;
 }
 
-void sd_jit_logs(unsigned int count, CUjit_option *options, void **values, const char *error)
+unsigned int sd_capability(const struct sd_card *card)
 {
-	char *log = NULL;
-	size_t room = 0;
-
-	if (!options || !values)
-		return;
-	for (unsigned int i = 0; i < count; i++) {
-		switch (options[i]) {
-		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-			values[i] = NULL;
-			break;
-		case CU_JIT_ERROR_LOG_BUFFER:
-			log = values[i];
-			break;
-		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-			room = (size_t)(uint32_t)(uintptr_t)values[i];
-			values[i] = (void *)(uintptr_t)(error && room ? strnlen(error, room - 1) : 0);
-			break;
-		case CU_JIT_WALL_TIME:
-			values[i] = NULL; /* 0.0f */
-			break;
-		default:
-			break;
-		}
-	}
-	if (log && room)
-		snprintf(log, room, "%s", error ? error : "");
+	return card->facts->major * 10 + card->facts->minorcc;
 }
 
-/* Memory for the module's variables, with their first contents. */
-static CUresult load_globals(struct sd_module *module)
+CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, struct sd_image *image,
+			struct ptx_log *log)
 {
-	const struct sd_image *image = &module->image;
-	CUresult result = CUDA_SUCCESS;
-
-	module->globals = calloc(image->variablecount ? image->variablecount : 1, sizeof(*module->globals));
-	if (!module->globals)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; result == CUDA_SUCCESS && i < image->variablecount; i++) {
-		const struct sd_variable *variable = &image->variables[i];
-		struct sd_global *global = &module->globals[module->globalcount];
-
-		if (!variable->bytes)
-			continue;
-		result = sd_linear_new(module->context, variable->managed ? SD_MANAGED : SD_GLOBAL,
-				       DIVVY_SIM_KIND_MODULE, variable->bytes, &global->memory);
-		if (result != CUDA_SUCCESS)
-			break;
-		global->name = variable->name;
-		global->memory->owner = module;
-		module->globalcount++;
-		if (variable->initial) {
-			result = sd_error(sim_touch(variable->bytes));
-			if (result == CUDA_SUCCESS)
-				memcpy(sd_alias(global->memory->address), variable->initial, variable->bytes);
-		} else {
-			sd_arena_clear(global->memory->address, variable->bytes);
-		}
-	}
-	return result;
+	return sd_image_error(sd_image_read(data, size, sd_ptx_version(), sd_capability(card), image, log));
 }
 
-CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct sd_module **out)
+CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
+		       struct sd_module **out)
 {
 	uint64_t bytes = 0;
 	struct sd_module *module = sd_object_new(SD_MODULE, sizeof(*module), &context->object);
@@ -112,8 +63,12 @@ CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struc
 
 	if (result == CUDA_SUCCESS) {
 		module->charged = bytes;
-		result = load_globals(module);
+		result = sd_globals_place(module);
 	}
+	if (result == CUDA_SUCCESS)
+		result = sd_image_error(sd_image_compile(&module->image, log));
+	if (result == CUDA_SUCCESS)
+		result = sd_globals_fill(module);
 	if (result != CUDA_SUCCESS) {
 		sd_module_end(module);
 		return result;
@@ -128,9 +83,7 @@ void sd_module_end(struct sd_module *module)
 		sd_library_forget(module->library, module);
 	while (module->object.first)
 		sd_function_end((struct sd_function *)module->object.first);
-	for (size_t i = 0; i < module->globalcount; i++)
-		sd_memory_end(module->globals[i].memory);
-	free(module->globals);
+	sd_globals_end(module);
 	if (module->charged)
 		sd_release(module->context->card, DIVVY_SIM_KIND_MODULE, module->charged);
 	sd_image_free(&module->image);
@@ -171,11 +124,12 @@ CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size)
 	return CUDA_SUCCESS;
 }
 
-static CUresult load(CUmodule *out, const void *data, size_t size)
+static CUresult load(CUmodule *out, const void *data, size_t size, struct sd_jit *jit)
 {
 	struct sd_context *context = NULL;
 	struct sd_image image;
 	struct sd_module *module = NULL;
+	struct ptx_log log = { 0 };
 	CUresult result = sd_enter_context(&context);
 
 	if (result != CUDA_SUCCESS)
@@ -184,43 +138,45 @@ static CUresult load(CUmodule *out, const void *data, size_t size)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_capture_forbids();
 	if (result == CUDA_SUCCESS)
-		result = sd_image_error(sd_image_read(data, size, sd_ptx_version(), &image));
+		result = sd_module_read(data, size, context->card, &image, &log);
 	if (result == CUDA_SUCCESS)
-		result = sd_module_new(context, &image, &module);
+		result = sd_module_new(context, &image, &log, &module);
 	if (result == CUDA_SUCCESS)
 		*out = (CUmodule)module;
+	sd_jit_tell(jit, log.text);
 	return sd_leave(result);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
 			    void **optionValues)
 {
-	CUresult result = load(module, image, 0);
-	bool ptx = result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+	struct sd_jit jit = sd_jit_read(numOptions, options, optionValues);
 
-	sd_jit_logs(numOptions, options, optionValues, ptx ? "the PTX text could not be read" : NULL);
-	return result;
+	return load(module, image, 0, &jit);
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-	return load(module, image, 0);
+	struct sd_jit jit = { 0 };
+
+	return load(module, image, 0, &jit);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 {
-	return load(module, fatCubin, 0);
+	return cuModuleLoadData(module, fatCubin);
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname)
 {
 	unsigned char *bytes = NULL;
 	size_t size = 0;
+	struct sd_jit jit = { 0 };
 	CUresult result = sd_file_read(fname, &bytes, &size);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = size ? load(module, bytes, size) : CUDA_ERROR_INVALID_IMAGE;
+	result = size ? load(module, bytes, size, &jit) : CUDA_ERROR_INVALID_IMAGE;
 	free(bytes);
 	return result;
 }
@@ -252,38 +208,6 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 	bool eager = wish ? strcmp(wish, "EAGER") == 0 : sd_device_generation() < 12020;
 
 	*mode = eager ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
-	return sd_leave(CUDA_SUCCESS);
-}
-
-struct sd_global *sd_module_global(struct sd_module *module, const char *name)
-{
-	for (size_t i = 0; i < module->globalcount; i++) {
-		if (strcmp(module->globals[i].name, name) == 0)
-			return &module->globals[i];
-	}
-	return NULL;
-}
-
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
-{
-	CUresult result = sd_enter();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	struct sd_module *module = sd_object_get(hmod, SD_MODULE);
-
-	if (!module)
-		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (!name || (!dptr && !bytes))
-		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	const struct sd_global *global = sd_module_global(module, name);
-
-	if (!global)
-		return sd_leave(CUDA_ERROR_NOT_FOUND);
-	if (dptr)
-		*dptr = global->memory->address;
-	if (bytes)
-		*bytes = global->memory->bytes;
 	return sd_leave(CUDA_SUCCESS);
 }
 

@@ -12,10 +12,15 @@
 
 struct sd_library;
 struct sd_memory;
+struct sd_reference;
 
+/* A variable: in memory of the card, or a reference for textures or surfaces. */
 struct sd_global {
-	const char *name; /* the image's */
+	const char *name; /* the image's; NULL for one that only its function knows */
 	struct sd_memory *memory;
+	uint64_t address;
+	uint64_t bytes;
+	struct sd_reference *reference;
 };
 
 struct sd_module {
@@ -41,11 +46,10 @@ struct sd_function {
 	struct sd_module *module;
 	struct sd_library *library;
 	char *name;
-	const struct sd_entrypoint *entry; /* NULL in binary images */
+	const struct sd_entrypoint *entry; /* the image's */
 	const struct sd_parameter *parameters;
 	size_t parametercount;
 	size_t parameterbytes;
-	bool parametersknown;
 	int maxdynamic; /* attributes that can be set */
 	int carveout;
 	int cluster[3];
@@ -60,20 +64,29 @@ struct sd_function {
 	size_t oldbytes;
 };
 
-CUresult sd_image_error(int error);
 /* image is taken over, whatever comes of it */
-CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct sd_module **out);
+CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
+		       struct sd_module **out);
 void sd_module_end(struct sd_module *module);
 CUresult sd_module_function(struct sd_module *module, const char *name, struct sd_function **out);
-struct sd_global *sd_module_global(struct sd_module *module, const char *name);
 CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
 			 struct sd_function **out);
 void sd_function_end(struct sd_function *function);
-/* the image versions that this generation of the driver reads */
+/* Reads an image as this generation of the driver does, for the card. */
+CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, struct sd_image *image,
+			struct ptx_log *log);
+CUresult sd_image_error(int error);
+/* the PTX version that this generation of the driver reads, and what a card is: 80 for sm_80 */
 unsigned int sd_ptx_version(void);
-/* Empties the logs that JIT options name, or says why in the error log. */
-void sd_jit_logs(unsigned int count, CUjit_option *options, void **values, const char *error);
+unsigned int sd_capability(const struct sd_card *card);
 CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size);
 void sd_library_forget(struct sd_library *library, const struct sd_module *module);
+
+/* global.c: gives all variables of the image their places; sd_globals_fill then
+ * writes what they hold. Both may be undone by sd_globals_end. */
+CUresult sd_globals_place(struct sd_module *module);
+CUresult sd_globals_fill(struct sd_module *module);
+void sd_globals_end(struct sd_module *module);
+struct sd_global *sd_module_global(struct sd_module *module, const char *name);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * occupancy.c: how many blocks fit a multiprocessor, by threads, blocks,
- * registers (32 a thread, as nothing is compiled) and shared memory.
+ * registers and shared memory.
  */
 #include "module.h"
 
-enum { REGISTERS = 32, RESERVED_SHARED = 1024, MOST_THREADS = 1024 };
+enum { REGISTER_UNIT = 256, RESERVED_SHARED = 1024, MOST_THREADS = 1024 };
 
 /* The function and its card, with the lock taken; unlocked unless both are there. */
 static CUresult enter(CUfunction handle, struct sd_function **function, struct sd_card **card)
@@ -24,13 +24,16 @@ static int blocks(const struct sd_function *function, const struct sd_card *card
 {
 	const struct divvy_sim_card *facts = card->facts;
 	uint64_t warps = ((uint64_t)threads + 31) / 32;
-	uint64_t shared = dynamic + (function->entry ? function->entry->shared : 0);
+	uint64_t shared = dynamic + function->entry->shared;
 	uint64_t most = facts->threadspermultiprocessor / (warps * 32);
 
 	if (most > facts->blockspermultiprocessor)
 		most = facts->blockspermultiprocessor;
-	if (most > facts->registerspermultiprocessor / (warps * 32 * REGISTERS))
-		most = facts->registerspermultiprocessor / (warps * 32 * REGISTERS);
+	/* registers are taken a warp at a time, in units */
+	uint64_t registers = (function->entry->registers * 32ull + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
+
+	if (registers && most > facts->registerspermultiprocessor / (warps * registers))
+		most = facts->registerspermultiprocessor / (warps * registers);
 	if (shared > facts->sharedperblockoptin)
 		return 0;
 	if (shared && most > facts->sharedpermultiprocessor / (shared + RESERVED_SHARED))
@@ -69,7 +72,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	int limit = function->entry && function->entry->maxthreads ? (int)function->entry->maxthreads : MOST_THREADS;
+	int limit = function->entry->maxthreads ? (int)function->entry->maxthreads : MOST_THREADS;
 
 	sd_unlock();
 	if (!minGridSize || !blockSize || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE || blockSizeLimit < 0)
@@ -116,7 +119,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunc
 	if (!dynamicSmemSize || numBlocks < 1 || blockSize < 1 || blockSize > MOST_THREADS)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	uint64_t each = card->facts->sharedpermultiprocessor / (unsigned int)numBlocks;
-	uint64_t fixed = RESERVED_SHARED + (function->entry ? function->entry->shared : 0);
+	uint64_t fixed = RESERVED_SHARED + function->entry->shared;
 	uint64_t rest = each > fixed ? each - fixed : 0;
 
 	*dynamicSmemSize = rest < card->facts->sharedperblockoptin ? rest : card->facts->sharedperblockoptin;

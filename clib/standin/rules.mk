@@ -56,17 +56,19 @@ lint-standin:
 	done
 
 # Tests: the same sources linked into programs, plain and under sanitizers; all
-# but the pure one run against a simulator of two cards.
+# but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault
-standin_pure := tree space image ptx cubin
+standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
+standin_pure := tree space image fat code $(standin_ptx:%=ptx/%)
+standin_alone := pure parser
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 standin_sanitize_thread := -fsanitize=thread -fno-omit-frame-pointer
 standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
 	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib/standin -Iclib/test
-standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,pure $(standin_tests)))
+standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,$(standin_alone) $(standin_tests)))
 
 TEST_TARGETS += test-standin
 
@@ -77,8 +79,9 @@ test-standin: $(standin_programs) clib/test/standin/run bin/divvy
 # The readers of module images under the address sanitizer, for longer.
 FUZZ_TARGETS += fuzz-standin
 .PHONY: fuzz-standin
-fuzz-standin: $(standin_test_dir)/address/pure
-	for reader in ptx cubin; do DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $< $${reader}_mutated; done
+fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parser
+	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/pure fat_mutated
+	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/parser mutated
 
 # $(call standin_test,sanitizer)
 define standin_test
@@ -90,9 +93,9 @@ $(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard cl
 	@mkdir -p $$(@D)
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
 
-$(standin_test_dir)/$(1)/pure: clib/test/standin/standin_pure.c clib/test/check.h \
-		$(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^)
+$(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
+		clib/test/check.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
 		clib/test/standin/driver.h clib/test/check.h \

@@ -6,26 +6,10 @@
 #include "array.h"
 #include "memory.h"
 #include "module.h"
-
-struct reference {
-	struct sd_object object;
-	CUarray array;
-	CUmipmappedArray mipmap;
-	CUdeviceptr address;
-	CUaddress_mode mode[3];
-	CUfilter_mode filter;
-	CUfilter_mode mipfilter;
-	float bias;
-	float clamp[2];
-	float border[4];
-	unsigned int anisotropy;
-	unsigned int flags;
-	CUarray_format format;
-	int channels;
-};
+#include "textureref.h"
 
 /* The reference, with the lock taken; unlocked unless it and out are there. */
-static CUresult enter(CUtexref handle, const void *out, struct reference **reference)
+static CUresult enter(CUtexref handle, const void *out, struct sd_reference **reference)
 {
 	CUresult result = sd_enter();
 
@@ -46,7 +30,7 @@ CUresult cuTexRefCreate(CUtexref *pTexRef)
 		return result;
 	if (!pTexRef)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	struct reference *made = sd_object_new(SD_TEXTURE_REFERENCE, sizeof(*made), &context->object);
+	struct sd_reference *made = sd_object_new(SD_TEXTURE_REFERENCE, sizeof(*made), &context->object);
 
 	if (!made)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -58,41 +42,34 @@ CUresult cuTexRefCreate(CUtexref *pTexRef)
 
 CUresult cuTexRefDestroy(CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (reference->module) /* it goes with its module */
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	sd_object_free(reference);
 	return sd_leave(CUDA_SUCCESS);
 }
 
-/* Modules have no texture references that the scan could find. */
-CUresult cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name)
+CUresult sd_reference_new(bool surface, struct sd_module *module, struct sd_reference **out)
 {
-	CUresult result = sd_enter();
+	struct sd_reference *made =
+		sd_object_new(surface ? SD_SURFACE_REFERENCE : SD_TEXTURE_REFERENCE, sizeof(*made), NULL);
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!sd_object_get(hmod, SD_MODULE))
-		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	return sd_leave(pTexRef && name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name)
-{
-	CUresult result = sd_enter();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!sd_object_get(hmod, SD_MODULE))
-		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	return sd_leave(pSurfRef && name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE);
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	made->module = module;
+	made->format = CU_AD_FORMAT_FLOAT;
+	made->channels = 1;
+	*out = made;
+	return CUDA_SUCCESS;
 }
 
 CUresult cuTexRefSetArray(CUtexref hTexRef, CUarray hArray, unsigned int Flags)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -111,7 +88,7 @@ CUresult cuTexRefSetArray(CUtexref hTexRef, CUarray hArray, unsigned int Flags)
 
 CUresult cuTexRefSetMipmappedArray(CUtexref hTexRef, CUmipmappedArray hMipmappedArray, unsigned int Flags)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -126,7 +103,7 @@ CUresult cuTexRefSetMipmappedArray(CUtexref hTexRef, CUmipmappedArray hMipmapped
 
 CUresult cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr dptr, size_t bytes)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -134,6 +111,8 @@ CUresult cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr
 	if (!sd_reach(dptr, bytes, NULL, false, NULL) || (dptr % 512 && !ByteOffset))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	reference->address = dptr;
+	reference->bytes = bytes;
+	reference->pitch = 0;
 	reference->array = NULL;
 	reference->mipmap = NULL;
 	if (ByteOffset)
@@ -143,7 +122,7 @@ CUresult cuTexRefSetAddress_v2(size_t *ByteOffset, CUtexref hTexRef, CUdeviceptr
 
 CUresult cuTexRefSetAddress2D_v3(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr dptr, size_t Pitch)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, desc, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -151,6 +130,10 @@ CUresult cuTexRefSetAddress2D_v3(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR *
 	if (!Pitch || !sd_reach(dptr, 1, NULL, false, NULL))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	reference->address = dptr;
+	reference->bytes = 0;
+	reference->pitch = Pitch;
+	reference->width = desc->Width;
+	reference->height = desc->Height;
 	reference->array = NULL;
 	reference->mipmap = NULL;
 	reference->format = desc->Format;
@@ -185,7 +168,7 @@ CUresult cuTexRefSetAddress2D(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *
 
 CUresult cuTexRefGetArray(CUarray *phArray, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, phArray, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -198,7 +181,7 @@ CUresult cuTexRefGetArray(CUarray *phArray, CUtexref hTexRef)
 
 CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *phMipmappedArray, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, phMipmappedArray, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -211,7 +194,7 @@ CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *phMipmappedArray, CUtexref 
 
 CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, pdptr, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -231,7 +214,7 @@ CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref hTexRef)
 
 CUresult cuTexRefSetFormat(CUtexref hTexRef, CUarray_format fmt, int NumPackedComponents)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -245,7 +228,7 @@ CUresult cuTexRefSetFormat(CUtexref hTexRef, CUarray_format fmt, int NumPackedCo
 
 CUresult cuTexRefGetFormat(CUarray_format *pFormat, int *pNumChannels, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -259,7 +242,7 @@ CUresult cuTexRefGetFormat(CUarray_format *pFormat, int *pNumChannels, CUtexref 
 
 CUresult cuTexRefSetAddressMode(CUtexref hTexRef, int dim, CUaddress_mode am)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -272,7 +255,7 @@ CUresult cuTexRefSetAddressMode(CUtexref hTexRef, int dim, CUaddress_mode am)
 
 CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref hTexRef, int dim)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, pam, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -287,7 +270,7 @@ CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref hTexRef, int dim)
 #define PROPERTY(setter, getter, type, field, valid)                                         \
 	CUresult setter(CUtexref hTexRef, type value)                                        \
 	{                                                                                    \
-		struct reference *reference = NULL;                                          \
+		struct sd_reference *reference = NULL;                                          \
 		CUresult result = enter(hTexRef, hTexRef, &reference);                       \
                                                                                              \
 		if (result != CUDA_SUCCESS)                                                  \
@@ -299,7 +282,7 @@ CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref hTexRef, int dim)
 	}                                                                                    \
 	CUresult getter(PROPERTY_OUT(type) out, CUtexref hTexRef)                            \
 	{                                                                                    \
-		struct reference *reference = NULL;                                          \
+		struct sd_reference *reference = NULL;                                          \
 		CUresult result = enter(hTexRef, out, &reference);                           \
                                                                                              \
 		if (result != CUDA_SUCCESS)                                                  \
@@ -319,7 +302,7 @@ PROPERTY(cuTexRefSetMaxAnisotropy, cuTexRefGetMaxAnisotropy, unsigned int, aniso
 
 CUresult cuTexRefSetMipmapLevelClamp(CUtexref hTexRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -331,7 +314,7 @@ CUresult cuTexRefSetMipmapLevelClamp(CUtexref hTexRef, float minMipmapLevelClamp
 
 CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -345,7 +328,7 @@ CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMip
 
 CUresult cuTexRefSetBorderColor(CUtexref hTexRef, float *pBorderColor)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, pBorderColor, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -356,7 +339,7 @@ CUresult cuTexRefSetBorderColor(CUtexref hTexRef, float *pBorderColor)
 
 CUresult cuTexRefGetBorderColor(float *pBorderColor, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, pBorderColor, &reference);
 
 	if (result != CUDA_SUCCESS)
@@ -367,11 +350,50 @@ CUresult cuTexRefGetBorderColor(float *pBorderColor, CUtexref hTexRef)
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref hTexRef)
 {
-	struct reference *reference = NULL;
+	struct sd_reference *reference = NULL;
 	CUresult result = enter(hTexRef, hTexRef, &reference);
 
 	(void)texunit;
 	if (result != CUDA_SUCCESS)
 		return result;
 	return sd_leave(sd_object_get(hfunc, SD_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* The surface reference, with the lock taken; unlocked unless it is there. */
+static CUresult enter_surface(CUsurfref handle, struct sd_reference **reference)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*reference = sd_object_get(handle, SD_SURFACE_REFERENCE);
+	return *reference ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult cuSurfRefSetArray(CUsurfref hSurfRef, CUarray hArray, unsigned int Flags)
+{
+	struct sd_reference *reference = NULL;
+	CUresult result = enter_surface(hSurfRef, &reference);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_array *array = sd_object_get(hArray, SD_ARRAY);
+
+	if (Flags || !array || !(array->shape.Flags & 2)) /* CUDA_ARRAY3D_SURFACE_LDST */
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	reference->array = hArray;
+	return sd_leave(CUDA_SUCCESS);
+}
+
+CUresult cuSurfRefGetArray(CUarray *phArray, CUsurfref hSurfRef)
+{
+	struct sd_reference *reference = NULL;
+	CUresult result = enter_surface(hSurfRef, &reference);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!phArray || !reference->array)
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	*phArray = reference->array;
+	return sd_leave(CUDA_SUCCESS);
 }

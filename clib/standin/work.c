@@ -127,8 +127,6 @@ static CUresult own_arguments(struct sd_launch *launch)
 			else
 				return CUDA_ERROR_INVALID_VALUE;
 		}
-		if (!function->parametersknown)
-			bytes = given;
 		if (given > bytes || (given && !buffer))
 			return CUDA_ERROR_INVALID_VALUE;
 	}

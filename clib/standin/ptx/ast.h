@@ -28,6 +28,7 @@
 #define PTX_REGISTERS_MOST (1u << 20) /* used by one function */
 #define PTX_NESTING_MOST 64u          /* scopes, expressions, vectors */
 #define PTX_PARAMETER_BYTES (32u << 10)
+#define PTX_CONSTANT_BYTES 65536u
 #define PTX_SHARED_BYTES (64u << 20)
 #define PTX_LOCAL_BYTES (64u << 20)
 #define PTX_VARIABLE_BYTES (1ull << 40)
@@ -88,6 +89,7 @@ struct ptx_variable {
 	bool managed;
 	bool dynamic;     /* extern .shared x[]: what the launch adds; after all static shared memory */
 	bool entry;       /* a parameter of a kernel */
+	bool inbody;      /* declared in a function */
 	uint64_t align;
 	uint64_t bytes;   /* 0 for x[] */
 	uint32_t stride;   /* bytes from x[0] to x[1] */

@@ -155,7 +155,7 @@ static bool statement(struct ptx_parser *p)
 /* After its '{', up to and with its '}'; the scope of the parameters is the body's. */
 bool ptx_body(struct ptx_parser *p)
 {
-	const struct ptx_frame *outer = p->scope;
+	const struct ptx_region *outer = p->scope;
 
 	for (;;) {
 		bool good = true;

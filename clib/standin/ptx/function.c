@@ -165,7 +165,7 @@ bool ptx_function_parse(struct ptx_parser *p, bool entry, enum ptx_linkage linka
 	if (!ptx_expect_name(p, &name))
 		return false;
 	function->name = name->text;
-	struct ptx_frame *own = p->scope;
+	struct ptx_region *own = p->scope;
 
 	p->scope = own->parent;
 	bool good = enter(p, name, function);

@@ -17,30 +17,35 @@ struct pair {
 
 struct work {
 	struct ptx_module *module;
-	struct ptx_list *own;    /* per function: shared variables that it names */
+	struct ptx_list *own;    /* per function: its shared variables and those that it names */
 	uint32_t *seen;          /* per function: the last kernel that reached it, plus 1 */
 	uint32_t *stack;
 	struct ptx_list pairs;   /* struct pair, kernel by kernel */
 };
 
-static int note(struct work *w, struct ptx_list *own, const struct ptx_operand *operand)
+static int note_variable(struct ptx_list *own, const struct ptx_variable *variable)
+{
+	if (!variable || variable->space != PTX_SPACE_SHARED)
+		return 0;
+	struct ptx_variable **made = ptx_list_add(own, sizeof(struct ptx_variable *));
+
+	if (!made)
+		return -ENOMEM;
+	*made = variable->definition;
+	return 0;
+}
+
+static int note(struct ptx_list *own, const struct ptx_operand *operand)
 {
 	switch (operand->kind) {
 	case PTX_OPERAND_ADDRESS:
 	case PTX_OPERAND_SYMBOL:
-		if (operand->variable && operand->variable->space == PTX_SPACE_SHARED) {
-			struct ptx_variable **made = ptx_list_add(own, sizeof(struct ptx_variable *));
-
-			if (!made)
-				return -ENOMEM;
-			*made = operand->variable->definition;
-		}
-		return 0;
+		return note_variable(own, operand->variable);
 	case PTX_OPERAND_VECTOR:
 	case PTX_OPERAND_LIST:
 	case PTX_OPERAND_TEXTURE:
 		for (uint32_t i = 0; i < operand->count; i++) {
-			int result = note(w, own, &operand->elements[i]);
+			int result = note(own, &operand->elements[i]);
 
 			if (result < 0)
 				return result;
@@ -59,16 +64,18 @@ static int by_address(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The shared variables that a function names, each once. */
+/* The shared variables that a function has of its own or names, each once. */
 static int gather(struct work *w, uint32_t index)
 {
 	const struct ptx_function *function = w->module->functions[index];
 	struct ptx_list *own = &w->own[index];
 	int result = 0;
 
+	for (const struct ptx_variable *one = function->variables; result == 0 && one; one = one->next)
+		result = one->dynamic || one->linkage == PTX_EXTERN ? 0 : note_variable(own, one);
 	for (uint32_t i = 0; result == 0 && i < function->instructioncount; i++) {
 		for (uint32_t j = 0; result == 0 && j < function->instructions[i].operandcount; j++)
-			result = note(w, own, &function->instructions[i].operands[j]);
+			result = note(own, &function->instructions[i].operands[j]);
 	}
 	if (result < 0 || !own->count)
 		return result;

@@ -344,6 +344,24 @@ static int gather(struct linker *l)
 	return full ? -ENOMEM : 0;
 }
 
+/* A bank of constants has so many bytes on every card. */
+static int check_constants(const struct ptx_module *module, struct ptx_log *log)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < module->variablecount; i++) {
+		const struct ptx_variable *one = module->variables[i];
+
+		if (one->space != PTX_SPACE_CONST)
+			continue;
+		bytes = ((bytes + one->align - 1) & ~(one->align - 1)) + one->bytes;
+		if (bytes > PTX_CONSTANT_BYTES)
+			return ptx_fail(log, one->line, "'%s' does not fit in %u bytes of constant memory", one->name,
+					PTX_CONSTANT_BYTES);
+	}
+	return 0;
+}
+
 int ptx_link(struct ptx_module *module, struct ptx_log *log)
 {
 	struct linker linker = { .module = module, .log = log };
@@ -358,6 +376,8 @@ int ptx_link(struct ptx_module *module, struct ptx_log *log)
 	for (uint32_t i = 0; result == 0 && i < module->variablecount; i++)
 		result = walk_relocations(&linker, module->variables[i]);
 	ptx_list_free(&linker.callees);
+	if (result == 0)
+		result = check_constants(module, log);
 	if (result == 0)
 		result = ptx_layout(module, log);
 	if (result == -ENOMEM)

@@ -11,8 +11,8 @@
 #define BLOCK (64u << 10)
 #define FIRST_NAMES 1024u
 
-struct ptx_block {
-	struct ptx_block *next;
+struct ptx_chunk {
+	struct ptx_chunk *next;
 	size_t used;
 	size_t room;
 	_Alignas(16) unsigned char bytes[];
@@ -20,7 +20,7 @@ struct ptx_block {
 
 static void *arena_take(struct ptx_arena *arena, size_t bytes)
 {
-	struct ptx_block *block = arena->block;
+	struct ptx_chunk *block = arena->block;
 
 	if (bytes > PTX_ARENA_MOST)
 		return NULL;
@@ -30,7 +30,7 @@ static void *arena_take(struct ptx_arena *arena, size_t bytes)
 
 		if (arena->total + room > PTX_ARENA_MOST)
 			return NULL;
-		struct ptx_block *more = calloc(1, sizeof(*more) + room);
+		struct ptx_chunk *more = calloc(1, sizeof(*more) + room);
 
 		if (!more)
 			return NULL;
@@ -205,8 +205,8 @@ void ptx_module_free(struct ptx_module *module)
 		return;
 	struct ptx_arena *arena = module->arena; /* the module lies in it */
 
-	for (struct ptx_block *block = arena->block; block;) {
-		struct ptx_block *next = block->next;
+	for (struct ptx_chunk *block = arena->block; block;) {
+		struct ptx_chunk *next = block->next;
 
 		free(block);
 		block = next;

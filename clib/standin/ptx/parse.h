@@ -43,10 +43,10 @@ struct ptx_names {
 	uint32_t count;
 };
 
-struct ptx_block;
+struct ptx_chunk;
 
 struct ptx_arena {
-	struct ptx_block *block;
+	struct ptx_chunk *block;
 	uint64_t total;
 	struct ptx_names names;
 };
@@ -62,13 +62,13 @@ enum ptx_symbol_kind {
 	PTX_SYMBOL_PROTOTYPE,
 };
 
-struct ptx_frame;
+struct ptx_region;
 
 struct ptx_symbol {
 	struct ptx_name *name;
 	struct ptx_symbol *older;   /* of the same name */
 	struct ptx_symbol *sibling; /* of the same scope */
-	struct ptx_frame *scope;
+	struct ptx_region *scope;
 	uint8_t kind; /* enum ptx_symbol_kind */
 	uint8_t type; /* registers */
 	uint8_t vector;
@@ -84,8 +84,8 @@ struct ptx_symbol {
 	};
 };
 
-struct ptx_frame {
-	struct ptx_frame *parent;
+struct ptx_region {
+	struct ptx_region *parent;
 	struct ptx_symbol *symbols;
 	uint32_t depth;
 	uint64_t local; /* sizes when it began */
@@ -95,7 +95,7 @@ struct ptx_frame {
 /* A label that is used. */
 struct ptx_use {
 	struct ptx_name *name;
-	struct ptx_frame *scope;
+	struct ptx_region *scope;
 	struct ptx_operand *operand;
 	uint32_t line;
 };
@@ -116,7 +116,7 @@ struct ptx_parser {
 	uint32_t version;       /* of this input; 0 before .version */
 	uint32_t depth;         /* of nested expressions and the like */
 	bool targeted;          /* .target was there */
-	struct ptx_frame *scope;
+	struct ptx_region *scope;
 	/* of the function being read */
 	struct ptx_function *function;
 	struct ptx_list instructions; /* struct ptx_instruction */

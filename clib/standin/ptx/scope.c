@@ -10,7 +10,7 @@ bool ptx_scope_open(struct ptx_parser *p)
 
 	if (depth > PTX_NESTING_MOST)
 		return ptx_error(p, "scopes are nested too deeply");
-	struct ptx_frame *scope = ptx_allocate(p->module, sizeof(*scope));
+	struct ptx_region *scope = ptx_allocate(p->module, sizeof(*scope));
 
 	if (!scope)
 		return ptx_memory(p);
@@ -24,7 +24,7 @@ bool ptx_scope_open(struct ptx_parser *p)
 
 void ptx_scope_close(struct ptx_parser *p)
 {
-	struct ptx_frame *scope = p->scope;
+	struct ptx_region *scope = p->scope;
 
 	/* the newest first; a register of a range may stand above symbols of inner scopes */
 	for (struct ptx_symbol *symbol = scope->symbols; symbol; symbol = symbol->sibling) {
@@ -39,7 +39,7 @@ void ptx_scope_close(struct ptx_parser *p)
 	p->scope = scope->parent;
 }
 
-static struct ptx_symbol *add(struct ptx_parser *p, struct ptx_frame *scope, struct ptx_name *name,
+static struct ptx_symbol *add(struct ptx_parser *p, struct ptx_region *scope, struct ptx_name *name,
 			      enum ptx_symbol_kind kind)
 {
 	struct ptx_symbol *symbol = ptx_allocate(p->module, sizeof(*symbol));
@@ -154,7 +154,7 @@ struct ptx_symbol *ptx_find_register(struct ptx_parser *p, struct ptx_name *name
 	return found;
 }
 
-static struct ptx_symbol *label_of(const struct ptx_name *name, const struct ptx_frame *scope)
+static struct ptx_symbol *label_of(const struct ptx_name *name, const struct ptx_region *scope)
 {
 	for (struct ptx_symbol *label = name->labels; label; label = label->older) {
 		if (label->scope == scope)
@@ -187,7 +187,7 @@ struct ptx_symbol *ptx_declare_label(struct ptx_parser *p, struct ptx_name *name
 	return symbol;
 }
 
-static const struct ptx_symbol *find_label(const struct ptx_name *name, const struct ptx_frame *scope)
+static const struct ptx_symbol *find_label(const struct ptx_name *name, const struct ptx_region *scope)
 {
 	for (; scope; scope = scope->parent) {
 		const struct ptx_symbol *label = label_of(name, scope);

@@ -117,6 +117,149 @@ static void linking(void)
 	finish(before);
 }
 
+/* What one text leaves open another one has; what none has is told in the link's log. */
+static void linked_names(void)
+{
+	CUlinkState state = NULL;
+	CUmodule module = NULL;
+	CUdeviceptr at = 0;
+	void *image = NULL;
+	size_t size = 0;
+	char log[256] = "x";
+	char user[] = ".version 6.0\n.target sm_60\n.address_size 64\n"
+		      ".extern .func (.param .b32 r) twice(.param .b32 x);\n.extern .global .u32 seed;\n.global .u32 own = 1;\n"
+		      ".visible .entry kernel() { .reg .b32 %r; .param .b32 x; .param .b32 r;\n"
+		      "ld.global.u32 %r, [seed]; call (r), twice, (x); ret; }\n";
+	char maker[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .global .u32 seed = 9; .global .u32 own = 2;\n"
+		       ".visible .func (.param .b32 r) twice(.param .b32 x) { ret; }\n";
+	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { log, (void *)sizeof(log) };
+	uint32_t word = 0;
+
+	start();
+	uint64_t before = room();
+
+	OK(cuLinkCreate_v2(2, options, values, &state));
+	OK(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, user, sizeof(user), "user", 0, NULL, NULL));
+	GIVES(cuLinkComplete(state, &image, &size), CUDA_ERROR_UNKNOWN);
+	CHECK(strstr(log, "unresolved extern") && (size_t)values[1] == strlen(log));
+	OK(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, maker, sizeof(maker), "maker", 0, NULL, NULL));
+	OK(cuLinkComplete(state, &image, &size));
+	CHECK(!log[0] && !values[1]);
+	OK(cuModuleLoadData(&module, image));
+	OK(cuModuleGetGlobal_v2(&at, &size, module, "seed"));
+	OK(cuMemcpyDtoH_v2(&word, at, 4));
+	CHECK(word == 9);
+	OK(cuModuleUnload(module));
+	OK(cuLinkDestroy(state));
+
+	OK(cuLinkCreate_v2(2, options, values, &state));
+	values[1] = (void *)sizeof(log);
+	GIVES(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, "\n\n.bogus", 9, "bad", 2, options, values), CUDA_ERROR_INVALID_PTX);
+	CHECK(strstr(log, "line 3: "));
+	OK(cuLinkDestroy(state));
+	finish(before);
+}
+
+/* First contents with addresses in them, alignment, constants, references. */
+static void variables(void)
+{
+	static const char text[] =
+		".version 7.0\n.target sm_70\n.address_size 64\n"
+		".visible .global .align 4 .u32 table[4] = {1, 2, 3, 4};\n"
+		".visible .global .align 8 .u64 at[2] = {table, generic(table)+8};\n"
+		".visible .global .u8 bytes[8] = {0xff(table), 0xff00(table), 0xff0000(table), 0xff000000(table), 0xff00000000(table)};\n"
+		".visible .const .f32 half = 0.5;\n.visible .global .align 4096 .b8 page[100];\n"
+		".visible .global .texref picture;\n.visible .global .surfref canvas;\n"
+		".visible .entry kernel() { .global .u32 mine = 3; ret; }\n";
+	CUmodule module = NULL;
+	CUdeviceptr table = 0, at = 0;
+	CUtexref picture = NULL;
+	CUsurfref canvas = NULL;
+	CUarray array = NULL;
+	uint64_t words[2];
+	size_t bytes = 0;
+	float half = 0;
+
+	start();
+	uint64_t before = room();
+
+	OK(cuModuleLoadData(&module, text));
+	OK(cuModuleGetGlobal_v2(&table, NULL, module, "table"));
+	OK(cuModuleGetGlobal_v2(&at, NULL, module, "at"));
+	OK(cuMemcpyDtoH_v2(words, at, 16));
+	CHECK(words[0] == table && words[1] == table + 8);
+	OK(cuModuleGetGlobal_v2(&at, NULL, module, "bytes"));
+	OK(cuMemcpyDtoH_v2(words, at, 8));
+	CHECK(words[0] == (table & 0xffffffffff));
+	OK(cuModuleGetGlobal_v2(&at, &bytes, module, "half"));
+	OK(cuMemcpyDtoH_v2(&half, at, bytes));
+	CHECK(bytes == 4 && half == 0.5f);
+	OK(cuModuleGetGlobal_v2(&at, &bytes, module, "page"));
+	CHECK(at % 4096 == 0 && bytes == 100);
+	GIVES(cuModuleGetGlobal_v2(&at, &bytes, module, "mine"), CUDA_ERROR_NOT_FOUND);
+	GIVES(cuModuleGetGlobal_v2(&at, &bytes, module, "picture"), CUDA_ERROR_NOT_FOUND);
+
+	OK(cuModuleGetTexRef(&picture, module, "picture"));
+	OK(cuTexRefSetAddress_v2(&bytes, picture, table, 16));
+	OK(cuTexRefGetAddress_v2(&at, picture));
+	CHECK(at == table);
+	GIVES(cuTexRefDestroy(picture), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuModuleGetTexRef(&picture, module, "canvas"), CUDA_ERROR_NOT_FOUND);
+	GIVES(cuModuleGetTexRef(&picture, module, "table"), CUDA_ERROR_NOT_FOUND);
+	OK(cuModuleGetSurfRef(&canvas, module, "canvas"));
+	const CUDA_ARRAY3D_DESCRIPTOR shape = { 16, 16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 2 };
+
+	OK(cuArray3DCreate_v2(&array, &shape));
+	OK(cuSurfRefSetArray(canvas, array, 0));
+	array = NULL;
+	OK(cuSurfRefGetArray(&array, canvas));
+	OK(cuArrayDestroy(array));
+	OK(cuModuleUnload(module));
+	GIVES(cuTexRefGetAddress_v2(&at, picture), CUDA_ERROR_INVALID_HANDLE);
+	finish(before);
+}
+
+/* What a card cannot run does not load, and the log says why. */
+static void refused(void)
+{
+	static const struct {
+		const char *text;
+		CUresult result;
+		const char *says;
+	} wanted[] = {
+		{ ".version 7.8\n.target sm_90\n.entry k() { ret; }", CUDA_ERROR_INVALID_PTX, "sm_90" },
+		{ ".version 7.0\n.target sm_80\n.entry k() {\nfrob.x32 a; }", CUDA_ERROR_INVALID_PTX,
+		  "line 4: unknown instruction 'frob.x32'" },
+		{ ".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "line 1: PTX version 8.3" },
+	};
+	CUjit_option options[] = { CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER,
+				   CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	CUmodule module = NULL;
+	CUlibrary library = NULL;
+	char info[64], error[128];
+
+	start();
+	uint64_t before = room();
+
+	for (size_t i = 0; i < COUNT(wanted); i++) {
+		void *values[] = { info, (void *)sizeof(info), error, (void *)sizeof(error) };
+
+		GIVES(cuModuleLoadDataEx(&module, wanted[i].text, 4, options, values), wanted[i].result);
+		CHECK(strstr(error, wanted[i].says) && (size_t)values[3] == strlen(error));
+		CHECK(!info[0] && !values[1]);
+		values[3] = (void *)10;
+		GIVES(cuLibraryLoadData(&library, wanted[i].text, options, values, 4, NULL, NULL, 0), wanted[i].result);
+		CHECK(strlen(error) == 9 && (size_t)values[3] == 9);
+	}
+	void *values[] = { info, (void *)sizeof(info), error, (void *)sizeof(error) };
+
+	OK(cuModuleLoadDataEx(&module, ptx, 4, options, values));
+	CHECK(!error[0] && !values[3]);
+	OK(cuModuleUnload(module));
+	finish(before);
+}
+
 static void launches(void)
 {
 	CUmodule module = NULL;
@@ -328,7 +471,8 @@ static void old_names(void)
 }
 
 static const struct scenario list[] = {
-	{ "modules", modules }, { "libraries", libraries }, { "linking", linking },
+	{ "modules", modules }, { "libraries", libraries }, { "linking", linking }, { "linked_names", linked_names },
+	{ "variables", variables }, { "refused", refused },
 	{ "launches", launches }, { "names", names },	    { "devices", devices },
 	{ "visible", visible },	  { "visible_card", visible_card }, { "old_names", old_names },
 };
