@@ -73,7 +73,7 @@ standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_t
 TEST_TARGETS += test-standin
 
 .PHONY: test-standin
-test-standin: $(standin_programs) clib/test/standin/run bin/divvy
+test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/standin/run bin/divvy
 	clib/test/standin/run $(standin_programs)
 
 # The readers of module images under the address sanitizer, for longer.
@@ -94,7 +94,10 @@ $(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard cl
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/check.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
+		clib/test/check.h clib/test/standin/menu.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
+	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
+
+$(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \

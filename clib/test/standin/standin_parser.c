@@ -5,7 +5,9 @@
 
 #include "../check.h"
 #include "ptx/ast.h"
+#include "ptx/code.h"
 #include "ptx/lex.h"
+#include "menu.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define HEAD ".version 7.8\n.target sm_80\n.address_size 64\n"
@@ -409,6 +411,28 @@ static void bounds(void)
 	free(text);
 }
 
+#define REGISTERS \
+	".reg .pred %p<3>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b64 %d<9>; .reg .f64 %e<9>;\n"
+
+/* Every form on the menu is understood to the last word. */
+static void menu_is_read(void)
+{
+	static char text[4096];
+
+	for (size_t i = 0; i < COUNT(menu); i++) {
+		sprintf(text, "%s%s\nL1: ret;\n}\n", HEAD MENU_VARIABLES ".func f() {\n" REGISTERS, menu[i]);
+		struct ptx_module *module = good(text);
+		const struct ptx_function *f = function_of(module, "f");
+
+		for (uint32_t j = 0; j < f->instructioncount; j++) {
+			if (f->instructions[j].odd)
+				fprintf(stderr, "%s: %s\n", menu[i], f->instructions[j].odd);
+			CHECK(!f->instructions[j].odd);
+		}
+		ptx_module_free(module);
+	}
+}
+
 static uint64_t state = 88172645463325252ull;
 
 static uint64_t random64(void)
@@ -434,10 +458,26 @@ static const char sample[] =
 	     "ld.param.b64 %rd3, [r0+0]; }\natom.global.add.u32 %r3, [%rd2], 1; bar.sync 0; @!%p1 bra L1;\n"
 	     "targets: .branchtargets L1, L2; brx.idx %r3, targets;\nL2: ret;\n}\n";
 
-/* One of the tokens of the sample, to put where another one is. */
+/* The sample, or a function of some things from the menu. */
+static size_t some_text(char *text)
+{
+	if (random64() % 2) {
+		memcpy(text, sample, sizeof(sample));
+		return sizeof(sample) - 1;
+	}
+	size_t size = (size_t)sprintf(text, "%s", HEAD MENU_VARIABLES ".visible .entry k() {\n" REGISTERS);
+
+	for (uint64_t i = 1 + random64() % 5; i > 0; i--)
+		size += (size_t)sprintf(text + size, "%s\n", menu[random64() % COUNT(menu)]);
+	return size + (size_t)sprintf(text + size, "L1: ret;\n}\n");
+}
+
+/* A token of the sample or of the menu, to put somewhere else. */
 static size_t some_token(const char **text)
 {
-	struct ptx_lexer lexer = { .at = sample + random64() % (sizeof(sample) - 1), .end = sample + sizeof(sample) - 1 };
+	const char *from = random64() % 2 ? sample : menu[random64() % COUNT(menu)];
+	size_t size = strlen(from);
+	struct ptx_lexer lexer = { .at = from + random64() % size, .end = from + size };
 	struct ptx_token token;
 
 	ptx_lex(&lexer, &token);
@@ -480,9 +520,8 @@ static void read_mutated(void)
 {
 	static char text[sizeof(sample) * 2];
 	static const char marks[] = "{}()[]<>;,.=\"/* 9\n\t-%@!_|+";
-	size_t size = sizeof(sample) - 1;
+	size_t size = some_text(text);
 
-	memcpy(text, sample, size);
 	for (uint64_t i = random64() % 6; i > 0; i--) {
 		size_t at = random64() % size;
 		const char *token = NULL;
@@ -510,8 +549,14 @@ static void read_mutated(void)
 	if (result == 0)
 		result = ptx_link(module, &log);
 	CHECK(result == 0 ? !log.text[0] : log.text[0] != '\0');
-	if (result == 0)
+	struct ptx_code *code = NULL;
+
+	if (result == 0) {
 		check_tree(module);
+		result = ptx_compile(module, &log, &code);
+		CHECK(result == 0 ? !log.text[0] : log.text[0] != '\0');
+	}
+	ptx_code_free(result == 0 ? code : NULL);
 	ptx_module_free(module);
 }
 
@@ -533,7 +578,8 @@ static void mutated(void)
 static const struct scenario scenarios[] = {
 	{ "tokens", tokens },	{ "variables", variables }, { "parameters", parameters }, { "instructions", instructions },
 	{ "scopes", scopes },	{ "labels", labels },	    { "calls", calls },		  { "shared_layout", shared_layout },
-	{ "linked", linked },	{ "errors", errors },	    { "bounds", bounds },	  { "mutated", mutated },
+	{ "linked", linked },	{ "errors", errors },	    { "bounds", bounds },	  { "menu_is_read", menu_is_read },
+	{ "mutated", mutated },
 };
 
 RUN_SCENARIOS(scenarios)
