@@ -139,6 +139,15 @@
 /* object: number of a gate; offset: when it ended */
 #define DIVVY_SIM_GATE_DONE 42u
 
+/* Events between processes (compute role); payload: a handle of an event, of the
+ * exporter or of one who opened it. RECORD: object: the caller's item whose end is
+ * the event's from now on (0: it has ended). LOOK: out: kind and offset as for WAIT.
+ * GATE: object: a gate of the caller's, which ends when the event does instead of by
+ * GATE_DONE. */
+#define DIVVY_SIM_EVENT_RECORD 43u
+#define DIVVY_SIM_EVENT_LOOK 44u
+#define DIVVY_SIM_EVENT_GATE 45u
+
 /* Modelled time: who had how much of a card. card or DIVVY_SIM_ALL_CARDS; cursor:
  * 0, then what the answer before gave; kind: 0 for live processes, 1 for dead ones
  * (control role).
@@ -173,7 +182,7 @@
 
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
- *   43..47 launches
+ *   46..47 launches
  *   49..55 modelled time
  */
 

@@ -35,6 +35,7 @@ CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 void sd_event_end(struct sd_event *event)
 {
+	sd_shared_end(event);
 	free(event->frontier);
 	sd_object_free(event);
 }
@@ -63,12 +64,24 @@ CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream)
 	event->recorded = true;
 	event->capture = NULL;
 	event->ticket = sd_stream_ticket(stream);
-	return sd_order_event(stream, event);
+	uint64_t id = event->object.id;
+	CUresult result = sd_order_event(stream, event);
+
+	if (result != CUDA_SUCCESS || sd_object_get(event, SD_EVENT) != event || event->object.id != id || !event->handle)
+		return result;
+	return sd_shared_publish(event);
+}
+
+CUresult sd_event_wait(struct sd_event *event, struct sd_stream *stream)
+{
+	if (event->ticket > stream->ticket)
+		stream->ticket = event->ticket;
+	return event->handle ? sd_shared_wait(event, stream) : sd_order_after(stream, event->item);
 }
 
 static bool done(const struct sd_event *event)
 {
-	return sd_ticket_done(event->ticket) && sd_ended(event->item);
+	return sd_ticket_done(event->ticket) && (event->handle ? sd_shared_done(event) : sd_ended(event->item));
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -139,8 +152,12 @@ CUresult cuEventSynchronize(CUevent hEvent)
 		return sd_leave(result);
 	if (event->capture)
 		return sd_leave(CUDA_ERROR_CAPTURED_EVENT);
-	sd_ticket_wait(event->ticket);
-	result = sd_await(item);
+	if (event->handle) {
+		result = sd_shared_await(event);
+	} else {
+		sd_ticket_wait(event->ticket);
+		result = sd_await(item);
+	}
 	sd_pool_settle();
 	return sd_leave(sd_context_still(context, id, result));
 }
@@ -191,7 +208,12 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 	event->recorded = true;
 	event->capture = NULL;
 	event->ticket = sd_ticket_last();
-	return sd_leave(sd_order_event_all(context, event));
+	uint64_t id = event->object.id;
+
+	result = sd_order_event_all(context, event);
+	if (result == CUDA_SUCCESS && sd_object_get(event, SD_EVENT) == event && event->object.id == id && event->handle)
+		result = sd_shared_publish(event);
+	return sd_leave(result);
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
@@ -207,6 +229,8 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!event)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (event->handle)
+		return sd_leave(sd_shared_await(event));
 	for (struct sd_object *object = context->object.first; object; object = object->next) {
 		struct sd_stream *stream = (struct sd_stream *)object;
 

@@ -194,22 +194,23 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return sd_leave(CUDA_SUCCESS);
 }
 
-/* Events between processes: all work is done within its call, so an opened
- * event is one that has happened. */
 CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 {
 	CUresult result = sd_enter();
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	const struct sd_event *found = sd_object_get(event, SD_EVENT);
+	struct sd_event *found = sd_object_get(event, SD_EVENT);
 
 	if (!found)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!pHandle || !(found->flags & CU_EVENT_INTERPROCESS) || found->opened)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	return sd_leave(sd_error(sim_ipc_export(found->context->card->index, DIVVY_SIM_IPC_EVENT, found->object.id, 1,
-						found->flags, (unsigned char *)pHandle->reserved)));
+	result = sd_error(sim_ipc_export(found->context->card->index, DIVVY_SIM_IPC_EVENT, found->object.id, 1, found->flags,
+					 (unsigned char *)pHandle->reserved));
+	if (result == CUDA_SUCCESS && !found->handle)
+		result = sd_shared_make(found, (const unsigned char *)pHandle->reserved);
+	return sd_leave(result);
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
@@ -237,6 +238,11 @@ CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 	event->context = context;
 	event->flags = (unsigned int)what.token | CU_EVENT_DISABLE_TIMING;
 	event->opened = true;
+	result = sd_shared_make(event, (const unsigned char *)handle.reserved);
+	if (result != CUDA_SUCCESS) {
+		sd_event_end(event);
+		return sd_leave(result);
+	}
 	event->recorded = true;
 	*phEvent = (CUevent)event;
 	return sd_leave(CUDA_SUCCESS);

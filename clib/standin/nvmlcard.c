@@ -397,11 +397,13 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, 
 	int same = 0;
 	nvmlReturn_t result = nvmlDeviceOnSameBoard(device1, device2, &same);
 
-	(void)p2pIndex;
 	if (result)
 		return result;
-	if (!p2pStatus || same)
+	if (!p2pStatus || same || p2pIndex >= NVML_P2P_CAPS_INDEX_UNKNOWN)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	*p2pStatus = NVML_P2P_STATUS_NOT_SUPPORTED;
+	/* over PCIe, as cuDeviceCanAccessPeer says; no NVLink, no native atomics */
+	*p2pStatus = p2pIndex == NVML_P2P_CAPS_INDEX_NVLINK || p2pIndex == NVML_P2P_CAPS_INDEX_ATOMICS ?
+			     NVML_P2P_STATUS_NOT_SUPPORTED :
+			     NVML_P2P_STATUS_OK;
 	return NVML_SUCCESS;
 }

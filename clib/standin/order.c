@@ -55,9 +55,12 @@ bool sd_timed(void)
 	return state.ring != NULL;
 }
 
-static CUresult start(void)
+CUresult sd_order_start(void)
 {
 	int fd = -1;
+
+	if (sd_timed())
+		return CUDA_SUCCESS;
 	int result = sim_ring(&fd);
 
 	if (result < 0)
@@ -353,7 +356,7 @@ CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, u
 {
 	struct set set;
 	bool gone = false;
-	CUresult result = sd_timed() ? CUDA_SUCCESS : start();
+	CUresult result = sd_order_start();
 
 	if (result == CUDA_SUCCESS)
 		result = prepare(stream, &set, &gone);

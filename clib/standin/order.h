@@ -20,8 +20,9 @@ struct sd_stream;
 
 uint64_t sd_now(void); /* CLOCK_MONOTONIC */
 
-/* Whether there is a ring. */
+/* Whether there is a ring; and makes one. */
 bool sd_timed(void);
+CUresult sd_order_start(void);
 
 /* A kernel of so many nanoseconds on a card, after what is in the stream. May wait
  * for room. The stream may be gone afterwards, which is no error. */

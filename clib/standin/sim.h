@@ -103,6 +103,11 @@ int sim_ipc_export(uint32_t card, uint32_t kind, uint64_t offset, uint64_t bytes
 int sim_ipc_open(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], struct sim_ipc *out);
 int sim_ipc_revoke(uint32_t card, uint32_t kind, uint64_t offset);
 
+/* An event that several processes hold, by its handle: see DIVVY_SIM_EVENT_*. */
+int sim_event_record(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t item);
+int sim_event_look(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], bool *ends, uint64_t *atns);
+int sim_event_gate(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t gate);
+
 /* Launches and modelled time. sim_wait answers for an item, or with all for it and
  * those before it: *ends says whether *atns is its end (which may lie ahead) or
  * the earliest moment at which asking again makes sense. */

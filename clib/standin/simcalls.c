@@ -185,6 +185,40 @@ int sim_ipc_revoke(uint32_t card, uint32_t kind, uint64_t offset)
 	return sim_request(&header, NULL, 0, -1, NULL);
 }
 
+static int about_event(uint16_t type, const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t object,
+		       struct divvy_sim_header *header)
+{
+	unsigned char copy[DIVVY_SIM_HANDLE_BYTES];
+
+	*header = (struct divvy_sim_header){.type = type, .object = object, .payloadbytes = DIVVY_SIM_HANDLE_BYTES};
+	memcpy(copy, handle, sizeof(copy));
+	return sim_request(header, copy, sizeof(copy), -1, NULL);
+}
+
+int sim_event_record(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t item)
+{
+	struct divvy_sim_header header;
+
+	return about_event(DIVVY_SIM_EVENT_RECORD, handle, item, &header);
+}
+
+int sim_event_look(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], bool *ends, uint64_t *atns)
+{
+	struct divvy_sim_header header;
+	int result = about_event(DIVVY_SIM_EVENT_LOOK, handle, 0, &header);
+
+	*ends = header.kind == DIVVY_SIM_ENDS;
+	*atns = header.offset;
+	return result;
+}
+
+int sim_event_gate(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t gate)
+{
+	struct divvy_sim_header header;
+
+	return about_event(DIVVY_SIM_EVENT_GATE, handle, gate, &header);
+}
+
 int sim_ring(int *fd)
 {
 	struct divvy_sim_header header = {.type = DIVVY_SIM_RING};

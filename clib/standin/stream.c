@@ -266,9 +266,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 	}
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	if (event->ticket > stream->ticket)
-		stream->ticket = event->ticket;
-	return sd_leave(sd_order_after(stream, event->item));
+	return sd_leave(sd_event_wait(event, stream));
 }
 
 static CUresult queue(CUstream hStream, CUhostFn function, CUstreamCallback callback, void *data)

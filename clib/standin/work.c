@@ -87,9 +87,7 @@ CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 			return CUDA_ERROR_INVALID_HANDLE;
 		if (work->kind == SD_WORK_RECORD)
 			return sd_event_record(event, stream);
-		if (event->ticket > stream->ticket)
-			stream->ticket = event->ticket;
-		return sd_order_after(stream, event->item);
+		return sd_event_wait(event, stream);
 	}
 	/* a launch touches nothing: its item comes after the host functions' */
 	if (work->kind != SD_WORK_LAUNCH || sd_order_early())

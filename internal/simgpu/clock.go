@@ -119,16 +119,19 @@ func (k *kernel) launches(c *client, h simwire.Header, out *answer) error {
 		return nil
 	}
 	look := k.clock.line.Outlook(id, h.Object, h.Kind == simwire.WaitAll)
+	out.header.Kind, out.header.Offset = foresee(look, now)
+	return nil
+}
+
+// foresee words an outlook as the answer to somebody who waits.
+func foresee(look timeline.Outlook, now int64) (kind uint32, atNS uint64) {
 	switch {
 	case look.Decided:
-		out.header.Kind = simwire.Ends
+		return simwire.Ends, uint64(look.AtNS)
 	case look.Gated:
-		look.AtNS = max(look.AtNS, now+askForGateNS)
-	default:
-		look.AtNS = max(look.AtNS, now+askAgainNS)
+		return simwire.NotBefore, uint64(max(look.AtNS, now+askForGateNS))
 	}
-	out.header.Offset = uint64(look.AtNS)
-	return nil
+	return simwire.NotBefore, uint64(max(look.AtNS, now+askAgainNS))
 }
 
 // ring gives a process its ring.

@@ -58,6 +58,7 @@ type kernel struct {
 	detached map[silicon.ProcessID]*client
 	objects  map[silicon.ObjectID]*os.File
 	exports  map[uint64]*export // by inode of the pipe
+	moments  map[momentOf]moment
 	sessions int
 
 	openings chan *session
@@ -87,6 +88,7 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, err
 		detached: map[silicon.ProcessID]*client{},
 		objects:  map[silicon.ObjectID]*os.File{},
 		exports:  map[uint64]*export{},
+		moments:  map[momentOf]moment{},
 		openings: make(chan *session),
 		requests: make(chan request),
 		endings:  make(chan ending),
@@ -307,6 +309,7 @@ func (k *kernel) end(c *client) {
 	for _, id := range gone {
 		k.dropObject(id)
 	}
+	k.forgetMoments(c.id)
 }
 
 func (k *kernel) dropObject(id silicon.ObjectID) {

@@ -173,3 +173,21 @@ func TestNVMLFields(t *testing.T) {
 		t.Error("it has GPM metrics")
 	}
 }
+
+// Cards reach each other over PCIe, as the driver interface says.
+func TestNVMLPeers(t *testing.T) {
+	socket, _ := serve(t, Config{Cards: "2xA100-40GB"})
+	n := startNVML(t, "standin", socket)
+	a := must[nvml.Device](t, "card 0")(n.DeviceGetHandleByIndex(0))
+	b := must[nvml.Device](t, "card 1")(n.DeviceGetHandleByIndex(1))
+	for index, want := range map[nvml.GpuP2PCapsIndex]nvml.GpuP2PStatus{
+		nvml.P2P_CAPS_INDEX_READ: nvml.P2P_STATUS_OK, nvml.P2P_CAPS_INDEX_WRITE: nvml.P2P_STATUS_OK, nvml.P2P_CAPS_INDEX_NVLINK: nvml.P2P_STATUS_NOT_SUPPORTED,
+	} {
+		if got := must[nvml.GpuP2PStatus](t, "peers")(a.GetP2PStatus(b, index)); got != want {
+			t.Errorf("capability %d: status %d, want %d", index, got, want)
+		}
+	}
+	if _, r := a.GetP2PStatus(a, nvml.P2P_CAPS_INDEX_READ); r != nvml.ERROR_INVALID_ARGUMENT {
+		t.Errorf("a card and itself: %v", r)
+	}
+}

@@ -90,7 +90,7 @@ func (k *kernel) dispatch(r request, out *answer) error {
 		return k.control(r, out)
 	}
 	c := r.session.client
-	if c == nil && r.header.Type <= simwire.GateDone {
+	if c == nil && r.header.Type <= simwire.EventGate {
 		return errDenied
 	}
 	switch r.header.Type {
@@ -102,6 +102,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 		return k.interprocess(c, r, out)
 	case simwire.Ring, simwire.Wait, simwire.GateDone:
 		return k.launches(c, r.header, out)
+	case simwire.EventRecord, simwire.EventLook, simwire.EventGate:
+		return k.sharedEvent(c, r, out)
 	}
 	return errUnknown
 }
@@ -294,6 +296,9 @@ func (k *kernel) interprocess(c *client, r request, out *answer) error {
 		copy(out.payload[copy(out.payload, handlePrefix):], handle[:])
 		return nil
 	case simwire.IPCRevoke:
+		if kind == silicon.HandleEvent {
+			delete(k.moments, momentOf{c.id, card, h.Offset})
+		}
 		return k.machine.RevokeHandle(c.id, card, kind, h.Offset)
 	}
 	handle, err := parseHandle(r.payload)

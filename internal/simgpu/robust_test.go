@@ -157,6 +157,8 @@ func TestRoles(t *testing.T) {
 		{simwire.Header{Type: simwire.Ring}, simwire.OK},
 		{simwire.Header{Type: simwire.Wait, Object: 1}, simwire.Invalid},
 		{simwire.Header{Type: simwire.GateDone, Object: 1}, simwire.Invalid},
+		{simwire.Header{Type: simwire.EventLook}, simwire.NotFound},
+		{simwire.Header{Type: simwire.EventRecord, Object: 1}, simwire.NotFound},
 		{simwire.Header{Type: simwire.ObjectExport, Object: 9}, simwire.NotFound},
 		{simwire.Header{Type: simwire.ObjectDrop, Object: 9}, simwire.NotFound},
 		{simwire.Header{Type: simwire.IPCOpen}, simwire.NotFound},

@@ -70,12 +70,21 @@ func (m *Machine) ExportHandle(id ProcessID, info HandleInfo, fresh Handle, now 
 
 // OpenHandle looks up a handle for a process other than its own.
 func (m *Machine) OpenHandle(id ProcessID, handle Handle) (HandleInfo, error) {
+	info, err := m.FindHandle(handle)
+	if err == nil && info.Process == id {
+		err = fmt.Errorf("open a handle: %w", ErrOwn)
+	}
+	if err != nil {
+		return HandleInfo{}, err
+	}
+	return info, nil
+}
+
+// FindHandle looks up a handle, whosever it is.
+func (m *Machine) FindHandle(handle Handle) (HandleInfo, error) {
 	e, ok := m.handles[handle]
 	if !ok {
-		return HandleInfo{}, fmt.Errorf("open a handle: %w", ErrNotFound)
-	}
-	if e.owner == id {
-		return HandleInfo{}, fmt.Errorf("open a handle: %w", ErrOwn)
+		return HandleInfo{}, fmt.Errorf("look up a handle: %w", ErrNotFound)
 	}
 	return HandleInfo{Process: e.owner, Card: e.card, Kind: e.kind, Offset: e.offset, Bytes: e.bytes, Token: e.token}, nil
 }

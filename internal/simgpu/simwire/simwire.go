@@ -66,6 +66,9 @@ const (
 	Ring         Type = 40
 	Wait         Type = 41
 	GateDone     Type = 42
+	EventRecord  Type = 43
+	EventLook    Type = 44
+	EventGate    Type = 45
 	Times        Type = 48
 	Notice       Type = 56
 	Health       Type = 57

@@ -65,7 +65,7 @@ func (t *Timeline) Outlook(id ProcessID, seq uint64, all bool) Outlook {
 		case Kernel:
 			need[it.card] += it.remaining
 		case Gate:
-			out.Gated = true
+			out.Gated = out.Gated || !it.linked
 		}
 		for _, before := range it.after {
 			look(before)

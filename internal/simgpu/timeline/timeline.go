@@ -90,6 +90,7 @@ type item struct {
 	ready     int64 // the latest end of what it comes after, so far
 	missing   int   // how many of those have none yet
 	signalled bool  // gates
+	linked    bool  // gates: by another process's item
 	after     [MaxAfter]*item
 	before    []*item // those that come after it
 	visit     uint64
@@ -254,17 +255,7 @@ func (t *Timeline) complete(it *item, end int64) {
 		p.floor++
 	}
 	for _, next := range it.before {
-		next.ready = max(next.ready, end)
-		for i := range next.after {
-			if next.after[i] == it {
-				next.after[i] = nil
-				next.missing--
-				break
-			}
-		}
-		if next.missing == 0 {
-			t.resolve(next)
-		}
+		t.release(next, it, end)
 	}
 	*it = item{before: it.before[:0]}
 	t.free = append(t.free, it)
@@ -427,4 +418,5 @@ func (t *Timeline) End(id ProcessID, now int64) {
 		}
 	}
 	delete(t.processes, id)
+	t.unlink(p, max(now, t.advanced))
 }
