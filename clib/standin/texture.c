@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * texture.c: texture and surface objects. They keep their descriptions for the
- * interpreter to sample by; nothing samples yet.
- */
+#include "texture.h"
+
 #include "array.h"
 #include "memory.h"
-
-struct texture {
-	struct sd_object object;
-	CUDA_RESOURCE_DESC resource;
-	CUDA_TEXTURE_DESC texture;
-	CUDA_RESOURCE_VIEW_DESC view;
-	bool viewed;
-};
 
 static CUresult check(const CUDA_RESOURCE_DESC *resource)
 {
@@ -50,10 +40,12 @@ CUresult cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pR
 		return result;
 	if (!pTexObject || !pResDesc || !pTexDesc || pResDesc->flags)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	if (pTexDesc->flags & SD_TEXTURE_SRGB)
+		return sd_leave(CUDA_ERROR_NOT_SUPPORTED);
 	result = check(pResDesc);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
-	struct texture *made = sd_object_new(SD_TEXTURE, sizeof(*made), &context->object);
+	struct sd_texture *made = sd_object_new(SD_TEXTURE, sizeof(*made), &context->object);
 
 	if (!made)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -81,7 +73,7 @@ CUresult cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC 
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!(array->shape.Flags & 2)) /* CUDA_ARRAY3D_SURFACE_LDST */
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	struct texture *made = sd_object_new(SD_SURFACE, sizeof(*made), &context->object);
+	struct sd_texture *made = sd_object_new(SD_SURFACE, sizeof(*made), &context->object);
 
 	if (!made)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -91,7 +83,7 @@ CUresult cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOURCE_DESC 
 }
 
 /* The object, with the lock taken; unlocked unless it is there. */
-static CUresult enter(unsigned long long handle, enum sd_kind kind, struct texture **texture)
+static CUresult enter(unsigned long long handle, enum sd_kind kind, struct sd_texture **texture)
 {
 	CUresult result = sd_enter();
 
@@ -103,7 +95,7 @@ static CUresult enter(unsigned long long handle, enum sd_kind kind, struct textu
 
 CUresult cuTexObjectDestroy(CUtexObject texObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(texObject, SD_TEXTURE, &texture);
 
 	if (result != CUDA_SUCCESS)
@@ -114,7 +106,7 @@ CUresult cuTexObjectDestroy(CUtexObject texObject)
 
 CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(surfObject, SD_SURFACE, &texture);
 
 	if (result != CUDA_SUCCESS)
@@ -125,7 +117,7 @@ CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUtexObject texObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(texObject, SD_TEXTURE, &texture);
 
 	if (result != CUDA_SUCCESS)
@@ -138,7 +130,7 @@ CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUtexObject te
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject surfObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(surfObject, SD_SURFACE, &texture);
 
 	if (result != CUDA_SUCCESS)
@@ -151,7 +143,7 @@ CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUsurfObject 
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pTexDesc, CUtexObject texObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(texObject, SD_TEXTURE, &texture);
 
 	if (result != CUDA_SUCCESS)
@@ -164,7 +156,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pTexDesc, CUtexObject texO
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pResViewDesc, CUtexObject texObject)
 {
-	struct texture *texture = NULL;
+	struct sd_texture *texture = NULL;
 	CUresult result = enter(texObject, SD_TEXTURE, &texture);
 
 	if (result != CUDA_SUCCESS)
