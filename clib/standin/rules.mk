@@ -58,7 +58,7 @@ lint-standin:
 # Tests: the same sources linked into programs, plain and under sanitizers; all
 # but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code fault shared
+standin_tests := memory holders work code fault shared graph peer
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat code $(standin_ptx:%=ptx/%)
 standin_alone := pure parser texture
