@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package data holds the tables of this folder that the program itself reads.
+package data
+
+import _ "embed"
+
+//go:embed mig-profiles.yaml
+var migProfiles []byte
+
+// MIGProfiles is data/mig-profiles.yaml.
+func MIGProfiles() []byte { return migProfiles }

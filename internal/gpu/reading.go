@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+// Reading is what a driver's own library tells of a card, beyond the files of
+// the kernel.
+type Reading struct {
+	UUID        Fact[string]
+	Name        Fact[string]
+	MemoryBytes Fact[uint64]
+	MIG         Fact[bool] // MIG mode is on
+	Instances   []Partition
+	Use         Use
+	Health      Condition
+	Simulated   bool
+}

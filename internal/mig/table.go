@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mig holds the facts of NVIDIA MIG: which card models have which
+// profiles and where instances of them may start (data/mig-profiles.yaml). On a
+// live card the driver's own answer wins. It decides nothing; package partition
+// plans with it.
+package mig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/data"
+)
+
+// Table is the models that are known.
+type Table struct {
+	products   []*Product
+	documented map[uint16]bool
+	without    []string
+}
+
+// Product is one card model.
+type Product struct {
+	Key          string
+	Names        []string // what drivers call such cards
+	Devices      []uint16 // PCI device ids
+	Architecture string
+	Units        int // of the placement axis
+	Slices       int // compute slices in all
+	// NeedsReset says that switching MIG on or off takes a reset of the card.
+	NeedsReset bool
+	Engines    Engines
+	Profiles   []Profile
+}
+
+// Engines are media engines, which instances never share.
+type Engines struct {
+	Dec  int `yaml:"dec" json:"dec"`
+	Enc  int `yaml:"enc" json:"enc"`
+	JPEG int `yaml:"jpeg" json:"jpeg"`
+	OFA  int `yaml:"ofa" json:"ofa"`
+}
+
+// Plus adds engines.
+func (e Engines) Plus(o Engines) Engines {
+	return Engines{e.Dec + o.Dec, e.Enc + o.Enc, e.JPEG + o.JPEG, e.OFA + o.OFA}
+}
+
+// Within says whether there are enough of each in total.
+func (e Engines) Within(total Engines) bool {
+	return e.Dec <= total.Dec && e.Enc <= total.Enc && e.JPEG <= total.JPEG && e.OFA <= total.OFA
+}
+
+// Profile is one kind of GPU instance.
+type Profile struct {
+	Name      string
+	ID        int // as nvidia-smi prints it; differs between drivers
+	Slices    int // compute slices
+	MemoryMiB int
+	Most      int // instances a card can hold
+	Size      int // placement units
+	Starts    []int
+	Engines   Engines
+}
+
+// Bounds on what a table may say: placements are kept in machine words.
+const (
+	maxUnits    = 16
+	maxProfiles = 64
+	maxProducts = 256
+)
+
+type fileProduct struct {
+	Key        string      `yaml:"key"`
+	Names      []string    `yaml:"name_patterns"`
+	Devices    []string    `yaml:"pci_device_ids"`
+	Arch       string      `yaml:"architecture"`
+	Units      int         `yaml:"placement_units"`
+	Slices     int         `yaml:"max_compute_slices"`
+	NeedsReset bool        `yaml:"mig_mode_change_needs_gpu_reset"`
+	Engines    Engines     `yaml:"engines_total"`
+	Profiles   []yaml.Node `yaml:"profiles"`
+}
+
+type fileProfile struct {
+	Name       string `yaml:"name"`
+	ID         int    `yaml:"id"`
+	Slices     int    `yaml:"compute_slices"`
+	MemoryMiB  int    `yaml:"memory_mib"`
+	Most       int    `yaml:"max_instances"`
+	Placements struct {
+		Size   int   `yaml:"size"`
+		Starts []int `yaml:"starts"`
+	} `yaml:"placements"`
+	Engines Engines `yaml:"engines"`
+}
+
+// Default is the table the program carries.
+func Default() (*Table, error) { return Parse(data.MIGProfiles()) }
+
+// Parse reads a table.
+func Parse(raw []byte) (*Table, error) {
+	var file struct {
+		Version    int           `yaml:"schema_version"`
+		Products   []fileProduct `yaml:"products"`
+		Documented []fileProduct `yaml:"documented_only"`
+		Without    []string      `yaml:"no_mig"`
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(raw)).Decode(&file); err != nil {
+		return nil, fmt.Errorf("read the MIG table: %w", err)
+	}
+	if file.Version != 1 {
+		return nil, fmt.Errorf("read the MIG table: version %d is not 1", file.Version)
+	}
+	if len(file.Products) > maxProducts {
+		return nil, fmt.Errorf("read the MIG table: more than %d products", maxProducts)
+	}
+	t := &Table{documented: map[uint16]bool{}, without: file.Without}
+	for _, from := range file.Products {
+		p, err := from.product()
+		if err == nil {
+			err = p.Validate()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the MIG table: %s: %w", from.Key, err)
+		}
+		t.products = append(t.products, p)
+	}
+	for _, from := range file.Documented {
+		ids, err := deviceIDs(from.Devices)
+		if err != nil {
+			return nil, fmt.Errorf("read the MIG table: %s: %w", from.Key, err)
+		}
+		for _, id := range ids {
+			t.documented[id] = true
+		}
+	}
+	return t, nil
+}
+
+func (from fileProduct) product() (*Product, error) {
+	devices, err := deviceIDs(from.Devices)
+	if err != nil {
+		return nil, err
+	}
+	p := &Product{
+		Key: from.Key, Names: from.Names, Devices: devices, Architecture: from.Arch, Units: from.Units, Slices: from.Slices,
+		NeedsReset: from.NeedsReset, Engines: from.Engines,
+	}
+	for _, n := range from.Profiles {
+		var f fileProfile
+		if err := n.Decode(&f); err != nil {
+			return nil, err
+		}
+		p.Profiles = append(p.Profiles, Profile{
+			Name: f.Name, ID: f.ID, Slices: f.Slices, MemoryMiB: f.MemoryMiB, Most: f.Most,
+			Size: f.Placements.Size, Starts: f.Placements.Starts, Engines: f.Engines,
+		})
+	}
+	return p, nil
+}
+
+func deviceIDs(texts []string) ([]uint16, error) {
+	var ids []uint16
+	for _, text := range texts {
+		n, err := strconv.ParseUint(text, 0, 16)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no device id", text)
+		}
+		ids = append(ids, uint16(n))
+	}
+	return ids, nil
+}
+
+// Validate says what is wrong with a product.
+func (p *Product) Validate() error {
+	switch {
+	case p.Key == "" || len(p.Names) == 0:
+		return errors.New("no name")
+	case p.Units < 1 || p.Units > maxUnits || p.Slices < 1 || p.Slices > maxUnits:
+		return fmt.Errorf("%d units and %d slices are not between 1 and %d", p.Units, p.Slices, maxUnits)
+	case len(p.Profiles) == 0 || len(p.Profiles) > maxProfiles:
+		return fmt.Errorf("%d profiles are not between 1 and %d", len(p.Profiles), maxProfiles)
+	}
+	for i, f := range p.Profiles {
+		if f.Slices < 1 || f.Slices > p.Slices || f.Size < 1 || f.Size > p.Units || f.Most < 1 || f.Most > p.Units || len(f.Starts) == 0 {
+			return fmt.Errorf("profile %q: %d slices on %d units, at most %d, starts %v", f.Name, f.Slices, f.Size, f.Most, f.Starts)
+		}
+		for _, s := range f.Starts {
+			if s < 0 || s+f.Size > p.Units {
+				return fmt.Errorf("profile %q: start %d leads out of the card", f.Name, s)
+			}
+		}
+		if p.Index(f.Name) != i {
+			return fmt.Errorf("profile %q stands there twice", f.Name)
+		}
+	}
+	return nil
+}
+
+// Products lists the models, in the order of the table.
+func (t *Table) Products() []*Product { return slices.Clone(t.products) }
+
+// ByDevice finds a model by its PCI device id.
+func (t *Table) ByDevice(id uint16) (*Product, bool) {
+	for _, p := range t.products {
+		if slices.Contains(p.Devices, id) {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// ByName finds a model by what its driver calls it, or by its key in the table.
+// "(simulated)" after a name does not matter.
+func (t *Table) ByName(name string) (*Product, bool) {
+	name = strings.TrimSpace(strings.TrimSuffix(name, "(simulated)"))
+	for _, p := range t.products {
+		if p.Key == name || slices.Contains(p.Names, name) {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// DocumentedOnly says that profiles of a model are published, but not where
+// instances of them may start.
+func (t *Table) DocumentedOnly(id uint16) bool { return t.documented[id] }
+
+// Without says that a model is known to have no MIG.
+func (t *Table) Without(name string) bool {
+	return slices.Contains(t.without, strings.TrimSpace(strings.TrimSuffix(name, "(simulated)")))
+}
+
+// Index finds a profile by name, -1 when the model lacks it. Some drivers print
+// the full profile of an A100 80GB as 7g.79gb; no other card has that name.
+func (p *Product) Index(name string) int {
+	if name == "7g.79gb" && p.Key == "a100-80gb" {
+		name = "7g.80gb"
+	}
+	return slices.IndexFunc(p.Profiles, func(f Profile) bool { return f.Name == name })
+}
