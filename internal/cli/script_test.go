@@ -50,6 +50,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "cache"))
 			env.Setenv("DIVVY_LIBDIR", libraries)
 			env.Setenv("TZ", "UTC")
+			env.Setenv("DIVVY_ROOT", env.WorkDir) // a machine without cards
 			env.Defer(func() {
 				clean := exec.Command("divvy", "cleanup", "--force")
 				clean.Path, clean.Env = lookIn(env.Getenv("PATH"), "divvy"), env.Vars
