@@ -135,22 +135,41 @@ type addCheck = func(name, status, detail, hint string)
 // examineDriver looks at the installed driver and prepares the front for it,
 // or for the stand-in where there is none.
 func (a *app) examineDriver(dir library.Dir, add addCheck) {
+	folder := ""
 	found, err := private.FindDriver("/")
 	if err == nil {
-		add("driver", checkOK, "NVIDIA driver in "+found, "")
+		folder = found.Folder()
+		add("driver", checkOK, "NVIDIA driver in "+folder, "")
 	} else {
 		add("driver", checkNote, "no NVIDIA driver: simulated cards only", "divvy run --simulate -- COMMAND")
-		if found, err = dir.Standin(defaultDriver); err != nil {
+		if folder, err = dir.Standin(defaultDriver); err != nil {
 			add("front", checkFail, err.Error(), "make build")
 			return
 		}
 	}
-	front, err := a.frontFor(found)
+	front, err := a.frontForInstalled(found, folder)
 	if err != nil {
 		add("front", checkFail, err.Error(), "make build")
 		return
 	}
-	add("front", checkOK, "prepared for "+found+" in "+front, "")
+	add("front", checkOK, "prepared for "+folder+" in "+front, "")
+}
+
+// frontForInstalled prepares the front for an installed driver, whose two
+// libraries may lie apart; without one, for the driver in folder.
+func (a *app) frontForInstalled(found private.Driver, folder string) (string, error) {
+	if found == (private.Driver{}) {
+		return a.frontFor(folder)
+	}
+	temporary, err := os.MkdirTemp("", "divvy-doctor-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temporary)
+	if err := private.LinkDriver(found, temporary, 0o700); err != nil {
+		return "", err
+	}
+	return a.frontFor(temporary)
 }
 
 // examineRoot says whether private agents could live in their folder.

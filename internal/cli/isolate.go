@@ -112,17 +112,18 @@ func (i isolation) enter() error {
 // targets are the files by which a program could open a driver: those in the
 // driver's folder and those of the installed driver.
 func (i isolation) targets() []string {
-	folders := []string{i.driver}
+	var files []string
+	for _, name := range []string{library.CUDAName, library.NVMLName, "libcuda.so"} {
+		files = append(files, filepath.Join(i.driver, name))
+	}
 	if found, err := private.FindDriver("/"); err == nil {
-		folders = append(folders, found)
+		files = append(files, found.CUDA, found.NVML)
 	}
 	var targets []string
-	for _, folder := range folders {
-		for _, name := range []string{library.CUDAName, library.NVMLName, "libcuda.so"} {
-			real, err := filepath.EvalSymlinks(filepath.Join(folder, name))
-			if err == nil && !slices.Contains(targets, real) {
-				targets = append(targets, real)
-			}
+	for _, file := range files {
+		real, err := filepath.EvalSymlinks(file)
+		if err == nil && !slices.Contains(targets, real) {
+			targets = append(targets, real)
 		}
 	}
 	return targets
