@@ -43,7 +43,7 @@ SOAK_TARGETS :=
 include $(wildcard clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
 .PHONY: build build-all demo test test-go lint generate check-generated \
-	bench-report fuzz fuzz-short soak install clean vulncheck FORCE
+	bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
@@ -108,6 +108,13 @@ bench-report: build
 # theirs. The links are switched last.
 install: build
 	scripts/install '$(DESTDIR)' '$(PREFIX)' '$(VERSION)'
+
+# For a machine with a card: everything that scripts/hardware-check needs.
+hardware-check-bundle: build
+	@mkdir -p build
+	tar -czf build/divvy-hardware-check.tar.gz --transform 's,^,divvy-hardware-check/,rSH' bin/divvy \
+		lib/divvy/front lib/divvy/standin lib/divvy/null lib/divvy/tools scripts/hardware-check docs/hardware.md LICENSE
+	@echo "build/divvy-hardware-check.tar.gz: unpack it on a machine with a card and run divvy-hardware-check/scripts/hardware-check"
 
 clean:
 	rm -rf bin lib build
