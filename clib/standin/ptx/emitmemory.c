@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emitmemory.c: loads, stores, atomics, fences. */
+#include "compile.h"
+
+#define CACHE (PTX_F(CA) | PTX_F(CG) | PTX_F(CS) | PTX_F(LU) | PTX_F(CV) | PTX_F(WB) | PTX_F(WT) | PTX_F(NC) | \
+	       PTX_F(L1) | PTX_F(L2) | PTX_F(HINT) | PTX_F(EVICTION) | PTX_F(PREFETCH_SIZE))
+
+static bool element(struct ptx_compiler *c, uint8_t type)
+{
+	uint32_t bytes = ptx_type_bytes(type);
+
+	return ((bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) && type != PTX_PRED) ||
+	       ptx_refuse(c, "this type is not supported here");
+}
+
+static void put_address(struct ptx_op *op, const struct ptx_address *address)
+{
+	op->a = address->at;
+	op->wa = address->width;
+	op->imm = address->imm;
+	op->sub = address->space;
+	op->mode |= address->mode;
+}
+
+/* The columns of a vector, or of the one value. */
+static bool columns(struct ptx_compiler *c, const struct ptx_operand *operand, uint8_t type, uint32_t count, bool out,
+		    struct ptx_place *first, uint32_t **list)
+{
+	if (count == 1)
+		return out ? ptx_out_operand(c, operand, type, first) : ptx_in_operand(c, operand, type, first);
+	*list = ptx_hold(c, count * sizeof(**list));
+	if (!*list)
+		return false;
+	for (uint32_t i = 0; i < count; i++) {
+		struct ptx_place place;
+		struct ptx_operand lane = *operand;
+		const struct ptx_operand *one = &lane;
+
+		/* {a, b}, or a register that is a vector */
+		if (operand->kind == PTX_OPERAND_VECTOR) {
+			if (operand->count != count)
+				return ptx_refuse(c, "the vector has another size");
+			one = &operand->elements[i];
+		} else {
+			lane.lane = (uint8_t)(i + 1);
+		}
+		if (out && one->kind == PTX_OPERAND_SINK) {
+			(*list)[i] = PTX_NOWHERE;
+			place.width = ptx_width_of(type);
+		} else if (out ? !ptx_out_operand(c, one, type, &place) : !ptx_in_operand(c, one, type, &place)) {
+			return false;
+		} else {
+			(*list)[i] = place.at;
+		}
+		if (i && place.width != first->width)
+			return ptx_refuse(c, "parts of the vector differ in size");
+		first->width = place.width;
+	}
+	return true;
+}
+
+static bool load(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t type = now->types[0];
+	uint32_t count = now->vector ? now->vector : 1;
+	uint32_t bytes = ptx_type_bytes(type);
+	struct ptx_address address;
+	struct ptx_place to = { .at = 0 };
+	uint32_t *list = NULL;
+
+	if (now->typecount != 1 || !ptx_flags(c, CACHE) || !ptx_operands(c, 2, 3) || !element(c, type))
+		return ptx_refuse(c, "this form is not supported");
+	if (!ptx_address(c, &now->operands[1], now->space, &address) ||
+	    !columns(c, &now->operands[0], type, count, true, &to, &list))
+		return false;
+	if (to.width == PTX_W_PRED || bytes > ptx_width_bytes(to.width))
+		return ptx_refuse(c, "the destination is too small");
+	bool known = address.known && !(address.imm % (bytes * count));
+
+	if (known && address.imm + (uint64_t)bytes * count > c->function->parameterbytes) {
+		ptx_fail(c->log, now->line, "%s: beyond the kernel's parameters", now->text);
+		return false;
+	}
+	for (uint32_t i = 0; known && i < count; i++) {
+		if (count > 1 && list[i] == PTX_NOWHERE)
+			continue;
+		struct ptx_op *op = ptx_emit(c, PTX_RUN_LDPARAM);
+
+		if (!op)
+			return false;
+		op->d = count > 1 ? list[i] : to.at;
+		op->wd = to.width;
+		op->sub2 = (uint8_t)bytes;
+		op->mode = ptx_signed(type) ? PTX_MODE_SIGNED : 0;
+		op->imm = address.imm + (uint64_t)i * bytes;
+	}
+	if (known)
+		return true;
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_LOAD);
+
+	if (!op)
+		return false;
+	op->mode = ptx_signed(type) ? PTX_MODE_SIGNED : 0;
+	put_address(op, &address);
+	op->sub2 = (uint8_t)bytes;
+	op->e = count;
+	op->wd = to.width;
+	op->d = to.at;
+	op->list = list;
+	return true;
+}
+
+static bool store(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t type = now->types[0];
+	uint32_t count = now->vector ? now->vector : 1;
+	struct ptx_address address;
+	struct ptx_place from = { .at = 0 };
+	uint32_t *list = NULL;
+
+	if (now->typecount != 1 || !ptx_flags(c, CACHE) || !ptx_operands(c, 2, 3) || !element(c, type))
+		return ptx_refuse(c, "this form is not supported");
+	if (!ptx_address(c, &now->operands[0], now->space, &address) ||
+	    !columns(c, &now->operands[1], type, count, false, &from, &list))
+		return false;
+	if (address.space == PTX_MEM_PARAM)
+		return ptx_refuse(c, "a kernel's parameters are only read");
+	if (from.width == PTX_W_PRED || ptx_type_bytes(type) > ptx_width_bytes(from.width))
+		return ptx_refuse(c, "the value is too small");
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_STORE);
+
+	if (!op)
+		return false;
+	put_address(op, &address);
+	op->sub2 = (uint8_t)ptx_type_bytes(type);
+	op->e = count;
+	op->wd = from.width;
+	op->d = from.at;
+	op->list = list;
+	return true;
+}
+
+static bool atomic_type(const struct ptx_instruction *now, uint8_t type)
+{
+	switch (now->operation) {
+	case PTX_DO_ADD:
+		return type == PTX_U32 || type == PTX_S32 || type == PTX_U64 || type == PTX_S64 || type == PTX_F32 || type == PTX_F64 ||
+		       type == PTX_F16 || type == PTX_BF16 || type == PTX_F16X2 || type == PTX_BF16X2;
+	case PTX_DO_INC: case PTX_DO_DEC:
+		return type == PTX_U32;
+	case PTX_DO_MIN: case PTX_DO_MAX:
+		return type == PTX_U32 || type == PTX_S32 || type == PTX_U64 || type == PTX_S64;
+	case PTX_DO_AND: case PTX_DO_OR: case PTX_DO_XOR:
+		return type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
+	case PTX_DO_EXCH:
+		return type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
+	case PTX_DO_CAS:
+		return type == PTX_B16 || type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
+	default:
+		return false;
+	}
+}
+
+static bool atomic(struct ptx_compiler *c, bool result)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t type = now->types[0];
+	uint32_t first = result ? 1 : 0;
+	bool two = now->operation == PTX_DO_CAS;
+	struct ptx_address address;
+	struct ptx_place to = { .at = PTX_NOWHERE };
+	struct ptx_place b;
+	struct ptx_place third = { .at = PTX_NOWHERE };
+
+	if (!ptx_flags(c, CACHE | PTX_F(NOFTZ)))
+		return false;
+	if (now->vector > 1 || now->typecount != 1 || !atomic_type(now, type))
+		return ptx_refuse(c, "this operation is not supported for this type");
+	if (!ptx_operands(c, first + 2 + two, first + 3 + two) ||
+	    !ptx_address(c, &now->operands[first], now->space, &address) || !ptx_in(c, first + 1, type, &b) ||
+	    (two && !ptx_in(c, first + 2, type, &third)) || (result && !ptx_out(c, 0, type, &to)))
+		return false;
+	if (result && now->operands[0].kind == PTX_OPERAND_SINK)
+		to.at = PTX_NOWHERE;
+	if (address.space == PTX_MEM_PARAM || address.space == PTX_MEM_LOCAL)
+		return ptx_refuse(c, "this state space is not supported here");
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_ATOM);
+
+	if (!op)
+		return false;
+	put_address(op, &address);
+	op->sub2 = (uint8_t)ptx_type_bytes(type);
+	op->mode = now->operation | (uint32_t)type << 8;
+	op->b = b.at;
+	op->wb = b.width;
+	op->c = third.at;
+	op->wc = third.width;
+	op->d = to.at;
+	op->wd = to.width;
+	return true;
+}
+
+/* cp.async.ca.shared.global [to], [from], bytes{, some}{, policy} */
+static bool copy(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+	struct ptx_address to;
+	struct ptx_address from;
+	struct ptx_place some = { .at = PTX_NOWHERE };
+
+	if (!(now->flags & PTX_F(ASYNC)))
+		return ptx_refuse(c, "this form is not supported");
+	if (now->flags & (PTX_F(COMMIT_GROUP) | PTX_F(WAIT_GROUP) | PTX_F(WAIT_ALL)))
+		return true; /* the copies are done already */
+	if (!ptx_flags(c, CACHE | PTX_F(ASYNC)) || !ptx_operands(c, 3, 5))
+		return false;
+	if (!ptx_address(c, &now->operands[0], PTX_SPACE_SHARED, &to) ||
+	    !ptx_address(c, &now->operands[1], PTX_SPACE_GLOBAL, &from))
+		return false;
+	const struct ptx_operand *size = &now->operands[2];
+	bool hint = now->flags & PTX_F(HINT);
+
+	if (to.space != PTX_MEM_SHARED || from.space != PTX_MEM_GLOBAL || size->kind != PTX_OPERAND_IMMEDIATE ||
+	    (size->bits != 4 && size->bits != 8 && size->bits != 16))
+		return ptx_refuse(c, "this form is not supported");
+	if (now->operandcount > 3u + hint) {
+		uint8_t kind = now->operands[3].kind == PTX_OPERAND_REGISTER &&
+					       ptx_register_width(&c->function->registers[now->operands[3].reg]) == PTX_W_PRED
+				       ? PTX_PRED
+				       : PTX_U32;
+
+		if (kind == PTX_PRED)
+			return ptx_refuse(c, "a predicate to ignore the source is not supported");
+		if (!ptx_in(c, 3, PTX_U32, &some))
+			return false;
+	}
+	int64_t offset = (int64_t)from.imm;
+
+	if (offset > INT32_MAX || offset < INT32_MIN) { /* a variable: its address is a column */
+		struct ptx_operand base = now->operands[1];
+
+		if (base.reg != PTX_NONE || !ptx_constant(c, PTX_W_64, from.imm, &from.at))
+			return ptx_refuse(c, "the offset is too large");
+		offset = 0;
+	}
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_COPY);
+
+	if (!op)
+		return false;
+	op->a = to.at;
+	op->wa = to.width;
+	op->imm = to.imm;
+	op->b = from.at;
+	op->wb = from.width;
+	op->target = (uint32_t)(int32_t)offset;
+	op->c = some.at;
+	op->wc = some.width;
+	op->e = (uint32_t)size->bits;
+	return true;
+}
+
+bool ptx_emit_memory(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+
+	switch (now->opcode) {
+	case PTX_OP_LD:
+	case PTX_OP_LDU:
+		return load(c);
+	case PTX_OP_ST:
+		return store(c);
+	case PTX_OP_ATOM:
+		return atomic(c, true);
+	case PTX_OP_RED:
+		return !(now->flags & PTX_F(ASYNC)) ? atomic(c, false) : ptx_refuse(c, "this form is not supported");
+	case PTX_OP_CP:
+		return copy(c);
+	case PTX_OP_MEMBAR:
+	case PTX_OP_FENCE:
+		return ptx_emit(c, PTX_RUN_FENCE) != NULL;
+	case PTX_OP_PREFETCH:
+	case PTX_OP_PREFETCHU:
+	case PTX_OP_DISCARD:
+	case PTX_OP_APPLYPRIORITY:
+		return true; /* there is no cache */
+	case PTX_OP_CREATEPOLICY: {
+		struct ptx_place to;
+		uint32_t zero;
+
+		if (!ptx_out(c, 0, PTX_B64, &to) || !ptx_constant(c, PTX_W_64, 0, &zero))
+			return false;
+		struct ptx_op *op = ptx_emit(c, PTX_RUN_MOV64);
+
+		if (!op)
+			return false;
+		op->d = to.at;
+		op->a = zero;
+		return true;
+	}
+	default:
+		return ptx_refuse(c, "this instruction is not supported");
+	}
+}
