@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* contextapi.c: the calls that make, choose and end contexts. */
 #include "context.h"
+#include "kernel.h"
 #include "stream.h"
 
 enum {
@@ -63,7 +64,7 @@ CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, uns
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	struct sd_context *top = NULL;
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -99,7 +100,7 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
 
 CUresult cuCtxDetach(CUcontext ctx)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * duration.c: how long a modelled kernel takes. Two rules:
+ * duration.c: how long a kernel takes on the card. Two rules:
  *
- * By name, for programs of our own that need to say:
+ * By name, for programs of our own that need to say; such kernels do nothing else:
  *	divvy_busy         its first parameter, 64 bits: nanoseconds
  *	divvy_busy_<N>us   N microseconds
  *	divvy_busy_<N>ms   N milliseconds
  *
- * By cost, for all others: a wave is as many blocks as the card can hold at once
- * (threads and blocks per multiprocessor); each wave takes WAVE_NS, and no kernel
- * takes less than KERNEL_NS. It knows nothing of what a kernel does.
+ * By cost, for all others: the longer of two times. The instructions that its
+ * threads executed, on as many multiprocessors as it has blocks for, each with one
+ * instruction a clock on each of its cores. The bytes it loaded and stored in global
+ * memory, at the card's full bandwidth; there are no caches. A wave of as many
+ * blocks as the card can hold at once takes WAVE_NS at least, and no kernel takes
+ * less than KERNEL_NS.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "module.h"
 #include "order.h"
+#include "ptx/code.h"
 #include "work.h"
 
 #define WAVE_NS 1000u
@@ -50,8 +54,7 @@ static uint64_t limited(uint64_t count, uint64_t unit)
 	return count ? count * unit : 1;
 }
 
-/* By name; 0 when the name says nothing. */
-static uint64_t named(const struct sd_launch *launch)
+uint64_t sd_duration_named(const struct sd_launch *launch)
 {
 	const struct sd_function *function = launch->function;
 	const char *rest = function->name;
@@ -74,27 +77,40 @@ static uint64_t named(const struct sd_launch *launch)
 	return strcmp(end, "ms") == 0 ? limited(count, 1000000) : 0;
 }
 
-uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card)
+static uint64_t quotient(double amount, double perns)
+{
+	double ns = perns > 0 ? amount / perns : 0;
+
+	return ns < (double)LONGEST_NS ? (uint64_t)ns : LONGEST_NS;
+}
+
+uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card, const struct ptx_outcome *outcome)
 {
 	const struct divvy_sim_card *facts = card->facts;
-	uint64_t ns = named(launch);
-
-	if (ns)
-		return ns;
 	/* limits of grids and blocks keep these products small */
 	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
 	uint64_t each = facts->threadspermultiprocessor / threads;
+	uint64_t multiprocessors = facts->multiprocessors ? facts->multiprocessors : 1;
 
 	if (each > facts->blockspermultiprocessor)
 		each = facts->blockspermultiprocessor;
 	if (!each)
 		each = 1;
-	uint64_t room = each * (facts->multiprocessors ? facts->multiprocessors : 1);
+	uint64_t room = each * multiprocessors;
 	uint64_t blocks = (uint64_t)launch->grid[1] * launch->grid[2];
 
 	if (blocks > LONGEST_NS / launch->grid[0])
 		return LONGEST_NS;
 	blocks *= launch->grid[0];
-	ns = limited(blocks / room + (blocks % room != 0), WAVE_NS);
+	uint64_t used = blocks < multiprocessors ? blocks : multiprocessors;
+	/* instructions, and bytes of memory with double data rate, in a nanosecond */
+	double rate = (double)used * facts->corespermultiprocessor * facts->smclockmhz / 1000;
+	double bandwidth = 2.0 * facts->memoryclockmhz / 1000 * facts->buswidthbits / 8;
+	uint64_t ns = limited(blocks / room + (blocks % room != 0), WAVE_NS);
+	uint64_t work = quotient((double)outcome->threads, rate);
+	uint64_t memory = quotient((double)outcome->bytes, bandwidth);
+
+	ns = work > ns ? work : ns;
+	ns = memory > ns ? memory : ns;
 	return ns < KERNEL_NS ? KERNEL_NS : ns;
 }

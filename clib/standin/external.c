@@ -12,6 +12,7 @@
 
 #include "array.h"
 #include "ipc.h"
+#include "kernel.h"
 #include "memory.h"
 
 struct external {
@@ -82,7 +83,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNA
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
+#include "kernel.h"
 #include "order.h"
 
 static const uint32_t *word; /* of the notice */
@@ -56,6 +57,7 @@ CUresult sd_context_still(const struct sd_context *context, uint64_t id, CUresul
 {
 	const struct sd_context *found;
 
+	sd_print_flush();
 	sd_faults_look();
 	found = sd_object_get(context, SD_CONTEXT);
 

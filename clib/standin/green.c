@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "kernel.h"
 #include "stream.h"
 
 struct description {
@@ -166,6 +167,10 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	sd_kernels_settle();
+	green = sd_object_get(hCtx, SD_GREEN);
+	if (!green) /* another thread was quicker */
+		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	struct sd_card *card = green->card;
 
 	sd_context_end(green->context); /* with its streams and memory */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "context.h"
+#include "kernel.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -69,7 +70,7 @@ void sd_host_end(struct sd_memory *memory)
 CUresult cuMemFreeHost(void *p)
 {
 	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context(&context);
+	CUresult result = sd_enter_context_idle(&context);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -113,7 +114,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 CUresult cuMemHostUnregister(void *p)
 {
 	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context(&context);
+	CUresult result = sd_enter_context_idle(&context);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "event.h"
+#include "kernel.h"
 #include "memory.h"
 #include "pool.h"
 #include "stream.h"
@@ -178,7 +179,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
 	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context(&context);
+	CUresult result = sd_enter_context_idle(&context);
 
 	if (result != CUDA_SUCCESS)
 		return result;

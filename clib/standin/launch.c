@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.c: launches. They are checked against what the card can do; how long
- * they take is modelled (order.h), running them is the interpreter's.
+ * launch.c: launches. They are checked against what the card can do; running them
+ * is kernel.c's, how long they take is modelled (order.h).
  */
 #include <stdlib.h>
 #include <string.h>

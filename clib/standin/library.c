@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "jit.h"
+#include "kernel.h"
 #include "memory.h"
 #include "module.h"
 
@@ -90,7 +91,7 @@ void sd_library_forget(struct sd_library *library, const struct sd_module *modul
 
 CUresult cuLibraryUnload(CUlibrary library)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

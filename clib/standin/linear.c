@@ -2,6 +2,7 @@
 /* linear.c: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree, and what the card has left. */
 #include "context.h"
 #include "graph.h"
+#include "kernel.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -68,7 +69,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context(&context);
+	CUresult result = sd_enter_context_idle(&context);
 
 	if (result != CUDA_SUCCESS)
 		return result;

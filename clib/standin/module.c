@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "jit.h"
+#include "kernel.h"
 #include "stream.h"
 
 CUresult sd_image_error(int error)
@@ -183,7 +184,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *fname)
 
 CUresult cuModuleUnload(CUmodule hmod)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

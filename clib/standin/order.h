@@ -69,8 +69,11 @@ void sd_await_unlocked(uint64_t item);
 /* What was heard of items that had not ended may be wrong by now. */
 void sd_order_forget(void);
 
-/* Nanoseconds that a function's launch takes: see duration.c. */
+/* Nanoseconds that a function's launch takes: see duration.c. By its name, 0 when
+ * that says nothing; by what it did. */
 struct sd_launch;
-uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card);
+struct ptx_outcome;
+uint64_t sd_duration_named(const struct sd_launch *launch);
+uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card, const struct ptx_outcome *outcome);
 
 #endif

@@ -7,6 +7,7 @@
 #include "context.h"
 #include "graph.h"
 #include "ipc.h"
+#include "kernel.h"
 #include "memory.h"
 #include "pool.h"
 #include "stream.h"
@@ -115,7 +116,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

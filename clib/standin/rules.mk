@@ -13,6 +13,13 @@ standin_dirs := lib/divvy/standin lib/divvy/standin-11.8 lib/divvy/standin-13.0
 BUILD_TARGETS += $(foreach dir,$(standin_dirs),$(dir)/libcuda.so.1 $(dir)/libcuda.so $(dir)/libnvidia-ml.so.1)
 LINT_TARGETS += lint-standin
 
+# The engine is made of loops over lanes; single lanes round as they are told.
+standin_engine := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/engine_*.c))
+standin_lanes := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/lane*.c) clib/standin/ptx/real.c clib/standin/ptx/convert.c)
+standin_cflags += -ffp-contract=off
+$(standin_engine): standin_cflags += -O3 -fno-trapping-math -fno-math-errno
+$(standin_lanes): standin_cflags += -frounding-math
+
 build/standin/%.o: clib/standin/%.c
 	@mkdir -p $(@D)
 	$(CC) $(standin_cflags) -MMD -MP -c -o $@ $<
@@ -60,13 +67,13 @@ lint-standin:
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
-standin_pure := tree space image fat code $(standin_ptx:%=ptx/%)
+standin_pure := tree space image fat $(standin_ptx:%=ptx/%)
 standin_alone := pure parser texture
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 standin_sanitize_thread := -fsanitize=thread -fno-omit-frame-pointer
-standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
+standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -ffp-contract=off -frounding-math -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
 	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib/standin -Iclib/test
 standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,$(standin_alone) $(standin_tests)))
 

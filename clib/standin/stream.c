@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "event.h"
 #include "fault.h"
+#include "kernel.h"
 #include "order.h"
 #include "pool.h"
 #include "work.h"
@@ -124,7 +125,10 @@ void sd_stream_drain(const struct sd_stream *stream)
 CUresult sd_stream_drain_all(void)
 {
 	sd_ticket_wait(sd_ticket_last());
-	return sd_await_all();
+	CUresult result = sd_await_all();
+
+	sd_kernels_settle();
+	return result;
 }
 
 CUresult sd_submit(CUstream handle, const struct sd_work *work)

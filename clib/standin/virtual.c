@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "ipc.h"
+#include "kernel.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -263,7 +264,7 @@ static bool whole_mappings(uint64_t address, uint64_t bytes)
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	CUresult result = sd_enter();
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;

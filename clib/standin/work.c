@@ -6,6 +6,7 @@
 
 #include "event.h"
 #include "graph.h"
+#include "kernel.h"
 #include "module.h"
 #include "order.h"
 #include "stream.h"
@@ -89,20 +90,27 @@ CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 			return sd_event_record(event, stream);
 		return sd_event_wait(event, stream);
 	}
-	/* a launch touches nothing: its item comes after the host functions' */
-	if (work->kind != SD_WORK_LAUNCH || sd_order_early())
+	uint64_t named = work->kind == SD_WORK_LAUNCH ? sd_duration_named(&work->launch) : 0;
+
+	/* a launch that only takes time touches nothing: its item comes after the host functions' */
+	if (!named || sd_order_early())
 		sd_stream_drain(stream);
 	if (work->kind == SD_WORK_GRAPH) {
 		stream = again(stream, id);
 		return stream ? sd_graph_run(work->graph, stream) : CUDA_ERROR_INVALID_HANDLE;
 	}
+	struct ptx_outcome outcome = { 0 };
 	CUresult result = touch(work, card);
 
 	stream = again(stream, id);
+	if (result == CUDA_SUCCESS && stream && work->kind == SD_WORK_LAUNCH && !named) {
+		result = sd_kernel_run(&work->launch, card, stream->context, &outcome);
+		stream = again(stream, id);
+	}
 	if (result != CUDA_SUCCESS || !stream)
 		return result;
 	if (work->kind == SD_WORK_LAUNCH)
-		return sd_order_kernel(stream, card, sd_duration(&work->launch, card));
+		return sd_order_kernel(stream, card, named ? named : sd_duration(&work->launch, card, &outcome));
 	return sd_order_mark(stream);
 }
 

@@ -2,7 +2,7 @@
 /*
  * work.h: one thing a card is asked to do, the same for streams and for graph
  * nodes. What it touches it touches within the call; how long it takes is
- * modelled (order.h). The interpreter comes in behind sd_work_run.
+ * modelled (order.h).
  */
 #ifndef DIVVY_STANDIN_WORK_H
 #define DIVVY_STANDIN_WORK_H
