@@ -179,6 +179,9 @@
 /* control role; cursor as for EVENTS. out: count, payload: struct
  * divvy_sim_fault[count]; cursor */
 #define DIVVY_SIM_FAULT_LIST 62u
+/* compute role; card; bytes: an XID that a program causes: a kernel of this process
+ * has faulted, and its context is at its end. kind: the CUresult */
+#define DIVVY_SIM_FAULT_REPORT 63u
 
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
@@ -265,6 +268,7 @@
 
 /* fault.flags */
 #define DIVVY_SIM_FAULT_ACTIVE 1u /* until it is cleared */
+#define DIVVY_SIM_FAULT_REPORTED 2u /* not injected: the process's own kernel did it */
 
 /* index of health.ecc: its halves are volatile and aggregate */
 #define DIVVY_SIM_ECC_COUNTERS 4u /* corrected volatile, corrected aggregate, uncorrected ... */

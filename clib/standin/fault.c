@@ -15,6 +15,21 @@ void sd_faults_open(void)
 	seen = sim_word(word);
 }
 
+static bool stick(struct sd_context *context, CUresult error)
+{
+	if (!context->alive || context->sticky)
+		return false;
+	context->sticky = error;
+	return true;
+}
+
+void sd_context_fault(struct sd_context *context, CUresult error)
+{
+	/* as a driver logs it: a page fault, or an exception of the graphics engine */
+	if (stick(context, error))
+		(void)sim_fault_report(context->card->index, error == CUDA_ERROR_ILLEGAL_ADDRESS ? 31 : 13, (uint32_t)error);
+}
+
 /* Whether something has hit this process, card by card. */
 static void ask(void)
 {
@@ -28,7 +43,7 @@ static void ask(void)
 			continue;
 		card->faults = count;
 		for (struct sd_object *object = card->contexts.first; object; object = object->next)
-			sd_context_fault((struct sd_context *)object, (CUresult)error);
+			(void)stick((struct sd_context *)object, (CUresult)error);
 	}
 }
 
@@ -40,12 +55,6 @@ void sd_faults_look(void)
 		return;
 	seen = now;
 	ask();
-}
-
-void sd_context_fault(struct sd_context *context, CUresult error)
-{
-	if (context->alive && !context->sticky)
-		context->sticky = error;
 }
 
 CUresult sd_context_healthy(const struct sd_context *context)

@@ -14,7 +14,8 @@
 void sd_faults_open(void);
 void sd_faults_look(void);
 
-/* From here on the context answers this error. The first one stays. */
+/* A kernel has faulted: from here on the context answers this error, and NVML tells
+ * of an XID. The first error stays. */
 void sd_context_fault(struct sd_context *context, CUresult error);
 /* CUDA_SUCCESS, or the error that the context answers. */
 CUresult sd_context_healthy(const struct sd_context *context);

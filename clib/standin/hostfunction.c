@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "fault.h"
 #include "order.h"
 #include "stream.h"
 
@@ -27,12 +28,21 @@ static struct {
 	bool started;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
 
+/* In a context with a fault a callback is told of it, and a host function is not
+ * called any more. The lock is not held. */
 static void call(const struct sd_callback *callback)
 {
+	CUresult status = CUDA_SUCCESS;
+
 	sd_await_unlocked(callback->ready);
+	if (callback->context) {
+		sd_lock();
+		status = sd_context_still(callback->context, callback->contextid, CUDA_SUCCESS);
+		sd_unlock();
+	}
 	if (callback->callback)
-		callback->callback(callback->stream, CUDA_SUCCESS, callback->data);
-	else
+		callback->callback(callback->stream, status, callback->data);
+	else if (status == CUDA_SUCCESS)
 		callback->function(callback->data);
 	sd_order_open(callback->gate);
 }

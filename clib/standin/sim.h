@@ -133,6 +133,8 @@ int sim_health(uint32_t card, struct divvy_sim_health *out);
 /* faults that have hit this process's contexts on the card so far, and the
  * CUresult that the last one left there */
 int sim_faulted(uint32_t card, uint32_t *count, uint32_t *error);
+/* a kernel of this process has faulted on the card */
+int sim_fault_report(uint32_t card, uint32_t xid, uint32_t error);
 /* Incidents after *cursor, which moves on; DIVVY_SIM_LAST: only the cursor. */
 #define SIM_INCIDENTS ((DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) / sizeof(struct divvy_sim_incident))
 int sim_incidents(uint64_t *cursor, struct divvy_sim_incident page[SIM_INCIDENTS], uint32_t *count);

@@ -85,6 +85,13 @@ int sim_faulted(uint32_t card, uint32_t *count, uint32_t *error)
 	return result;
 }
 
+int sim_fault_report(uint32_t card, uint32_t xid, uint32_t error)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_FAULT_REPORT, .card = card, .bytes = xid, .kind = error};
+
+	return sim_request(&header, NULL, 0, -1, NULL);
+}
+
 int sim_incidents(uint64_t *cursor, struct divvy_sim_incident page[SIM_INCIDENTS], uint32_t *count)
 {
 	struct divvy_sim_header header = {.type = DIVVY_SIM_INCIDENTS, .cursor = *cursor};

@@ -292,7 +292,10 @@ static CUresult queue(CUstream hStream, CUhostFn function, CUstreamCallback call
 	}
 	if (stream->capture)
 		return sd_leave(sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-	struct sd_callback item = { .callback = callback, .stream = hStream, .data = data };
+	struct sd_callback item = {
+		.callback = callback, .stream = hStream, .data = data, .context = stream->context,
+		.contextid = stream->context->object.id,
+	};
 	uint64_t id = stream->object.id;
 
 	result = sd_order_gate(stream, &item.ready, &item.gate);

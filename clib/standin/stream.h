@@ -69,6 +69,8 @@ struct sd_callback {
 	CUhostFn function;
 	CUstreamCallback callback; /* or this one */
 	CUstream stream;
+	const struct sd_context *context; /* whose stream; NULL: none */
+	uint64_t contextid;
 	void *data;
 	uint64_t ready; /* the item it comes after */
 	uint64_t gate;  /* the item that ends when it returns */

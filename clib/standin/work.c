@@ -66,7 +66,10 @@ CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 	uint64_t id = stream->object.id;
 
 	if (work->kind == SD_WORK_HOST) {
-		struct sd_callback item = { .function = work->host.fn, .data = work->host.userData };
+		struct sd_callback item = {
+			.function = work->host.fn, .data = work->host.userData, .context = stream->context,
+			.contextid = stream->context->object.id,
+		};
 
 		if (!item.function)
 			return CUDA_ERROR_INVALID_VALUE;

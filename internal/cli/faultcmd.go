@@ -51,6 +51,7 @@ type faultEntry struct {
 	Processes int     `json:"processes"`
 	Error     uint32  `json:"cudaError,omitempty"`
 	Active    bool    `json:"active"`
+	Injected  bool    `json:"injected"` // else the process's own kernel did it
 }
 
 // cleared is `divvy simulate fault clear --json`.
@@ -148,7 +149,7 @@ func (a *app) faultListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the faults that were injected",
+		Short:   "List the faults that happened",
 		Example: `  divvy simulate fault list --json`,
 		Args:    noArguments,
 	}
@@ -170,7 +171,7 @@ func (a *app) faultListCommand() *cobra.Command {
 			for _, f := range all {
 				if f.Card < len(cards) && (only < 0 || f.Card == only) {
 					list.Faults = append(list.Faults, faultEntry{Number: f.Number, AgoSec: float64((now-f.TimeNS)/1e6) / 1e3, CardUUID: cards[f.Card].UUID,
-						Kind: f.Kind.String(), XID: f.XID, PID: f.PID, Processes: f.Hit, Error: f.Error, Active: f.Active})
+						Kind: f.Kind.String(), XID: f.XID, PID: f.PID, Processes: f.Hit, Error: f.Error, Active: f.Active, Injected: !f.Reported})
 				}
 			}
 			if asJSON {
@@ -185,7 +186,7 @@ func (a *app) faultListCommand() *cobra.Command {
 }
 
 func (a *app) writeFaults(list faultList) error {
-	rows := newTable("NUMBER", "AGO", "CARD", "KIND", "XID", "PROCESS", "CONTEXTS ENDED", "CUDA ERROR", "IN FORCE")
+	rows := newTable("NUMBER", "AGO", "CARD", "KIND", "XID", "PROCESS", "CONTEXTS ENDED", "CUDA ERROR", "IN FORCE", "BY")
 	number := func(n uint32) string {
 		if n == 0 {
 			return ""
@@ -193,13 +194,16 @@ func (a *app) writeFaults(list faultList) error {
 		return strconv.FormatUint(uint64(n), 10)
 	}
 	for _, f := range list.Faults {
-		active := "no"
+		active, by := "no", "hand"
+		if !f.Injected {
+			by = "kernel"
+		}
 		if f.Active {
 			active = "yes"
 		}
 		ago := time.Duration(f.AgoSec * float64(time.Second)).Round(time.Second)
 		rows.add(strconv.FormatUint(f.Number, 10), ago.String(), shortUUID(f.CardUUID), f.Kind, number(f.XID), number(uint32(f.PID)),
-			strconv.Itoa(f.Processes), number(f.Error), active)
+			strconv.Itoa(f.Processes), number(f.Error), active, by)
 	}
 	return rows.write(a.stdout)
 }

@@ -67,7 +67,8 @@ func (t *Truth) ClearFaults(ctx context.Context, card int) (int, error) {
 func (t *Truth) Faults(ctx context.Context) ([]condition.Record, error) {
 	return pages(ctx, t, simwire.FaultList, 0, func(f simwire.FaultInfo) condition.Record {
 		return condition.Record{Number: f.Number, TimeNS: int64(f.TimeNS), Card: int(f.Card), Kind: condition.Kind(f.Kind), XID: f.XID,
-			Party: condition.Party{Process: f.Process, PID: int(f.PID)}, Hit: int(f.Hit), Error: f.Error, Active: f.Flags&simwire.FaultActive != 0}
+			Party: condition.Party{Process: f.Process, PID: int(f.PID)}, Hit: int(f.Hit), Error: f.Error, Active: f.Flags&simwire.FaultActive != 0,
+			Reported: f.Flags&simwire.FaultReported != 0}
 	})
 }
 

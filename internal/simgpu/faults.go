@@ -43,6 +43,8 @@ func (k *kernel) faults(r request, out *answer) error {
 		}
 		out.header.Count, out.header.Kind = c.hits[card].count, c.hits[card].error
 		return nil
+	case simwire.FaultReport:
+		return k.report(r.session.client, h)
 	case simwire.FaultList:
 		if r.session.role != simwire.RoleControl {
 			return errDenied
@@ -129,7 +131,7 @@ func (k *kernel) listFaults(h simwire.Header, out *answer) error {
 	infos := make([]simwire.FaultInfo, len(list))
 	for i, f := range list {
 		infos[i] = simwire.FaultInfo{Number: f.Number, TimeNS: uint64(f.TimeNS), Process: f.Process, Kind: uint32(f.Kind), XID: f.XID,
-			Card: uint32(f.Card), PID: uint32(f.PID), Hit: uint32(f.Hit), Error: f.Error, Flags: flag(f.Active) * simwire.FaultActive}
+			Card: uint32(f.Card), PID: uint32(f.PID), Hit: uint32(f.Hit), Error: f.Error, Flags: flag(f.Active)*simwire.FaultActive | flag(f.Reported)*simwire.FaultReported}
 	}
 	out.header.Count, out.header.Cursor = uint32(len(infos)), last
 	var err error
@@ -176,6 +178,30 @@ func (k *kernel) inject(h simwire.Header, out *answer) error {
 	k.machine.Note(now, silicon.Event{Kind: silicon.EventFault, Process: silicon.ProcessID(victim.Process), PID: victim.PID, Card: f.Card, Text: text})
 	k.log.Warn("fault injected", "card", f.Card, "kind", f.Kind.String(), "xid", record.XID, "pid", victim.PID, "processes", len(present))
 	out.header.Object, out.header.Count = record.Number, uint32(len(present))
+	return nil
+}
+
+// maxReports bounds what one process can make the cards remember.
+const maxReports = 64
+
+// report is a process that says that its own kernel has faulted. Its kernels end;
+// its library knows already.
+func (k *kernel) report(c *client, h simwire.Header) error {
+	if c == nil {
+		return errDenied
+	}
+	if c.reports >= maxReports {
+		return fmt.Errorf("process %d has reported %d faults: %w", c.id, c.reports, silicon.ErrLimit)
+	}
+	now, card := k.settle(), index(h.Card)
+	victim := condition.Party{Process: uint64(c.id), PID: c.pid}
+	if err := k.condition.Report(now, card, uint32(min(h.Bytes, 1<<31)), victim, h.Kind); err != nil {
+		return err
+	}
+	c.reports++
+	k.clock.line.Abort(timeline.ProcessID(c.id), card, now)
+	k.publish()
+	k.notice.happened()
 	return nil
 }
 

@@ -260,3 +260,31 @@ func TestCondition(t *testing.T) {
 		return err == nil && later.EnergyMJ > r.EnergyMJ && time.Since(before) > time.Millisecond
 	})
 }
+
+// TestProcessReportsItsFault: a kernel's own fault is an event and stands in the
+// list; nobody can claim what is no program's fault, or fill the list.
+func TestProcessReportsItsFault(t *testing.T) {
+	socket, truth := serve(t, Config{Cards: "A100-40GB,L4"})
+	n := startNVML(t, "standin", socket)
+	d := must[nvml.Device](t, "L4")(n.DeviceGetHandleByIndex(1))
+	set := listen(t, n, d, nvml.EventTypeXidCriticalError)
+	p := startCompute(t, socket)
+	p.want("charge 1 4 67108864", "0")
+	p.want("report 1 31 700", "0")
+	if e, r := set.Wait(5000); r != nvml.SUCCESS || e.EventData != 31 || e.Device != d {
+		t.Errorf("event %+v, %v", e, r)
+	}
+	p.want("faulted 1", "0 0") // it knows
+	list, err := truth.Faults(t.Context())
+	if err != nil || len(list) != 1 || !list[0].Reported || list[0].Active || list[0].PID != p.pid() || list[0].Error != 700 || list[0].Card != 1 {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	for _, xid := range []string{"79", "94", "48", "1"} {
+		p.want("report 1 "+xid+" 1", "-22")
+	}
+	p.want("report 7 31 700", "-2")
+	for range maxReports - 1 {
+		p.want("report 0 13 719", "0")
+	}
+	p.want("report 0 13 719", "-24")
+}

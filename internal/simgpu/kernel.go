@@ -30,6 +30,7 @@ type client struct {
 	token   uint64
 	arenas  []*os.File // by card; nil: none yet
 	hits    []hits     // by card
+	reports int        // of its own faults
 	exports int        // open descriptors that name its objects
 	session *session   // nil: detached
 }

@@ -81,7 +81,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 			return errDenied
 		}
 		return k.times(r.header, out)
-	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList:
+	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList,
+		simwire.FaultReport:
 		return k.faults(r, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:
 		if r.session.role != simwire.RoleControl {

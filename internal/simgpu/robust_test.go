@@ -141,6 +141,7 @@ func TestRoles(t *testing.T) {
 		{simwire.Header{Type: simwire.Incidents}, simwire.OK},
 		{simwire.Header{Type: simwire.Faulted}, simwire.Denied},
 		{simwire.Header{Type: simwire.FaultInject, Kind: 6}, simwire.Denied},
+		{simwire.Header{Type: simwire.FaultReport, Bytes: 31}, simwire.Denied},
 		{simwire.Header{Type: simwire.FaultClear}, simwire.Denied},
 		{simwire.Header{Type: simwire.FaultList}, simwire.Denied},
 		{simwire.Header{Type: simwire.Times, Card: 1}, simwire.NotFound},
@@ -422,6 +423,7 @@ func FuzzRequests(f *testing.F) {
 	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 6}, simwire.Header{Type: simwire.FaultInject, Kind: 3, Card: 1, Count: 9},
 		simwire.Header{Type: simwire.FaultClear, Card: simwire.AllCards}, simwire.Header{Type: simwire.Incidents, Cursor: simwire.LastIncident})
 	add(hello, simwire.Header{Type: simwire.Faulted}, simwire.Header{Type: simwire.Notice})
+	add(hello, simwire.Header{Type: simwire.FaultReport, Bytes: 31, Kind: 700}, simwire.Header{Type: simwire.Incidents})
 	f.Fuzz(func(t *testing.T, input []byte) {
 		cards, err := silicon.ParseSpec("T4,L4", 0)
 		if err != nil {

@@ -379,3 +379,45 @@ func TestStickyErrorEndsTheContext(t *testing.T) {
 		})
 	}
 }
+
+// TestFaultUnderQuota: a share with a part of the card's time whose program is hit
+// in the midst of a kernel gives the card back: who else has a part comes to it, and
+// the share's next program has its own.
+func TestFaultUnderQuota(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	truth := h.truth(t)
+	var shares []api.Share
+	for name, percent := range map[string]int{"hit": 30, "spared": 40} {
+		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 2 << 30, CoresPercent: percent, Policy: api.Fixed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.client.DeleteShare(context.Background(), name, true) })
+		shares = append(shares, share)
+	}
+	for _, pattern := range []string{"sync", "async", "graph", "streams"} {
+		t.Run(pattern, func(t *testing.T) {
+			hit, spared := shares[0], shares[1]
+			if hit.Name != "hit" {
+				hit, spared = spared, hit
+			}
+			victim := h.worker(t, h.Environ(hit.Socket), "--us", hour, "--pattern", pattern)
+			neighbour := h.worker(t, h.Environ(spared.Socket), "--us", "1000", "--seconds", "1")
+			eventually(t, "the victim has begun", func() error {
+				if busy := h.cardTimes(t, truth)[victim.pid].BusyNS; busy == 0 {
+					return errors.New("it has had nothing")
+				}
+				return nil
+			}, h.simulator)
+			if _, n, err := truth.Inject(t.Context(), simgpu.Injection{Fault: condition.Fault{Kind: condition.XID, XID: 31}, PID: victim.pid}); err != nil || n != 1 {
+				t.Fatalf("%d hit, %v", n, err)
+			}
+			victim.hit(t, "the victim", 700)
+			if kernels := neighbour.well(t, "the neighbour"); kernels < 50 {
+				t.Errorf("the neighbour ran %d kernels of 1 ms in a second", kernels)
+			}
+			again := h.worker(t, h.Environ(hit.Socket), "--us", "1000", "--seconds", "0.3")
+			again.well(t, "the share's next program")
+		})
+	}
+}

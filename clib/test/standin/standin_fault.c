@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors that stick to a context, over a simulator at $DIVVY_SIMULATOR. */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "driver.h"
 #include "fault.h"
 
@@ -81,7 +84,49 @@ static void primary(void)
 	OK(cuDevicePrimaryCtxRelease_v2(0));
 }
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int called;
+static _Atomic int told;
+
+static void behind_gate(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&gate);
+	called++;
+	pthread_mutex_unlock(&gate);
+}
+
+static void hears(CUstream stream, CUresult status, void *unused)
+{
+	(void)stream;
+	(void)unused;
+	told = (int)status;
+}
+
+/* What waits in a context when it ends: callbacks are told, host functions are not
+ * called. */
+static void callbacks(void)
+{
+	CUcontext context = start();
+	CUstream stream = NULL;
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	pthread_mutex_lock(&gate);
+	OK(cuLaunchHostFunc(stream, behind_gate, NULL));
+	OK(cuStreamAddCallback(stream, hears, NULL, 0));
+	OK(cuLaunchHostFunc(stream, behind_gate, NULL));
+	GIVES(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+	sd_lock();
+	sd_context_fault(sd_context_get(context), CUDA_ERROR_MISALIGNED_ADDRESS);
+	sd_unlock();
+	pthread_mutex_unlock(&gate);
+	OK(cuDevicePrimaryCtxReset_v2(0)); /* waits for them */
+	CHECK(told == CUDA_ERROR_MISALIGNED_ADDRESS);
+	CHECK(called <= 1); /* the first may have been on its way */
+}
+
 static const struct scenario list[] = {
+	{ "callbacks", callbacks },
 	{ "sticky", sticky },
 	{ "primary", primary },
 };

@@ -224,6 +224,27 @@ func (c *Cards) Inject(now int64, f Fault, victim Party, hit int) (Record, error
 	return r, nil
 }
 
+// Report notes a fault that a program's own kernel has caused; only XIDs that end
+// one process can be.
+func (c *Cards) Report(now int64, card int, xid uint32, victim Party, cudaError uint32) error {
+	s, err := c.find(card)
+	if err != nil {
+		return err
+	}
+	x, err := findXid(xid)
+	if err != nil {
+		return err
+	}
+	if x.Scope != Victim || x.ecc() || s.lost {
+		return fmt.Errorf("XID %d is no program's fault: %w", xid, ErrInvalid)
+	}
+	c.happened(now, card, victim.PID, IncidentXID, uint64(xid))
+	c.lastFault++
+	c.faults = bounded(append(c.faults, Record{Number: c.lastFault, TimeNS: now, Card: card, Kind: XID, XID: xid, Party: victim, Hit: 1,
+		Error: cudaError, Reported: true}), c.room)
+	return nil
+}
+
 func (s *state) corrected(count uint64) {
 	s.counters.CorrectedVolatile += count
 	s.counters.CorrectedAggregate += count

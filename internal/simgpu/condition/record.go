@@ -21,6 +21,8 @@ type Record struct {
 	Hit    int    // processes whose contexts it ended
 	Error  uint32 // the CUresult that it left there
 	Active bool   // until it is cleared
+	// Reported: it was not injected, the process's own kernel did it.
+	Reported bool
 }
 
 // IncidentType is what NVML calls the type of an event, by its number.

@@ -77,6 +77,7 @@ const (
 	FaultInject  Type = 60
 	FaultClear   Type = 61
 	FaultList    Type = 62
+	FaultReport  Type = 63
 )
 
 // LastIncident is the cursor that asks for the number of the last incident.
@@ -88,8 +89,12 @@ const (
 	HealthReset uint32 = 2
 )
 
-// FaultActive is the flag of a fault that is in force until it is cleared.
-const FaultActive uint32 = 1
+// Flags of a fault: in force until it is cleared; not injected, but caused by the
+// process's own kernel.
+const (
+	FaultActive   uint32 = 1
+	FaultReported uint32 = 2
+)
 
 // EccCounters is the length of HealthInfo.Ecc.
 const EccCounters = 4

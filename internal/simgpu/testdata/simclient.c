@@ -163,6 +163,8 @@ static void command(char *line, char *self)
 		int result = sim_memory((uint32_t)a, &freebytes, &total);
 
 		printf("%d %" PRIu64 " %" PRIu64 "\n", result, freebytes, total);
+	} else if (!strcmp(word, "report")) {
+		printf("%d\n", sim_fault_report((uint32_t)a, (uint32_t)b, (uint32_t)c));
 	} else if (!strcmp(word, "faulted")) {
 		uint32_t count = 0;
 		uint32_t error = 0;
