@@ -108,7 +108,7 @@ static void border(const struct ptx_texture *texture, uint32_t out[4])
 }
 
 /* index: of each dimension, -1 for the border */
-static void texel(const struct ptx_texture *texture, const struct ptx_place *place, const int64_t index[3],
+static void texel(const struct ptx_texture *texture, const struct ptx_spot *place, const int64_t index[3],
 		  uint32_t out[4])
 {
 	for (uint32_t i = 0; i < place->dims; i++) {
@@ -162,7 +162,7 @@ static int64_t resolve(const struct ptx_texture *texture, int64_t i, uint32_t di
 	return index_of(i, extent(texture, dimension), texture->wrap[dimension], texture->normalized);
 }
 
-static void nearest(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4])
+static void nearest(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4])
 {
 	int64_t index[3] = { 0 };
 
@@ -172,7 +172,7 @@ static void nearest(const struct ptx_texture *texture, const struct ptx_place *p
 }
 
 /* The lower texel of each dimension and the weight of the upper one. */
-static void neighbours(const struct ptx_texture *texture, const struct ptx_place *place, int64_t low[3],
+static void neighbours(const struct ptx_texture *texture, const struct ptx_spot *place, int64_t low[3],
 		       float weight[3])
 {
 	for (uint32_t i = 0; i < place->dims; i++) {
@@ -184,7 +184,7 @@ static void neighbours(const struct ptx_texture *texture, const struct ptx_place
 	}
 }
 
-static void linear(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4])
+static void linear(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4])
 {
 	int64_t low[3] = { 0 };
 	float weight[3] = { 0 };
@@ -212,7 +212,7 @@ static void linear(const struct ptx_texture *texture, const struct ptx_place *pl
 		out[i] = bits_of(sum[i]);
 }
 
-void ptx_texture_fetch(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4])
+void ptx_texture_fetch(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4])
 {
 	int64_t index[3] = { 0 };
 
@@ -225,12 +225,12 @@ void ptx_texture_fetch(const struct ptx_texture *texture, const struct ptx_place
 	texel(texture, place, index, out);
 }
 
-void ptx_texture_read(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4])
+void ptx_texture_read(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4])
 {
 	bool floats = texture->real || !(texture->integers || texture->channelbytes == 4);
 
 	if (texture->buffer) {
-		struct ptx_place whole = *place;
+		struct ptx_spot whole = *place;
 		float at = isnan(place->at[0]) ? 0 : floorf(place->at[0]);
 
 		whole.texel[0] = at < -1 ? -1 : at > FAR ? INT32_MAX : (int32_t)at;
@@ -242,7 +242,7 @@ void ptx_texture_read(const struct ptx_texture *texture, const struct ptx_place 
 	}
 }
 
-void ptx_texture_gather(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t channel,
+void ptx_texture_gather(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t channel,
 			uint32_t out[4])
 {
 	/* counter-clockwise from the lower left */

@@ -15,7 +15,7 @@
 #include "code.h"
 
 /* A place in a texture: dims of the coordinates count, layer of a layered one. */
-struct ptx_place {
+struct ptx_spot {
 	uint32_t dims; /* 1, 2 or 3 */
 	uint32_t layer;
 	float at[3];
@@ -23,11 +23,11 @@ struct ptx_place {
 };
 
 /* Four channels: bits of f32, or integers of 32 bits where the texture says so. */
-void ptx_texture_read(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4]);
+void ptx_texture_read(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4]);
 /* By texels: no filter, nothing normalised. */
-void ptx_texture_fetch(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t out[4]);
+void ptx_texture_fetch(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t out[4]);
 /* tld4: one channel of the four texels that a linear filter in two dimensions reads */
-void ptx_texture_gather(const struct ptx_texture *texture, const struct ptx_place *place, uint32_t channel,
+void ptx_texture_gather(const struct ptx_texture *texture, const struct ptx_spot *place, uint32_t channel,
 			uint32_t out[4]);
 
 /* The bytes of a surface at x (in bytes), y and z; NULL outside it. With clamp,

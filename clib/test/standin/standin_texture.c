@@ -20,7 +20,7 @@ static struct ptx_texture floats(void)
 
 static float read_at(const struct ptx_texture *texture, float x)
 {
-	const struct ptx_place place = { .dims = 1, .at = { x } };
+	const struct ptx_spot place = { .dims = 1, .at = { x } };
 	uint32_t out[4];
 	float value = 0;
 
@@ -77,7 +77,7 @@ static void formats(void)
 		.host = (unsigned char *)(uintptr_t)bytes, .width = 2, .height = 2, .pitch = 4, .channels = 2, .channelbytes = 1,
 		.wrap = { PTX_CLAMP, PTX_CLAMP, PTX_CLAMP },
 	};
-	struct ptx_place place = { .dims = 2, .at = { 0, 0 } };
+	struct ptx_spot place = { .dims = 2, .at = { 0, 0 } };
 	uint32_t out[4];
 	float value[4];
 
@@ -115,7 +115,7 @@ static void planes(void)
 		.host = (unsigned char *)cube, .width = 2, .height = 2, .depth = 2, .pitch = 8, .slice = 16, .channels = 1,
 		.channelbytes = 4, .real = true, .linear = true, .wrap = { PTX_CLAMP, PTX_CLAMP, PTX_CLAMP },
 	};
-	struct ptx_place place = { .dims = 3, .at = { 1, 1, 1 } };
+	struct ptx_spot place = { .dims = 3, .at = { 1, 1, 1 } };
 	uint32_t out[4];
 	float value = 0;
 
@@ -139,7 +139,7 @@ static void planes(void)
 static void buffers(void)
 {
 	struct ptx_texture texture = floats();
-	struct ptx_place place = { .dims = 1, .texel = { 3 } };
+	struct ptx_spot place = { .dims = 1, .texel = { 3 } };
 	uint32_t out[4];
 	float value = 0;
 
