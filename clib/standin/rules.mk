@@ -68,7 +68,7 @@ standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat $(standin_ptx:%=ptx/%)
-standin_alone := pure parser texture
+standin_alone := pure parser texture video
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
