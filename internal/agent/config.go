@@ -48,6 +48,8 @@ type Config struct {
 	// Quantum is for how long a share gets a card at once, where its time is
 	// leased.
 	Quantum time.Duration
+	// Overlap lets shares have a card beside each other instead of in turns.
+	Overlap bool
 
 	RestartGrace      time.Duration // how long a restarted agent waits for the journal's clients before it grants
 	EphemeralGrace    time.Duration // how long an ephemeral share waits for its first holder or client
@@ -177,4 +179,11 @@ func (c Config) Validate() error {
 		reject("no logger")
 	}
 	return errors.Join(errs...)
+}
+
+// arbiter is how the time of a card is divided.
+func (c *Config) arbiter() arbiter.Config {
+	config := arbiter.Default(c.Quantum)
+	config.Overlap = c.Overlap
+	return config
 }

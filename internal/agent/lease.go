@@ -34,7 +34,7 @@ func (d *daemon) openLeases() error {
 	}
 	d.time.timer = timer
 	for _, c := range d.cards {
-		d.time.cards = append(d.time.cards, &leasedCard{uuid: c.UUID, arbiter: arbiter.New(arbiter.Default(d.cfg.Quantum), meter{d})})
+		d.time.cards = append(d.time.cards, &leasedCard{uuid: c.UUID, arbiter: arbiter.New(d.cfg.arbiter(), meter{d})})
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ type meter struct{ *daemon }
 
 func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 	w := m.core.Work(time.Now(), uint64(now), share)
-	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Late: w.Late, LastEnd: w.LastEnd}
+	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late, LastEnd: w.LastEnd}
 }
 
 func (d *daemon) leasedCard(uuid string) *leasedCard {

@@ -59,7 +59,8 @@ type Terms struct {
 type Usage struct {
 	Busy      time.Duration // card time that they measured so far
 	Submitted time.Duration // estimate of what they have in flight, as it was submitted
-	Remaining time.Duration // estimate of what of that is still to run
+	Remaining time.Duration // estimate of how long that still takes, beside each other
+	Processes int           // that say so
 	Late      time.Duration // by how much they were late to use their leases so far
 	LastEnd   time.Duration // when the last of their work that has ended did; 0: unknown
 }
@@ -84,6 +85,7 @@ type Config struct {
 	Backlog  time.Duration // unfinished work that a share may keep
 	Brief    time.Duration // the same, beside a share of a higher priority
 	Recent   time.Duration // for how long one that has asked is counted on to ask again
+	Overlap  bool          // shares have the card beside each other (overlap.go)
 }
 
 // Bounds of a quantum.
@@ -165,6 +167,7 @@ type share struct {
 	flying  bool          // had work in flight at hadAt
 	taken   time.Duration // what they are thought to have used
 	dropped time.Duration // what they said beyond that
+	crowded time.Duration // of what they are thought to have used, what crowding knows of
 }
 
 func (s *share) fixed() bool { return s.Policy == Fixed }
@@ -186,13 +189,14 @@ type Arbiter struct {
 	shares []*share
 	gated  bool
 
-	phase   phase
-	holder  *share        // nil when free
-	clock   time.Duration // of the fair shares: where the last one that was served stood
-	begun   time.Duration // of the lease
-	end     time.Duration // of the lease, or of the wait when draining or dying
-	until   time.Duration // end of the lease
-	charged time.Duration // of what was used in the lease
+	phase    phase
+	holder   *share        // nil when free
+	crowding crowding      // of shares that overlap
+	clock    time.Duration // of the fair shares: where the last one that was served stood
+	begun    time.Duration // of the lease
+	end      time.Duration // of the lease, or of the wait when draining or dying
+	until    time.Duration // end of the lease
+	charged  time.Duration // of what was used in the lease
 
 	handover handover
 	outlasts time.Duration // by how much work outlasted leases lately
@@ -320,6 +324,9 @@ func (a *Arbiter) Want(now time.Duration, name string) {
 // Back: no process of a share has anything in flight.
 func (a *Arbiter) Back(now time.Duration, name string) {
 	a.fill(now)
+	if s := a.find(name); s != nil && a.gated && a.config.Overlap {
+		a.leaveOverlap(now, s)
+	}
 	if s := a.holder; s != nil && s.Name == name && a.phase != dying {
 		a.stop(now)
 	}
@@ -340,6 +347,9 @@ func (a *Arbiter) Ended(now time.Duration, name string, alone bool) {
 		}
 	} else if s := a.find(name); s != nil && alone {
 		s.want = false
+		if a.gated && a.config.Overlap {
+			a.leaveOverlap(now, s)
+		}
 	}
 	a.step(now)
 }

@@ -83,7 +83,7 @@ func (a *Arbiter) fill(now time.Duration) {
 			a.meet(now, s) // what was measured late
 		}
 		switch {
-		case s == a.holder:
+		case s == a.holder, a.config.Overlap && a.holds(now, s):
 		case !s.want, s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
 			// What it does not take, or may not take, is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
@@ -119,6 +119,9 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	if !a.gated {
 		return 0
 	}
+	if a.config.Overlap {
+		return a.nextOverlap(now)
+	}
 	first := time.Duration(math.MaxInt64)
 	for _, s := range a.shares {
 		if s.want {
@@ -130,7 +133,7 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	}
 	switch a.phase {
 	case held:
-		if next := a.choose(now); next != nil && next != a.holder && a.outranks(next, a.holder) {
+		if next := a.choose(now); next != nil && next != a.holder && (a.outranks(next, a.holder) || a.end > a.begun+a.quantum()) {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.

@@ -46,14 +46,19 @@ func (a *Arbiter) recent(now time.Duration, s *share) bool { return now-s.wanted
 
 // backlog is how much unfinished work the processes of a share may keep: little
 // when one of a higher priority may want the card at any moment, for what is in
-// flight cannot be taken back.
+// flight cannot be taken back; more on a busy host, and when nobody else wants the
+// card.
 func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	for _, other := range a.shares {
 		if other.Priority > s.Priority && a.recent(now, other) {
 			return a.config.Brief
 		}
 	}
-	return a.config.Backlog + 4*(a.handover.before-a.handover.least)
+	most := a.config.Backlog + 4*(a.handover.before-a.handover.least)
+	if !a.contested(s) {
+		most *= 2
+	}
+	return most
 }
 
 // holdBack tells shares of lower priorities that a share has begun to ask.

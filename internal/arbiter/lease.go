@@ -12,6 +12,10 @@ func (a *Arbiter) step(now time.Duration) {
 	if !a.gated {
 		return
 	}
+	if a.config.Overlap {
+		a.overlap(now)
+		return
+	}
 	if a.holder != nil {
 		a.settle(now)
 		a.closeWhenDue(now)
@@ -23,6 +27,8 @@ func (a *Arbiter) step(now time.Duration) {
 		case next == nil:
 			return // nobody is kept from anything
 		case next != a.holder && a.outranks(next, a.holder):
+		case a.cut(now, next):
+			return
 		case a.end-now > a.handover.before:
 			return
 		case next == a.holder:
@@ -51,6 +57,18 @@ func (a *Arbiter) step(now time.Duration) {
 	if next := a.choose(now); next != nil {
 		a.grant(now, next)
 	}
+}
+
+// cut shortens a lease that was long because nobody else wanted the card, and
+// says whether it did.
+func (a *Arbiter) cut(now time.Duration, next *share) bool {
+	end := max(a.begun+a.quantum(), now+a.handover.before)
+	if next == a.holder || a.end <= end {
+		return false
+	}
+	a.end, a.until = end, end
+	a.tell(now, a.holder, end)
+	return true
 }
 
 // closeWhenDue ends a lease whose time is over, when it cannot be prolonged.
@@ -97,8 +115,33 @@ func (a *Arbiter) length(now time.Duration, s *share, most time.Duration) time.D
 	if !s.fixed() {
 		return most
 	}
+	if !a.contested(s) {
+		most = max(most, stretch(s.percent))
+	}
 	return max(s.allowance(now, a.config.Window, most), a.config.Least)
 }
+
+// contested says whether another share wants the card.
+func (a *Arbiter) contested(holder *share) bool {
+	for _, s := range a.shares {
+		if s != holder && s.want {
+			return true
+		}
+	}
+	return false
+}
+
+// stretch is how long the lease of a share is that nobody else wants: so long that
+// the pause after it, until the balance is positive again, is no matter of how
+// late somebody wakes.
+func stretch(percent int64) time.Duration {
+	if percent >= 100 {
+		return MostQuantum
+	}
+	return min(stretchPause*time.Duration(percent)/time.Duration(100-percent), MostQuantum)
+}
+
+const stretchPause = 4 * time.Millisecond
 
 // stop ends the lease of the holder, and with it its turn.
 func (a *Arbiter) stop(now time.Duration) {
@@ -143,7 +186,10 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	}
 	used := said
 	if a.gated {
-		used = s.believe(now, said, late, u, s == a.holder && a.phase == held, a.config.Late)
+		used = s.believe(now, said, late, u, a.holds(now, s), a.config.Late)
+		if a.config.Overlap {
+			used = a.crowding.part(used)
+		}
 	}
 	if !s.fixed() {
 		s.fair.use(used, s.weight())
@@ -162,9 +208,18 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	return used
 }
 
-// believe returns what of what its processes say a share can have used: it had
-// the card from its first launch, which came late after the grant, until its last
-// work ended.
+// holds says whether a share may launch now.
+func (a *Arbiter) holds(now time.Duration, s *share) bool {
+	if a.config.Overlap {
+		return s.told.End > now
+	}
+	return s == a.holder && a.phase == held
+}
+
+// believe returns what of what its processes say a share can have used. One
+// process knows; what several say is bounded by what there was: the share had the
+// card from its first launch, which came late after the grant, until its last work
+// ended. What they have in flight may take as long as they say, until it has ended.
 func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag time.Duration) time.Duration {
 	if holds || s.flying {
 		until := now
@@ -177,10 +232,18 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 		s.had += max(until-s.hadAt-late, 0)
 	}
 	s.hadAt, s.flying = now, u.Submitted > 0
-	most := s.had + bound(u.Submitted)
-	used := min(said, max(most-s.taken, 0))
+	used := said
+	switch most := s.had - s.taken; {
+	case u.Processes > 1 && s.flying:
+		used = min(said, max(most+bound(u.Submitted), 0))
+	case u.Processes > 1:
+		used = min(said, most)
+	}
 	s.taken += used
 	s.dropped += said - used
+	if u.Processes == 1 {
+		s.had = s.taken - bound(u.Submitted)
+	}
 	// What they left unused in the past is no leave to count twice now.
 	s.had = min(s.had, s.taken+lag)
 	return used

@@ -110,7 +110,7 @@ func (c *card) Usage(now time.Duration, name string) (u Usage) {
 		u.Submitted += p.submitted
 		u.Remaining += p.remaining(now)
 	}
-	u.Late = l.late
+	u.Late, u.Processes = l.late, len(l.processes)
 	return u
 }
 

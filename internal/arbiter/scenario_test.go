@@ -201,7 +201,7 @@ func (w *stage) drain() {
 		if l.End > 0 {
 			what = fmt.Sprintf("lease until %v", l.End)
 		}
-		if l.Backlog != w.arbiter.config.Backlog {
+		if l.Backlog < w.arbiter.config.Backlog {
 			what += fmt.Sprintf(", backlog %v", l.Backlog)
 		}
 		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, l.Share, what)

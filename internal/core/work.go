@@ -32,7 +32,8 @@ func (w *work) observe(r Reading) {
 type Work struct {
 	Busy      time.Duration // measured since this agent knows them, gone ones included
 	InFlight  time.Duration // estimate of what they have in flight, as submitted
-	Remaining time.Duration // estimate of what of that is still to run
+	Remaining time.Duration // estimate of how long that still takes, beside each other
+	Processes int           // that are attached
 	Late      time.Duration // by how much their launches came late, on average
 	LastEnd   time.Duration // when the last of their work that is known to have ended did, by the pages' clock
 }
@@ -44,20 +45,21 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 		return Work{}
 	}
 	sum := Work{Busy: nanoseconds(s.counted)}
-	late, attached := time.Duration(0), 0
+	late := time.Duration(0)
 	for _, cl := range s.clients {
 		r, ok := c.read(now, cl)
 		sum.Busy += nanoseconds(cl.work.counted)
 		late += nanoseconds(cl.work.late)
-		attached++
+		sum.Processes++
 		sum.LastEnd = max(sum.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
 		if !ok || cl.state != Attached || !cl.page || r.InFlightNs == 0 {
 			continue
 		}
 		sum.InFlight += nanoseconds(r.InFlightNs)
-		sum.Remaining += nanoseconds(less(r.DrainNs, monotonicNs))
+		// Each one's estimate has been drawn out by the others already.
+		sum.Remaining = max(sum.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
 	}
-	sum.Late = late / time.Duration(max(attached, 1))
+	sum.Late = late / time.Duration(max(sum.Processes, 1))
 	return sum
 }
 
