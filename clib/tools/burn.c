@@ -8,7 +8,8 @@
  *
  *	async    launches ahead, at least MS (100) and two kernels
  *	sync     waits for each kernel before the next
- *	graph    like async, with graphs of 8 kernels one after the other
+ *	graph    like async, with graphs of 8 kernels one after the other, or fewer where
+ *	         that would take longer than 20 ms
  *	streams  like async, on four streams in turn
  *
  * It writes "ready PID" once it is about to launch, begins when a line comes or
@@ -29,6 +30,8 @@
 #include <unistd.h>
 
 enum { STREAMS = 4, NODES = 8 };
+
+#define MOST_GRAPH_NS 20000000u
 
 static const char source[] = ".version 6.0\n"
 			     ".target sm_50\n"
@@ -66,6 +69,7 @@ static CUstream streams[STREAMS];
 static CUfunction function;
 static CUgraphExec graph;
 static uint64_t busyns = 1000000;
+static uint64_t nodes = NODES; /* of the graph */
 
 static void need(CUresult result, const char *what)
 {
@@ -116,7 +120,9 @@ static void capture(void)
 	CUgraph captured = NULL;
 
 	need(call.begin(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "begin a capture");
-	for (int i = 0; i < NODES; i++)
+	while (nodes > 1 && nodes * busyns > MOST_GRAPH_NS)
+		nodes--;
+	for (uint64_t i = 0; i < nodes; i++)
 		launch(streams[0]);
 	need(call.end(streams[0], &captured), "end a capture");
 	need(call.instantiate(&graph, captured, 0), "make a graph");
@@ -130,7 +136,7 @@ static uint64_t batch(const char *pattern, uint64_t count)
 	while (done < count) {
 		if (strcmp(pattern, "graph") == 0) {
 			need(call.launchgraph(graph, streams[0]), "launch a graph");
-			done += NODES;
+			done += nodes;
 		} else {
 			launch(streams[strcmp(pattern, "streams") == 0 ? done % STREAMS : 0]);
 			done++;

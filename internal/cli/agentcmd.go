@@ -28,6 +28,7 @@ type agentFlags struct {
 	creation  string
 	private   string
 	quantum   time.Duration
+	overlap   bool
 	worker    bool
 }
 
@@ -68,6 +69,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
+	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
@@ -97,7 +99,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			return cfg, err
 		}
 	}
-	cfg.Quantum = f.quantum
+	cfg.Quantum, cfg.Overlap = f.quantum, f.overlap
 	cfg.ProductVersion = version
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {

@@ -74,6 +74,7 @@ of the time is off. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
 	})
 	cmd.Flags().IntSliceVar(&cores, "cores", cores, "quotas in percent, one after the other")
 	cmd.Flags().BoolVar(&together, "together", false, "all quotas at once")
+	cmd.Flags().BoolVar(&a.overlap, "overlap", false, "with an agent that lets shares overlap (divvy agent --overlap)")
 	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns")
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long each is measured")
 	cmd.Flags().Float64SliceVar(&kernels, "kernel-us", kernels, "durations of kernels in microseconds")

@@ -21,7 +21,8 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 
-	target target // which agent is meant
+	target  target // which agent is meant
+	overlap bool   // an agent of our own lets shares overlap
 
 	// runs is set when a command's own code has begun: an error from before
 	// then is wrong usage.

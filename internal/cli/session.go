@@ -43,7 +43,7 @@ func (a *app) bareSession(ctx context.Context, cards, driver string) (*session, 
 	if s.dir, err = a.libraries(); err != nil {
 		return nil, err
 	}
-	spec := private.Spec{Cards: cards, Driver: driver, Instance: strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	spec := private.Spec{Cards: cards, Driver: driver, Overlap: a.overlap, Instance: strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)}
 	if cards == "" {
 		spec.Driver, spec.DriverDirectory = "", s.dir.Null()
 	} else if spec.DriverDirectory, err = s.dir.Standin(driver); err != nil {

@@ -35,6 +35,7 @@ type Spec struct {
 	Driver          string `json:"driver,omitempty"` // generation the simulator plays, like 12.2
 	DriverDirectory string `json:"driverDirectory"`  // of libcuda.so.1 and libnvidia-ml.so.1
 	Instance        string `json:"instance,omitempty"`
+	Overlap         bool   `json:"overlap,omitempty"` // divvy agent --overlap; an instance of its own
 }
 
 // Simulated says whether a simulator belongs to it.
@@ -151,6 +152,9 @@ func (f *Folder) bringUp(ctx context.Context, program string, spec Spec) error {
 	}
 	_ = os.Remove(f.agentSocket())
 	args := []string{"agent", "--private", f.path, "--driver-dir", spec.DriverDirectory}
+	if spec.Overlap {
+		args = append(args, "--overlap")
+	}
 	if spec.Simulated() {
 		args = append(args, "--simulator", f.simulatorSocket())
 	}
