@@ -5,6 +5,7 @@
 
 #include "driver.h"
 #include "fault.h"
+#include "nvml_abi.h"
 
 static void none(void *unused)
 {
@@ -125,7 +126,77 @@ static void callbacks(void)
 	CHECK(called <= 1); /* the first may have been on its way */
 }
 
+static const char source[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+			     ".visible .entry store(.param .u64 at)\n{\n	.reg .u64 %rd<2>;\n	.reg .u32 %r<2>;\n"
+			     "	ld.param.u64 %rd0, [at];\n	mov.u32 %r0, 7;\n	st.global.u32 [%rd0], %r0;\n	ret;\n}\n"
+			     ".visible .entry stop()\n{\n	trap;\n	ret;\n}\n";
+
+static CUresult run(CUfunction function, CUdeviceptr at)
+{
+	void *arguments[] = { &at };
+	CUresult result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+
+	return result == CUDA_SUCCESS ? cuCtxSynchronize() : result;
+}
+
+/* What a kernel does wrong ends its context; another context of the process, with
+ * the same module, is as well as before. */
+static void kernels(void)
+{
+	static const struct {
+		const char *name;
+		uint64_t offset;
+		CUresult error;
+		unsigned long long xid;
+	} wrongs[] = {
+		{ "store", 1ull << 33, CUDA_ERROR_ILLEGAL_ADDRESS, 31 }, /* far outside of the block */
+		{ "store", 2, CUDA_ERROR_MISALIGNED_ADDRESS, 13 },
+		{ "stop", 0, CUDA_ERROR_LAUNCH_FAILED, 13 },
+	};
+	nvmlDevice_t device;
+	nvmlEventSet_t events;
+	nvmlEventData_t event;
+	CUcontext primary = start();
+	CUmodule fine = NULL;
+	CUfunction works = NULL;
+	CUdeviceptr kept = 0;
+	uint32_t word = 0;
+
+	OK(cuModuleLoadData(&fine, source));
+	OK(cuModuleGetFunction(&works, fine, "store"));
+	OK(cuMemAlloc_v2(&kept, 4096));
+	CHECK(nvmlInit_v2() == NVML_SUCCESS && nvmlDeviceGetHandleByIndex_v2(0, &device) == NVML_SUCCESS);
+	CHECK(nvmlEventSetCreate(&events) == NVML_SUCCESS);
+	CHECK(nvmlDeviceRegisterEvents(device, nvmlEventTypeXidCriticalError, events) == NVML_SUCCESS);
+	for (size_t i = 0; i < COUNT(wrongs); i++) {
+		CUcontext context = NULL;
+		CUmodule module = NULL;
+		CUfunction function = NULL;
+		CUdeviceptr at = 0;
+
+		OK(cuCtxCreate_v2(&context, 0, 0));
+		OK(cuMemAlloc_v2(&at, 4096));
+		OK(cuModuleLoadData(&module, source));
+		OK(cuModuleGetFunction(&function, module, wrongs[i].name));
+		GIVES(run(function, at + wrongs[i].offset), wrongs[i].error);
+		CHECK(nvmlEventSetWait_v2(events, &event, 10000) == NVML_SUCCESS && event.eventData == wrongs[i].xid);
+		GIVES(cuMemFree_v2(at), wrongs[i].error);
+		GIVES(run(function, at), wrongs[i].error);
+		OK(cuCtxDestroy_v2(context));
+		OK(cuCtxSetCurrent(primary));
+		OK(cuMemsetD32_v2(kept, 0, 1));
+		OK(run(works, kept));
+		OK(cuMemcpyDtoH_v2(&word, kept, 4));
+		CHECK(word == 7);
+	}
+	CHECK(nvmlEventSetWait_v2(events, &event, 0) == NVML_ERROR_TIMEOUT); /* each told once */
+	CHECK(nvmlEventSetFree(events) == NVML_SUCCESS && nvmlShutdown() == NVML_SUCCESS);
+	OK(cuMemFree_v2(kept));
+	OK(cuDevicePrimaryCtxRelease_v2(0));
+}
+
 static const struct scenario list[] = {
+	{ "kernels", kernels },
 	{ "callbacks", callbacks },
 	{ "sticky", sticky },
 	{ "primary", primary },

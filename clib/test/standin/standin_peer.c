@@ -4,6 +4,38 @@
 
 #define WORDS 1024
 
+static const char store[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+			    ".visible .entry store(.param .u64 at)\n{\n	.reg .u64 %rd<2>;\n	.reg .u32 %r<2>;\n"
+			    "	ld.param.u64 %rd0, [at];\n	mov.u32 %r0, 42;\n	st.global.u32 [%rd0], %r0;\n	ret;\n}\n";
+
+/* A kernel reaches the other card's memory once its context has asked for it, and
+ * faults without. */
+static void kernels(CUcontext first, CUcontext second, CUdeviceptr there)
+{
+	void *arguments[] = { &there };
+	uint32_t word = 0;
+
+	for (int turn = 0; turn < 2; turn++) {
+		CUcontext own = NULL;
+		CUmodule module = NULL;
+		CUfunction function = NULL;
+
+		OK(cuCtxSetCurrent(first));
+		OK(cuCtxCreate_v2(&own, 0, 0));
+		if (turn == 0)
+			OK(cuCtxEnablePeerAccess(second, 0));
+		OK(cuModuleLoadData(&module, store));
+		OK(cuModuleGetFunction(&function, module, "store"));
+		OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+		GIVES(cuCtxSynchronize(), turn == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+		OK(cuCtxDestroy_v2(own));
+	}
+	OK(cuCtxSetCurrent(second));
+	OK(cuMemcpyDtoH_v2(&word, there, 4));
+	CHECK(word == 42);
+	OK(cuMemsetD32_v2(there, 11, 1));
+}
+
 /* Access has to be asked for, in each direction, and copies between contexts need
  * none; a box copies like a line, in a stream like at once. */
 static void peers(void)
@@ -67,6 +99,8 @@ static void peers(void)
 	OK(cuStreamSynchronize(stream));
 	OK(cuMemcpyDtoH_v2(out, there, sizeof(out)));
 	CHECK(out[0] == 11 && out[16] == 3);
+	kernels(first, second, there);
+	OK(cuCtxSetCurrent(second));
 	/* a wrong length, and contexts that are none */
 	GIVES(cuMemcpyPeer(there, second, here, first, sizeof(out) + 1), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemcpyPeer(there, (CUcontext)&box, here, first, 4), CUDA_ERROR_INVALID_CONTEXT);
