@@ -31,6 +31,7 @@ var rooms = []room{
 	{path: "internal/socket", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "data"},
 	{path: "internal/mig", may: []string{"data"}, thirdParty: []string{"go.yaml.in/yaml"}},
+	{path: "internal/partition", may: []string{"internal/mig"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/gpu"},
 	{path: "internal/gpu/sysfs", may: []string{"internal/gpu"}},
 	{path: "internal/gpu/amd", may: []string{"internal/gpu", "internal/gpu/sysfs"}},
@@ -78,7 +79,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
-			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/library", "internal/mig",
+			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/library", "internal/mig", "internal/partition",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},

@@ -15,3 +15,10 @@ endif
 lib/divvy/front/libcuda.so.1: lib/divvy/front/base/libcuda.so.1 lib/divvy/standin/libcuda.so.1 lib/divvy/standin/libnvidia-ml.so.1 \
 		$(wildcard internal/library/*.go tools/preparefront/*.go)
 	$(GO) run ./tools/preparefront -base $< -driver lib/divvy/standin -out $(@D)
+
+# 100,000 goal sequences on every product of the MIG table; `make test` takes 400.
+.PHONY: fuzz-partition
+fuzz-partition:
+	DIVVY_GOAL_SEQUENCES=100000 $(GO) test -count=1 -timeout 60m -run TestGoalSequences -v ./internal/partition
+
+FUZZ_TARGETS += fuzz-partition

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
+)
+
+// fakeDriver is one card in memory that holds to the order of things, and fails
+// or "crashes" when told to.
+type fakeDriver struct {
+	card   Card
+	nextID int
+	calls  int
+	failAt int  // the call that fails, from 1; 0: none
+	late   bool // it fails after its effect
+	dead   bool // all that comes after a crash fails
+	crash  bool
+	lie    bool // reports success and does nothing
+}
+
+func (d *fakeDriver) Observe(context.Context, string) (Card, error) {
+	if d.dead {
+		return Card{}, errFake
+	}
+	c := d.card
+	c.Instances = slices.Clone(c.Instances)
+	return c, nil
+}
+
+func (d *fakeDriver) Do(_ context.Context, _ string, s Step) error {
+	if d.dead {
+		return errFake
+	}
+	d.calls++
+	fails := d.calls == d.failAt
+	if fails && !d.late {
+		d.dead = d.crash
+		return errFake
+	}
+	if d.lie {
+		return nil
+	}
+	if err := d.do(s); err != nil {
+		return err
+	}
+	if fails {
+		d.dead = d.crash
+		return errFake
+	}
+	return nil
+}
+
+func (d *fakeDriver) do(s Step) error {
+	at := slices.IndexFunc(d.card.Instances, func(i Instance) bool { return i.Profile == s.Profile && i.Start == s.Start })
+	d.card.Instances = slices.Clone(d.card.Instances)
+	switch s.Action {
+	case ActionOn, ActionOff:
+		if len(d.card.Instances) > 0 || d.card.MIG == (s.Action == ActionOn) {
+			return fmt.Errorf("%s with %s", s, d.card.Layout())
+		}
+		d.card.MIG = s.Action == ActionOn
+	case ActionReset:
+	case ActionCreate:
+		if at >= 0 || !d.card.MIG {
+			return fmt.Errorf("%s with %s", s, d.card.Layout())
+		}
+		d.nextID++
+		d.card.Instances = append(d.card.Instances, Instance{ID: 100 + d.nextID, Profile: s.Profile, Start: s.Start, Compute: []int{}})
+	case ActionDestroy, ActionClear, ActionCompute:
+		if at < 0 {
+			return fmt.Errorf("%s with %s", s, d.card.Layout())
+		}
+		switch s.Action {
+		case ActionDestroy:
+			d.card.Instances = slices.Delete(d.card.Instances, at, at+1)
+		case ActionClear:
+			d.card.Instances[at].Compute = []int{}
+		default:
+			d.card.Instances[at].Compute = sorted(append(slices.Clone(d.card.Instances[at].Compute), s.Slices))
+		}
+	}
+	return nil
+}
+
+// fakeLog keeps records, and fails when told to.
+type fakeLog struct {
+	records [][]byte
+	failAt  int
+	late    bool
+	calls   int
+}
+
+func (l *fakeLog) Append(record []byte) error {
+	l.calls++
+	if l.calls == l.failAt && !l.late {
+		return errFake
+	}
+	l.records = append(l.records, record)
+	if l.calls == l.failAt {
+		return errFake
+	}
+	return nil
+}
+
+func planner(t *testing.T) Planner {
+	t.Helper()
+	table, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Planner{Products: table}
+}
+
+func a100(mode bool, instances ...Instance) Card {
+	return Card{UUID: "GPU-a100-0001", Name: "NVIDIA A100-SXM4-40GB", DeviceID: "0x20B0", MIG: mode, Instances: instances}
+}
+
+// TestCrashAtEveryStep ends Apply at every call it makes, before and after the
+// call's effect: what Recover leaves is the old state or the new one.
+func TestCrashAtEveryStep(t *testing.T) {
+	old := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0}, Instance{ID: 2, Profile: "2g.10gb", Start: 4}, Instance{ID: 3, Profile: "4g.20gb", Start: 9}).without(2)
+	for name, c := range map[string]struct {
+		card Card
+		goal MIG
+	}{
+		"other instances": {old, MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 7}}},
+		"mode on":         {a100(false), MIG{Enabled: true, Devices: map[string]int{"3g.20gb": 1, "1g.5gb": 2}}},
+		"mode off":        {old, MIG{}},
+		"compute":         {old, MIG{Enabled: true, Devices: map[string]int{"1c.3g.20gb": 3, "2g.10gb": 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := planner(t)
+			plan := p.Card(c.card, c.goal)
+			if plan.Refused != "" || len(plan.Steps) < 3 {
+				t.Fatalf("%+v", plan)
+			}
+			ends := map[string]int{}
+			for at := 1; at <= len(plan.Steps)+1; at++ {
+				for _, late := range []bool{false, true} {
+					d := &fakeDriver{card: c.card, failAt: at, late: late, crash: true}
+					log := &fakeLog{}
+					err := Apply(t.Context(), d, log, plan)
+					if (err == nil) != (at > len(plan.Steps)) {
+						t.Fatalf("call %d: %v", at, err)
+					}
+					d.dead, d.failAt = false, 0
+					outcome, err := Recover(t.Context(), d, log, log.records)
+					if err != nil {
+						t.Fatalf("call %d, late %v: recover: %v", at, late, err)
+					}
+					switch d.card.Layout() {
+					case plan.Before.Layout(), plan.After.Layout():
+						ends[d.card.Layout()]++
+					default:
+						t.Fatalf("call %d, late %v: left between: %s (%v)", at, late, d.card.Layout(), outcome)
+					}
+					if again, err := Recover(t.Context(), d, log, log.records); err != nil || len(again) > 0 {
+						t.Fatalf("recovered twice: %v %v", again, err)
+					}
+				}
+			}
+			if len(ends) != 2 {
+				t.Errorf("ended only in %v", ends)
+			}
+		})
+	}
+}
+
+func (c Card) without(n int) Card {
+	c.Instances = slices.Delete(slices.Clone(c.Instances), n, n+1)
+	return c
+}
+
+// TestFailureRollsBack: a step that the driver refuses leaves the card as it was.
+func TestFailureRollsBack(t *testing.T) {
+	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 4}, Instance{ID: 2, Profile: "2g.10gb", Start: 0})
+	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 7}})
+	for at := 1; at <= len(plan.Steps); at++ {
+		d := &fakeDriver{card: card, failAt: at}
+		log := &fakeLog{}
+		if err := Apply(t.Context(), d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as it was") {
+			t.Fatalf("step %d: %v", at, err)
+		}
+		if d.card.Layout() != card.Layout() {
+			t.Errorf("step %d: left as %s", at, d.card.Layout())
+		}
+		if open, err := Recover(t.Context(), d, log, log.records); err != nil || len(open) > 0 {
+			t.Errorf("step %d: something to recover: %v %v", at, open, err)
+		}
+	}
+}
+
+// TestSuccessIsVerified: a driver that reports success and does nothing is found
+// out.
+func TestSuccessIsVerified(t *testing.T) {
+	card := a100(true)
+	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}})
+	if err := Apply(t.Context(), &fakeDriver{card: card, lie: true}, &fakeLog{}, plan); err == nil || !strings.Contains(err.Error(), "reported success") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLogFailures: nothing is changed before the plan is safe.
+func TestLogFailures(t *testing.T) {
+	card := a100(true)
+	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}})
+	d := &fakeDriver{card: card}
+	if err := Apply(t.Context(), d, &fakeLog{failAt: 1}, plan); !errors.Is(err, errFake) || d.calls != 0 {
+		t.Errorf("%v after %d steps", err, d.calls)
+	}
+	d = &fakeDriver{card: card}
+	log := &fakeLog{failAt: 2}
+	if err := Apply(t.Context(), d, log, plan); !errors.Is(err, errFake) {
+		t.Errorf("%v", err)
+	}
+	if outcome, err := Recover(t.Context(), d, &fakeLog{}, log.records); err != nil || outcome[card.UUID] != OutcomeDone {
+		t.Errorf("%v %v", outcome, err)
+	}
+}
+
+// TestWhatHappensBetween: a card that changed since, or is used now, is left
+// alone; after a crash what is in use decides the direction.
+func TestWhatHappensBetween(t *testing.T) {
+	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0})
+	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}})
+	d := &fakeDriver{card: a100(true)}
+	if err := Apply(t.Context(), d, &fakeLog{}, plan); !errors.Is(err, ErrChanged) || d.calls > 0 {
+		t.Errorf("changed: %v", err)
+	}
+	used := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0, Processes: []Process{{PID: 42, Command: "train"}}})
+	d = &fakeDriver{card: used}
+	if err := Apply(t.Context(), d, &fakeLog{}, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "42 (train)") || d.calls > 0 {
+		t.Errorf("used: %v", err)
+	}
+
+	d = &fakeDriver{card: card, failAt: 4, crash: true} // one of two instances is complete
+	log := &fakeLog{}
+	if err := Apply(t.Context(), d, log, plan); err == nil {
+		t.Fatal("no crash")
+	}
+	d.dead, d.failAt = false, 0
+	d.card.Instances[0].Processes = []Process{{PID: 43}}
+	outcome, err := Recover(t.Context(), d, log, log.records)
+	if err != nil || outcome[card.UUID] != OutcomeDone || d.card.Layout() != plan.After.Layout() {
+		t.Errorf("%v %v: %s", outcome, err, d.card.Layout())
+	}
+}
+
+func TestBrokenLog(t *testing.T) {
+	for _, records := range [][][]byte{{[]byte("{")}, {[]byte(`{"event":"x"}`)}, {[]byte(`{"event":"begin","uuid":"a"}`)}} {
+		if _, err := Recover(t.Context(), &fakeDriver{}, &fakeLog{}, records); err == nil {
+			t.Errorf("accepted %s", records)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package partition turns what cards should be into steps: a file of desired
+// states, the state that is observed, a plan with the reason of each step,
+// and its execution with verification, rollback and recovery after a crash. It
+// knows MIG so far. It opens no files and asks no driver: those are given to it.
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Schema names of the documents.
+const (
+	SchemaState = "divvy.partition.state/v1"
+	SchemaGoal  = "divvy.partition/v1"
+	SchemaPlan  = "divvy.partition.plan/v1"
+)
+
+// Bounds on what a file may hold.
+const (
+	maxDocument  = 1 << 20
+	maxCards     = 1024
+	maxInstances = 16 // of one card
+	maxRules     = 4096
+)
+
+// State is how the cards of one machine are partitioned.
+type State struct {
+	Schema string `yaml:"schema" json:"schema"`
+	Cards  []Card `yaml:"cards" json:"cards"`
+}
+
+// Card is one card with MIG, or one that may get it.
+type Card struct {
+	Index     int        `yaml:"index" json:"index"`
+	UUID      string     `yaml:"uuid" json:"uuid"`
+	Address   string     `yaml:"address,omitempty" json:"address,omitempty"`
+	Name      string     `yaml:"name" json:"name"`
+	DeviceID  string     `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
+	MIG       bool       `yaml:"mig" json:"mig"`                               // its mode is on
+	Processes []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
+	Instances []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
+}
+
+// Process is one that uses a card or an instance.
+type Process struct {
+	PID     int    `yaml:"pid" json:"pid"`
+	Command string `yaml:"command,omitempty" json:"command,omitempty"`
+}
+
+// Instance is a GPU instance with its compute instances.
+type Instance struct {
+	ID      int    `yaml:"id" json:"id"` // the driver's number; new ones get others
+	Profile string `yaml:"profile" json:"profile"`
+	Start   int    `yaml:"start" json:"start"` // placement unit
+	// Compute lists the slices of each compute instance; absent or null: one of all
+	// slices.
+	Compute   []int     `yaml:"compute,flow" json:"compute"`
+	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
+}
+
+// ParseState reads a state, in YAML or JSON.
+func ParseState(raw []byte) (State, error) {
+	var s State
+	if err := decode(raw, &s); err != nil {
+		return s, fmt.Errorf("read the state: %w", err)
+	}
+	return s, s.validate()
+}
+
+func (s State) validate() error {
+	if s.Schema != SchemaState {
+		return fmt.Errorf("read the state: schema %q is not %s", s.Schema, SchemaState)
+	}
+	if len(s.Cards) > maxCards {
+		return fmt.Errorf("read the state: more than %d cards", maxCards)
+	}
+	seen := map[string]bool{}
+	for _, c := range s.Cards {
+		switch {
+		case c.UUID == "" || seen[c.UUID]:
+			return fmt.Errorf("read the state: card %d: UUID %q is missing or there twice", c.Index, c.UUID)
+		case len(c.Instances) > maxInstances:
+			return fmt.Errorf("read the state: card %s: more than %d instances", c.UUID, maxInstances)
+		case !c.MIG && len(c.Instances) > 0:
+			return fmt.Errorf("read the state: card %s has instances, but its MIG mode is off", c.UUID)
+		}
+		seen[c.UUID] = true
+	}
+	return nil
+}
+
+// decode reads one YAML or JSON document and refuses unknown fields.
+func decode(raw []byte, into any) error {
+	if len(raw) > maxDocument {
+		return fmt.Errorf("longer than %d bytes", maxDocument)
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		// JSON is YAML, but for tabs between its tokens; within strings it has none.
+		raw = bytes.ReplaceAll(raw, []byte("\t"), []byte(" "))
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	decoder.KnownFields(true)
+	return decoder.Decode(into)
+}
+
+// computes is the slices of the compute instances, ascending.
+func (i Instance) computes() []int {
+	if i.Compute != nil {
+		return sorted(i.Compute)
+	}
+	g, _, _ := strings.Cut(i.Profile, "g.")
+	n, err := strconv.Atoi(g)
+	if err != nil {
+		return []int{}
+	}
+	return []int{n}
+}
+
+// same says whether two instances are the same kind at the same place.
+func (i Instance) same(o Instance) bool { return i.Profile == o.Profile && i.Start == o.Start }
+
+// Layout words how a card is partitioned, alike for alike layouts whatever
+// numbers the driver gave.
+func (c Card) Layout() string {
+	if !c.MIG {
+		return "MIG off"
+	}
+	words := []string{}
+	for _, i := range c.Instances {
+		words = append(words, fmt.Sprintf("%02d:%s%v", i.Start, i.Profile, i.computes()))
+	}
+	slices.Sort(words)
+	return "MIG on " + strings.Join(words, " ")
+}
+
+func sorted(list []int) []int {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return list
+}
+
+func describe(processes []Process) string {
+	var words []string
+	for _, p := range processes {
+		word := fmt.Sprint(p.PID)
+		if p.Command != "" {
+			word += " (" + p.Command + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
+// ErrImpossible says that a goal cannot be reached, whatever is given up for it.
+var ErrImpossible = errors.New("impossible")
+
+// ErrInUse says that a goal can be reached only by destroying what is in use.
+var ErrInUse = errors.New("in use")
