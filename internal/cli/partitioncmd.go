@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition"
+)
+
+// maxPartitionFile bounds files of states and goals.
+const maxPartitionFile = 1 << 20
+
+func (a *app) partitionCommand() *cobra.Command {
+	return a.group("partition", "Plan how hardware divides cards: MIG by a file of desired states",
+		`  divvy partition plan goal.yaml --state state.yaml`,
+		a.partitionShow(), a.partitionPlan(), a.partitionConvert(), a.partitionExplain())
+}
+
+// partitionInput is what plan and show read.
+type partitionInput struct {
+	state, selected string
+	force, asJSON   bool
+}
+
+func (in *partitionInput) stateFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are now (docs/partition.md)")
+	complete(cmd, "state", fileCompletion)
+}
+
+func (a *app) selectFlag(cmd *cobra.Command, in *partitionInput) {
+	cmd.Flags().StringVar(&in.selected, "select", "", "`configuration` of a mig-parted file")
+	complete(cmd, "select", func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) != 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		raw, err := a.readBounded(args[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return startingWith(typed, partition.Selections(raw)), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// readBounded reads a file, or standard input for "-".
+func (a *app) readBounded(name string) ([]byte, error) {
+	if name == "-" {
+		return limited(a.stdin, "standard input")
+	}
+	file, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, notThere(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := limited(file, name)
+	return raw, errors.Join(err, file.Close())
+}
+
+func limited(from io.Reader, name string) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(from, maxPartitionFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(raw) > maxPartitionFile {
+		return nil, fmt.Errorf("read %s: longer than %d bytes", name, maxPartitionFile)
+	}
+	return raw, nil
+}
+
+func (a *app) readState(name string) (partition.State, error) {
+	if name == "" {
+		return partition.State{}, withHint(usage(errors.New("--state is missing: states are not read from drivers yet")),
+			"divvy partition show --state FILE; docs/partition.md shows such a file")
+	}
+	raw, err := a.readBounded(name)
+	if err != nil {
+		return partition.State{}, err
+	}
+	state, err := partition.ParseState(raw)
+	if err != nil {
+		return state, usage(fmt.Errorf("%s: %w", name, err))
+	}
+	return state, nil
+}
+
+func (a *app) readGoal(name, selected string) (partition.Goal, error) {
+	raw, err := a.readBounded(name)
+	if err != nil {
+		return partition.Goal{}, err
+	}
+	goal, err := partition.ParseGoal(raw, selected)
+	if err != nil {
+		err = usage(fmt.Errorf("%s: %w", name, err))
+		if names := partition.Selections(raw); len(names) > 1 {
+			err = withHint(err, "add --select "+names[0])
+		}
+	}
+	return goal, err
+}
+
+// oneFile is the Args of a command that reads one file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return withHint(errors.New("one file: what the cards should be"), cmd.CommandPath()+" --help")
+}
+
+// cardState is a card in `divvy partition show --json`.
+type cardState struct {
+	partition.Card
+	Room []string `json:"room"` // what more fits beside, each alone
+	Note string   `json:"note,omitempty"`
+}
+
+func (a *app) partitionShow() *cobra.Command {
+	var in partitionInput
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show how cards are partitioned, and what more fits",
+		Long: `Shows the instances of each card where they lie, who uses them, and what more
+would fit beside them.`,
+		Example: `  divvy partition show --state state.yaml`,
+		Args:    noArguments,
+	}
+	cmd.RunE = a.action(func(*cobra.Command, []string) error {
+		state, err := a.readState(in.state)
+		if err != nil {
+			return err
+		}
+		products, err := mig.Default()
+		if err != nil {
+			return err
+		}
+		planner := partition.Planner{Products: products}
+		cards := []cardState{}
+		for _, c := range state.Cards {
+			shown := cardState{Card: c, Room: []string{}}
+			if room, err := planner.Room(c); err != nil {
+				shown.Note = err.Error()
+			} else if room != nil {
+				shown.Room = room
+			}
+			cards = append(cards, shown)
+		}
+		if in.asJSON {
+			return a.writeJSON(struct {
+				Schema string      `json:"schema"`
+				Cards  []cardState `json:"cards"`
+			}{"divvy.partitions/v1", cards})
+		}
+		for _, c := range cards {
+			a.showCard(c)
+		}
+		return nil
+	})
+	in.stateFlag(cmd)
+	jsonFlag(cmd, &in.asJSON)
+	return cmd
+}
+
+func (a *app) showCard(c cardState) {
+	mode := "off"
+	if c.MIG {
+		mode = "on"
+	}
+	fmt.Fprintf(a.stdout, "card %d  %s  %s  MIG %s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
+	for _, i := range c.Instances {
+		line := fmt.Sprintf("at %-2d %s", i.Start, i.Profile)
+		if i.Compute != nil {
+			line += fmt.Sprintf("  compute instances of %v", i.Compute)
+		}
+		for _, p := range i.Processes {
+			line += fmt.Sprintf("  used by %d %s", p.PID, p.Command)
+		}
+		fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+	}
+	switch {
+	case c.Note != "":
+		fmt.Fprintf(a.stdout, "  note: %s\n", oneLine(c.Note))
+	case c.MIG && len(c.Room) == 0:
+		fmt.Fprintln(a.stdout, "  full")
+	case c.MIG:
+		fmt.Fprintf(a.stdout, "  room for %s\n", strings.Join(c.Room, " or "))
+	}
+}
+
+func (a *app) partitionPlan() *cobra.Command {
+	var in partitionInput
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Show the steps from what cards are to what a file says",
+		Long: `Compares the cards with a file of desired states (Divvy's form, or one of NVIDIA's
+mig-parted as it is) and shows the steps, each with its reason: as few instances
+destroyed as possible, new ones where they leave the most room. Exit code 4 when
+a card is refused: the goal is impossible, or what is in use would have to go.`,
+		Example: `  divvy partition plan config.yaml --select all-balanced --state state.yaml`,
+		Args:    oneFile,
+	}
+	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
+		goal, err := a.readGoal(args[0], in.selected)
+		if err != nil {
+			return err
+		}
+		state, err := a.readState(in.state)
+		if err != nil {
+			return err
+		}
+		products, err := mig.Default()
+		if err != nil {
+			return err
+		}
+		plan := partition.Planner{Products: products, Force: in.force}.Plan(state, goal)
+		if in.asJSON {
+			err = a.writeJSON(plan)
+		} else {
+			a.printPlan(plan)
+		}
+		if err == nil && !plan.Possible {
+			err = &exitError{exitNotAllowed}
+		}
+		return err
+	})
+	in.stateFlag(cmd)
+	a.selectFlag(cmd, &in)
+	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use")
+	jsonFlag(cmd, &in.asJSON)
+	return cmd
+}
+
+func (a *app) printPlan(plan partition.Plan) {
+	for _, c := range plan.Cards {
+		fmt.Fprintf(a.stdout, "card %d  %s  %s\n", c.Index, oneLine(c.UUID), oneLine(c.Name))
+		switch {
+		case c.Refused != "":
+			fmt.Fprintf(a.stdout, "  refused, %s\n", oneLine(c.Reason))
+			if c.Refused == partition.RefusedInUse {
+				fmt.Fprintln(a.stdout, "  hint: end these processes first")
+			}
+			continue
+		case len(c.Steps) == 0:
+			fmt.Fprintln(a.stdout, "  as wanted: nothing to do")
+			continue
+		}
+		for n, s := range c.Steps {
+			line := fmt.Sprintf("%2d. %s", n+1, s)
+			if s.Why != "" {
+				line += " (" + s.Why + ")"
+			}
+			fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+		}
+		fmt.Fprintf(a.stdout, "  %d instances stay, %d are destroyed\n", c.Kept, c.Destroyed)
+	}
+	if len(plan.Cards) == 0 {
+		fmt.Fprintln(a.stdout, "no card is meant by this file")
+	}
+}
+
+func (a *app) partitionConvert() *cobra.Command {
+	var in partitionInput
+	var to string
+	cmd := &cobra.Command{
+		Use:   "convert FILE",
+		Short: "Turn a file of mig-parted into Divvy's form, or back",
+		Long: `Prints a file of desired states in Divvy's form or in that of NVIDIA's mig-parted.
+Both are accepted by plan, so converting is never necessary.`,
+		Example: `  divvy partition convert config.yaml --select all-balanced`,
+		Args:    oneFile,
+	}
+	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
+		if to != "divvy" && to != "mig-parted" {
+			return usage(fmt.Errorf("--to: %q is not divvy or mig-parted", to))
+		}
+		goal, err := a.readGoal(args[0], in.selected)
+		if err != nil {
+			return err
+		}
+		if in.asJSON {
+			return a.writeJSON(goal)
+		}
+		text, err := goal.YAML()
+		if to == "mig-parted" {
+			name := in.selected
+			if name == "" {
+				name = "default"
+			}
+			text, err = goal.PartedYAML(name)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Write(text)
+		return err
+	})
+	a.selectFlag(cmd, &in)
+	cmd.Flags().StringVar(&to, "to", "divvy", "`form`: divvy or mig-parted")
+	complete(cmd, "to", words("divvy", "mig-parted"))
+	jsonFlag(cmd, &in.asJSON)
+	return cmd
+}
+
+func (a *app) partitionExplain() *cobra.Command {
+	var asJSON bool
+	names := []string{}
+	for _, t := range partition.Techniques() {
+		names = append(names, t.Name)
+	}
+	cmd := &cobra.Command{
+		Use:   "explain [TECHNIQUE]",
+		Short: "Tell ways of dividing a card apart: isolation, cost, needs",
+		Long: `Says of each way of dividing a card how far it isolates memory, compute, faults and
+side channels, what it costs, what it needs and what it excludes.`,
+		Example:   `  divvy partition explain mig`,
+		ValidArgs: names,
+		Args:      cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
+		chosen := partition.Techniques()
+		if len(args) == 1 {
+			chosen = nil
+			for _, t := range partition.Techniques() {
+				if t.Name == args[0] {
+					chosen = append(chosen, t)
+				}
+			}
+			if chosen == nil {
+				return withHint(usage(fmt.Errorf("no technique %q", args[0])), "one of "+strings.Join(names, ", "))
+			}
+		}
+		if asJSON {
+			return a.writeJSON(struct {
+				Schema     string                `json:"schema"`
+				Techniques []partition.Technique `json:"techniques"`
+			}{"divvy.techniques/v1", chosen})
+		}
+		for n, t := range chosen {
+			if n > 0 {
+				fmt.Fprintln(a.stdout)
+			}
+			fmt.Fprintf(a.stdout, "%s: %s\n  cards      %s\n", t.Name, t.Title, t.Vendors)
+			for i, line := range t.Isolation {
+				fmt.Fprintf(a.stdout, "  %-10s %s\n", map[bool]string{true: "isolation"}[i == 0], line)
+			}
+			fmt.Fprintf(a.stdout, "  cost       %s\n  needs      %s\n  excludes   %s\n", t.Cost, t.Needs, t.Excludes)
+		}
+		return nil
+	})
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
