@@ -38,6 +38,7 @@ static uint64_t now(void)
 
 struct message {
 	CUipcEventHandle handle;
+	CUipcMemHandle memory;
 	uint64_t launched; /* before the kernel that the event stands behind */
 };
 
@@ -177,7 +178,88 @@ static void death(void)
 	OK(cuEventDestroy_v2(event));
 }
 
+static const char twice[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+			    ".visible .entry twice(.param .u64 at)\n{\n	.reg .u64 %rd<3>;\n	.reg .u32 %r<3>;\n"
+			    "	ld.param.u64 %rd0, [at];\n	mov.u32 %r0, %tid.x;\n	mul.wide.u32 %rd1, %r0, 4;\n"
+			    "	add.u64 %rd2, %rd0, %rd1;\n	ld.global.u32 %r1, [%rd2];\n	add.u32 %r2, %r1, %r1;\n"
+			    "	st.global.u32 [%rd2], %r2;\n	ret;\n}\n";
+
+static void double_words(CUdeviceptr at, CUstream stream)
+{
+	CUmodule module = NULL;
+	CUfunction function = NULL;
+	void *arguments[] = { &at };
+
+	OK(cuModuleLoadData(&module, twice));
+	OK(cuModuleGetFunction(&function, module, "twice"));
+	OK(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, stream, arguments, NULL));
+}
+
+/* The other end of a ping and a pong over one block of memory and one event. */
+static void partner(int socket)
+{
+	struct message message = hear(socket);
+	CUdeviceptr at = 0;
+	CUstream stream = NULL;
+	CUevent event = NULL;
+
+	start();
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuIpcOpenMemHandle_v2(&at, message.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	OK(cuIpcOpenEventHandle(&event, message.handle));
+	for (int turn = 0; turn < 8; turn++) {
+		OK(cuStreamWaitEvent(stream, event, 0));
+		double_words(at, stream);
+		OK(cuEventRecord(event, stream));
+		tell(socket, &message);
+		message = hear(socket);
+	}
+	OK(cuIpcCloseMemHandle(at));
+	_exit(0);
+}
+
+/* Kernels of two processes take turns on the same words. */
+static void ping_pong(void)
+{
+	struct message message = { 0 };
+	uint32_t words[64];
+	CUdeviceptr at = 0;
+	CUstream stream = NULL;
+	CUevent event = NULL;
+	int sockets[2], status = 0;
+
+	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
+	pid_t child = fork();
+
+	if (child == 0)
+		partner(sockets[1]);
+	start();
+	for (uint32_t i = 0; i < COUNT(words); i++)
+		words[i] = i + 1;
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc_v2(&at, sizeof(words)));
+	OK(cuMemcpyHtoD_v2(at, words, sizeof(words)));
+	OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+	OK(cuIpcGetEventHandle(&message.handle, event));
+	OK(cuIpcGetMemHandle(&message.memory, at));
+	for (int turn = 0; turn < 8; turn++) {
+		double_words(at, stream);
+		OK(cuEventRecord(event, stream));
+		tell(sockets[0], &message);
+		message = hear(sockets[0]);
+		OK(cuStreamWaitEvent(stream, event, 0));
+	}
+	OK(cuStreamSynchronize(stream));
+	OK(cuMemcpyDtoH_v2(words, at, sizeof(words)));
+	for (uint32_t i = 0; i < COUNT(words); i++)
+		CHECK(words[i] == (i + 1) << 16);
+	tell(sockets[0], &message);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	OK(cuMemFree_v2(at));
+}
+
 static const struct scenario list[] = {
+	{ "ping_pong", ping_pong },
 	{ "both_ways", both_ways },
 	{ "death", death },
 };
