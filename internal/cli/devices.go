@@ -135,11 +135,17 @@ func (a *app) machine(root string) (m inventory.Machine, err error) {
 	if err != nil {
 		return m, err
 	}
+	from := inventory.Sources{Products: products, Descriptors: own}
 	open := sysfs.OpenRecorded
 	if root == "" {
 		// Where the kernel's files are, for tests and containers.
 		if root, open = a.getenv("DIVVY_ROOT"), sysfs.Open; root == "" {
 			root = "/"
+		}
+		if a.getenv("DIVVY_SOCKET") == "" { // else the library is our own
+			library := &driverLibrary{}
+			from.Library = library
+			defer func() { err = errors.Join(err, library.Close()) }()
 		}
 	}
 	tree, err := open(root)
@@ -150,7 +156,8 @@ func (a *app) machine(root string) (m inventory.Machine, err error) {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, tree.Close()) }()
-	return inventory.Read(inventory.Sources{Tree: tree, Products: products, Descriptors: own}), nil
+	from.Tree = tree
+	return inventory.Read(from), nil
 }
 
 // descriptors are the built-in ones, those of the machine, and the user's.

@@ -11,6 +11,6 @@ type Reading struct {
 	MIG         Fact[bool] // MIG mode is on
 	Instances   []Partition
 	Use         Use
-	Health      Condition
+	Condition   Condition
 	Simulated   bool
 }

@@ -123,6 +123,45 @@ func TestEventsOfFiles(t *testing.T) {
 	}
 }
 
+// fakeLibrary knows one card, and one lane.
+type fakeLibrary struct{}
+
+func (fakeLibrary) Reading(address string) (gpu.Reading, bool) {
+	if address != "0000:1a:00.0" {
+		return gpu.Reading{}, false
+	}
+	return gpu.Reading{
+		UUID: gpu.Known("GPU-library"), Name: gpu.Known("library's name"), MemoryBytes: gpu.Known(uint64(80 << 30)), MIG: gpu.Known(true),
+		Instances: []gpu.Partition{{Kind: gpu.PartitionMIG, ID: "MIG-1", Name: "3g.40gb", Nodes: []string{}}},
+		Use:       gpu.Use{BusyPercent: gpu.Known(50.0)}, Condition: gpu.Condition{Throttled: gpu.Known("too hot")},
+	}, true
+}
+
+func (fakeLibrary) Links() []gpu.Link {
+	return []gpu.Link{{A: "0000:1a:00.0", B: "0000:1b:00.0", Kind: "nvlink", Lanes: gpu.Known(4)}}
+}
+
+// TestLibrary: what the driver's library tells goes over what files tell, for
+// the cards that it knows.
+func TestLibrary(t *testing.T) {
+	tree, err := sysfs.OpenRecorded("../testdata/machines/mixed.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	from := sources(t, tree)
+	from.Library = fakeLibrary{}
+	m := Read(from)
+	d := m.Devices[0]
+	if d.UUID.Value != "GPU-library" || d.MemoryBytes.Value != 80<<30 || len(d.Partitions) != 1 || d.Use.BusyPercent.Value != 50 ||
+		d.Health.Throttled.Value != "too hot" || len(d.Use.Holders) != 1 {
+		t.Errorf("%+v", d)
+	}
+	if m.Devices[1].MemoryBytes.Known || m.Matrix()[0][1] != "NVLINK4" || m.Labels()[LabelPrefix+"nvidia.mig"] != "on" {
+		t.Errorf("%+v %v %v", m.Devices[1], m.Matrix(), m.Labels())
+	}
+}
+
 func TestWays(t *testing.T) {
 	at := func(node int, root string, bridges ...string) gpu.Device {
 		return gpu.Device{NUMANode: gpu.Known(node), Root: gpu.Known(root), Bridges: bridges}

@@ -177,7 +177,7 @@ func CreatableTypes(text string) []Type {
 
 // Topology tells of NVLink, which only the library knows.
 func (r *Reader) Topology() []gpu.Link {
-	if r.library == nil {
+	if r.library == nil || len(r.cards) == 0 {
 		return []gpu.Link{}
 	}
 	return r.library.Links()
@@ -218,7 +218,7 @@ func (r *Reader) Health(address string) (gpu.Condition, error) {
 		return gpu.Condition{}, err
 	}
 	reading, _ := r.reading(address)
-	h := reading.Health
+	h := reading.Condition
 	if h.Troubles == nil {
 		h.Troubles = []string{}
 	}

@@ -121,7 +121,7 @@ func (s *Source) describe(device nvml.Device) (gpu.Card, error) {
 		return card, failure("name", result)
 	}
 	if pci, result := s.library.DeviceGetPciInfo(device); result == nvml.SUCCESS {
-		card.PCIAddress = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+		card.PCIAddress = address(pci)
 	}
 	_, usable, err := s.memory(device)
 	card.MemoryBytes = usable

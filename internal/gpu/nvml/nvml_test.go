@@ -64,7 +64,36 @@ func TestSource(t *testing.T) {
 			t.Errorf("without %s: %v", question, err)
 		}
 	}
+	checkReadings(t, s)
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// checkReadings: what the library tells is told on, what it does not is unknown.
+func checkReadings(t *testing.T, s *Source) {
+	t.Helper()
+	hot, ok := s.Reading("0000:3b:00.0")
+	if !ok || hot.Use.BusyPercent != gpu.Known(75.0) || hot.Use.PowerWatts != gpu.Known(312.5) || hot.Use.TemperatureC != gpu.Known(81.0) ||
+		hot.Use.ClockMHz.Known || hot.Use.MemoryUsedBytes != gpu.Known(uint64(700)) {
+		t.Errorf("use %+v", hot.Use)
+	}
+	if c := hot.Condition; c.CorrectedErrors != gpu.Known(uint64(4)) || c.UncorrectedErrors != gpu.Known(uint64(0)) ||
+		c.Throttled != gpu.Known("slowed down: too hot") || len(c.Troubles) != 0 {
+		t.Errorf("condition %+v", c)
+	}
+	if hot.MIG != gpu.Known(true) || len(hot.Instances) != 1 || hot.Instances[0].MemoryBytes != gpu.Known(uint64(500)) {
+		t.Errorf("MIG %v, instances %+v", hot.MIG, hot.Instances)
+	}
+	old, ok := s.Reading("0000:5e:00.0")
+	if !ok || old.Use.BusyPercent.Known || old.MIG.Known || old.Condition.CorrectedErrors.Known || old.Condition.Throttled != gpu.Known("") {
+		t.Errorf("the second card: %+v", old)
+	}
+	if _, ok := s.Reading("0000:00:00.0"); ok {
+		t.Error("a card that is not there")
+	}
+	want := []gpu.Link{{A: "0000:3b:00.0", B: "0000:5e:00.0", Kind: "nvlink", Lanes: gpu.Known(3)}}
+	if links := s.Links(); !reflect.DeepEqual(links, want) {
+		t.Errorf("links %+v, want %+v", links, want)
 	}
 }

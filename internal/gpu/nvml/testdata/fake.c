@@ -117,3 +117,78 @@ result nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, p
 	list[1] = (process){.pid = 12, .used = 50};
 	return 0;
 }
+
+/* What a card tells of itself: the first is hot and has MIG on, the second's driver is old. */
+
+typedef struct { unsigned gpu, memory; } rates;
+
+result nvmlDeviceGetUtilizationRates(void *device, rates *answer)
+{
+	answer->gpu = 75;
+	return device == &cards[0] ? 0 : 3;
+}
+
+result nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
+{
+	*milliwatts = 312500;
+	return device == &cards[0] ? 0 : 3;
+}
+
+result nvmlDeviceGetTemperature(void *device, int sensor, unsigned *degrees)
+{
+	(void)sensor;
+	*degrees = 81;
+	return device == &cards[0] ? 0 : 3;
+}
+
+result nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, unsigned long long *count)
+{
+	(void)counter;
+	*count = kind == 0 ? 4 : 0;
+	return device == &cards[0] ? 0 : 3;
+}
+
+result nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons)
+{
+	*reasons = device == &cards[0] ? 64 | 4 : 0;
+	return 0;
+}
+
+result nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending)
+{
+	*current = *pending = 1;
+	return device == &cards[0] ? 0 : 3;
+}
+
+result nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count)
+{
+	(void)device;
+	*count = 7;
+	return 0;
+}
+
+result nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **instance)
+{
+	*instance = &cards[1]; /* one instance; it answers as the second card does */
+	return device == &cards[0] && index == 2 ? 0 : 6;
+}
+
+/* Two lanes lead from card to card, a third to what is no card. */
+result nvmlDeviceGetNvLinkState(void *device, unsigned link, int *active)
+{
+	(void)device;
+	*active = link < 3;
+	return link < 4 ? 0 : 2;
+}
+
+result nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci *info)
+{
+	memset(info, 0, sizeof(*info));
+	info->bus = link == 2 ? 0x99 : device == &cards[0] ? 0x5e : 0x3b;
+	return 0;
+}
+
+result nvmlDeviceGetNvLinkRemotePciInfo(void *device, unsigned link, pci *info)
+{
+	return nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, info);
+}
