@@ -12,7 +12,8 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress timing dlopen-go monitor-devices monitor-compute-processes front-other/libcuda.so.1)
+	procaddress timing dlopen-go monitor-devices monitor-compute-processes front-other/libcuda.so.1 \
+	standin/address/reader)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
