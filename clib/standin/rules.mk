@@ -68,7 +68,7 @@ standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat $(standin_ptx:%=ptx/%)
-standin_alone := pure parser texture video
+standin_alone := pure parser texture video running
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -87,9 +87,10 @@ test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/s
 # The readers of module images under the address sanitizer, for longer.
 FUZZ_TARGETS += fuzz-standin
 .PHONY: fuzz-standin
-fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parser
+fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parser $(standin_test_dir)/address/running
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/pure fat_mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/parser mutated
+	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/running
 
 # $(call standin_test,sanitizer)
 define standin_test

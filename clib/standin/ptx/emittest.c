@@ -61,12 +61,9 @@ static bool setp(struct ptx_compiler *c)
 	struct ptx_place b;
 	struct ptx_place third = { .at = 0 };
 	enum ptx_run_op form;
-	bool half = type == PTX_F16X2 || type == PTX_BF16X2;
 
 	if (now->typecount != 1 || !comparison(c) || !ptx_operands(c, 3, 4))
 		return now->typecount == 1 ? false : ptx_refuse(c, "one type is needed");
-	if (half)
-		return ptx_refuse(c, "comparing pairs is not supported");
 	if ((now->operandcount == 4) != (now->operation != PTX_DO_NONE))
 		return ptx_refuse(c, "this form is not supported");
 	if (!ptx_out(c, 0, PTX_PRED, &to) || !ptx_in(c, 1, type, &a) || !ptx_in(c, 2, type, &b) ||

@@ -71,7 +71,14 @@ static uint64_t both(uint64_t a, uint64_t b, uint64_t c, uint32_t mode)
 
 LANE(ptx_lane_setp)
 {
-	return both(a, b, c, mode);
+	uint8_t type = PTX_LANE_TYPE(mode);
+
+	if (type != PTX_F16X2 && type != PTX_BF16X2)
+		return both(a, b, c, mode);
+	/* a pair: the second predicate is the upper half's, not an opposite */
+	uint32_t half = (mode & ~255u) | (type == PTX_F16X2 ? PTX_F16 : PTX_BF16);
+
+	return (both(a & 0xffff, b & 0xffff, c, half) & 1) | (both(a >> 16 & 0xffff, b >> 16 & 0xffff, c, half) & 1) << 1;
 }
 
 static uint64_t value(bool is, uint32_t mode)

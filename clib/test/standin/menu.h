@@ -35,7 +35,7 @@ static const char *const menu[] = {
 	"copysign.f32 %f1, %f2, %f3; testp.notanumber.f32 %p1, %f1; testp.subnormal.f64 %p1, %e1;",
 	"add.f16 %h1, %h2, %h3; add.rn.f16x2 %r1, %r2, %r3; fma.rn.relu.f16 %h1, %h2, %h3, %h4; fma.rn.bf16x2 %r1, %r2, %r3, %r4; neg.f16 %h1, %h2;",
 	/* comparing and choosing */
-	"setp.lt.s32 %p1, %r1, %r2; setp.geu.and.ftz.f32 %p1|%p2, %f1, 0.0, !%p2; setp.hi.u64 %p1, %d1, %d2; setp.nan.f64 %p1, %e1, %e2; setp.ne.b16 %p1, %h1, 0;",
+	"setp.lt.s32 %p1, %r1, %r2; setp.geu.and.ftz.f32 %p1|%p2, %f1, 0.0, !%p2; setp.hi.u64 %p1, %d1, %d2; setp.nan.f64 %p1, %e1, %e2; setp.ne.b16 %p1, %h1, 0; setp.lt.and.f16x2 %p1|%p2, %r1, %r2, %p2;",
 	"set.eq.u32.s32 %r1, %r2, %r3; set.lt.xor.f32.f32 %f1, %f2, %f3, %p1; selp.b32 %r1, %r2, %r3, %p1; selp.f64 %e1, %e2, 1.0, %p1;",
 	"slct.f32.s32 %f1, %f2, %f3, %r1; slct.u64.f32 %d1, %d2, %d3, %f1;",
 	/* moving */
