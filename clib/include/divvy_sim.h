@@ -454,7 +454,7 @@ struct divvy_sim_fault {
 /* One page for all processes, written by the simulator alone. Who sleeps for
  * something that a fault may change waits on a number as a futex. */
 struct divvy_sim_notice {
-	uint32_t sequence;  /* changes with every fault */
+	uint32_t sequence;  /* changes with every fault, and when what a process waits for by EVENT_GATE dies */
 	uint32_t incidents; /* changes with every incident, and with every fault */
 	uint32_t unused[14];
 	uint32_t flags[32]; /* DIVVY_SIM_HEALTH_* of each card */

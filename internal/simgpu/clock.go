@@ -44,7 +44,9 @@ func (k *kernel) settle() int64 {
 	for id, r := range k.clock.rings {
 		if err := k.clock.drain(id, r, now); err != nil {
 			r.broken = true
-			k.clock.line.End(timeline.ProcessID(id), now)
+			if k.clock.line.End(timeline.ProcessID(id), now) {
+				k.notice.changed()
+			}
 			event := silicon.Event{Kind: silicon.EventGarbage, Process: id, Card: -1, Text: "ring: " + err.Error()}
 			if c, ok := k.clients[id]; ok {
 				event.PID = c.pid
@@ -153,11 +155,12 @@ func (k *kernel) ring(c *client, r *ring, out *answer) error {
 	return err
 }
 
-// end drops a process's work. It returns the ring's file, to be closed.
-func (c *clock) end(id silicon.ProcessID, pid int, now int64) *os.File {
+// end drops a process's work. It returns the ring's file, to be closed, and
+// whether others waited for that work.
+func (c *clock) end(id silicon.ProcessID, pid int, now int64) (file *os.File, awaited bool) {
 	r, ok := c.rings[id]
 	if !ok {
-		return nil
+		return nil, false
 	}
 	for _, info := range c.usage(id, pid, -1) {
 		info.Flags, info.Queued, info.Percent = simwire.ProcessDead, 0, 0
@@ -167,10 +170,10 @@ func (c *clock) end(id silicon.ProcessID, pid int, now int64) *os.File {
 		c.dead = append([]simwire.TimeInfo(nil), c.dead[over:]...)
 		c.first += uint64(over)
 	}
-	c.line.End(timeline.ProcessID(id), now)
+	awaited = c.line.End(timeline.ProcessID(id), now)
 	delete(c.rings, id)
 	r.unmap()
-	return r.file
+	return r.file, awaited
 }
 
 // forget lets go of the dead.

@@ -201,7 +201,7 @@ func (k *kernel) report(c *client, h simwire.Header) error {
 	c.reports++
 	k.clock.line.Abort(timeline.ProcessID(c.id), card, now)
 	k.publish()
-	k.notice.happened()
+	k.notice.changed()
 	return nil
 }
 

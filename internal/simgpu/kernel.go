@@ -291,8 +291,12 @@ func (k *kernel) lookAfterDetached() {
 // end frees everything a process holds.
 func (k *kernel) end(c *client) {
 	now := k.settle()
-	if ring := k.clock.end(c.id, c.pid, now); ring != nil {
+	ring, awaited := k.clock.end(c.id, c.pid, now)
+	if ring != nil {
 		k.contents.drop(ring)
+	}
+	if awaited {
+		k.notice.changed() // who sleeps for it asks again
 	}
 	gone := k.machine.End(c.id, now)
 	delete(k.clients, c.id)

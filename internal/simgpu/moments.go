@@ -77,5 +77,9 @@ func (k *kernel) linkGate(c *client, gate uint64, m moment, now int64) error {
 // forgetMoments lets go of what a process exported, and of what it recorded for
 // others, which has ended with it.
 func (k *kernel) forgetMoments(id silicon.ProcessID) {
+	before := len(k.moments)
 	maps.DeleteFunc(k.moments, func(key momentOf, m moment) bool { return key.exporter == id || m.process == id })
+	if len(k.moments) != before {
+		k.notice.changed() // who sleeps until such a moment asks again
+	}
 }

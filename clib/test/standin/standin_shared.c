@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events that two processes hold, in modelled time, over a simulator at $DIVVY_SIMULATOR. */
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -149,8 +151,19 @@ static void exporter(int socket)
 		pause();
 }
 
-static void death(void)
+static void *kills(void *child)
 {
+	struct timespec nap = { .tv_nsec = 200000000 };
+
+	nanosleep(&nap, NULL); /* so that the other sleeps by then */
+	kill((pid_t)(intptr_t)child, SIGKILL);
+	return NULL;
+}
+
+/* of_stream: waits for a stream that waits for the event, else for the event. */
+static void death(bool of_stream)
+{
+	pthread_t killer;
 	CUstream stream = NULL;
 	CUevent event = NULL;
 	int sockets[2], status = 0;
@@ -171,11 +184,23 @@ static void death(void)
 	launch(function, stream, MS);
 	GIVES(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
 	GIVES(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-	kill(child, SIGKILL);
-	CHECK(waitpid(child, &status, 0) == child);
-	OK(cuStreamSynchronize(stream));
+	CHECK(pthread_create(&killer, NULL, kills, (void *)(intptr_t)child) == 0);
+	if (of_stream)
+		OK(cuStreamSynchronize(stream));
 	OK(cuEventSynchronize(event));
+	OK(cuStreamSynchronize(stream));
+	CHECK(pthread_join(killer, NULL) == 0 && waitpid(child, &status, 0) == child);
 	OK(cuEventDestroy_v2(event));
+}
+
+static void death_of_stream(void)
+{
+	death(true);
+}
+
+static void death_of_event(void)
+{
+	death(false);
 }
 
 static const char twice[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
@@ -261,7 +286,8 @@ static void ping_pong(void)
 static const struct scenario list[] = {
 	{ "ping_pong", ping_pong },
 	{ "both_ways", both_ways },
-	{ "death", death },
+	{ "death_of_stream", death_of_stream },
+	{ "death_of_event", death_of_event },
 };
 
 RUN_SCENARIOS(list)

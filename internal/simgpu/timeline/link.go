@@ -63,12 +63,14 @@ func (it *item) reaches(wanted *item, t *Timeline) bool {
 	return false
 }
 
-// unlink lets go of what other processes' gates wait for, at the end of a process.
-func (t *Timeline) unlink(p *process, now int64) {
+// unlink lets go of what other processes' gates wait for, at the end of a process,
+// and says whether there were any.
+func (t *Timeline) unlink(p *process, now int64) (awaited bool) {
 	for _, it := range p.items {
 		for _, next := range it.before {
 			if next.process != p {
 				t.release(next, it, now)
+				awaited = true
 			}
 		}
 		for _, before := range it.after {
@@ -77,6 +79,7 @@ func (t *Timeline) unlink(p *process, now int64) {
 			}
 		}
 	}
+	return awaited
 }
 
 // release takes one thing away that an item comes after; it ended at a time.

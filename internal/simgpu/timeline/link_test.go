@@ -58,9 +58,13 @@ func TestLinkOutlivesProcesses(t *testing.T) {
 		}
 	}
 	ends := map[ProcessID]map[uint64]int64{3: {}}
-	line.End(2, 1)
+	if line.End(2, 1) {
+		t.Error("somebody waited for the one that waited")
+	}
 	line.Advance(9 * ms)
-	line.End(1, 9*ms)
+	if !line.End(1, 9*ms) {
+		t.Error("nobody waited")
+	}
 	line.Advance(20 * ms)
 	collect(t, line, ends)
 	if ends[3][other] != 9*ms || ends[3][behind] != 10*ms {

@@ -404,11 +404,12 @@ func (c *card) account(q *queue, from, to, sign int64) {
 }
 
 // End drops a process with all it has submitted; its cards are free at now. Call
-// Advance(now) before.
-func (t *Timeline) End(id ProcessID, now int64) {
+// Advance(now) before. It says whether others waited for it by Link: what they
+// were told of the future is not true any more.
+func (t *Timeline) End(id ProcessID, now int64) (awaited bool) {
 	p, ok := t.processes[id]
 	if !ok {
-		return
+		return false
 	}
 	for i := range t.cards {
 		c := &t.cards[i]
@@ -418,5 +419,5 @@ func (t *Timeline) End(id ProcessID, now int64) {
 		}
 	}
 	delete(t.processes, id)
-	t.unlink(p, max(now, t.advanced))
+	return t.unlink(p, max(now, t.advanced))
 }
