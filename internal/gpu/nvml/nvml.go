@@ -136,9 +136,11 @@ func (s *Source) memory(device nvml.Device) (used, usable uint64, err error) {
 }
 
 func (s *Source) memoryOf(device nvml.Device) (used, usable uint64, result nvml.Return) {
-	newer, result := s.library.DeviceGetMemoryInfo_v2(device)
-	if result == nvml.SUCCESS && newer.Total > newer.Reserved {
-		return newer.Used, newer.Total - newer.Reserved, nvml.SUCCESS
+	if s.has("nvmlDeviceGetMemoryInfo_v2") {
+		newer, result := s.library.DeviceGetMemoryInfo_v2(device)
+		if result == nvml.SUCCESS && newer.Total > newer.Reserved {
+			return newer.Used, newer.Total - newer.Reserved, nvml.SUCCESS
+		}
 	}
 	older, result := s.library.DeviceGetMemoryInfo(device)
 	if result != nvml.SUCCESS {
