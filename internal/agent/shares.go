@@ -60,17 +60,13 @@ func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pee
 }
 
 func (d *daemon) apiShare(v core.ShareView) api.Share {
-	enforcement := api.EnforcedFront
-	if v.Enforce == string(api.Booked) {
-		enforcement = api.Booked
-	}
 	return api.Share{
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: api.Policy(v.Policy),
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: enforcement,
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: api.EnforcedFront,
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeNs: d.cardTime(v), WaitNs: v.WaitNs, Overruns: d.overruns(v),
