@@ -64,3 +64,43 @@ func TestArchitectureNamesRooms(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultKindsNameTests: the tests that docs/fault-kinds.md relies on exist.
+func TestFaultKindsNameTests(t *testing.T) {
+	page, err := os.ReadFile("docs/fault-kinds.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, scenarios := map[string]bool{}, ""
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	walkSources(t, func(name string) {
+		inC := strings.HasPrefix(name, "clib/test/") && path.Ext(name) == ".c"
+		if !inC && !strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inC {
+			scenarios += string(raw)
+		}
+		for _, match := range function.FindAllStringSubmatch(string(raw), -1) {
+			functions[match[1]] = true
+		}
+	})
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1)
+	if len(named) < 60 {
+		t.Errorf("only %d tests are named: is the form of the page a new one?", len(named))
+	}
+	for _, match := range named {
+		if !functions[match[1]] {
+			t.Errorf("there is no test %s", match[1])
+		}
+	}
+	for _, match := range regexp.MustCompile("`front_\\w+: ([^`]+)`").FindAllStringSubmatch(string(page), -1) {
+		if !strings.Contains(scenarios, `"`+match[1]+`"`) {
+			t.Errorf("there is no scenario %q", match[1])
+		}
+	}
+}

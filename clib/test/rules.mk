@@ -12,8 +12,8 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress timing dlopen-go monitor-devices monitor-compute-processes front-other/libcuda.so.1 \
-	standin/address/reader)
+	procaddress timing everylaunch tamper manners interposer.so dlopen-go monitor-devices monitor-compute-processes \
+	front-other/libcuda.so.1 standin/address/reader)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
@@ -23,6 +23,15 @@ $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
 # Linked like a program of the vendor's toolkit, with -lcuda.
 $(test_dir)/snippets-linked: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
 	$(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl
+
+$(test_dir)/everylaunch $(test_dir)/tamper $(test_dir)/manners: $(test_dir)/%: clib/test/%.c clib/gen/cuda_abi.h clib/gen/nvml_abi.h \
+		clib/include/divvy_wire.h
+	@mkdir -p $(@D)
+	$(CC) $(test_cflags) -o $@ $< -ldl -lm
+
+$(test_dir)/interposer.so: clib/test/manners.c clib/gen/cuda_abi.h
+	@mkdir -p $(@D)
+	$(CC) $(test_cflags) -DINTERPOSER -fPIC -shared -o $@ $< -ldl
 
 # The same with a path in the program that leads past LD_LIBRARY_PATH.
 $(test_dir)/snippets-rpath: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
