@@ -100,10 +100,10 @@ func (c *Core) coresBooked(k *card, except *share) int {
 	return sum
 }
 
-// choose finds the card for a new share: the one that is named, or the one
-// with the most memory free to book. Placement policies will replace this
-// function, and only it.
-func (c *Core) choose(selector string, need uint64) (*card, *Failure) {
+// choose finds the card for a new share: the one that is named, or of those that
+// have what it asks for the one with the most memory free to book.
+func (c *Core) choose(spec *Spec) (*card, *Failure) {
+	selector, need := spec.GPU, spec.MemoryBytes
 	if len(c.cards) == 0 {
 		return nil, refuse(NotFound, "this machine has no card").hint("divvy run --simulate")
 	}
@@ -117,6 +117,13 @@ func (c *Core) choose(selector string, need uint64) (*card, *Failure) {
 	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool { return !k.usable() })
 	if len(cards) == 0 {
 		return nil, refuse(Unavailable, "no card takes a share: %s", c.cards[0].detail).hint("divvy devices")
+	}
+	// Of those that have the cores the one with the most room; when none has, the
+	// refusal names what the most roomy one lacks.
+	if able := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool {
+		return c.checkCores(k, spec.Policy, spec.CoresPercent, nil) != nil || need > c.freeToBook(k)
+	}); len(able) > 0 {
+		cards = able
 	}
 	best := cards[0]
 	for _, k := range cards[1:] {

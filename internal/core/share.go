@@ -191,7 +191,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if failure := c.checkPart(owner); failure != nil {
 		return ShareView{}, failure
 	}
-	k, failure := c.choose(spec.GPU, spec.MemoryBytes)
+	k, failure := c.choose(&spec)
 	if failure != nil {
 		return ShareView{}, failure
 	}
