@@ -45,7 +45,7 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 		t.Errorf("alone: %+v", l)
 	}
 	r.share(api.ShareSpec{Name: "fixed", MemoryBytes: gib, CoresPercent: 30})
-	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(5*time.Millisecond) {
+	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(10*time.Millisecond) {
 		t.Errorf("beside a fixed share: %+v", l)
 	}
 	end := f.lease()
@@ -56,7 +56,7 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 		t.Errorf("a lease of %v", left)
 	}
 	r.front("free")
-	if l := f.limits.Load().Lease(); l.BacklogNs != uint64(5*time.Millisecond/2) {
+	if l := f.limits.Load().Lease(); l.BacklogNs != uint64(10*time.Millisecond/2) {
 		t.Errorf("of two processes each may keep %v", time.Duration(l.BacklogNs))
 	}
 	must(t, r.client.DeleteShare(context.Background(), "fixed", true))
