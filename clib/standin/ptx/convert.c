@@ -30,10 +30,20 @@ static uint64_t clamped(__int128 value, uint8_t type)
 	return (uint64_t)(value > most ? most : value < least ? least : value);
 }
 
-static uint64_t float_to_integer(double value, uint8_t type, uint8_t round)
+/* A NaN is 0, or the top bit alone if the number or the integer has 64 bits. */
+static uint64_t not_a_number(uint8_t from, uint8_t type)
 {
-	if (isnan(value)) /* as hardware: 0 for 32 bits and less, the lowest or highest for 64 */
-		return type == PTX_S64 || type == PTX_U64 ? 1ull << 63 : 0;
+	unsigned int bits = ptx_type_bytes(type) * 8;
+
+	if (from != PTX_F64 && bits < 64)
+		return 0;
+	return ptx_signed(type) ? ~0ull << (bits - 1) : 1ull << (bits - 1);
+}
+
+static uint64_t float_to_integer(double value, uint8_t from, uint8_t type, uint8_t round)
+{
+	if (isnan(value))
+		return not_a_number(from, type);
 	value = to_integral(value, round);
 	if (value >= 0x1p64)
 		return clamped((__int128)1 << 100, type);
@@ -119,7 +129,7 @@ static uint64_t one(uint64_t a, uint32_t mode, uint8_t to, uint8_t from)
 		if (mode & PTX_LANE_D && isinf(ptx_to_double(result, to))) /* .satfinite */
 			result = (result & ptx_sign_bit(to)) | ptx_from_double(INFINITY, to, PTX_ROUND_RZ);
 	} else if (small_float(from)) {
-		return float_to_integer(ptx_to_double(a, from), to, round);
+		return float_to_integer(ptx_to_double(a, from), from, to, round);
 	} else {
 		__int128 value = from == PTX_U64 || from == PTX_B64 ? (__int128)a : ptx_signed_value(a, from);
 
