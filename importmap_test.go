@@ -91,6 +91,7 @@ var rooms = []room{
 	{path: "tools/wiregen"},
 	{path: "tools/placementbench", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
+	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
