@@ -40,7 +40,7 @@ FUZZ_TARGETS :=
 BENCH_TARGETS :=
 SOAK_TARGETS :=
 
-include $(wildcard clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
+include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
 .PHONY: build build-all demo test test-go lint generate check-generated \
 	bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE

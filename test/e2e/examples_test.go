@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var exampleNames = []string{"vectoradd", "matmul", "reduction", "histogram", "nbody", "texture", "mlp"}
+
+// exampleResult is what an example prints with --json.
+type exampleResult struct {
+	Schema, Example, Checksum string
+	Values, Wrong             uint64
+	MaxRelativeError          float64
+	Correct                   bool
+}
+
+// exampleArgs are the arguments of an example that make it short and talk JSON.
+func exampleArgs(name string, more ...string) []string {
+	args := []string{"--json"}
+	if name == "mlp" {
+		args = append(args, "--check", "--size", "200")
+	}
+	return append(args, more...)
+}
+
+// runExample runs one and reads its result; err says what is wrong with it.
+func runExample(t testing.TB, env []string, name string, more ...string) (exampleResult, error) {
+	t.Helper()
+	return readExample(run(t, env, built(t, "lib", "divvy", "examples", name), exampleArgs(name, more...)...), name)
+}
+
+func readExample(got outcome, name string) (exampleResult, error) {
+	var r exampleResult
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+		return r, fmt.Errorf("%s: code %d, %q: %s", name, got.code, tail(got.stdout, 200), tail(got.stderr, 1500))
+	}
+	if r.Schema != "divvy.example/v1" || r.Example != name || r.Values == 0 || r.Correct != (r.Wrong == 0) || r.Correct != (got.code == 0) {
+		return r, fmt.Errorf("%s: code %d, %+v", name, got.code, r)
+	}
+	if !r.Correct {
+		return r, fmt.Errorf("%s: %d of %d are wrong, error up to %g", name, r.Wrong, r.Values, r.MaxRelativeError)
+	}
+	return r, nil
+}
+
+// checksums of the examples as the build made them, without a front.
+func checksums(t testing.TB, h *host) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, name := range exampleNames {
+		r, err := runExample(t, h.Unheld(), name)
+		if err != nil {
+			t.Error(err)
+		}
+		found[name] = r.Checksum
+	}
+	return found
+}
+
+// Every example computes what the CPU computes, on each driver generation,
+// without Divvy and under a share; its result is the same bit by bit.
+func TestExamples(t *testing.T) {
+	sums := map[string]string{}
+	for _, g := range generations {
+		t.Run(g.name, func(t *testing.T) {
+			h := newHost(t, hostOptions{generation: g})
+			alone := checksums(t, h)
+			share := h.share(t, "examples", 2<<30)
+			for _, name := range exampleNames {
+				r, err := runExample(t, h.Environ(share.Socket), name)
+				if err != nil {
+					t.Error(err)
+				}
+				if sums[name] == "" {
+					sums[name] = r.Checksum
+				}
+				if r.Checksum != alone[name] || r.Checksum != sums[name] {
+					t.Errorf("%s: checksum %s, without Divvy %s, before %s", name, r.Checksum, alone[name], sums[name])
+				}
+			}
+		})
+	}
+}
+
+// Four shares compute at once, each all examples over and over; no result
+// differs from one alone.
+func TestExamplesFourShares(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	alone := checksums(t, h)
+	var running sync.WaitGroup
+	for i := range 4 {
+		share := h.share(t, fmt.Sprintf("tenant-%d", i), 2<<30)
+		env := h.Environ(share.Socket)
+		// each begins with another, so that different ones meet
+		order := slices.Concat(exampleNames[i:], exampleNames[:i])
+		running.Go(func() {
+			for _, name := range order {
+				command := exec.CommandContext(t.Context(), built(t, "lib", "divvy", "examples", name), exampleArgs(name)...)
+				r, err := readExample(finish(t, command, env), name)
+				if err != nil || r.Checksum != alone[name] {
+					t.Errorf("share %d, %s: %v, checksum %s, alone %s", i, name, err, r.Checksum, alone[name])
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// A kernel that computes something else is found out: the control of all that
+// examples say about results.
+func TestExamplesFindWrongResults(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	for _, c := range []struct{ name, right, wrong string }{
+		{"vectoradd", "add.rn.f32", "sub.rn.f32"},
+		{"matmul", "fma.rn.f32", "fma.rz.f32"},
+		{"reduction", "shfl.sync.down.b32", "shfl.sync.up.b32"},
+		{"histogram", "atom.shared.add.u32", "atom.shared.max.u32"},
+	} {
+		ptx, err := os.ReadFile(filepath.Join(root(t), "examples", c.name, c.name+".ptx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := strings.ReplaceAll(string(ptx), c.right, c.wrong)
+		if changed == string(ptx) {
+			t.Errorf("%s.ptx has no %s", c.name, c.right)
+		}
+		path := filepath.Join(h.directory, c.name+".ptx")
+		if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		good, err := runExample(t, h.Unheld(), c.name)
+		if err != nil {
+			t.Error(err)
+		}
+		bad, err := runExample(t, h.Unheld(), c.name, "--ptx", path)
+		// rounding to zero stays within the tolerance: the checksum tells
+		if bad.Values != good.Values || bad.Checksum == good.Checksum || (err == nil) != (c.name == "matmul") {
+			t.Errorf("%s with %s instead of %s: %v, %+v", c.name, c.wrong, c.right, err, bad)
+		}
+	}
+}
+
+// Every compilation of the examples' kernels gives the same results.
+func TestCorpus(t *testing.T) {
+	folder := filepath.Join(root(t), "test", "corpus")
+	list, err := os.ReadFile(filepath.Join(folder, "corpus.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, hostOptions{})
+	want := checksums(t, h)
+	cases := 0
+	for line := range strings.Lines(string(list)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(strings.TrimSpace(line), "\t")
+		if len(columns) != 6 {
+			t.Fatalf("corpus.tsv: %q", line)
+		}
+		name, compiler, level, card, version, file := columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]
+		body, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(h.directory, "kernels.ptx")
+		if err := os.WriteFile(path, fmt.Appendf(nil, ".version %s\n.target %s\n%s", version, card, body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := runExample(t, h.Unheld(), name, "--ptx", path)
+		if err != nil || r.Checksum != want[name] {
+			t.Errorf("%s of %s -%s for %s (%s): %v, checksum %s, want %s", name, compiler, level, card, file, err, r.Checksum, want[name])
+		}
+		cases++
+	}
+	// 7 examples, 2 levels, 4 cards of clang-14 and 6 of clang-16
+	if cases != 7*2*(4+6) {
+		t.Errorf("%d compilations, want %d", cases, 7*2*(4+6))
+	}
+}
+
+// The inference server answers as its README says.
+func TestInferenceServer(t *testing.T) {
+	directory, err := os.MkdirTemp("/tmp", "dv-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(directory) })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	command := exec.CommandContext(ctx, divvy(t), "run", "--simulate", "--mem", "2GiB", "--cores", "30", "--",
+		built(t, "lib", "divvy", "examples", "mlp"), "--listen", "127.0.0.1:0")
+	command.Env = cliEnv(t, directory)
+	command.Stderr = os.Stderr
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = 10 * time.Second
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		_ = command.Wait()
+	}()
+	line, err := bufio.NewReader(output).ReadString('\n')
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if err != nil || !ok {
+		t.Fatalf("it said %q: %v", line, err)
+	}
+	seven, err := os.ReadFile(filepath.Join(root(t), "examples", "mlp", "seven.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for range 20 {
+				var reply struct {
+					Digit         int
+					AgreesWithCPU bool
+					Probabilities []float64
+				}
+				if err := post(address+"/classify", string(seven), &reply); err != nil {
+					t.Error(err)
+					return
+				}
+				if reply.Digit != 7 || !reply.AgreesWithCPU || len(reply.Probabilities) != 10 || reply.Probabilities[7] < 0.9 {
+					t.Errorf("%+v", reply)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if err := post(address+"/classify", "no digit", nil); err == nil {
+		t.Error("nonsense was classified")
+	}
+	response, err := http.Get(address + "/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var stats struct{ Answered, Disagreed uint64 }
+	if err := json.NewDecoder(response.Body).Decode(&stats); err != nil || stats.Answered != 160 || stats.Disagreed != 0 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+}
+
+func post(address, body string, reply any) error {
+	response, err := http.Post(address, "text/plain", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return json.Unmarshal(text, reply)
+}
