@@ -68,7 +68,7 @@ standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat $(standin_ptx:%=ptx/%)
-standin_alone := pure parser texture video running
+standin_alone := pure parser texture video running lanes execution
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -103,7 +103,7 @@ $(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard cl
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/check.h clib/test/standin/menu.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
+		clib/test/check.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
@@ -115,7 +115,7 @@ $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1
 		$(standin_test_dir)/$(1)/generation.o $(standin_test_dir)/$(1)/standin_stubs.o
 	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
 
--include $(wildcard $(standin_test_dir)/$(1)/*.d)
+-include $(wildcard $(standin_test_dir)/$(1)/*.d $(standin_test_dir)/$(1)/ptx/*.d)
 endef
 
 $(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind))))

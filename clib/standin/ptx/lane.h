@@ -178,7 +178,7 @@ uint64_t ptx_sign_bit(uint8_t type);
 uint64_t ptx_quiet(uint8_t type); /* the NaN of operations */
 
 /* An element of memory as a register's bits. mode: PTX_MODE_SIGNED. */
-static inline uint64_t ptx_extend(const unsigned char *from, uint32_t bytes, uint32_t mode)
+static inline __attribute__((always_inline)) uint64_t ptx_extend(const unsigned char *from, uint32_t bytes, uint32_t mode)
 {
 	uint64_t value = 0;
 

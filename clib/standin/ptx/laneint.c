@@ -69,6 +69,8 @@ LANE(ptx_lane_mulhi)
 	uint8_t type = PTX_LANE_TYPE(mode);
 
 	UNUSED(c);
+	if (!ptx_signed(type))
+		return (uint64_t)(((unsigned __int128)number(a, type) * (unsigned __int128)number(b, type)) >> bits_of(type));
 	return (uint64_t)((number(a, type) * number(b, type)) >> bits_of(type));
 }
 

@@ -77,6 +77,8 @@ struct ptx_warp {
 	uint32_t barred;  /* lanes at barriers */
 	uint32_t groupcount;
 	uint64_t turns;
+	bool fair;        /* the next turn is of those that wait longest */
+	int64_t waited;   /* operations since lanes have been waiting ahead */
 	struct ptx_group groups[PTX_LANES];
 	uint32_t tid[3][PTX_LANES];
 };

@@ -7,8 +7,9 @@
 #include "machine.h"
 
 #define FULL 0xffffffffu
-#define TURN 20000       /* operations until others are let on */
-#define SHORT_TURN 2000  /* when lanes of the same warp wait */
+#define TURN 20000        /* operations until other warps are let on */
+#define LONG_TURN 200000  /* until lanes of the same warp are that wait ahead: loops are to end first */
+#define SHORT_TURN 2000   /* that those then have */
 #define DEPTH 10000u     /* of calls */
 
 struct ptx_frame *ptx_frame_new(struct ptx_worker *worker, const struct ptx_body *body)
@@ -372,8 +373,11 @@ bool ptx_warp_begin(struct ptx_warp *warp, const struct ptx_body *body)
 	warp->live = warp->lanes;
 	warp->groupcount = 0;
 	warp->turns = 0;
+	warp->fair = false;
+	warp->waited = 0;
 	warp->barred = 0;
 	warp->carry = 0;
+	warp->guarded = 0;
 	warp->synced = PTX_NONE;
 	warp->last = (struct ptx_range){ 0 };
 	warp->mask = 0;
@@ -384,17 +388,16 @@ bool ptx_warp_begin(struct ptx_warp *warp, const struct ptx_body *body)
 bool ptx_warp_run(struct ptx_warp *warp)
 {
 	const struct ptx_engine *engine = warp->block->grid->engine;
-	bool fair = false;
 	bool resting = false;
 	bool some = false;
 	int64_t budget = TURN;
 
-	while (!resting && budget > 0 && choose(warp, fair)) {
+	while (!resting && budget > 0 && choose(warp, warp->fair)) {
 		bool shared = warp->groupcount > 0;
-		int64_t turn = shared ? SHORT_TURN : TURN;
+		int64_t turn = !shared ? TURN : warp->fair ? SHORT_TURN : LONG_TURN;
 
 		some = true;
-		fair = false;
+		warp->fair = false;
 		warp->left = turn;
 		warp->turns++;
 		aim(warp);
@@ -418,13 +421,14 @@ bool ptx_warp_run(struct ptx_warp *warp)
 				wait_for(warp);
 				continue;
 			}
-			if (reason == PTX_STOP_TURN)
-				fair = true;
 			put_back(warp);
 		}
 		budget -= turn - warp->left;
-		if (fair && !shared)
-			break;
+		warp->waited = shared ? warp->waited + turn - warp->left : 0;
+		if (warp->waited >= LONG_TURN) {
+			warp->fair = true;
+			warp->waited = 0;
+		}
 	}
 	return some;
 }
@@ -433,7 +437,7 @@ void ptx_warp_end(struct ptx_warp *warp)
 {
 	/* after a fault: whatever calls are still open */
 	if (warp->mask)
-		group_add(warp, warp->frame, warp->pc, warp->mask);
+		group_add(warp, warp->frame, warp->pc, warp->mask | warp->guarded);
 	while (warp->groupcount) {
 		struct ptx_group group = warp->groups[--warp->groupcount];
 

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What warps and blocks do: part and meet, wait, call, fault, print. */
+#include "program.h"
+
+static uint32_t word(uint32_t index)
+{
+	uint32_t value;
+
+	memcpy(&value, memory + index * 4, 4);
+	return value;
+}
+
+/* A kernel with one parameter, where results go; %r0 is the thread, %rd1 its word. */
+#define KERNEL(body)                                                                                                 \
+	HEADER ".visible .entry k(.param .u64 to)\n{\n.reg .pred %p<16>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"      \
+	       ".reg .f32 %f<8>;\nld.param.u64 %rd0, [to]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4;\n"        \
+	       "add.u64 %rd1, %rd0, %rd1;\n" body "\nst.global.u32 [%rd1], %r9;\nret;\n}\n"
+
+static struct ptx_outcome once(const char *source, uint32_t blocks, uint32_t threads)
+{
+	const uint64_t to = BASE;
+	struct program program;
+
+	must_build(&program, source);
+	memset(memory, 0, 65536);
+	struct ptx_outcome outcome = run(&program, "k", blocks, threads, &to);
+
+	drop(&program);
+	return outcome;
+}
+
+static void lanes_part_and_meet(void)
+{
+	/* each lane goes round as often as its number says, then all vote */
+	struct ptx_outcome outcome = once(KERNEL("mov.u32 %r9, 0; mov.u32 %r8, %r0;\n"
+						 "L: setp.eq.u32 %p0, %r8, 0; @%p0 bra E;\n"
+						 "add.u32 %r9, %r9, 3; sub.u32 %r8, %r8, 1; bra L;\n"
+						 "E: activemask.b32 %r7; popc.b32 %r7, %r7; mad.lo.u32 %r9, %r7, 1000, %r9;"),
+					  1, 40);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 40; i++)
+		CHECK(word(i) == i * 3 + (i < 32 ? 32000u : 8000u));
+	/* a table of targets, lanes that end in between, and a predicate before an end */
+	outcome = once(KERNEL("mov.u32 %r9, 7; and.b32 %r8, %r0, 3;\nT: .branchtargets A, B, C, D;\nbrx.idx %r8, T;\n"
+			      "A: mov.u32 %r9, 10; bra E;\nB: mov.u32 %r9, 11; bra E;\nC: setp.gt.u32 %p1, %r0, 5; @%p1 exit;\n"
+			      "mov.u32 %r9, 12; bra E;\nD: mov.u32 %r9, 13;\nE: activemask.b32 %r7; popc.b32 %r7, %r7;\n"
+			      "mad.lo.u32 %r9, %r7, 100, %r9;"),
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == (i % 4 == 2 && i > 5 ? 0 : 2510 + i % 4));
+}
+
+static void predicates_guard(void)
+{
+	struct ptx_outcome outcome = once(KERNEL("mov.u32 %r9, 1; setp.lt.u32 %p0, %r0, 5; setp.ge.u32 %p1, %r0, 100;\n"
+						 "@%p0 add.u32 %r9, %r9, 10; @!%p0 add.u32 %r9, %r9, 20; @%p1 mov.u32 %r9, 99;\n"
+						 "@!%p1 add.u32 %r9, %r9, 100;"),
+					  1, 32);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == (i < 5 ? 111u : 121u));
+}
+
+static void lanes_work_together(void)
+{
+	struct ptx_outcome outcome =
+		once(KERNEL("mov.u32 %r9, %r0;\n"
+			    "shfl.sync.down.b32 %r8|%p0, %r9, 16, 31, -1; @%p0 add.u32 %r9, %r9, %r8;\n"
+			    "shfl.sync.bfly.b32 %r8, %r9, 1, 31, -1; shfl.sync.idx.b32 %r7, %r9, 3, 0x1c1f, -1;\n"
+			    "shfl.sync.up.b32 %r6|%p1, %r9, 2, 0, -1;\n"
+			    "mad.lo.u32 %r9, %r7, 100, %r8; selp.u32 %r5, 10000, 0, %p1; add.u32 %r9, %r9, %r5;\n"),
+		     1, 32);
+	uint32_t sum[32];
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		sum[i] = i < 16 ? i + i + 16 : i;
+	/* 0x1c1f: segments of four */
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == sum[i / 4 * 4 + 3] * 100 + sum[i ^ 1] + (i >= 2 ? 10000 : 0));
+	outcome = once(KERNEL("setp.lt.u32 %p0, %r0, 3; vote.sync.ballot.b32 %r9, %p0, -1; vote.sync.any.pred %p1, %p0, -1;\n"
+			      "vote.sync.all.pred %p2, %p0, -1; vote.sync.uni.pred %p3, !%p0, -1; @%p1 add.u32 %r9, %r9, 100;\n"
+			      "@%p2 add.u32 %r9, %r9, 1000; @%p3 add.u32 %r9, %r9, 10000; and.b32 %r8, %r0, 1;\n"
+			      "match.any.sync.b32 %r7, %r8, -1; match.all.sync.b32 %r6|%p4, %r8, -1; @%p4 add.u32 %r9, %r9, 1;\n"
+			      "setp.eq.u32 %p5, %r7, 0x55555555; @%p5 add.u32 %r9, %r9, 20; redux.sync.add.u32 %r5, %r0, -1;\n"
+			      "add.u32 %r9, %r9, %r5; redux.sync.max.s32 %r5, %r0, -1; add.u32 %r9, %r9, %r5;"),
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == 7 + 100 + (i % 2 ? 0 : 20) + 496 + 31);
+	/* lanes that come to the same vote from two sides */
+	outcome = once(KERNEL("mov.u32 %r9, 0; setp.lt.u32 %p0, %r0, 9; @%p0 bra A;\nadd.u32 %r9, %r9, 1; bra J;\n"
+			      "A: add.u32 %r9, %r9, 2; add.u32 %r9, %r9, 2;\nJ: vote.sync.ballot.b32 %r9, %p0, -1;"),
+		       1, 32);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == 511);
+}
+
+static void barriers_hold(void)
+{
+	/* each thread reads what another warp wrote; the last warp has ended before */
+	struct ptx_outcome outcome = once(
+		KERNEL(".shared .b32 all[256];\nmov.u32 %r9, 77; setp.ge.u32 %p0, %r0, 128; @%p0 exit;\nmov.u32 %r1, all;\n"
+		       "shl.b32 %r2, %r0, 2; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %r0; bar.sync 0; xor.b32 %r3, %r0, 127;\n"
+		       "shl.b32 %r3, %r3, 2; mov.u32 %r4, all; add.u32 %r4, %r4, %r3; ld.shared.u32 %r9, [%r4];\n"
+		       "setp.lt.u32 %p1, %r0, 10; bar.red.popc.u32 %r5, 1, %p1; mad.lo.u32 %r9, %r5, 1000, %r9;\n"
+		       "bar.red.and.pred %p2, 2, %p1; @%p2 add.u32 %r9, %r9, 100000; bar.red.or.pred %p3, 3, %p1;\n"
+		       "@%p3 add.u32 %r9, %r9, 1000000;"),
+		1, 160);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 128; i++)
+		CHECK(word(i) == (i ^ 127) + 10000 + 1000000);
+	CHECK(word(140) == 0);
+	/* producers arrive, consumers wait */
+	outcome = once(KERNEL(".shared .b32 box;\nmov.u32 %r9, 1; setp.ge.u32 %p0, %r0, 32; @%p0 bra W;\n"
+			      "st.shared.u32 [box], 42; bar.arrive 5, 64; bra E;\nW: bar.sync 5, 64; ld.shared.u32 %r9, [box];\nE:"),
+		       1, 64);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(0) == 1 && word(32) == 42 && word(63) == 42);
+	/* in a loop, with lanes that come late */
+	outcome = once(KERNEL("mov.u32 %r9, 0; mov.u32 %r8, 0;\nL: and.b32 %r7, %r0, %r8; setp.eq.u32 %p0, %r7, 0; @%p0 bra S;\n"
+			      "add.u32 %r9, %r9, 1;\nS: bar.sync 0; add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 8; @%p1 bra L;"),
+		       1, 96);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(0) == 0 && word(7) == 7 && word(71) == 7 && word(1) == 4);
+	/* nobody else will come */
+	outcome = once(KERNEL("mov.u32 %r9, 0; setp.lt.u32 %p0, %r0, 32; @%p0 bra E;\nbar.sync 0, 64;\nE: bar.sync 1;"), 1, 64);
+	CHECK(outcome.fault == PTX_FAULT_TRAP);
+}
+
+static void lanes_wait_for_lanes(void)
+{
+	/* a lock that the lanes of one warp take in turn */
+	struct ptx_outcome outcome =
+		once(KERNEL("mov.u32 %r9, 0; add.u64 %rd4, %rd0, 4096;\nL: atom.global.cas.b32 %r8, [%rd4], 0, 1;\n"
+			    "setp.ne.u32 %p0, %r8, 0; @%p0 bra L;\nld.volatile.global.u32 %r9, [%rd4+4]; add.u32 %r9, %r9, 1;\n"
+			    "st.volatile.global.u32 [%rd4+4], %r9; membar.gl; atom.global.exch.b32 %r7, [%rd4], 0;"),
+		     2, 64);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(1025) == 128);
+	/* a warp that waits for another one of its block, and a block for the next one */
+	outcome = once(KERNEL("mov.u32 %r9, 1; mov.u32 %r1, %ctaid.x; setp.ne.u32 %p0, %r1, 0; @%p0 bra S;\n"
+			      "W: ld.acquire.gpu.global.u32 %r2, [%rd0+8192]; setp.eq.u32 %p1, %r2, 0; @%p1 bra W;\nbra E;\n"
+			      "S: st.release.gpu.global.u32 [%rd0+8192], 5;\nE:"),
+		       2, 64);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+}
+
+static const char calls[] = HEADER
+	".visible .func (.param .u32 r) twice(.param .u32 x)\n{ .reg .b32 %r<4>; ld.param.u32 %r1, [x]; add.u32 %r1, %r1, %r1;\n"
+	"st.param.u32 [r], %r1; ret; }\n"
+	".visible .func (.reg .u32 r) plus(.reg .u32 x, .reg .u32 y)\n{ add.u32 r, x, y; ret; }\n"
+	".visible .func (.param .u32 r) factorial(.param .u32 n)\n{ .reg .b32 %r<8>; .reg .pred %p<2>;\nld.param.u32 %r1, [n];\n"
+	"mov.u32 %r2, 1; setp.le.u32 %p1, %r1, 1; @%p1 bra E;\nsub.u32 %r3, %r1, 1;\n{ .param .u32 a; .param .u32 b;\n"
+	"st.param.u32 [a], %r3; call.uni (b), factorial, (a); ld.param.u32 %r4, [b]; }\nmul.lo.u32 %r2, %r1, %r4;\n"
+	"E: st.param.u32 [r], %r2; ret; }\n"
+	".global .u64 table[2] = { twice, factorial };\n"
+	".visible .entry k(.param .u64 to)\n{ .reg .b32 %r<16>; .reg .b64 %rd<8>; .reg .pred %p<4>; .local .align 8 .b8 room[64];\n"
+	"ld.param.u64 %rd0, [to]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd1, %rd0, %rd1;\n"
+	"and.b32 %r1, %r0, 7;\n{ .param .u32 a; .param .u32 b; st.param.u32 [a], %r1; call.uni (b), factorial, (a);\n"
+	"ld.param.u32 %r2, [b]; }\nsetp.lt.u32 %p0, %r0, 10; @%p0 call (%r3), plus, (%r2, 5);\n@!%p0 mov.u32 %r3, %r2;\n"
+	"and.b32 %r4, %r0, 1; mul.wide.u32 %rd2, %r4, 8; mov.u64 %rd3, table; add.u64 %rd3, %rd3, %rd2;\n"
+	"ld.global.u64 %rd4, [%rd3];\nP: .callprototype (.param .u32 _) _ (.param .u32 _);\n"
+	"{ .param .u32 a; .param .u32 b; st.param.u32 [a], %r1; call (b), %rd4, (a), P; ld.param.u32 %r5, [b]; }\n"
+	"mov.u64 %rd5, room; cvta.local.u64 %rd6, %rd5; st.u32 [%rd6+8], %r5; ld.local.u32 %r6, [room+8];\n"
+	"mad.lo.u32 %r9, %r3, 100, %r6; st.global.u32 [%rd1], %r9; ret; }\n";
+
+static void functions_call(void)
+{
+	static const uint32_t factorial[8] = { 1, 1, 2, 6, 24, 120, 720, 5040 };
+	struct ptx_outcome outcome = once(calls, 1, 64);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 64; i++) {
+		uint32_t n = i & 7;
+
+		CHECK(word(i) == (factorial[n] + (i < 10 ? 5 : 0)) * 100 + (i & 1 ? factorial[n] : n * 2));
+	}
+	/* without an end */
+	outcome = once(HEADER ".visible .func f()\n{ .local .b8 big[4096]; .reg .b32 %r<2>; st.local.u32 [big], %r1; call.uni f; ret; }\n"
+			      ".visible .entry k(.param .u64 to)\n{ call.uni f; ret; }\n",
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_STACK);
+	outcome = once(HEADER ".visible .func f()\n{ ret; }\n.visible .entry k(.param .u64 to)\n{ .reg .b64 %rd<4>; mov.u64 %rd1, f;\n"
+			      "add.u64 %rd1, %rd1, 4096;\nP: .callprototype _ ();\ncall %rd1, (), P; ret; }\n",
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_PC);
+}
+
+static void memory_faults(void)
+{
+	struct ptx_outcome outcome = once(KERNEL("mov.u32 %r9, 0; mov.u64 %rd2, 0; st.global.u32 [%rd2], %r9;"), 1, 32);
+
+	CHECK(outcome.fault == PTX_FAULT_ADDRESS && outcome.address == 0 && outcome.line > 0);
+	outcome = once(KERNEL("mov.u32 %r9, 0; ld.global.u32 %r9, [%rd1+1048572];"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_ADDRESS && outcome.address == BASE + BYTES);
+	outcome = once(KERNEL("mov.u32 %r9, 0; ld.global.u32 %r9, [%rd1+2];"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_MISALIGNED);
+	outcome = once(KERNEL("mov.u32 %r9, 0; setp.eq.u32 %p0, %r0, 3; @%p0 ld.global.v2.u32 {%r9, %r8}, [%rd1];"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_MISALIGNED);
+	outcome = once(KERNEL(".shared .b32 s[4];\nmov.u32 %r9, 0; ld.shared.u32 %r9, [s+1024];"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_ADDRESS);
+	outcome = once(KERNEL(".local .b32 s[4];\nmov.u32 %r9, 0; ld.local.u32 %r9, [s+1024];"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_ADDRESS);
+	outcome = once(KERNEL("mov.u32 %r9, 0; setp.eq.u32 %p0, %r0, 31; @%p0 trap;"), 4, 32);
+	CHECK(outcome.fault == PTX_FAULT_TRAP);
+}
+
+static void memory_of_all_kinds(void)
+{
+	struct ptx_outcome outcome = once(
+		KERNEL(".shared .align 8 .b8 s[1024]; .local .align 8 .b8 l[64];\nmov.u64 %rd2, s; cvta.shared.u64 %rd3, %rd2;\n"
+		       "mul.wide.u32 %rd4, %r0, 8; add.u64 %rd3, %rd3, %rd4; st.v2.u16 [%rd3], {5, 6}; add.u64 %rd5, %rd2, %rd4;\n"
+		       "ld.shared.u32 %r9, [%rd5]; isspacep.shared %p0, %rd3; isspacep.global %p1, %rd0; isspacep.local %p2, %rd0;\n"
+		       "@%p0 add.u32 %r9, %r9, 1; @%p1 add.u32 %r9, %r9, 2; @%p2 add.u32 %r9, %r9, 4; mov.u64 %rd6, l;\n"
+		       "cvta.local.u64 %rd7, %rd6; st.local.u8 [l+3], 0xff; ld.s8 %r8, [%rd7+3]; add.u32 %r9, %r9, %r8;\n"
+		       "cvta.to.shared.u64 %rd8, %rd3; sub.u64 %rd8, %rd8, %rd5; cvt.u32.u64 %r7, %rd8; add.u32 %r9, %r9, %r7;"),
+		1, 64);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 64; i++)
+		CHECK(word(i) == 0x60005 + 3 - 1);
+	outcome = once(HEADER ".const .align 4 .b32 c[3] = { 10, 20, 30 }; .global .b32 g = 5;\n.extern .shared .align 16 .b8 d[];\n"
+			      ".visible .entry k(.param .align 4 .b8 to[8])\n{ .reg .b64 %rd<4>; .reg .b32 %r<8>; ld.param.u64 %rd0, [to];\n"
+			      "ld.const.u32 %r1, [c+8]; ld.global.u32 %r2, [g]; add.u32 %r1, %r1, %r2; st.shared.u32 [d+12], %r1;\n"
+			      "ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [d]; st.global.u32 [%rd0], %r7; ret; }\n",
+		       1, 1);
+	CHECK(outcome.fault == PTX_FAULT_ADDRESS); /* no dynamic shared memory */
+}
+
+static void atomics_add_up(void)
+{
+	struct ptx_outcome outcome = once(
+		KERNEL("add.u64 %rd4, %rd0, 4096; mov.u32 %r9, 0; atom.global.add.u32 %r9, [%rd4], 1; red.global.max.s32 [%rd4+4], %r0;\n"
+		       "red.global.add.f32 [%rd4+8], 0f3f800000; atom.global.inc.u32 %r8, [%rd4+12], 6; red.global.or.b32 [%rd4+16], %r0;\n"
+		       "mov.u64 %rd5, 2; red.global.add.u64 [%rd4+24], %rd5; atom.global.exch.b64 %rd6, [%rd4+32], %rd5;\n"
+		       "atom.global.dec.u32 %r8, [%rd4+40], 3; atom.global.min.u32 %r8, [%rd4+44], %r0;"),
+		8, 64);
+	uint64_t sum;
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(1024) == 512 && word(1025) == 63 && word(1026) == 0x44000000 && word(1027) == 512 % 7 && word(1028) == 63);
+	memcpy(&sum, memory + 4096 + 24, 8);
+	CHECK(sum == 1024 && word(1032) == 2 && word(1034) == 0 && word(1035) == 0);
+}
+
+static void registers_say_where(void)
+{
+	const struct {
+		uint64_t to;
+	} parameters = { BASE };
+	struct program program;
+
+	must_build(&program,
+		   HEADER ".visible .entry k(.param .u64 to)\n{ .reg .b64 %rd<8>; .reg .b32 %r<32>; ld.param.u64 %rd0, [to];\n"
+			  "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %ntid.x; mov.u32 %r5, %ntid.y;\n"
+			  "mad.lo.u32 %r6, %r3, %r5, %r2; mad.lo.u32 %r6, %r6, %r4, %r1; mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ctaid.y;\n"
+			  "mov.u32 %r9, %nctaid.x; mad.lo.u32 %r10, %r8, %r9, %r7; mad.lo.u32 %r11, %r10, 24, %r6;\n"
+			  "mul.wide.u32 %rd1, %r11, 4; add.u64 %rd1, %rd0, %rd1; mov.u32 %r12, %laneid; mov.u32 %r13, %lanemask_lt;\n"
+			  "popc.b32 %r13, %r13; sub.u32 %r12, %r12, %r13; mov.u32 %r14, %nwarpid; mov.u32 %r15, %warpid;\n"
+			  "add.u32 %r11, %r11, %r12; mad.lo.u32 %r11, %r14, 1000, %r11; mad.lo.u32 %r11, %r15, 10000, %r11;\n"
+			  "st.global.u32 [%rd1], %r11; ret; }\n");
+	struct ptx_outcome outcome = run_as(&program, "k", &parameters,
+					    (struct ptx_launch){ .grid = { 3, 2, 1 }, .block = { 4, 3, 2 } });
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 24 * 6; i++)
+		CHECK(word(i) == i + 1000);
+	drop(&program);
+}
+
+static void kernels_print(void)
+{
+	struct ptx_outcome outcome =
+		once(HEADER ".extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);\n"
+			    ".global .align 1 .b8 format[24] = {37,100,32,37,53,46,50,102,32,37,115,32,37,108,108,120,32,37,99,37,37,124,10,0};\n.global .align 1 .b8 name[5] = {108,97,110,101,0};\n"
+			    ".visible .entry k(.param .u64 to)\n{ .reg .b64 %rd<8>; .reg .b32 %r<8>; .local .align 8 .b8 a[40];\n"
+			    "mov.u32 %r1, %tid.x; neg.s32 %r1, %r1; mov.u64 %rd1, a; cvta.local.u64 %rd2, %rd1; st.local.u32 [a], %r1;\n"
+			    "mov.u64 %rd3, 0d3FF8000000000000; st.local.u64 [a+8], %rd3; mov.u64 %rd4, name;\n"
+			    "cvta.global.u64 %rd5, %rd4; st.local.u64 [a+16], %rd5; st.local.u64 [a+24], 0xabcdef0123;\n"
+			    "st.local.u32 [a+32], 120; mov.u64 %rd6, format; cvta.global.u64 %rd7, %rd6;\n"
+			    "{ .param .b64 p; .param .b64 q; .param .b32 s; st.param.b64 [p], %rd7; st.param.b64 [q], %rd2;\n"
+			    "call.uni (s), vprintf, (p, q); ld.param.b32 %r2, [s]; }\nret; }\n",
+		     1, 2);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	if (strcmp(printed, "0  1.50 lane abcdef0123 x%|\n-1  1.50 lane abcdef0123 x%|\n") != 0)
+		fprintf(stderr, "printed: %s", printed);
+	CHECK(strcmp(printed, "0  1.50 lane abcdef0123 x%|\n-1  1.50 lane abcdef0123 x%|\n") == 0);
+}
+
+static void all_blocks_of_a_cooperative_grid_go_on(void)
+{
+	const uint64_t to = BASE;
+	struct program program;
+
+	/* every block waits until all have come */
+	must_build(&program, KERNEL("setp.ne.u32 %p0, %r0, 0; @%p0 bra S;\nred.release.gpu.global.add.u32 [%rd0+4096], 1;\n"
+				    "W: ld.acquire.gpu.global.u32 %r9, [%rd0+4096]; setp.lt.u32 %p1, %r9, 32; @%p1 bra W;\nS: bar.sync 0;"));
+	memset(memory, 0, 8192);
+	struct ptx_outcome outcome = run_as(&program, "k", &to,
+					    (struct ptx_launch){ .grid = { 32, 1, 1 }, .block = { 64, 1, 1 }, .cooperative = true });
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(1024) == 32 && word(0) == 32);
+	drop(&program);
+}
+
+static void what_cannot_run_is_refused(void)
+{
+	static const char *const bodies[] = {
+		"mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, {%r1,%r2}, {%r1,%r2}, "
+		"{%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8};",
+		"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
+		"mbarrier.init.shared.b64 [%r1], 4;",
+	};
+
+	for (size_t i = 0; i < COUNT(bodies); i++) {
+		struct program program;
+		char source[2048];
+
+		snprintf(source, sizeof(source), "%s.visible .entry k()\n{ .reg .b32 %%r<16>; .reg .f32 %%f<16>;\n%s\nret; }\n", HEADER,
+			 bodies[i]);
+		CHECK(build(&program, source) != 0);
+		char name[32] = "";
+
+		sscanf(bodies[i], "%31[a-z]", name);
+		if (!strstr(program.log.text, name))
+			fprintf(stderr, "%s\n", program.log.text);
+		CHECK(strstr(program.log.text, name) != NULL && strncmp(program.log.text, "line ", 5) == 0);
+		drop(&program);
+	}
+}
+
+static const struct scenario scenarios[] = {
+	{ "lanes_part_and_meet", lanes_part_and_meet },
+	{ "predicates_guard", predicates_guard },
+	{ "lanes_work_together", lanes_work_together },
+	{ "barriers_hold", barriers_hold },
+	{ "lanes_wait_for_lanes", lanes_wait_for_lanes },
+	{ "functions_call", functions_call },
+	{ "memory_faults", memory_faults },
+	{ "memory_of_all_kinds", memory_of_all_kinds },
+	{ "atomics_add_up", atomics_add_up },
+	{ "registers_say_where", registers_say_where },
+	{ "kernels_print", kernels_print },
+	{ "all_blocks_of_a_cooperative_grid_go_on", all_blocks_of_a_cooperative_grid_go_on },
+	{ "what_cannot_run_is_refused", what_cannot_run_is_refused },
+};
+
+RUN_SCENARIOS(scenarios)
