@@ -220,6 +220,85 @@ static void variables(void)
 	finish(before);
 }
 
+/* Code of two inputs runs together: a call by name, one by an address in memory. */
+static void linked_code(void)
+{
+	char user[] = ".version 6.0\n.target sm_60\n.address_size 64\n"
+		      ".extern .func (.param .b32 r) twice(.param .b32 x);\n.extern .global .u32 seed;\n.extern .global .u64 table[2];\n"
+		      ".visible .entry kernel(.param .u64 out) { .reg .b32 %r<4>; .reg .b64 %d<3>; .param .b32 x; .param .b32 r;\n"
+		      "ld.global.u32 %r1, [seed]; st.param.b32 [x], %r1; call (r), twice, (x); ld.param.b32 %r2, [r];\n"
+		      "ld.global.u64 %d1, [table+8]; st.param.b32 [x], %r2;\n"
+		      "proto: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+		      "call (r), %d1, (x), proto; ld.param.b32 %r3, [r]; ld.param.u64 %d2, [out];\n"
+		      "st.global.v2.u32 [%d2], {%r2, %r3}; ret; }\n";
+	char maker[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .global .u32 seed = 9;\n"
+		       ".visible .func (.param .b32 r) twice(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];\n"
+		       "add.s32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret; }\n"
+		       ".func (.param .b32 r) more(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];\n"
+		       "add.s32 %r2, %r1, 100; st.param.b32 [r], %r2; ret; }\n"
+		       ".visible .global .u64 table[2] = {twice, more};\n";
+	CUlinkState state = NULL;
+	CUmodule module = NULL;
+	CUfunction kernel = NULL;
+	CUdeviceptr out = 0;
+	uint32_t words[2] = { 0 };
+	void *image = NULL;
+	void *arguments[] = { &out };
+
+	start();
+	OK(cuLinkCreate_v2(0, NULL, NULL, &state));
+	OK(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, user, sizeof(user), "user", 0, NULL, NULL));
+	OK(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, maker, sizeof(maker), "maker", 0, NULL, NULL));
+	OK(cuLinkComplete(state, &image, NULL));
+	OK(cuModuleLoadData(&module, image));
+	OK(cuModuleGetFunction(&kernel, module, "kernel"));
+	OK(cuMemAlloc_v2(&out, sizeof(words)));
+	OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+	OK(cuMemcpyDtoH_v2(words, out, sizeof(words)));
+	CHECK(words[0] == 18 && words[1] == 118);
+}
+
+/* A kernel reads through a texture reference and writes through a surface reference. */
+static void references(void)
+{
+	static const char text[] =
+		".version 7.0\n.target sm_70\n.address_size 64\n.global .texref picture;\n.global .surfref canvas;\n"
+		".visible .entry kernel() { .reg .b32 %r<6>; .reg .f32 %f<6>;\n"
+		"mov.u32 %r1, %tid.x; cvt.rn.f32.u32 %f1, %r1; add.f32 %f1, %f1, 0.5;\n"
+		"tex.2d.v4.u32.f32 {%r2, %r3, %r4, %r5}, [picture, {%f1, %f1}];\n"
+		"add.u32 %r2, %r2, 1; sust.b.2d.b8.trap [canvas, {%r1, %r1}], {%r2}; ret; }\n";
+	CUmodule module = NULL;
+	CUfunction kernel = NULL;
+	CUtexref picture = NULL;
+	CUsurfref canvas = NULL;
+	CUarray array = NULL;
+	CUdeviceptr from = 0;
+	unsigned char pixels[8 * 512];
+	unsigned char got[8 * 8];
+	const CUDA_ARRAY_DESCRIPTOR two = { 8, 8, CU_AD_FORMAT_UNSIGNED_INT8, 1 };
+	const CUDA_ARRAY3D_DESCRIPTOR shape = { 8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 2 };
+
+	start();
+	fill(pixels, sizeof(pixels));
+	OK(cuModuleLoadData(&module, text));
+	OK(cuModuleGetFunction(&kernel, module, "kernel"));
+	OK(cuMemAlloc_v2(&from, sizeof(pixels)));
+	OK(cuMemcpyHtoD_v2(from, pixels, sizeof(pixels)));
+	OK(cuModuleGetTexRef(&picture, module, "picture"));
+	OK(cuTexRefSetAddress2D_v3(picture, &two, from, 512));
+	OK(cuTexRefSetFlags(picture, 1)); /* CU_TRSF_READ_AS_INTEGER */
+	OK(cuModuleGetSurfRef(&canvas, module, "canvas"));
+	OK(cuArray3DCreate_v2(&array, &shape));
+	OK(cuSurfRefSetArray(canvas, array, 0));
+	OK(cuLaunchKernel(kernel, 1, 1, 1, 8, 1, 1, 0, NULL, NULL, NULL));
+	OK(cuMemcpyAtoH_v2(got, array, 0, sizeof(got)));
+	for (size_t i = 0; i < 8; i++)
+		CHECK(got[9 * i] == (unsigned char)(pixels[513 * i] + 1));
+	/* one step outside of the surface */
+	OK(cuLaunchKernel(kernel, 1, 1, 1, 9, 1, 1, 0, NULL, NULL, NULL));
+	GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 /* What a card cannot run does not load, and the log says why. */
 static void refused(void)
 {
@@ -472,6 +551,7 @@ static void old_names(void)
 
 static const struct scenario list[] = {
 	{ "modules", modules }, { "libraries", libraries }, { "linking", linking }, { "linked_names", linked_names },
+	{ "linked_code", linked_code }, { "references", references },
 	{ "variables", variables }, { "refused", refused },
 	{ "launches", launches }, { "names", names },	    { "devices", devices },
 	{ "visible", visible },	  { "visible_card", visible_card }, { "old_names", old_names },
