@@ -27,8 +27,8 @@ func (a *app) demoCommand() *cobra.Command {
 		Long: `Starts a simulated H100 and an agent of its own, and under shares of 20, 30 and
 50 percent of its time and 8, 16 and 40 GiB the same programs: one multiplies
 matrices and compares with the CPU, one takes all the memory it can get, checks
-what it wrote, and asks for more, and one takes all the time it can get. Exit code 0 when every share was held to its part by the
-simulator's own account, else 1.`,
+what it wrote and asks for more, and one takes all the time it can get. Exit code
+0 when every share was held to its part by the simulator's own account, else 1.`,
 		Example: `  divvy demo --seconds 3`,
 		Args:    noArguments,
 	}
