@@ -13,12 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "compat.h"
 #include "image.h"
 
 #define DEFAULT_DRIVER_DIR "/run/divvy/driver"
+/* In a container: the socket alone, and in its folder, where the one of an
+ * agent that was started anew appears. */
 #define DEFAULT_SOCKET "/run/divvy/share.sock"
+#define FOLDER_SOCKET "/run/divvy/share/share.sock"
 #define PATH_BYTES 1024
 #define OPENING 2u /* in front_thread.inside: this thread is opening a library */
 
@@ -229,7 +233,9 @@ int front_join(void)
 	if (__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
 		return 0;
 	front_image_find(ehdr, &self);
-	rc = front_attach(socket != NULL && socket[0] != 0 ? socket : DEFAULT_SOCKET, self.buildid);
+	if (socket == NULL || socket[0] == 0)
+		socket = access(FOLDER_SOCKET, F_OK) == 0 ? FOLDER_SOCKET : DEFAULT_SOCKET;
+	rc = front_attach(socket, self.buildid);
 	if (rc == 0)
 		report_late();
 	return rc;
