@@ -66,6 +66,7 @@ var rooms = []room{
 	{path: "internal/plan", may: []string{"internal/placement", "internal/plan/trace"}},
 	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"},
 		tests: []string{"internal/plan/trace"}, thirdParty: []string{"gonum.org/v1/plot"}},
+	{path: "internal/cdi", thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
@@ -78,7 +79,7 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
-			"internal/agent", "internal/api", "internal/bench", "internal/client", "internal/demo", "internal/gpu",
+			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/library", "internal/mig", "internal/partition",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
@@ -99,7 +100,8 @@ var rooms = []room{
 
 // testThirdParty may be imported by any test.
 var testThirdParty = []string{
-	"github.com/NVIDIA/go-nvml", // runs over the stand-in
+	"github.com/NVIDIA/go-nvml",              // runs over the stand-in
+	"github.com/opencontainers/runtime-spec", // what CDI files change
 	"github.com/rogpeppe/go-internal",
 	"golang.org/x/sys",
 }

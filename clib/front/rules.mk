@@ -20,7 +20,12 @@ front_ldflags := -shared -nostartfiles -Wl,-soname,libcuda.so.1 -Wl,--version-sc
 	-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noexecstack -Wl,--hash-style=sysv -Wl,--build-id=sha1
 front_libc = $(foreach name,libdl.so.2 libpthread.so.0,$(shell $(CC) -print-file-name=$(name)))
 
-BUILD_TARGETS += $(front_dir)/base/libcuda.so.1
+BUILD_TARGETS += $(front_dir)/base/libcuda.so.1 lib/divvy/container/ld.so.preload
+
+# What containers get as /etc/ld.so.preload (internal/cdi).
+lib/divvy/container/ld.so.preload: clib/front/rules.mk
+	@mkdir -p $(@D)
+	echo /usr/lib/x86_64-linux-gnu/libcuda.so.1 > $@
 
 build/front/front_wrappers.o: clib/gen/front_wrappers.c $(front_headers)
 	@mkdir -p $(@D)

@@ -91,7 +91,7 @@ func makeFolders(cfg Config) error {
 	if cfg.Private {
 		mode = 0o700
 	}
-	for _, path := range []string{cfg.Directory, filepath.Join(cfg.Directory, "shares")} {
+	for _, path := range []string{cfg.Directory, cfg.SharesFolder()} {
 		if err := socket.MakeFolder(path, mode); err != nil {
 			return err
 		}
@@ -225,6 +225,7 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 			d.dropSocket(name)
 		}
 	}
+	d.offerAll(now)
 	for _, c := range d.core.Clients() {
 		d.recoverClient(now, c)
 	}

@@ -62,6 +62,10 @@ type Config struct {
 	MaxShares         int
 	MaxEvents         int // remembered
 
+	// Containers is told of declared shares, for container runtimes; nil: nobody
+	// is.
+	Containers Containers
+
 	ProductVersion string
 	Logger         *slog.Logger
 }
@@ -111,9 +115,12 @@ func defaults() Config {
 // APISocket is where the HTTP interface listens.
 func (c Config) APISocket() string { return filepath.Join(c.Directory, "agent.sock") }
 
+// SharesFolder has a folder for each share.
+func (c Config) SharesFolder() string { return filepath.Join(c.Directory, "shares") }
+
 // ShareSocket is where the processes of the share attach.
 func (c Config) ShareSocket(share string) string {
-	return filepath.Join(c.Directory, "shares", share, "share.sock")
+	return filepath.Join(c.SharesFolder(), share, "share.sock")
 }
 
 // Validate says what is wrong with a configuration.

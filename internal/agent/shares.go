@@ -133,6 +133,7 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
 			return view, err
 		}
+		d.offer(now, view)
 		return view, nil
 	})
 }

@@ -114,6 +114,7 @@ func (d *daemon) removeSocket(name string) {
 		s.close()
 		delete(d.sockets, name)
 	}
+	d.withdraw(name)
 	d.dropSocket(name)
 }
 

@@ -27,6 +27,7 @@ type agentFlags struct {
 	simulator string
 	creation  string
 	private   string
+	cdi       string
 	quantum   time.Duration
 	overlap   bool
 	worker    bool
@@ -71,10 +72,12 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
+	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
 	hide(cmd, "private", "worker")
 	complete(cmd, "creation", words("owner", "ephemeral", "all"))
+	complete(cmd, "cdi-dir", fileCompletion)
 	return cmd
 }
 
@@ -104,6 +107,13 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {
 		return cfg, usage(err)
+	}
+	if f.cdi != "" && f.worker {
+		offers, err := a.offers(f.cdi, cfg.DriverDirectory, f.simulator, cfg.SharesFolder())
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Containers = offers
 	}
 	return cfg, nil
 }

@@ -49,8 +49,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "divvy",
 		Short: "Divide GPUs between unmodified programs",
-		Long: `Divvy divides GPUs: each share of a card is held to its memory and its time,
-for programs that know nothing of it. Without a GPU, add --simulate.`,
+		Long: `Divvy divides GPUs: each share of a card is held to its memory, for programs
+that know nothing of it. Without a GPU, add --simulate.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
 		Args:    subcommand,
 		Version: version,
@@ -70,8 +70,8 @@ for programs that know nothing of it. Without a GPU, add --simulate.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.demoCommand(), a.runCommand(), a.psCommand(), a.devicesCommand(), a.eventsCommand(), a.shareCommand(),
-		a.planCommand(), a.partitionCommand(), a.simulateCommand(), a.agentCommand(), a.benchCommand(), a.doctorCommand(), a.cleanupCommand(),
-		a.versionCommand(), a.completionCommand(), a.isolateCommand(),
+		a.planCommand(), a.partitionCommand(), a.cdiCommand(), a.simulateCommand(), a.agentCommand(), a.benchCommand(), a.doctorCommand(),
+		a.cleanupCommand(), a.versionCommand(), a.completionCommand(), a.isolateCommand(),
 	)
 	root.Flags().Bool("version", false, "print the version")
 	root.SetVersionTemplate(versionLine())

@@ -94,11 +94,12 @@ func (d Dir) HasFront() bool { return isRegular(filepath.Join(d.built(), CUDANam
 // Null is the folder of the null driver.
 func (d Dir) Null() string { return filepath.Join(string(d), "null") }
 
+// Preload is the file that names the front for the dynamic linker of a
+// container.
+func (d Dir) Preload() string { return filepath.Join(string(d), "container", "ld.so.preload") }
+
 // Tool is the path of a small program that belongs to the product.
 func (d Dir) Tool(name string) string { return filepath.Join(string(d), "tools", name) }
-
-// Example is the path of a program of examples/.
-func (d Dir) Example(name string) string { return filepath.Join(string(d), "examples", name) }
 
 // Standin is the folder of the stand-in driver of a generation ("12.2").
 func (d Dir) Standin(generation string) (string, error) {

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+// fakeContainers notes what it is told.
+type fakeContainers struct {
+	mutex sync.Mutex // guards told and fail
+	told  []string
+	fail  error
+}
+
+func (f *fakeContainers) note(words string) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.told = append(f.told, words)
+	return f.fail
+}
+
+func (f *fakeContainers) Offer(share api.Share, card gpu.Card) error {
+	if share.CardUUID != card.UUID || share.Socket == "" {
+		return errors.New("not the share's card")
+	}
+	return f.note("offer " + share.Name)
+}
+
+func (f *fakeContainers) Withdraw(share string) error { return f.note("withdraw " + share) }
+
+func (f *fakeContainers) Keep(shares []string) error {
+	words := "keep"
+	for _, s := range shares {
+		words += " " + s
+	}
+	return f.note(words)
+}
+
+func (f *fakeContainers) take() []string {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	told := f.told
+	f.told = nil
+	return told
+}
+
+// Container runtimes know a declared share before its maker hears of it, after
+// a restart too, and not when it is gone; a share of one command they never do.
+func TestContainersKnowDeclaredShares(t *testing.T) {
+	f := &fakeContainers{}
+	r := newRig(t, func(c *Config) { c.Containers = f })
+	expect := func(want ...string) {
+		t.Helper()
+		if got := f.take(); !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	expect("keep")
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: 1 << 30})
+	expect("offer a")
+	r.share(api.ShareSpec{Name: "b", MemoryBytes: 1 << 30})
+	expect("offer b")
+	r.share(api.ShareSpec{Name: "passing", MemoryBytes: 1 << 30, Ephemeral: true})
+	expect()
+	must(t, r.client.DeleteShare(t.Context(), "a", false))
+	expect("withdraw a")
+	must(t, r.stop())
+	f.take() // the passing one
+	r.start()
+	told := f.take()
+	if len(told) < 2 || told[0] != "keep b" || told[1] != "offer b" {
+		t.Errorf("after a restart: %q", told)
+	}
+
+	// A share that containers cannot have is a share all the same.
+	f.mutex.Lock()
+	f.fail = errors.New("the disk is full")
+	f.mutex.Unlock()
+	r.share(api.ShareSpec{Name: "c", MemoryBytes: 1 << 30})
+	if e := r.awaitEvent("container-device-failed"); e.Share != "c" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+// cdiList is `divvy cdi list --json` and `divvy cdi generate --json`.
+type cdiList struct {
+	Schema  string      `json:"schema"`
+	Folders []string    `json:"folders"`
+	Devices []cdiDevice `json:"devices"`
+}
+
+type cdiDevice struct {
+	Device string `json:"device"` // divvy.dev/share=train; empty: no runtime accepts the file
+	Class  string `json:"class"`
+	ID     string `json:"id"`
+	File   string `json:"file"`
+	State  string `json:"state"`
+	Detail string `json:"detail,omitempty"`
+}
+
+const schemaCDI = "divvy.cdi/v1"
+
+// Classes that generate makes; a part's class is its kind.
+const classPart = "part"
+
+func cdiClasses() []string { return []string{cdi.ClassShare, cdi.ClassCard, classPart} }
+
+func (a *app) cdiCommand() *cobra.Command {
+	return a.group("cdi", "Give shares, cards and parts of cards to containers", `  divvy cdi generate --output /etc/cdi`,
+		a.cdiListCommand(), a.cdiGenerateCommand())
+}
+
+func (a *app) cdiListCommand() *cobra.Command {
+	var asJSON bool
+	var folders []string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the devices that containers can have",
+		Long: `Lists the devices that Divvy's CDI files offer to container runtimes, and whether
+everything that they need on this machine is there.`,
+		Example: `  divvy cdi list`,
+		Args:    noArguments,
+	}
+	cmd.RunE = a.action(func(*cobra.Command, []string) error {
+		list := cdiList{Schema: schemaCDI, Folders: folders, Devices: []cdiDevice{}}
+		for _, folder := range folders {
+			found, err := cdi.Folder(folder).Devices()
+			if err != nil {
+				return err
+			}
+			list.add(found...)
+		}
+		return a.printCDI(list, asJSON)
+	})
+	cmd.Flags().StringSliceVar(&folders, "dir", []string{cdi.StaticFolder, cdi.DynamicFolder}, "`folders` that are looked at")
+	complete(cmd, "dir", fileCompletion)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (l *cdiList) add(devices ...cdi.Device) {
+	for _, d := range devices {
+		l.Devices = append(l.Devices, cdiDevice{Device: d.Name, Class: d.Class, ID: d.ID, File: d.Path, State: d.State, Detail: d.Detail})
+	}
+}
+
+func (a *app) printCDI(list cdiList, asJSON bool) error {
+	if asJSON {
+		return a.writeJSON(list)
+	}
+	t := newTable("DEVICE", "STATE", "FILE", "DETAIL")
+	for _, d := range list.Devices {
+		t.add(d.Device, d.State, d.File, d.Detail)
+	}
+	return t.write(a.stdout)
+}
+
+func (a *app) cdiGenerateCommand() *cobra.Command {
+	var asJSON bool
+	var output string
+	var classes []string
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Write CDI files of shares, cards and parts of cards",
+		Long: `Writes one CDI file for each declared share, card and part of a card (MIG, VF,
+compute), and removes those of shares that are gone. An agent with --cdi-dir keeps
+the files of its shares by itself. A whole card comes without the front: nothing
+holds it, and no ledger counts it.`,
+		Example: `  divvy cdi generate --class share --output /etc/cdi`,
+		Args:    noArguments,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		for _, class := range classes {
+			if !slices.Contains(cdiClasses(), class) {
+				return usage(fmt.Errorf("--class: %q is not %s", class, strings.Join(cdiClasses(), ", ")))
+			}
+		}
+		folder, err := filepath.Abs(output)
+		if err != nil {
+			return err
+		}
+		list, err := a.generate(cmd.Context(), folder, classes)
+		if errors.Is(err, fs.ErrPermission) {
+			return withHint(&codedError{code: exitNotAllowed, cause: err}, "run as root, or --output FOLDER")
+		}
+		if err != nil {
+			return err
+		}
+		return a.printCDI(list, asJSON)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&output, "output", cdi.StaticFolder, "`folder` to write to")
+	flags.StringSliceVar(&classes, "class", cdiClasses(), "`what` to write: share, card, part")
+	complete(cmd, "output", fileCompletion)
+	complete(cmd, "class", words(cdiClasses()...))
+	a.targetFlags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// generate writes the files of what an agent and the kernel know.
+func (a *app) generate(ctx context.Context, folder string, classes []string) (cdiList, error) {
+	list := cdiList{Schema: schemaCDI, Folders: []string{folder}, Devices: []cdiDevice{}}
+	o := &offers{folder: cdi.Folder(folder)}
+	known, err := a.containerState(ctx)
+	if err != nil {
+		return list, err
+	}
+	if a.target.simulate == "" {
+		if o.machine, err = a.machine(""); err != nil {
+			return list, err
+		}
+	}
+	if err := a.containerDriver(o, known.version); err != nil {
+		return list, err
+	}
+	if known.sockets != "" && slices.Contains(classes, cdi.ClassShare) {
+		o.sockets = known.sockets
+		if err := a.generateShares(o, known); err != nil {
+			return list, err
+		}
+	}
+	if slices.Contains(classes, cdi.ClassCard) {
+		if err := o.putCards(merge(known.devices, o.machine)); err != nil {
+			return list, err
+		}
+	}
+	if slices.Contains(classes, classPart) {
+		if err := o.putParts(); err != nil {
+			return list, err
+		}
+	}
+	all, err := o.folder.Devices()
+	for _, d := range all {
+		if slices.Contains(o.written, d.Path) {
+			list.add(d)
+		}
+	}
+	return list, err
+}
+
+// agentState is what an agent knows; without one it is empty.
+type agentState struct {
+	sockets string // folder of the shares' folders
+	version api.Version
+	devices api.Devices
+	shares  []api.Share
+}
+
+func (a *app) containerState(ctx context.Context) (s agentState, err error) {
+	at, err := a.find(ctx)
+	if errors.Is(err, errNoAgent) && a.target.simulate == "" {
+		return s, nil // cards without an agent
+	}
+	if err != nil {
+		return s, err
+	}
+	socket, err := filepath.Abs(at.client.Socket())
+	if err != nil {
+		return s, err
+	}
+	s.sockets = filepath.Join(filepath.Dir(socket), "shares")
+	if s.version, err = at.client.Version(ctx); err != nil {
+		return s, at.explain(err)
+	}
+	if s.devices, err = at.client.Devices(ctx); err != nil {
+		return s, at.explain(err)
+	}
+	all, err := at.client.Shares(ctx)
+	for _, share := range all.Shares {
+		if !share.Ephemeral {
+			s.shares = append(s.shares, share)
+		}
+	}
+	return s, at.explain(err)
+}
+
+func (a *app) generateShares(o *offers, known agentState) error {
+	var names []string
+	for _, s := range known.shares {
+		names = append(names, s.Name)
+	}
+	if err := o.Keep(names); err != nil {
+		return err
+	}
+	for _, s := range known.shares {
+		i := slices.IndexFunc(known.devices.Cards, func(c api.Card) bool { return c.UUID == s.CardUUID })
+		if i < 0 {
+			continue
+		}
+		c := known.devices.Cards[i]
+		err := o.Offer(s, gpu.Card{UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated})
+		if errors.Is(err, cdi.ErrName) {
+			a.note("%v", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/private"
+)
+
+// offers puts into a folder of CDI files what containers can have here. It is
+// the agent's agent.Containers.
+type offers struct {
+	folder  cdi.Folder
+	sockets string // folder of the shares' folders
+	driver  *cdi.Driver
+	front   cdi.Front
+	machine inventory.Machine
+	written []string // files
+}
+
+// offers returns what an agent with this driver offers in folder.
+func (a *app) offers(folder, driverDirectory, simulator, sockets string) (*offers, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	o := &offers{folder: cdi.Folder(folder), sockets: sockets}
+	if simulator == "" {
+		if o.machine, err = a.machine(""); err != nil {
+			return nil, err
+		}
+	} else if simulator, err = filepath.Abs(simulator); err != nil {
+		return nil, err
+	}
+	return o, a.containerDriver(o, api.Version{DriverDirectory: driverDirectory, Simulator: simulator})
+}
+
+// containerDriver finds the driver, and the front for it, that containers get:
+// the agent's, or what is installed. Without any, cards that need none remain.
+func (a *app) containerDriver(o *offers, v api.Version) error {
+	cuda, nvml := filepath.Join(v.DriverDirectory, library.CUDAName), filepath.Join(v.DriverDirectory, library.NVMLName)
+	if v.DriverDirectory == "" {
+		found, err := private.FindDriver("/")
+		if errors.Is(err, private.ErrNoDriver) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		cuda, nvml = found.CUDA, found.NVML
+	}
+	driver, err := cdi.FindDriver(cuda, nvml, v.Simulator)
+	if err != nil {
+		return err
+	}
+	o.driver = &driver
+	if v.DriverDirectory == "" {
+		return nil // no agent: no shares, no front
+	}
+	libraries, err := a.libraries()
+	if err != nil {
+		return err
+	}
+	front, err := a.frontFor(v.DriverDirectory)
+	o.front = cdi.Front{Library: filepath.Join(front, library.CUDAName), Preload: libraries.Preload()}
+	return err
+}
+
+// Offer writes the file of a share.
+func (o *offers) Offer(share api.Share, card gpu.Card) error {
+	if o.driver == nil {
+		return errors.New("no driver for containers")
+	}
+	described := cdi.Share{Name: share.Name, Socket: share.Socket}
+	if !card.Simulated {
+		d := o.find(card)
+		if d == nil {
+			return fmt.Errorf("the kernel shows no device files of card %s", card.UUID)
+		}
+		described.Nodes = cardNodes(*d)
+	}
+	spec, err := cdi.ForShare(described, *o.driver, o.front)
+	if err != nil {
+		return err
+	}
+	path, err := o.folder.Put(spec)
+	o.written = append(o.written, path)
+	return err
+}
+
+// Withdraw removes the file of a share.
+func (o *offers) Withdraw(share string) error { return o.folder.Remove(cdi.ClassShare, share) }
+
+// Keep removes the files of this agent's shares but for the named ones.
+func (o *offers) Keep(shares []string) error { return o.folder.KeepShares(o.sockets, shares) }
+
+func (o *offers) find(card gpu.Card) *gpu.Device {
+	for i := range o.machine.Devices {
+		d := &o.machine.Devices[i]
+		if d.Address == card.PCIAddress || d.UUID.Known && d.UUID.Value == card.UUID {
+			return d
+		}
+	}
+	return nil
+}
+
+// cardNodes are the device files of a card; those of NVIDIA's unified memory
+// belong to no card, and no program starts without them.
+func cardNodes(d gpu.Device) []string {
+	nodes := append([]string{}, d.Nodes...)
+	if d.Vendor == gpu.VendorNVIDIA && len(nodes) > 0 {
+		nodes = append(nodes, "/dev/nvidia-uvm")
+		if tools := "/dev/nvidia-uvm-tools"; exists(tools) {
+			nodes = append(nodes, tools)
+		}
+	}
+	return nodes
+}
+
+func (o *offers) put(h cdi.Hardware, driver *cdi.Driver) error {
+	spec, err := cdi.ForHardware(h, driver)
+	if err != nil {
+		return err
+	}
+	path, err := o.folder.Put(spec)
+	o.written = append(o.written, path)
+	return err
+}
+
+// putCards writes the files of whole cards.
+func (o *offers) putCards(list deviceList) error {
+	for _, c := range list.Cards {
+		h := cdi.Hardware{Class: cdi.ClassCard, Name: c.id()}
+		var driver *cdi.Driver
+		switch {
+		case c.Simulated:
+			// Nothing but this keeps a program from the simulator's other cards.
+			h.Env, driver = []string{"CUDA_VISIBLE_DEVICES=" + c.UUID}, o.driver
+		case c.Hardware == nil || len(c.Hardware.Nodes) == 0:
+			continue
+		default:
+			h.Nodes, driver = cardNodes(*c.Hardware), o.driverFor(*c.Hardware)
+		}
+		if err := o.put(h, driver); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driverFor is the driver that goes into a container with a card: images for
+// the cards of other vendors bring theirs.
+func (o *offers) driverFor(d gpu.Device) *cdi.Driver {
+	if d.Vendor == gpu.VendorNVIDIA {
+		return o.driver
+	}
+	return nil
+}
+
+// putParts writes the files of parts that have device files of their own.
+func (o *offers) putParts() error {
+	for _, d := range o.machine.Devices {
+		for _, p := range d.Partitions {
+			if len(p.Nodes) == 0 {
+				continue
+			}
+			h := cdi.Hardware{Class: p.Kind, Name: p.ID, Nodes: append([]string{}, p.Nodes...)}
+			switch p.Kind {
+			case gpu.PartitionMIG:
+				h.Nodes = append(h.Nodes, cardNodes(d)...)
+				if strings.HasPrefix(p.ID, "MIG-") {
+					h.Env = []string{"CUDA_VISIBLE_DEVICES=" + p.ID}
+				}
+			case gpu.PartitionCompute:
+				// The door to all AMD cards; the driver lets a program use those
+				// whose other file it can open.
+				h.Nodes = append(h.Nodes, "/dev/kfd")
+			}
+			if err := o.put(h, o.driverFor(d)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
