@@ -62,6 +62,7 @@ demo: build
 test:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
 		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
+	@scripts/need podman=podman crun=crun || echo "tests with a container runtime will be skipped"
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory lint
 	@for target in $(TEST_TARGETS); do $(MAKE) --no-print-directory $$target; done
