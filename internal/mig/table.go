@@ -68,6 +68,21 @@ type Profile struct {
 	Size      int // placement units
 	Starts    []int
 	Engines   Engines
+	Copy      int // copy engines
+	// Multiprocessors as a listing of a real card has them; 0: none was seen.
+	Multiprocessors int
+	// NVML is the number by which NVML asks for such a profile,
+	// NVML_GPU_INSTANCE_PROFILE_*; -1: by none.
+	NVML int
+}
+
+// nvmlProfile gives the number of a profile that the table names as NVML does;
+// -1: NVML has no such name.
+func nvmlProfile(name string) int {
+	return slices.Index([]string{
+		"1_SLICE", "2_SLICE", "3_SLICE", "4_SLICE", "7_SLICE", "8_SLICE", "6_SLICE", "1_SLICE_REV1", "2_SLICE_REV1", "1_SLICE_REV2",
+		"1_SLICE_GFX", "2_SLICE_GFX", "4_SLICE_GFX", "1_SLICE_NO_ME", "2_SLICE_NO_ME", "1_SLICE_ALL_ME", "2_SLICE_ALL_ME", "3_SLICE_GFX",
+	}, name)
 }
 
 // Bounds on what a table may say: placements are kept in machine words.
@@ -99,7 +114,12 @@ type fileProfile struct {
 		Size   int   `yaml:"size"`
 		Starts []int `yaml:"starts"`
 	} `yaml:"placements"`
-	Engines Engines `yaml:"engines"`
+	NVML            string `yaml:"nvml"`
+	Multiprocessors int    `yaml:"sms"`
+	Engines         struct {
+		Engines `yaml:",inline"`
+		Copy    int `yaml:"copy"`
+	} `yaml:"engines"`
 }
 
 // Default is the table the program carries.
@@ -161,7 +181,8 @@ func (from fileProduct) product() (*Product, error) {
 		}
 		p.Profiles = append(p.Profiles, Profile{
 			Name: f.Name, ID: f.ID, Slices: f.Slices, MemoryMiB: f.MemoryMiB, Most: f.Most,
-			Size: f.Placements.Size, Starts: f.Placements.Starts, Engines: f.Engines,
+			Size: f.Placements.Size, Starts: f.Placements.Starts, Engines: f.Engines.Engines,
+			Copy: f.Engines.Copy, Multiprocessors: f.Multiprocessors, NVML: nvmlProfile(f.NVML),
 		})
 	}
 	return p, nil
@@ -192,6 +213,9 @@ func (p *Product) Validate() error {
 	for i, f := range p.Profiles {
 		if f.Slices < 1 || f.Slices > p.Slices || f.Size < 1 || f.Size > p.Units || f.Most < 1 || f.Most > p.Units || len(f.Starts) == 0 {
 			return fmt.Errorf("profile %q: %d slices on %d units, at most %d, starts %v", f.Name, f.Slices, f.Size, f.Most, f.Starts)
+		}
+		if f.Copy < 0 || f.Multiprocessors < 0 || f.MemoryMiB < 0 {
+			return fmt.Errorf("profile %q: %d MiB, %d multiprocessors, %d copy engines", f.Name, f.MemoryMiB, f.Multiprocessors, f.Copy)
 		}
 		for _, s := range f.Starts {
 			if s < 0 || s+f.Size > p.Units {

@@ -29,6 +29,9 @@ func TestDefault(t *testing.T) {
 	if !ok || p.Index("7g.79gb") >= 0 || p.Index("7g.80gb") < 0 {
 		t.Errorf("H100: %+v", p)
 	}
+	if f := p.Profiles[p.Index("1g.20gb")]; f.NVML != 9 || f.Multiprocessors != 26 || f.Copy != 1 {
+		t.Errorf("1g.20gb of an H100: %+v", f)
+	}
 	if p, _ := table.ByName("NVIDIA A100-SXM4-80GB"); p.Index("7g.79gb") != p.Index("7g.80gb") {
 		t.Error("A100 80GB does not know 7g.79gb")
 	}
