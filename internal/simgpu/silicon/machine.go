@@ -87,6 +87,7 @@ type process struct {
 	id      ProcessID
 	pid     int
 	usage   []Usage           // by card
+	uses    map[int]bool      // slots it holds, with or without bytes
 	objects map[ObjectID]int  // times it holds each
 	shown   map[ObjectID]bool // objects whose bytes are on its account
 	handles map[place]Handle
@@ -97,12 +98,34 @@ type cardState struct {
 	usedBytes uint64
 	peakBytes uint64 // most of usedBytes since the last Reset
 	orphans   uint64 // part of usedBytes that no live process shows
+	closed    bool   // to processes: a divided card, or a slot that nothing is in
+	room      *room  // that it takes its bytes from
+}
+
+// room is memory that cards share: that of one card, or of the parts of one.
+type room struct {
+	capacity  uint64
+	usedBytes uint64
+}
+
+func (c *cardState) free() uint64 { return c.room.capacity - c.room.usedBytes }
+
+func (c *cardState) take(bytes uint64) {
+	c.room.usedBytes += bytes
+	c.usedBytes += bytes
+	c.peakBytes = max(c.peakBytes, c.usedBytes)
+}
+
+func (c *cardState) give(bytes uint64) {
+	c.room.usedBytes -= bytes
+	c.usedBytes -= bytes
 }
 
 // Machine is all cards of one simulator and the processes that use them.
 type Machine struct {
 	limits    Limits
-	cards     []cardState
+	cards     []cardState // and, behind them, slots
+	whole     int         // how many are cards
 	processes map[ProcessID]*process
 	order     []ProcessID // of processes, rising
 	objects   map[ObjectID]*object
@@ -126,18 +149,19 @@ func New(cards []Card, limits Limits) *Machine {
 		releases:  history[Release]{room: limits.History},
 	}
 	for _, c := range cards {
-		m.cards = append(m.cards, cardState{Card: c})
+		m.cards = append(m.cards, cardState{Card: c, room: &room{capacity: c.UsableBytes()}})
 	}
+	m.whole = len(cards)
 	return m
 }
 
-// Cards returns how many cards there are.
-func (m *Machine) Cards() int { return len(m.cards) }
+// Cards returns how many cards there are, without slots.
+func (m *Machine) Cards() int { return m.whole }
 
 // Card returns a card, the bytes that processes hold of it and the number of
 // processes that do.
 func (m *Machine) Card(index int) (card Card, usedBytes uint64, processes int, err error) {
-	if index < 0 || index >= len(m.cards) {
+	if index < 0 || index >= len(m.cards) || index >= m.whole && m.cards[index].closed {
 		return Card{}, 0, 0, fmt.Errorf("card %d: %w", index, ErrNotFound)
 	}
 	for _, p := range m.processes {
@@ -152,10 +176,7 @@ func (m *Machine) Card(index int) (card Card, usedBytes uint64, processes int, e
 func (m *Machine) PeakBytes(card int) uint64 { return m.cards[card].peakBytes }
 
 // FreeBytes is what can still be held of a card.
-func (m *Machine) FreeBytes(card int) uint64 {
-	c := &m.cards[card]
-	return c.UsableBytes() - c.usedBytes
-}
+func (m *Machine) FreeBytes(card int) uint64 { return m.cards[card].free() }
 
 // Attach adds a process.
 func (m *Machine) Attach(pid int, now int64) (ProcessID, error) {
@@ -165,7 +186,7 @@ func (m *Machine) Attach(pid int, now int64) (ProcessID, error) {
 	}
 	m.lastID++
 	p := &process{
-		id: m.lastID, pid: pid, usage: make([]Usage, len(m.cards)),
+		id: m.lastID, pid: pid, usage: make([]Usage, len(m.cards)), uses: map[int]bool{},
 		objects: map[ObjectID]int{}, shown: map[ObjectID]bool{}, handles: map[place]Handle{},
 	}
 	for i := range p.usage {
@@ -182,7 +203,7 @@ func (m *Machine) find(id ProcessID, card int) (*process, error) {
 	if !ok {
 		return nil, fmt.Errorf("process %d: %w", id, ErrNotFound)
 	}
-	if card < 0 || card >= len(m.cards) {
+	if card < 0 || card >= len(m.cards) || m.cards[card].closed {
 		return nil, fmt.Errorf("card %d: %w", card, ErrNotFound)
 	}
 	return p, nil
@@ -254,20 +275,19 @@ func (m *Machine) Adjust(id ProcessID, card int, kind Kind, change int64, now in
 func (m *Machine) take(p *process, card int, kind Kind, bytes uint64, now int64) error {
 	c := &m.cards[card]
 	u := &p.usage[card]
-	if free := c.UsableBytes() - c.usedBytes; bytes > free {
+	if free := c.free(); bytes > free {
 		u.Denials++
 		m.note(now, Event{Kind: EventNoRoom, Process: p.id, PID: p.pid, Card: card, Bytes: bytes,
 			Text: fmt.Sprintf("card %d is full: %d bytes free", card, free)})
 		return fmt.Errorf("take %d bytes of card %d, %d are free: %w", bytes, card, free, ErrNoRoom)
 	}
-	c.usedBytes += bytes
-	c.peakBytes = max(c.peakBytes, c.usedBytes)
+	c.take(bytes)
 	u.hold(kind, bytes)
 	return nil
 }
 
 func (m *Machine) give(p *process, card int, kind Kind, bytes uint64) {
-	m.cards[card].usedBytes -= bytes
+	m.cards[card].give(bytes)
 	p.usage[card].Bytes -= bytes
 	p.usage[card].KindBytes[kind] -= bytes
 }
@@ -309,7 +329,7 @@ func (m *Machine) End(id ProcessID, now int64) []ObjectID {
 	before := m.usedBytes()
 	gone := m.endObjects(p)
 	for i := range p.usage {
-		m.cards[i].usedBytes -= p.usage[i].Bytes
+		m.cards[i].give(p.usage[i].Bytes)
 	}
 	for _, handle := range p.handles {
 		delete(m.handles, handle)
@@ -335,7 +355,7 @@ func (m *Machine) usedBytes() uint64 {
 // at the end. With card -1 it lists each card that a process ever touched, and
 // a process that touched none once; else those that hold something of the card.
 func (m *Machine) Processes(card int, cursor uint64, room int) (found []Usage, next uint64) {
-	const places = MaxCards + 1
+	places := uint64(len(m.cards) + 1)
 	from := ProcessID(cursor / places)
 	skip := int(cursor % places)
 	at, _ := slices.BinarySearch(m.order, from)

@@ -137,7 +137,7 @@ func (m *Machine) reap(o *object) bool {
 	}
 	m.hide(o)
 	m.cards[o.Card].orphans -= o.Bytes
-	m.cards[o.Card].usedBytes -= o.Bytes
+	m.cards[o.Card].give(o.Bytes)
 	delete(m.objects, o.ID)
 	return true
 }
