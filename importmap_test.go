@@ -49,7 +49,7 @@ var rooms = []room{
 	{path: "internal/simgpu/timeline", pure: true},
 	{path: "internal/simgpu/condition", may: []string{"internal/simgpu/silicon"}, pure: true},
 	{path: "internal/simgpu/partition", may: []string{"internal/mig"}, pure: true},
-	{path: "internal/simgpu", may: []string{"internal/simgpu/condition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/simgpu", may: []string{"internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/process"},
 	{

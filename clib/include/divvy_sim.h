@@ -50,6 +50,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "divvy_sim_mig.h"
+
 #define DIVVY_SIM_MAGIC 0x6d697344u /* "Dsim", little endian */
 #define DIVVY_SIM_VERSION 1u
 #define DIVVY_SIM_PACKET_BYTES 4096u
@@ -183,6 +185,8 @@
  * has faulted, and its context is at its end. kind: the CUresult */
 #define DIVVY_SIM_FAULT_REPORT 63u
 
+/* 64..66: MIG, in divvy_sim_mig.h */
+
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
  *   46..47 launches
@@ -200,6 +204,9 @@
 #define DIVVY_SIM_LIMIT 7u     /* too many processes, objects or handles */
 #define DIVVY_SIM_DENIED 8u    /* not in this role */
 #define DIVVY_SIM_UNKNOWN 9u   /* no such request */
+#define DIVVY_SIM_IN_USE 10u   /* processes, or instances, are in what is to go */
+#define DIVVY_SIM_RESOURCES 11u /* the instance does not fit */
+#define DIVVY_SIM_UNSUPPORTED 12u /* the card cannot, or not in this mode */
 
 /* kind of HELLO */
 #define DIVVY_SIM_ROLE_OBSERVE 1u /* NVML: sees, is not shown */
@@ -333,7 +340,7 @@ struct divvy_sim_card {
 	uint32_t architecture;            /* NVML_DEVICE_ARCH_* */
 	uint32_t flags;                   /* DIVVY_SIM_CARD_* */
 	uint32_t copyengines;
-	uint32_t reserved1;
+	uint32_t parent; /* of a MIG device: index of its card; of a card: its own */
 	uint64_t reserved2[8];
 	/* as of now */
 	uint64_t usedbytes;     /* by processes, without reservedbytes */
@@ -345,7 +352,8 @@ struct divvy_sim_card {
 	uint64_t reserved3[3];
 };
 #define DIVVY_SIM_CARD_ECC 1u /* has it, and it is on */
-#define DIVVY_SIM_CARD_MIG 2u /* could be partitioned; it is not */
+#define DIVVY_SIM_CARD_MIG 2u /* can be divided */
+#define DIVVY_SIM_CARD_DEVICE 4u /* is a MIG device: a part of one */
 
 /* One process on one card (or, with card DIVVY_SIM_ALL_CARDS, a compute
  * process that holds nothing anywhere). */

@@ -24,7 +24,7 @@ static void default_limits(struct sd_context *context)
 
 static CUresult bring_up(struct sd_context *context)
 {
-	if (sim_card_flags(context->card->index))
+	if (sim_card_flags(context->card->facts->parent))
 		return CUDA_ERROR_DEVICE_UNAVAILABLE; /* fallen off the bus, or waiting for a reset */
 	CUresult result = sd_charge(context->card, DIVVY_SIM_KIND_CONTEXT, DIVVY_SIM_CONTEXT_BYTES);
 

@@ -114,6 +114,16 @@ static int open_window(unsigned int cards)
 	return result;
 }
 
+/* of a card, or of a MIG device, which this process has open and so stays what it is */
+static const struct divvy_sim_card *facts_of(uint32_t index, unsigned int cards)
+{
+	struct divvy_sim_card now;
+
+	if (index < cards)
+		return sim_card_facts(index);
+	return sim_card(index, &now) == 0 ? sim_mig_facts(index, now.uuid) : NULL;
+}
+
 static CUresult start(void)
 {
 	int result = sim_open(DIVVY_SIM_ROLE_COMPUTE);
@@ -132,7 +142,7 @@ static CUresult start(void)
 		struct sd_card *card = &driver.card[driver.count];
 
 		*card = (struct sd_card){ .index = visible[i], .ordinal = (CUdevice)driver.count };
-		card->facts = sim_card_facts(visible[i]);
+		card->facts = facts_of(visible[i], (unsigned int)cards);
 		if (card->facts)
 			driver.count++;
 	}

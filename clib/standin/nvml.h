@@ -5,10 +5,12 @@
  * they are), nvmlmemory.c (memory and who holds it), nvmlstate.c (modes,
  * utilisation), nvmlpower.c (power, temperature, fans), nvmlclock.c (clocks and why
  * they are low), nvmlecc.c (errors of memory and its repair), nvmlfield.c (values by
- * number), nvmlevent.c (events), nvmlmonitor.c (samples, board, idle engines). A
- * function that none of them has says NOT_SUPPORTED.
+ * number), nvmlevent.c (events), nvmlmonitor.c (samples, board, idle engines),
+ * nvmlmig.c (MIG mode and GPU instances), nvmlcompute.c (compute instances),
+ * nvmldevice.c (MIG devices). A function that none of them has says NOT_SUPPORTED.
  *
- * A device handle is the address of the card's facts.
+ * A device handle is the address of the card's or the MIG device's facts. The handle
+ * of an instance is its number, which is never used again, and its card.
  */
 #ifndef DIVVY_STANDIN_NVML_H
 #define DIVVY_STANDIN_NVML_H
@@ -67,6 +69,42 @@ static inline int nvml_has_ecc(const struct divvy_sim_card *card)
 {
 	return (card->flags & DIVVY_SIM_CARD_ECC) != 0;
 }
+
+static inline bool nvml_is_device(const struct divvy_sim_card *card)
+{
+	return (card->flags & DIVVY_SIM_CARD_DEVICE) != 0;
+}
+
+/* MIG devices: by UUID, MIG-...; their place among those of their card. */
+nvmlReturn_t nvml_device_by_uuid(const char *uuid, nvmlDevice_t *device);
+unsigned int nvml_device_index(const struct divvy_sim_card *device);
+
+/* A card, not a MIG device, and how it is divided. NOT_SUPPORTED without MIG. */
+nvmlReturn_t nvml_mig(nvmlDevice_t device, const struct divvy_sim_card **card, struct sim_mig *mig);
+/* What a change that the simulator refuses is to NVML. */
+nvmlReturn_t nvml_change_error(int error);
+
+/* Handles of instances: (number << 6 | card) + 1 */
+static inline void *nvml_instance(uint64_t number, uint32_t card)
+{
+	return (void *)(uintptr_t)((number << 6 | card) + 1);
+}
+
+static inline uint64_t nvml_instance_number(const void *handle)
+{
+	return ((uint64_t)(uintptr_t)handle - 1) >> 6;
+}
+
+static inline uint32_t nvml_instance_card(const void *handle)
+{
+	return ((uint32_t)(uintptr_t)handle - 1) & 63;
+}
+
+/* The GPU instance behind a handle, and how its card is divided. */
+nvmlReturn_t nvml_gpu_instance(nvmlGpuInstance_t handle, const struct divvy_sim_card **card, struct sim_mig *mig,
+			       const struct divvy_sim_mig_gpu **gpu);
+/* the profile with an id; NULL: there is none */
+const struct divvy_sim_mig_profile *nvml_profile(const struct sim_mig *mig, unsigned int id);
 
 /* What a power limit can be set to, and by whom it could be cooled. */
 static inline unsigned int nvml_least_power(const struct divvy_sim_card *card)

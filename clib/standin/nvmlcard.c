@@ -19,14 +19,17 @@ nvmlReturn_t nvml_identity(nvmlDevice_t device, const struct divvy_sim_card **ca
 		if (device.handle && (const void *)device.handle == (const void *)*card)
 			return NVML_SUCCESS;
 	}
-	return NVML_ERROR_INVALID_ARGUMENT;
+	if (!device.handle || !sim_mig_known(device.handle))
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*card = (const struct divvy_sim_card *)(const void *)device.handle;
+	return sim_mig_current(*card) ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvml_card(nvmlDevice_t device, const struct divvy_sim_card **card)
 {
 	nvmlReturn_t result = nvml_identity(device, card);
 
-	if (!result && sim_card_flags((*card)->index) & DIVVY_SIM_HEALTH_LOST)
+	if (!result && sim_card_flags((*card)->parent) & DIVVY_SIM_HEALTH_LOST)
 		result = NVML_ERROR_GPU_IS_LOST;
 	return result;
 }
@@ -40,6 +43,8 @@ nvmlReturn_t nvml_health(nvmlDevice_t device, const struct divvy_sim_card **card
 		return result;
 	if (card)
 		*card = found;
+	if (nvml_is_device(found))
+		return NVML_ERROR_NOT_SUPPORTED; /* it is the card that has sensors */
 	result = nvml_error(sim_health(found->index, now));
 	return !result && now->flags & DIVVY_SIM_HEALTH_LOST ? NVML_ERROR_GPU_IS_LOST : result;
 }
@@ -93,7 +98,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 
 static void uuid_text(const struct divvy_sim_card *card, char text[48])
 {
-	int n = snprintf(text, 48, "GPU-");
+	int n = snprintf(text, 48, nvml_is_device(card) ? "MIG-" : "GPU-");
 
 	for (int i = 0; i < 16; i++)
 		n += snprintf(text + n, (size_t)(48 - n), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", card->uuid[i]);
@@ -149,7 +154,9 @@ static int same_address(const struct divvy_sim_card *card, const void *wanted)
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-	return find(device, uuid, same_uuid);
+	nvmlReturn_t result = find(device, uuid, same_uuid);
+
+	return result == NVML_ERROR_NOT_FOUND ? nvml_device_by_uuid(uuid, device) : result;
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
@@ -163,7 +170,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
 	switch (uuid->type) {
 	case NVML_UUID_TYPE_ASCII:
 		memcpy(text, uuid->value.str, sizeof(uuid->value.str));
-		return find(device, text, same_uuid);
+		return nvmlDeviceGetHandleByUUID(text, device);
 	case NVML_UUID_TYPE_BINARY:
 		return find(device, uuid->value.bytes, same_uuid_bytes);
 	default:
@@ -343,7 +350,7 @@ static unsigned int max_speed(unsigned int generation)
 		return NVML_SUCCESS;                                     \
 	}
 
-IDENTITY_NUMBER(nvmlDeviceGetIndex, card->index)
+IDENTITY_NUMBER(nvmlDeviceGetIndex, nvml_is_device(card) ? nvml_device_index(card) : card->index)
 IDENTITY_NUMBER(nvmlDeviceGetMinorNumber, card->minor)
 NVML_NUMBER(nvmlDeviceGetBrand, nvmlBrandType_t, card->brand)
 NVML_NUMBER(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, card->architecture)
@@ -359,8 +366,7 @@ NVML_NUMBER(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, card->pciewidth)
 NVML_NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, card->pciewidth)
 NVML_NUMBER(nvmlDeviceGetPcieSpeed, unsigned int, megabits(card->pciegeneration))
 NVML_NUMBER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned int, max_speed(card->pciegeneration))
-NVML_NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, card->flags & DIVVY_SIM_CARD_MIG ? 7 : 0)
-NVML_NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
+NVML_NUMBER(nvmlDeviceIsMigDeviceHandle, unsigned int, nvml_is_device(card))
 
 nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard)
 {

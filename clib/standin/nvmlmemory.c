@@ -2,6 +2,7 @@
 /*
  * nvmlmemory.c: memory, and the processes that hold it.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "nvml.h"
@@ -68,41 +69,66 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 	return NVML_SUCCESS;
 }
 
-/* All processes on a card; the caller frees the list. */
-static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process **list, unsigned int *count)
+/* Those on one card or MIG device, behind the count that the list has. */
+static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **list, unsigned int *count)
+{
+	size_t room = MORE_PROCESSES;
+
+	for (;;) {
+		struct divvy_sim_process *larger = realloc(*list, (*count + room) * sizeof(**list));
+		long n;
+
+		if (!larger)
+			return NVML_ERROR_MEMORY;
+		*list = larger;
+		n = sim_processes(index, *list + *count, room);
+		if (n == -ENOENT)
+			return NVML_SUCCESS; /* the device is no more */
+		if (n < 0)
+			return nvml_error(n);
+		if ((size_t)n <= room) {
+			*count += (unsigned int)n;
+			return NVML_SUCCESS;
+		}
+		room = (size_t)n + MORE_PROCESSES;
+	}
+}
+
+/* All processes on a card, those on its MIG devices too, and which those are; the
+ * caller frees the list. */
+static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process **list, unsigned int *count,
+				   struct sim_mig *mig)
 {
 	const struct divvy_sim_card *card;
+	const struct divvy_sim_card *parent;
 	nvmlReturn_t result = nvml_card(device, &card);
-	size_t room = MORE_PROCESSES;
-	long n;
 
 	*list = NULL;
 	*count = 0;
+	mig->computecount = 0;
 	if (result)
 		return result;
-	for (;;) {
-		struct divvy_sim_process *larger = realloc(*list, room * sizeof(**list));
-
-		if (!larger) {
-			n = -1;
-			result = NVML_ERROR_MEMORY;
-			break;
-		}
-		*list = larger;
-		n = sim_processes(card->index, *list, room);
-		if (n < 0)
-			result = nvml_error(n);
-		if (n < 0 || (size_t)n <= room)
-			break;
-		room = (size_t)n + MORE_PROCESSES;
-	}
-	if (n < 0) {
+	parent = sim_card_facts(card->parent);
+	if (parent && parent->flags & DIVVY_SIM_CARD_MIG)
+		result = nvml_error(sim_mig(card->parent, mig));
+	if (!result)
+		result = add_processes(card->index, list, count);
+	for (uint32_t i = 0; !result && !nvml_is_device(card) && i < mig->computecount; i++)
+		result = add_processes(mig->computes[i].card, list, count);
+	if (result) {
 		free(*list);
 		*list = NULL;
-		return result;
 	}
-	*count = (unsigned int)n;
-	return NVML_SUCCESS;
+	return result;
+}
+
+/* The compute instance that a process is on; NULL: none. */
+static const struct divvy_sim_mig_compute *instance_of(const struct divvy_sim_process *process, const struct sim_mig *mig)
+{
+	for (uint32_t i = 0; i < mig->computecount; i++)
+		if (mig->computes[i].card == process->card)
+			return &mig->computes[i];
+	return NULL;
 }
 
 /* The protocol of all these lists: count is the caller's room, and how many
@@ -120,20 +146,24 @@ static nvmlReturn_t answer_count(unsigned int *room, int have_list, unsigned int
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
 	struct divvy_sim_process *list;
+	struct sim_mig mig;
 	unsigned int count;
 	nvmlReturn_t result;
 
 	if (!infoCount)
 		return nvml_ready() ? NVML_ERROR_UNINITIALIZED : NVML_ERROR_INVALID_ARGUMENT;
-	result = read_processes(device, &list, &count);
+	result = read_processes(device, &list, &count, &mig);
 	if (result)
 		return result;
 	result = answer_count(infoCount, infos != NULL, count);
-	for (unsigned int i = 0; !result && i < count; i++)
+	for (unsigned int i = 0; !result && i < count; i++) {
+		const struct divvy_sim_mig_compute *on = instance_of(&list[i], &mig);
+
 		infos[i] = (nvmlProcessInfo_t){
 			.pid = list[i].pid, .usedGpuMemory = list[i].bytes,
-			.gpuInstanceId = NO_INSTANCE, .computeInstanceId = NO_INSTANCE,
+			.gpuInstanceId = on ? on->gpu : NO_INSTANCE, .computeInstanceId = on ? on->id : NO_INSTANCE,
 		};
+	}
 	free(list);
 	return result;
 }
@@ -146,12 +176,13 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
 	struct divvy_sim_process *list;
+	struct sim_mig mig;
 	unsigned int count;
 	nvmlReturn_t result;
 
 	if (!infoCount)
 		return nvml_ready() ? NVML_ERROR_UNINITIALIZED : NVML_ERROR_INVALID_ARGUMENT;
-	result = read_processes(device, &list, &count);
+	result = read_processes(device, &list, &count, &mig);
 	if (result)
 		return result;
 	result = answer_count(infoCount, infos != NULL, count);
@@ -192,6 +223,7 @@ NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist)
 {
 	struct divvy_sim_process *list = NULL;
+	struct sim_mig mig;
 	unsigned int count = 0;
 	nvmlReturn_t result;
 
@@ -201,17 +233,20 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	if (plist->mode > NVML_PROCESS_MODE_ALL)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	result = read_processes(device, &list, &count);
+	result = read_processes(device, &list, &count, &mig);
 	if (result)
 		return result;
 	if (plist->mode == NVML_PROCESS_MODE_GRAPHICS || plist->mode == NVML_PROCESS_MODE_MPS)
 		count = 0;
 	result = answer_count(&plist->numProcArrayEntries, plist->procArray != NULL, count);
-	for (unsigned int i = 0; !result && i < count; i++)
+	for (unsigned int i = 0; !result && i < count; i++) {
+		const struct divvy_sim_mig_compute *on = instance_of(&list[i], &mig);
+
 		plist->procArray[i] = (nvmlProcessDetail_v1_t){
 			.pid = list[i].pid, .usedGpuMemory = list[i].bytes,
-			.gpuInstanceId = NO_INSTANCE, .computeInstanceId = NO_INSTANCE,
+			.gpuInstanceId = on ? on->gpu : NO_INSTANCE, .computeInstanceId = on ? on->id : NO_INSTANCE,
 		};
+	}
 	free(list);
 	return result;
 }

@@ -141,30 +141,3 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
 		return NVML_ERROR_NOT_FOUND;
 	return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
-{
-	const struct divvy_sim_card *card;
-	nvmlReturn_t result = nvml_card(device, &card);
-
-	if (result)
-		return result;
-	if (!currentMode || !pendingMode)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	if (!(card->flags & DIVVY_SIM_CARD_MIG))
-		return NVML_ERROR_NOT_SUPPORTED;
-	*currentMode = *pendingMode = NVML_DEVICE_MIG_DISABLE;
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *migDevice)
-{
-	unsigned int current;
-	unsigned int pending;
-	nvmlReturn_t result = nvmlDeviceGetMigMode(device, &current, &pending);
-
-	(void)index;
-	(void)migDevice;
-	return result ? result : NVML_ERROR_NOT_FOUND;
-}
-

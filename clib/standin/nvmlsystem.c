@@ -37,6 +37,12 @@ nvmlReturn_t nvml_error(long error)
 		return NVML_ERROR_INSUFFICIENT_RESOURCES;
 	case EPERM:
 		return NVML_ERROR_UNINITIALIZED;
+	case EBUSY:
+		return NVML_ERROR_IN_USE;
+	case ENOSPC:
+		return NVML_ERROR_INSUFFICIENT_RESOURCES;
+	case EOPNOTSUPP:
+		return NVML_ERROR_NOT_SUPPORTED;
 	case ENODEV:
 		return NVML_ERROR_DRIVER_NOT_LOADED;
 	case EIO:

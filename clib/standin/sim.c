@@ -151,6 +151,12 @@ static int status_errno(uint32_t status)
 		return -EMFILE;
 	case DIVVY_SIM_DENIED:
 		return -EPERM;
+	case DIVVY_SIM_IN_USE:
+		return -EBUSY;
+	case DIVVY_SIM_RESOURCES:
+		return -ENOSPC;
+	case DIVVY_SIM_UNSUPPORTED:
+		return -EOPNOTSUPP;
 	default:
 		return -EIO;
 	}

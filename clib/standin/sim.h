@@ -10,6 +10,9 @@
  *   -EINVAL      a value is out of range
  *   -ENOENT      no such card, object or handle
  *   -EALREADY    the IPC handle is this process's own
+ *   -EBUSY       what is to go is in use                NVML IN_USE
+ *   -ENOSPC      a MIG instance does not fit            NVML INSUFFICIENT_RESOURCES
+ *   -EOPNOTSUPP  the card cannot, or not in this mode   NVML NOT_SUPPORTED
  *   -ELIBBAD     other driver generation in the simulator   (803, NVML 18)
  *   -EMFILE      a bound of the simulator was met
  *   -EPERM       not in this role (sim_open(COMPUTE) first)
@@ -138,6 +141,31 @@ int sim_fault_report(uint32_t card, uint32_t xid, uint32_t error);
 /* Incidents after *cursor, which moves on; DIVVY_SIM_LAST: only the cursor. */
 #define SIM_INCIDENTS ((DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) / sizeof(struct divvy_sim_incident))
 int sim_incidents(uint64_t *cursor, struct divvy_sim_incident page[SIM_INCIDENTS], uint32_t *count);
+
+/* MIG. The lists hold at most so many. */
+#define SIM_MIG_PROFILES 32u
+#define SIM_MIG_INSTANCES 16u
+struct sim_mig {
+	uint32_t current; /* 1: the card is divided */
+	uint32_t pending; /* 1: it will be after its next reset */
+	uint32_t profilecount;
+	uint32_t gpucount;
+	uint32_t computecount;
+	struct divvy_sim_mig_profile profiles[SIM_MIG_PROFILES];
+	struct divvy_sim_mig_gpu gpus[SIM_MIG_INSTANCES];
+	struct divvy_sim_mig_compute computes[SIM_MIG_INSTANCES];
+};
+/* All of one moment. */
+int sim_mig(uint32_t card, struct sim_mig *out);
+/* change: DIVVY_SIM_MIG_*; value: its bytes; number: in and out; *done: its count */
+int sim_mig_change(uint32_t card, uint32_t change, uint64_t value, uint64_t start, uint64_t *number, uint32_t *done);
+/* opens a MIG device for this process */
+int sim_mig_use(const uint8_t uuid[16], uint32_t *card);
+/* Facts of a MIG device: as sim_card_facts, NULL if it is not there. */
+const struct divvy_sim_card *sim_mig_facts(uint32_t card, const uint8_t uuid[16]);
+/* Facts that sim_mig_facts gave out, of a device that is still there. */
+bool sim_mig_current(const struct divvy_sim_card *facts);
+bool sim_mig_known(const void *facts);
 
 /* One request, for what has no function above. payload is in and out;
  * *payloadbytes is its length on entry and exit, room its size. fdin -1: none;

@@ -3,6 +3,11 @@
  * visible.c: CUDA_VISIBLE_DEVICES as the hardware driver reads it: a list of
  * indices or of unique prefixes of GPU-<uuid>, in the program's order; the list
  * ends at the first entry that names no card; one card named twice hides all.
+ *
+ * A process that uses a MIG device sees that one alone: the first entry, when it is
+ * MIG-<uuid>, MIG-GPU-<uuid>/<GPU instance>/<compute instance>, or a divided card,
+ * whose first device it means. Without a list, divided cards show only when there is
+ * no other.
  */
 #include "visible.h"
 
@@ -15,14 +20,15 @@
 
 #include "sim.h"
 
-enum { TEXT_BYTES = 48 };
+enum { TEXT_BYTES = 96 };
 
-static void uuid_text(const uint8_t *uuid, char text[TEXT_BYTES])
+static int uuid_text(const char *prefix, const uint8_t *uuid, char text[TEXT_BYTES])
 {
-	char *end = text + sprintf(text, "GPU-");
+	int n = sprintf(text, "%s", prefix);
 
 	for (int i = 0; i < 16; i++)
-		end += sprintf(end, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+		n += sprintf(text + n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+	return n;
 }
 
 /* the card that an entry names, or -1 */
@@ -50,7 +56,7 @@ static int named(const char *entry, size_t length, unsigned int cards)
 
 		if (!facts)
 			continue;
-		uuid_text(facts->uuid, text);
+		uuid_text("GPU-", facts->uuid, text);
 		if (strncasecmp(entry, text, length) != 0)
 			continue;
 		if (found >= 0)
@@ -60,16 +66,80 @@ static int named(const char *entry, size_t length, unsigned int cards)
 	return found;
 }
 
+/* whether a card is divided, and into what */
+static bool divided(unsigned int card, struct sim_mig *mig)
+{
+	const struct divvy_sim_card *facts = sim_card_facts(card);
+
+	return facts && facts->flags & DIVVY_SIM_CARD_MIG && sim_mig(card, mig) == 0 && mig->current;
+}
+
+/* opens a card's first device that an entry names, or its first (entry NULL) */
+static bool open_device(unsigned int card, const char *entry, size_t length, uint32_t *visible)
+{
+	const struct divvy_sim_card *facts = sim_card_facts(card);
+	struct sim_mig mig;
+	char text[TEXT_BYTES];
+
+	if (!divided(card, &mig))
+		return false;
+	for (uint32_t i = 0; i < mig.computecount; i++) {
+		const struct divvy_sim_mig_compute *c = &mig.computes[i];
+		bool match = !entry;
+
+		if (entry) {
+			uuid_text("MIG-", c->uuid, text);
+			match = strlen(text) == length && strncasecmp(entry, text, length) == 0;
+		}
+		if (entry && !match) {
+			int n = uuid_text("MIG-GPU-", facts->uuid, text);
+
+			snprintf(text + n, sizeof(text) - (size_t)n, "/%u/%u", c->gpu, c->id);
+			match = strlen(text) == length && strncasecmp(entry, text, length) == 0;
+		}
+		if (match)
+			return sim_mig_use(c->uuid, visible) == 0;
+	}
+	return false;
+}
+
+/* without a list: the cards that are whole, else the first device of any */
+static unsigned int all(unsigned int cards, uint32_t *visible, unsigned int room)
+{
+	struct sim_mig mig;
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < cards && count < room; i++)
+		if (!divided(i, &mig))
+			visible[count++] = i;
+	for (unsigned int i = 0; i < cards && count == 0; i++)
+		count = open_device(i, NULL, 0, visible);
+	return count;
+}
+
+/* the device that the first entry means, if it means one */
+static bool device(const char *entry, size_t length, unsigned int cards, uint32_t *visible)
+{
+	int card = named(entry, length, cards);
+
+	if (card >= 0)
+		return open_device((unsigned int)card, NULL, 0, visible);
+	if (length < 4 || strncasecmp(entry, "MIG-", 4) != 0)
+		return false;
+	for (unsigned int i = 0; i < cards; i++)
+		if (open_device(i, entry, length, visible))
+			return true;
+	return false;
+}
+
 unsigned int sd_visible(unsigned int cards, uint32_t *visible, unsigned int room)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
 	unsigned int count = 0;
+	struct sim_mig mig;
 
-	if (!list) {
-		for (; count < cards && count < room; count++)
-			visible[count] = count;
-		return count;
-	}
+	if (!list)
+		return all(cards, visible, room);
 	while (count < room) {
 		while (*list == ' ')
 			list++;
@@ -78,9 +148,11 @@ unsigned int sd_visible(unsigned int cards, uint32_t *visible, unsigned int room
 
 		while (used && list[used - 1] == ' ')
 			used--;
+		if (count == 0 && device(list, used, cards, visible))
+			return 1;
 		int card = named(list, used, cards);
 
-		if (card < 0)
+		if (card < 0 || divided((unsigned int)card, &mig))
 			break;
 		for (unsigned int i = 0; i < count; i++) {
 			if (visible[i] == (uint32_t)card)

@@ -194,11 +194,7 @@ func (d *daemon) reconcile(quit <-chan struct{}) {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue
 		}
-		if d.do(quit, func(now time.Time) {
-			if d.core.Reconcile(now, c.UUID, account); d.core.Unsure() {
-				d.wantReconcile(now)
-			}
-		}) != nil {
+		if d.do(quit, func(now time.Time) { d.core.Reconcile(now, c.UUID, account) }) != nil {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ package simgpu
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
@@ -34,12 +35,13 @@ func (k *kernel) faults(r request, out *answer) error {
 	case simwire.Incidents:
 		return k.incidents(h, out)
 	case simwire.Faulted:
-		c, card := r.session.client, index(h.Card)
+		c := r.session.client
 		if c == nil {
 			return errDenied
 		}
-		if card < 0 || card >= len(c.hits) {
-			return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		card, ok := k.division.parent(index(h.Card))
+		if !ok {
+			return fmt.Errorf("card %d: %w", h.Card, silicon.ErrNotFound)
 		}
 		out.header.Count, out.header.Kind = c.hits[card].count, c.hits[card].error
 		return nil
@@ -66,7 +68,7 @@ func (k *kernel) instruments(card int, now int64) (condition.Reading, error) {
 		return condition.Reading{}, fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
 	}
 	before := k.condition.LastIncident()
-	busy, percent := k.clock.line.Card(card)
+	busy, percent := k.cardTime(card)
 	reading, err := k.condition.Observe(card, now, busy, percent)
 	if k.condition.LastIncident() != before {
 		k.notice.happened()
@@ -163,7 +165,7 @@ func (k *kernel) inject(h simwire.Header, out *answer) error {
 	}
 	for _, c := range present {
 		c.hits[f.Card] = hits{c.hits[f.Card].count + 1, effect.Error}
-		k.clock.line.Abort(timeline.ProcessID(c.id), f.Card, now)
+		k.abort(c, f.Card, now)
 	}
 	record, err := k.condition.Inject(now, f, victim, len(present))
 	if err != nil {
@@ -195,7 +197,11 @@ func (k *kernel) report(c *client, h simwire.Header) error {
 	}
 	now, card := k.settle(), index(h.Card)
 	victim := condition.Party{Process: uint64(c.id), PID: c.pid}
-	if err := k.condition.Report(now, card, uint32(min(h.Bytes, 1<<31)), victim, h.Kind); err != nil {
+	if _, _, _, err := k.machine.Card(card); err != nil {
+		return err
+	}
+	parent, _ := k.division.parent(card)
+	if err := k.condition.Report(now, parent, uint32(min(h.Bytes, 1<<31)), victim, h.Kind); err != nil {
 		return err
 	}
 	c.reports++
@@ -209,9 +215,10 @@ func (k *kernel) report(c *client, h simwire.Header) error {
 func (k *kernel) present(card int) []*client {
 	var found []*client
 	for cursor := uint64(0); ; {
-		list, next := k.machine.Processes(card, cursor, 256)
+		list, next := k.machine.Processes(-1, cursor, 256)
 		for _, u := range list {
-			if c, ok := k.clients[u.Process]; ok && u.Contexts > 0 {
+			parent, ok := k.division.parent(u.Card)
+			if c := k.clients[u.Process]; ok && parent == card && c != nil && u.Contexts > 0 && !slices.Contains(found, c) {
 				found = append(found, c)
 			}
 		}
@@ -240,7 +247,9 @@ func (k *kernel) choose(present []*client, pid, card int) ([]*client, error) {
 
 // tell puts a card's condition where everybody sees it.
 func (k *kernel) tell(card int) {
-	k.clock.line.Slow(card, int64(k.condition.Slow(card)))
+	for _, slot := range k.division.slots(card) {
+		k.clock.line.Slow(slot, int64(k.condition.Slow(card)))
+	}
 	k.notice.setFlags(card, healthFlags(k.condition.State(card)))
 	k.notice.changed()
 }
@@ -253,6 +262,7 @@ func (k *kernel) clearFaults(card int, out *answer) error {
 	}
 	for i := range k.machine.Cards() {
 		if card < 0 || card == i {
+			k.resetDivision(i)
 			k.tell(i)
 		}
 	}

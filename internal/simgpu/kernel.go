@@ -51,6 +51,7 @@ type kernel struct {
 	machine  *silicon.Machine
 	contents *contents
 	clock    *clock
+	division *division
 
 	condition *condition.Cards
 	notice    *notice
@@ -75,13 +76,20 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, err
 	if err != nil {
 		return nil, err
 	}
+	machine := silicon.New(cards, config.Limits)
+	division, err := newDivision(machine, cards)
+	if err != nil {
+		notice.close()
+		return nil, err
+	}
 	return &kernel{
 		config:    config,
 		driver:    driver,
 		log:       config.Log,
-		machine:   silicon.New(cards, config.Limits),
+		machine:   machine,
+		division:  division,
 		contents:  contents,
-		clock:     newClock(config, len(cards)),
+		clock:     newClock(config, machine.Slots()),
 		condition: condition.New(cards, nowNS(), config.Limits.History),
 		notice:    notice,
 
@@ -231,7 +239,7 @@ func (k *kernel) attach(s *session, id silicon.ProcessID, token uint64) error {
 		return err
 	}
 	c := &client{id: id, pid: s.pid, pidfd: s.pidfd, page: page, token: randomWord(),
-		arenas: make([]*os.File, k.machine.Cards()), hits: make([]hits, k.machine.Cards()), session: s}
+		arenas: make([]*os.File, k.machine.Slots()), hits: make([]hits, k.machine.Cards()), session: s}
 	s.client, s.pidfd = c, nil
 	k.clients[id] = c
 	return nil

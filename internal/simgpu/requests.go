@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
+	"github.com/divvy-gpu/divvy/internal/simgpu/partition"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 )
@@ -52,7 +53,10 @@ func status(err error) simwire.Status {
 	}{
 		{silicon.ErrNoRoom, simwire.NoRoom}, {silicon.ErrInvalid, simwire.Invalid}, {silicon.ErrNotFound, simwire.NotFound},
 		{silicon.ErrOwn, simwire.Own}, {silicon.ErrLimit, simwire.Limit}, {errHost, simwire.Host},
-		{condition.ErrInvalid, simwire.Invalid}, {condition.ErrNotFound, simwire.NotFound}, {errMismatch, simwire.Mismatch}, {errDenied, simwire.Denied}, {errUnknown, simwire.Unknown},
+		{condition.ErrInvalid, simwire.Invalid}, {condition.ErrNotFound, simwire.NotFound},
+		{silicon.ErrInUse, simwire.InUse}, {partition.ErrInUse, simwire.InUse}, {partition.ErrResources, simwire.Resources},
+		{partition.ErrUnsupported, simwire.Unsupported}, {partition.ErrInvalid, simwire.Invalid}, {partition.ErrNotFound, simwire.NotFound},
+		{errMismatch, simwire.Mismatch}, {errDenied, simwire.Denied}, {errUnknown, simwire.Unknown},
 		{unix.EMFILE, simwire.Limit}, {unix.ENFILE, simwire.Limit}, {unix.ENOMEM, simwire.Host},
 	} {
 		if errors.Is(err, c.err) {
@@ -84,6 +88,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList,
 		simwire.FaultReport:
 		return k.faults(r, out)
+	case simwire.MigList, simwire.MigChange, simwire.MigUse:
+		return k.mig(r, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:
 		if r.session.role != simwire.RoleControl {
 			return errDenied
@@ -164,7 +170,7 @@ func (k *kernel) capacity(c *client, h simwire.Header, out *answer) error {
 			err = k.machine.Adjust(c.id, card, kind, int64(h.Bytes), nowNS())
 		}
 	}
-	if card >= 0 && card < k.machine.Cards() {
+	if card >= 0 && card < k.machine.Slots() {
 		out.header.Bytes = k.machine.FreeBytes(card)
 	}
 	return err
@@ -311,7 +317,11 @@ func (k *kernel) interprocess(c *client, r request, out *answer) error {
 		return err
 	}
 	if info.Kind != silicon.HandleEvent {
-		if out.file, err = duplicate(k.clients[info.Process].arenas[info.Card]); err != nil {
+		arena := k.clients[info.Process].arenas[info.Card]
+		if arena == nil { // the MIG device is no more
+			return fmt.Errorf("open a handle: %w", silicon.ErrNotFound)
+		}
+		if out.file, err = duplicate(arena); err != nil {
 			return err
 		}
 	}

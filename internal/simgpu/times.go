@@ -15,13 +15,13 @@ import (
 // times gives a page of who had how much of the cards' time.
 func (k *kernel) times(h simwire.Header, out *answer) error {
 	card := index(h.Card)
-	if card >= k.machine.Cards() {
+	if card >= k.machine.Slots() {
 		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
 	}
 	now := k.settle()
 	out.header.Offset = uint64(now)
 	if card >= 0 {
-		busy, _ := k.clock.line.Card(card)
+		busy, _ := k.cardTime(card)
 		out.header.Bytes = uint64(busy)
 	}
 	const room = simwire.PayloadBytes / simwire.TimeBytes

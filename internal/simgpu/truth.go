@@ -21,13 +21,23 @@ func (k *kernel) observe(r request, out *answer) error {
 	if err != nil {
 		return err
 	}
+	parent, _ := k.division.parent(card)
+	used, processes = k.usedOf(card, used, processes)
 	if h.Type == simwire.Memory {
-		out.header.Bytes, out.header.Offset, out.header.Object = facts.UsableBytes()-used, facts.UsableBytes(), used
+		free := facts.UsableBytes() - used
+		if parent != card {
+			free = k.machine.FreeBytes(card) // others may be in the same memory
+		}
+		out.header.Bytes, out.header.Offset, out.header.Object = free, facts.UsableBytes(), used
 		return nil
 	}
 	info := cardInfo(facts, k.config.PlainNames)
 	info.UsedBytes, info.PeakUsedBytes, info.Processes = used, k.machine.PeakBytes(card), uint32(processes)
-	reading, err := k.instruments(card, k.settle())
+	info.Parent, info.Minor = uint32(parent), uint32(parent)
+	if parent != card {
+		info.Flags |= simwire.CardDevice
+	}
+	reading, err := k.instruments(parent, k.settle())
 	if err != nil {
 		return err
 	}
@@ -100,7 +110,7 @@ func (k *kernel) listProcesses(r request, out *answer) error {
 	const room = simwire.PayloadBytes / simwire.ProcessBytes
 	var list []silicon.Usage
 	switch {
-	case card >= k.machine.Cards():
+	case card >= k.machine.Slots():
 		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
 	case h.Kind == 0:
 		list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)

@@ -30,6 +30,7 @@ const (
 	HealthBytes   = 136
 	IncidentBytes = 40
 	FaultBytes    = 56
+	UUIDBytes     = 16
 	NoticeBytes   = 192
 	ItemBytes     = 64
 	SlotBytes     = 16
@@ -78,7 +79,29 @@ const (
 	FaultClear   Type = 61
 	FaultList    Type = 62
 	FaultReport  Type = 63
+	MigList      Type = 64
+	MigChange    Type = 65
+	MigUse       Type = 66
 )
+
+// Kinds of MigList.
+const (
+	MigProfiles uint32 = 0
+	MigGPUs     uint32 = 1
+	MigComputes uint32 = 2
+)
+
+// Kinds of MigChange.
+const (
+	MigSetMode        uint32 = 0
+	MigCreateGPU      uint32 = 1
+	MigDestroyGPU     uint32 = 2
+	MigCreateCompute  uint32 = 3
+	MigDestroyCompute uint32 = 4
+)
+
+// MigAnywhere leaves the place of an instance to the card.
+const MigAnywhere = ^uint64(0)
 
 // LastIncident is the cursor that asks for the number of the last incident.
 const LastIncident = ^uint64(0)
@@ -107,21 +130,25 @@ type Status uint32
 
 // Statuses of answers.
 const (
-	OK       Status = 0
-	NoRoom   Status = 1
-	Host     Status = 2
-	Invalid  Status = 3
-	NotFound Status = 4
-	Own      Status = 5
-	Mismatch Status = 6
-	Limit    Status = 7
-	Denied   Status = 8
-	Unknown  Status = 9
+	OK          Status = 0
+	NoRoom      Status = 1
+	Host        Status = 2
+	Invalid     Status = 3
+	NotFound    Status = 4
+	Own         Status = 5
+	Mismatch    Status = 6
+	Limit       Status = 7
+	Denied      Status = 8
+	Unknown     Status = 9
+	InUse       Status = 10
+	Resources   Status = 11
+	Unsupported Status = 12
 )
 
 func (s Status) String() string {
 	names := [...]string{"ok", "no room", "host budget spent", "invalid", "not found", "own handle",
-		"driver generations differ", "a bound was met", "denied in this role", "unknown request"}
+		"driver generations differ", "a bound was met", "denied in this role", "unknown request",
+		"in use", "does not fit", "not supported"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -145,8 +172,9 @@ const (
 
 // Flags of a card.
 const (
-	CardECC uint32 = 1
-	CardMIG uint32 = 2
+	CardECC    uint32 = 1
+	CardMIG    uint32 = 2
+	CardDevice uint32 = 4
 )
 
 // What Wait asks for, and what it is answered, in Header.Kind.
@@ -239,7 +267,7 @@ type CardInfo struct {
 	Architecture               uint32
 	Flags                      uint32
 	CopyEngines                uint32
-	Reserved1                  uint32
+	Parent                     uint32
 	Reserved2                  [8]uint64
 	UsedBytes                  uint64
 	Processes                  uint32
@@ -354,6 +382,47 @@ type FaultInfo struct {
 	Reserved uint32
 }
 
+// MigProfileInfo is a kind of GPU instance.
+type MigProfileInfo struct {
+	Name            [32]byte
+	ID              uint32
+	NVML            uint32
+	Slices          uint32
+	MemoryMiB       uint32
+	Multiprocessors uint32
+	Most            uint32
+	Size            uint32
+	Starts          uint32
+	Remaining       uint32
+	CopyEngines     uint32
+	Decoders        uint32
+	Encoders        uint32
+	JPEGs           uint32
+	OFAs            uint32
+}
+
+// MigGPUInfo is a GPU instance.
+type MigGPUInfo struct {
+	Number   uint64
+	ID       uint32
+	Profile  uint32
+	Start    uint32
+	Computes uint32
+}
+
+// MigComputeInfo is a compute instance.
+type MigComputeInfo struct {
+	UUID      [16]byte
+	Number    uint64
+	GPUNumber uint64
+	GPU       uint32
+	ID        uint32
+	Profile   uint32
+	Start     uint32
+	Slices    uint32
+	Card      uint32
+}
+
 // NoticeInfo is the page that tells all processes of changes.
 type NoticeInfo struct {
 	Sequence  uint32
@@ -427,7 +496,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo | MigProfileInfo | MigGPUInfo | MigComputeInfo
 }
 
 // EncodeEntries writes a list as a payload.

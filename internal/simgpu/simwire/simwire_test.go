@@ -16,14 +16,23 @@ import (
 	"testing"
 )
 
-const headerFile = "../../../clib/include/divvy_sim.h"
+// headers reads the header and the one it includes.
+func headers(t *testing.T) []byte {
+	t.Helper()
+	var all []byte
+	for _, name := range []string{"divvy_sim.h", "divvy_sim_mig.h"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "..", "clib", "include", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, raw...)
+	}
+	return all
+}
 
 // TestNumbers compares the constants with the header's.
 func TestNumbers(t *testing.T) {
-	raw, err := os.ReadFile(filepath.FromSlash(headerFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := headers(t)
 	defined := map[string]uint64{}
 	for _, m := range regexp.MustCompile(`(?m)^#define DIVVY_SIM_(\w+)\s+(\w+)`).FindAllStringSubmatch(string(raw), -1) {
 		n, err := strconv.ParseUint(strings.TrimSuffix(m[2], "u"), 0, 64)
@@ -51,7 +60,12 @@ func TestNumbers(t *testing.T) {
 		"RING_ENTRIES": RingEntries, "RING_BYTES": RingBytes,
 		"OK": uint64(OK), "NO_ROOM": uint64(NoRoom), "HOST": uint64(Host), "INVALID": uint64(Invalid),
 		"NOT_FOUND": uint64(NotFound), "OWN": uint64(Own), "MISMATCH": uint64(Mismatch), "LIMIT": uint64(Limit),
-		"DENIED": uint64(Denied), "UNKNOWN": uint64(Unknown),
+		"DENIED": uint64(Denied), "UNKNOWN": uint64(Unknown), "IN_USE": uint64(InUse), "RESOURCES": uint64(Resources), "UNSUPPORTED": uint64(Unsupported),
+		"MIG_LIST": uint64(MigList), "MIG_CHANGE": uint64(MigChange), "MIG_USE": uint64(MigUse),
+		"MIG_PROFILES": uint64(MigProfiles), "MIG_GPUS": uint64(MigGPUs), "MIG_COMPUTES": uint64(MigComputes),
+		"MIG_SET_MODE": uint64(MigSetMode), "MIG_CREATE_GPU": uint64(MigCreateGPU), "MIG_DESTROY_GPU": uint64(MigDestroyGPU),
+		"MIG_CREATE_COMPUTE": uint64(MigCreateCompute), "MIG_DESTROY_COMPUTE": uint64(MigDestroyCompute), "MIG_ANYWHERE": MigAnywhere,
+		"CARD_DEVICE":  uint64(CardDevice),
 		"ROLE_OBSERVE": uint64(RoleObserve), "ROLE_COMPUTE": uint64(RoleCompute), "ROLE_CONTROL": uint64(RoleControl),
 		"PROCESS_COMPUTE": uint64(ProcessCompute), "PROCESS_ALIVE": uint64(ProcessAlive),
 		"PROCESS_DETACHED": uint64(ProcessDetached), "PROCESS_DEAD": uint64(ProcessDead),
@@ -74,15 +88,13 @@ func TestNumbers(t *testing.T) {
 // TestLayouts reads the structs of the header and compares each field's name,
 // type and order, and the sizes it asserts.
 func TestLayouts(t *testing.T) {
-	raw, err := os.ReadFile(filepath.FromSlash(headerFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := headers(t)
 	field := regexp.MustCompile(`(?m)^\t(uint\d+_t|char) (\w+)(?:\[(\w+)\])?;`)
 	for name, value := range map[string]any{
 		"header": Header{}, "card": CardInfo{}, "process": ProcessInfo{}, "event": EventInfo{}, "release": ReleaseInfo{},
 		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{}, "health": HealthInfo{}, "incident": IncidentInfo{},
 		"fault": FaultInfo{}, "notice": NoticeInfo{},
+		"mig_profile": MigProfileInfo{}, "mig_gpu": MigGPUInfo{}, "mig_compute": MigComputeInfo{},
 	} {
 		body := regexp.MustCompile(`(?s)struct divvy_sim_` + name + ` \{\n(.*?)\n\};`).FindStringSubmatch(string(raw))
 		if body == nil {
@@ -135,10 +147,7 @@ func TestLayouts(t *testing.T) {
 // TestRing compares the places in a ring with those the header asserts, and
 // reading an entry by hand with the package that reads any struct.
 func TestRing(t *testing.T) {
-	raw, err := os.ReadFile(filepath.FromSlash(headerFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := headers(t)
 	for field, at := range map[string]int{"floor": RingFloor, "entries": RingItems, "slots": RingSlots} {
 		if text := fmt.Sprintf("offsetof(struct divvy_sim_ring, %s) == %d,", field, at); !strings.Contains(string(raw), text) {
 			t.Errorf("the header does not assert %s", text)

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simmig.c: MIG of the simulated cards. What its devices are is kept until the
+ * process ends, because pointers to it are handles; whether they still are is asked
+ * each time.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+enum { TRIES = 8 };
+
+struct device {
+	struct divvy_sim_card facts; /* first: its address is the handle */
+	struct device *next;
+};
+
+static struct device *_Atomic devices; /* grows at the front, never shrinks */
+
+/* One list; *changes is the number it belongs to. */
+static int list(uint32_t card, uint32_t kind, void *out, size_t each, uint32_t most, uint32_t *count, struct sim_mig *mode,
+		uint64_t *changes)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_MIG_LIST, .card = card, .kind = kind};
+	int result = sim_request(&header, out, each * most, -1, NULL);
+
+	if (result != 0)
+		return result;
+	if (header.count > most || header.payloadbytes != header.count * each)
+		return -EIO;
+	*count = header.count;
+	mode->current = header.bytes != 0;
+	mode->pending = header.offset != 0;
+	*changes = header.object;
+	return 0;
+}
+
+int sim_mig(uint32_t card, struct sim_mig *out)
+{
+	for (int i = 0; i < TRIES; i++) {
+		uint64_t changes[3] = {0};
+		int result = list(card, DIVVY_SIM_MIG_PROFILES, out->profiles, sizeof(out->profiles[0]), SIM_MIG_PROFILES,
+				  &out->profilecount, out, &changes[0]);
+
+		if (result == 0)
+			result = list(card, DIVVY_SIM_MIG_GPUS, out->gpus, sizeof(out->gpus[0]), SIM_MIG_INSTANCES,
+				      &out->gpucount, out, &changes[1]);
+		if (result == 0)
+			result = list(card, DIVVY_SIM_MIG_COMPUTES, out->computes, sizeof(out->computes[0]),
+				      SIM_MIG_INSTANCES, &out->computecount, out, &changes[2]);
+		if (result != 0)
+			return result;
+		for (uint32_t p = 0; p < out->profilecount; p++)
+			out->profiles[p].name[sizeof(out->profiles[p].name) - 1] = 0;
+		if (changes[0] == changes[1] && changes[1] == changes[2])
+			return 0;
+	}
+	return -EIO; /* it never stands still */
+}
+
+int sim_mig_change(uint32_t card, uint32_t change, uint64_t value, uint64_t start, uint64_t *number, uint32_t *done)
+{
+	struct divvy_sim_header header = {
+		.type = DIVVY_SIM_MIG_CHANGE, .card = card, .kind = change, .bytes = value, .offset = start,
+		.object = number ? *number : 0,
+	};
+	int result = sim_request(&header, NULL, 0, -1, NULL);
+
+	if (result == 0 && number)
+		*number = header.object;
+	if (result == 0 && done)
+		*done = header.count;
+	return result;
+}
+
+int sim_mig_use(const uint8_t uuid[16], uint32_t *card)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_MIG_USE, .payloadbytes = 16};
+	unsigned char copy[16];
+	int result;
+
+	memcpy(copy, uuid, sizeof(copy));
+	result = sim_request(&header, copy, sizeof(copy), -1, NULL);
+	*card = header.card;
+	return result;
+}
+
+/* What is constant of a card. */
+static bool same(const struct divvy_sim_card *a, const struct divvy_sim_card *b)
+{
+	return memcmp(a, b, offsetof(struct divvy_sim_card, usedbytes)) == 0;
+}
+
+const struct divvy_sim_card *sim_mig_facts(uint32_t card, const uint8_t uuid[16])
+{
+	struct divvy_sim_card now;
+	struct device *fresh;
+
+	if (sim_card(card, &now) != 0 || !(now.flags & DIVVY_SIM_CARD_DEVICE) || memcmp(now.uuid, uuid, 16) != 0)
+		return NULL;
+	for (struct device *d = atomic_load(&devices); d; d = d->next)
+		if (same(&d->facts, &now))
+			return &d->facts;
+	fresh = malloc(sizeof(*fresh));
+	if (!fresh)
+		return NULL;
+	fresh->facts = now;
+	fresh->next = atomic_load(&devices);
+	while (!atomic_compare_exchange_weak(&devices, &fresh->next, fresh))
+		;
+	return &fresh->facts;
+}
+
+bool sim_mig_known(const void *facts)
+{
+	for (struct device *d = atomic_load(&devices); d; d = d->next)
+		if ((const void *)&d->facts == facts)
+			return true;
+	return false;
+}
+
+bool sim_mig_current(const struct divvy_sim_card *facts)
+{
+	struct divvy_sim_card now;
+
+	return sim_card(facts->index, &now) == 0 && same(facts, &now);
+}
