@@ -72,7 +72,7 @@ func (r hardwareReport) verdict(check string) string {
 // Rows whose figures depend on how busy this machine is: that they were
 // measured is enough here.
 func measuredOnly(check string) bool {
-	for _, start := range []string{"calls ", "quota of time", "account of", "equal shares", "memory back", "PyTorch: time", "PyTorch: equal", "events that"} {
+	for _, start := range []string{"calls ", "quota of time", "account of", "equal shares", "memory back", "PyTorch: from", "PyTorch: time", "PyTorch: equal", "events that"} {
 		if strings.HasPrefix(check, start) {
 			return true
 		}
@@ -108,7 +108,7 @@ func TestHardwareCheck(t *testing.T) {
 		"calls over the null driver", "calls over this driver", "heir refused beside a living victim", "memory back after kill -9",
 		"quota of time, async, 10 %", "quota of time, async, 30 %", "quota of time, async, 60 %", "quota of time, sync, 30 %",
 		"quota of time, graph, 30 %", "account of that time", "equal shares, one against three", "PyTorch: the card's total",
-		"PyTorch: out of memory at the limit", "PyTorch: time, mm, 10 %", "PyTorch: time, mm, 30 %", "PyTorch: time, mm, 60 %",
+		"PyTorch: out of memory at the limit", "PyTorch: from start to end", "PyTorch: time, mm, 10 %", "PyTorch: time, mm, 30 %", "PyTorch: time, mm, 60 %",
 		"PyTorch: time, graph, 30 %", "PyTorch: equal shares", "symbols that the list lacks",
 	} {
 		if !slices.Contains(checks, check) {
