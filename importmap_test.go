@@ -101,8 +101,9 @@ var rooms = []room{
 
 // testThirdParty may be imported by any test.
 var testThirdParty = []string{
-	"github.com/NVIDIA/go-nvml",              // runs over the stand-in
-	"github.com/opencontainers/runtime-spec", // what CDI files change
+	"github.com/NVIDIA/go-nvml",               // runs over the stand-in
+	"github.com/opencontainers/runtime-spec",  // what CDI files change
+	"tags.cncf.io/container-device-interface", // reads them as runtimes do
 	"github.com/rogpeppe/go-internal",
 	"golang.org/x/sys",
 }
