@@ -13,7 +13,11 @@ LINT_TARGETS += lint-tools
 $(tools_programs): $(tools_dir)/%: clib/tools/%.c clib/tools/driver.c clib/tools/driver.h clib/gen/cuda_abi.h \
 		clib/include/divvy_wire.h
 	@mkdir -p $(@D)
-	$(CC) $(tools_cflags) -o $@ $< clib/tools/driver.c -ldl -pthread
+	$(CC) $(tools_cflags) -o $@ $< clib/tools/driver.c $(tools_more) -ldl -pthread
+
+# It multiplies matrices as the example does.
+$(tools_dir)/interpreter: examples/matmul/matmul.ptx examples/ptx.S
+$(tools_dir)/interpreter: tools_more := -DEXAMPLE_PTX='"examples/matmul/matmul.ptx"' examples/ptx.S
 
 .PHONY: lint-tools
 lint-tools:

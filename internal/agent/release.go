@@ -194,7 +194,11 @@ func (d *daemon) reconcile(quit <-chan struct{}) {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue
 		}
-		if d.do(quit, func(now time.Time) { d.core.Reconcile(now, c.UUID, account) }) != nil {
+		if d.do(quit, func(now time.Time) {
+			if d.core.Reconcile(now, c.UUID, account); d.core.Unsure() {
+				d.wantReconcile(now)
+			}
+		}) != nil {
 			return
 		}
 	}

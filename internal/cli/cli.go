@@ -49,8 +49,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "divvy",
 		Short: "Divide GPUs between unmodified programs",
-		Long: `Divvy divides GPUs: each share of a card is held to its memory, for programs
-that know nothing of it. Without a GPU, add --simulate.`,
+		Long: `Divvy divides GPUs: each share of a card is held to its memory and its time,
+for programs that know nothing of it. Without a GPU, add --simulate.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
 		Args:    subcommand,
 		Version: version,

@@ -25,10 +25,10 @@ func (a *app) demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show three programs share one simulated card",
 		Long: `Starts a simulated H100 and an agent of its own, and under shares of 20, 30 and
-50 percent of its time and 8, 16 and 40 GiB the same programs: one takes all the
-memory it can get, checks what it wrote, and asks for more; the other takes all
-the time it can get. Exit code 0 when every share was held to its part by the
-simulator's own account, else 1.`,
+50 percent of its time and 8, 16 and 40 GiB the same programs: one multiplies
+matrices and compares with the CPU, one takes all the memory it can get, checks
+what it wrote and asks for more, and one takes all the time it can get. Exit code
+0 when every share was held to its part by the simulator's own account, else 1.`,
 		Example: `  divvy demo --seconds 3`,
 		Args:    noArguments,
 	}
@@ -71,7 +71,7 @@ func (a *app) demo(ctx context.Context, seconds int, control, live bool) (demo.R
 	}
 	o := demo.Options{
 		Agent: session.client, Simulator: session.endpoint.SimulatorSocket, Seconds: seconds, Control: control,
-		Program: session.tool("memload"), Burn: session.tool("burn"),
+		Program: session.tool("memload"), Burn: session.tool("burn"), Compute: session.dir.Example("matmul"),
 		Environ: func(share api.Share) []string { return session.target().Environ(share.Socket) },
 	}
 	if control {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -33,6 +34,9 @@ type card struct {
 	unledgered uint64
 	drift      int64
 	strangers  map[int]bool // processes on no ledger that an event was raised for
+	named      bool         // it has named a process of ours
+	unseen     time.Time    // since when it names none, though they use memory
+	blind      bool         // it cannot: what it does not name may be there
 
 	condition Condition
 	detail    string

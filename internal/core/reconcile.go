@@ -33,6 +33,15 @@ type EndedClient struct {
 	Since time.Time
 }
 
+const (
+	// blindAfter is for how long the driver must name none of the processes
+	// that use a card before it is taken to be unable to.
+	blindAfter = time.Second
+	// blindRelease is how long the memory of an ended process stays booked
+	// where the driver cannot say that it has let go of it.
+	blindRelease = time.Second
+)
+
 // EndedClients lists who has ended, or lives on without its socket, and may
 // still hold memory: ask the driver about their cards.
 func (c *Core) EndedClients() []EndedClient {
@@ -59,7 +68,8 @@ func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) {
 			continue
 		}
 		for _, cl := range slices.Clone(s.clients) {
-			if cl.ending() && !account.At.Before(cl.ended) && !c.mayHold(cl, account) {
+			if cl.ending() && !account.At.Before(cl.ended) && !c.mayHold(cl, account) &&
+				(!s.card.blind || account.At.Sub(cl.ended) >= blindRelease) {
 				c.released(now, cl)
 			}
 		}
@@ -108,6 +118,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 		held[p.PID] = Holding{PID: p.PID, Bytes: sum.Bytes + p.Bytes, Known: known}
 	}
 	k.driverUsed, k.unledgered, k.drift = account.UsedBytes, 0, 0
+	c.look(now, k, account, held)
 	ours := map[int]uint64{} // ledger by process
 	attached := map[int]bool{}
 	for _, s := range c.shares {
@@ -119,7 +130,9 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 			ours[cl.PID] += c.usedBy(cl)
 			attached[cl.PID] = attached[cl.PID] || cl.state == Attached
 			cl.driver = nil
-			if p, ok := held[cl.PID]; !ok {
+			if p, ok := held[cl.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
+				continue // unknown
+			} else if !ok {
 				cl.driver = new(uint64)
 			} else if p.Known {
 				bytes := p.Bytes
@@ -127,12 +140,51 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 			}
 		}
 	}
+	if k.blind || !k.unseen.IsZero() {
+		k.strangers = map[int]bool{} // whom it names may be ours, by another number
+		return
+	}
 	for pid := range attached {
 		if p, ok := held[pid]; attached[pid] && (!ok || p.Known) {
 			k.drift += int64(p.Bytes) - int64(ours[pid])
 		}
 	}
 	c.findStrangers(now, k, account, ours)
+}
+
+// look finds out whether the driver names our processes at all. It does not
+// where it counts processes in another namespace than the agent, or names a
+// server in their place: then its silence about one says nothing.
+func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holding) {
+	unseen := false
+	for _, cl := range c.clients {
+		if cl.share.card != k || cl.state != Attached {
+			continue
+		}
+		if _, ok := held[cl.PID]; ok {
+			k.named, k.blind, k.unseen = true, false, time.Time{}
+			return
+		}
+		unseen = unseen || c.usedBy(cl) > 0
+	}
+	switch {
+	case k.named || k.blind:
+	case !unseen || account.UsedBytes == 0:
+		k.unseen = time.Time{}
+	case k.unseen.IsZero():
+		k.unseen = account.At
+	case account.At.Sub(k.unseen) >= blindAfter:
+		k.blind, k.unseen = true, time.Time{}
+		c.event(now, Event{Kind: "driver-blind", Card: k.UUID,
+			Message: "the driver of " + k.Name + " names no program of a share (a container with process ids of its own, or MPS): drift is not seen, " +
+				"and what an ended program used stays booked for " + blindRelease.String()})
+	}
+}
+
+// Unsure is true while a driver has not named our processes and may only be
+// slow: ask it again in a second.
+func (c *Core) Unsure() bool {
+	return slices.ContainsFunc(c.cards, func(k *card) bool { return !k.unseen.IsZero() })
 }
 
 // findStrangers raises an event for each process that holds memory on the card

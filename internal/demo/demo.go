@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows the product at work: one simulated card, three shares,
-// and under each two unmodified programs, of which one takes all the memory it
-// can get and the other all the time. What came of it is read from the
-// simulator, not from our own ledger.
+// Package demo shows the product at work: one simulated card, three shares, and
+// under each three unmodified programs. One computes and compares with the CPU, one
+// takes all the memory it can get and one all the time. What they had is read from
+// the simulator, not from our own ledger.
 //
 // It starts no daemon: the caller brings an agent over a simulated card.
 package demo
@@ -46,6 +46,7 @@ type Options struct {
 	Simulator string // socket
 	Program   string // lib/divvy/tools/memload
 	Burn      string // lib/divvy/tools/burn
+	Compute   string // lib/divvy/examples/matmul
 	Seconds   int
 	// Environ is the environment of a program under a share.
 	Environ func(api.Share) []string
@@ -109,6 +110,8 @@ type tenant struct {
 	first   cardTime // of burn, when it had got going
 	last    cardTime
 	samples int
+	correct bool   // what compute made
+	wrong   string // or what went wrong
 	program *exec.Cmd
 	output  bytes.Buffer
 	errors  bytes.Buffer
@@ -185,6 +188,11 @@ func start(ctx context.Context, o Options) ([]*tenant, error) {
 			return tenants, err
 		}
 	}
+	var computing sync.WaitGroup
+	for _, t := range tenants {
+		computing.Go(func() { t.compute(ctx, o.Compute) })
+	}
+	computing.Wait()
 	for _, t := range tenants {
 		if err := t.program.Start(); err != nil {
 			stopAll(tenants)
@@ -193,6 +201,28 @@ func start(ctx context.Context, o Options) ([]*tenant, error) {
 		t.pid = t.program.Process.Pid
 	}
 	return tenants, nil
+}
+
+// compute runs a program that computes beside the one that burns.
+func (t *tenant) compute(ctx context.Context, program string) {
+	ctx, cancel := context.WithTimeout(ctx, endAllowance)
+	defer cancel()
+	process := exec.CommandContext(ctx, program, "--json")
+	process.Env = t.program.Env
+	var complaint bytes.Buffer
+	process.Stderr = &complaint
+	output, err := process.Output()
+	var saw struct {
+		Values  int  `json:"values"`
+		Correct bool `json:"correct"`
+	}
+	if err == nil {
+		err = json.Unmarshal(output, &saw)
+	}
+	t.correct = err == nil && saw.Correct && saw.Values > 0
+	if err != nil {
+		t.wrong = fmt.Sprintf(": %v: %s", err, bytes.TrimSpace(complaint.Bytes()))
+	}
 }
 
 // stopAll ends programs that were started and waits for them.
@@ -321,14 +351,14 @@ func (t *tenant) judge(seconds int) {
 	var saw outcome
 	err := json.Unmarshal(t.output.Bytes(), &saw)
 	r.DeniedAllocations = saw.Denials
-	r.ResultsCorrect = saw.Correct && saw.ComparedBytes > 0
+	r.ResultsCorrect = t.correct && saw.Correct && saw.ComparedBytes > 0
 	switch {
 	case r.MemoryPeakBytes > r.MemoryLimitBytes:
 		r.Fault = "limit exceeded"
 	case err != nil || t.ended != nil:
 		r.Fault = fmt.Sprintf("program failed: %v: %s", t.ended, bytes.TrimSpace(t.errors.Bytes()))
 	case !r.ResultsCorrect:
-		r.Fault = "results wrong"
+		r.Fault = "results wrong" + t.wrong
 	case r.DeniedAllocations == 0:
 		r.Fault = "no allocation was denied"
 	case r.MemoryPeakBytes < r.MemoryLimitBytes/10*9:

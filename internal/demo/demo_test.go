@@ -21,17 +21,18 @@ func TestJudge(t *testing.T) {
 		peak   uint64
 		fault  string
 	}{
-		"held":         {good, nil, 8 * size.GiB, ""},
-		"over":         {good, nil, 8*size.GiB + 1, "limit exceeded"},
-		"never denied": {`{"totalBytes":8589934592,"comparedBytes":1,"denials":0,"correct":true}`, nil, 8 * size.GiB, "no allocation was denied"},
-		"wrong":        {`{"totalBytes":8589934592,"comparedBytes":1,"denials":1,"correct":false}`, nil, 8 * size.GiB, "results wrong"},
-		"compared nil": {`{"totalBytes":8589934592,"comparedBytes":0,"denials":1,"correct":true}`, nil, 8 * size.GiB, "results wrong"},
-		"starved":      {good, nil, size.GiB, "its own memory was denied to it"},
-		"whole card":   {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the card did not look like the share"},
-		"too much":     {good, nil, 8 * size.GiB, "got 31.5 % of the card's time, not 30 %"},
-		"crashed":      {"", errors.New("exit status 1"), 8 * size.GiB, "program failed: exit status 1: "},
+		"held":           {good, nil, 8 * size.GiB, ""},
+		"over":           {good, nil, 8*size.GiB + 1, "limit exceeded"},
+		"never denied":   {`{"totalBytes":8589934592,"comparedBytes":1,"denials":0,"correct":true}`, nil, 8 * size.GiB, "no allocation was denied"},
+		"wrong":          {`{"totalBytes":8589934592,"comparedBytes":1,"denials":1,"correct":false}`, nil, 8 * size.GiB, "results wrong"},
+		"compared nil":   {`{"totalBytes":8589934592,"comparedBytes":0,"denials":1,"correct":true}`, nil, 8 * size.GiB, "results wrong"},
+		"computed wrong": {good, nil, 8 * size.GiB, "results wrong"},
+		"starved":        {good, nil, size.GiB, "its own memory was denied to it"},
+		"whole card":     {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the card did not look like the share"},
+		"too much":       {good, nil, 8 * size.GiB, "got 31.5 % of the card's time, not 30 %"},
+		"crashed":        {"", errors.New("exit status 1"), 8 * size.GiB, "program failed: exit status 1: "},
 	} {
-		tenant := &tenant{ended: c.ended, report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak, CoresPercent: 30, CoresAchievedPercent: 30.9}}
+		tenant := &tenant{ended: c.ended, correct: name != "computed wrong", report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak, CoresPercent: 30, CoresAchievedPercent: 30.9}}
 		if name == "too much" {
 			tenant.report.CoresAchievedPercent = 31.5
 		}

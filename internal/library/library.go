@@ -101,6 +101,9 @@ func (d Dir) Preload() string { return filepath.Join(string(d), "container", "ld
 // Tool is the path of a small program that belongs to the product.
 func (d Dir) Tool(name string) string { return filepath.Join(string(d), "tools", name) }
 
+// Example is the path of a program of examples/.
+func (d Dir) Example(name string) string { return filepath.Join(string(d), "examples", name) }
+
 // Standin is the folder of the stand-in driver of a generation ("12.2").
 func (d Dir) Standin(generation string) (string, error) {
 	name := "standin-" + generation
