@@ -81,7 +81,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
-			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/library", "internal/mig", "internal/partition",
+			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/library", "internal/mig", "internal/partition",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,20 +20,26 @@ import (
 const maxPartitionFile = 1 << 20
 
 func (a *app) partitionCommand() *cobra.Command {
-	return a.group("partition", "Plan how hardware divides cards: MIG by a file of desired states",
+	return a.group("partition", "Divide cards by hardware: MIG by a file of desired states",
 		`  divvy partition plan goal.yaml --state state.yaml`,
-		a.partitionShow(), a.partitionPlan(), a.partitionConvert(), a.partitionExplain())
+		a.partitionShow(), a.partitionPlan(), a.partitionApply(), a.partitionConvert(), a.partitionExplain())
 }
 
 // partitionInput is what plan and show read.
 type partitionInput struct {
-	state, selected string
-	force, asJSON   bool
+	state, driver, selected string
+	force, asJSON           bool
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are now (docs/partition.md)")
+	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are; default: ask the driver")
 	complete(cmd, "state", fileCompletion)
+	in.driverFlag(cmd)
+}
+
+func (in *partitionInput) driverFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&in.driver, "driver-dir", "", "`folder` of the driver's libraries; default: this machine's")
+	complete(cmd, "driver-dir", fileCompletion)
 }
 
 func (a *app) selectFlag(cmd *cobra.Command, in *partitionInput) {
@@ -76,18 +83,25 @@ func limited(from io.Reader, name string) ([]byte, error) {
 	return raw, nil
 }
 
-func (a *app) readState(name string) (partition.State, error) {
-	if name == "" {
-		return partition.State{}, withHint(usage(errors.New("--state is missing: states are not read from drivers yet")),
-			"divvy partition show --state FILE; docs/partition.md shows such a file")
+// readState reads the file of a state, or asks the driver.
+func (a *app) readState(ctx context.Context, in partitionInput) (state partition.State, err error) {
+	if in.state == "" {
+		driver, closeDriver, failure := a.openMIG(in.driver)
+		if failure != nil {
+			return state, failure
+		}
+		defer func() { err = errors.Join(err, closeDriver()) }()
+		return driver.State(ctx)
 	}
-	raw, err := a.readBounded(name)
-	if err != nil {
-		return partition.State{}, err
+	if in.driver != "" {
+		return state, usage(errors.New("--state and --driver-dir exclude each other"))
 	}
-	state, err := partition.ParseState(raw)
+	raw, err := a.readBounded(in.state)
 	if err != nil {
-		return state, usage(fmt.Errorf("%s: %w", name, err))
+		return state, err
+	}
+	if state, err = partition.ParseState(raw); err != nil {
+		return state, usage(fmt.Errorf("%s: %w", in.state, err))
 	}
 	return state, nil
 }
@@ -132,8 +146,8 @@ would fit beside them.`,
 		Example: `  divvy partition show --state state.yaml`,
 		Args:    noArguments,
 	}
-	cmd.RunE = a.action(func(*cobra.Command, []string) error {
-		state, err := a.readState(in.state)
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		state, err := a.readState(cmd.Context(), in)
 		if err != nil {
 			return err
 		}
@@ -206,12 +220,12 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 		Example: `  divvy partition plan config.yaml --select all-balanced --state state.yaml`,
 		Args:    oneFile,
 	}
-	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
 		goal, err := a.readGoal(args[0], in.selected)
 		if err != nil {
 			return err
 		}
-		state, err := a.readState(in.state)
+		state, err := a.readState(cmd.Context(), in)
 		if err != nil {
 			return err
 		}
@@ -219,22 +233,26 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 		if err != nil {
 			return err
 		}
-		plan := partition.Planner{Products: products, Force: in.force}.Plan(state, goal)
-		if in.asJSON {
-			err = a.writeJSON(plan)
-		} else {
-			a.printPlan(plan)
-		}
-		if err == nil && !plan.Possible {
-			err = &exitError{exitNotAllowed}
-		}
-		return err
+		return a.tellPlan(partition.Planner{Products: products, Force: in.force}.Plan(state, goal), in.asJSON)
 	})
 	in.stateFlag(cmd)
 	a.selectFlag(cmd, &in)
 	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use")
 	jsonFlag(cmd, &in.asJSON)
 	return cmd
+}
+
+// tellPlan prints a plan; one that is refused ends with a code of its own.
+func (a *app) tellPlan(plan partition.Plan, asJSON bool) error {
+	if !asJSON {
+		a.printPlan(plan)
+	} else if err := a.writeJSON(plan); err != nil {
+		return err
+	}
+	if !plan.Possible {
+		return &exitError{exitNotAllowed}
+	}
+	return nil
 }
 
 func (a *app) printPlan(plan partition.Plan) {

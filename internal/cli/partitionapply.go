@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/journal"
+	"github.com/divvy-gpu/divvy/internal/partition"
+)
+
+// defaultPartitionJournal is where an interrupted apply is taken up from.
+const defaultPartitionJournal = "/var/lib/divvy/partition.journal"
+
+func (a *app) partitionApply() *cobra.Command {
+	var in partitionInput
+	var dry bool
+	var path string
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Make cards what a file says, or leave them as they are",
+		Long: `Plans as "plan" does and carries the steps out: looks whether they led where they
+should, goes back when one fails, and first ends what an interrupted apply began.
+Refuses all when one card is refused. A second time it does nothing.`,
+		Example: `  divvy partition apply goal.yaml --dry-run`,
+		Args:    oneFile,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) (err error) {
+		if path == "" {
+			path = defaultPartitionJournal
+		}
+		goal, err := a.readGoal(args[0], in.selected)
+		if err != nil {
+			return err
+		}
+		driver, closeDriver, err := a.openMIG(in.driver)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeDriver()) }()
+		planner := partition.Planner{Products: driver.products, Force: in.force}
+		if dry {
+			state, err := driver.State(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.tellPlan(planner.Plan(state, goal), in.asJSON)
+		}
+		return a.applyGoal(cmd.Context(), driver, planner, goal, path, in.asJSON)
+	})
+	in.driverFlag(cmd)
+	a.selectFlag(cmd, &in)
+	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the steps only")
+	cmd.Flags().StringVar(&path, "journal", "", "`file` for the way back after a crash; default: under /var/lib/divvy")
+	complete(cmd, "journal", fileCompletion)
+	jsonFlag(cmd, &in.asJSON)
+	return cmd
+}
+
+// partitionLog keeps records on disk before a card changes.
+type partitionLog struct{ journal *journal.Journal }
+
+func (l partitionLog) Append(record []byte) error {
+	if err := l.journal.Append(record); err != nil {
+		return err
+	}
+	return l.journal.Sync()
+}
+
+// lockFile lets one apply run at a time; it goes with the process.
+func lockFile(name string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(&codedError{code: exitNotAllowed, cause: errors.New("another divvy partition apply is running")}, file.Close())
+	}
+	return file, nil
+}
+
+func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.Planner, goal partition.Goal, path string, asJSON bool) (err error) {
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	kept, records, lost, err := journal.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kept.Close()) }()
+	if lost > 0 {
+		a.note("%d bytes at the end of %s were no record", lost, path)
+	}
+	log := partitionLog{kept}
+	outcomes, err := partition.Recover(ctx, driver, log, records)
+	for uuid, outcome := range outcomes {
+		a.note("an interrupted apply on %s is %s", uuid, outcome)
+	}
+	if err != nil {
+		return applyError(err)
+	}
+	if err := kept.Replace(nil); err != nil {
+		return err
+	}
+	state, err := driver.State(ctx)
+	if err != nil {
+		return err
+	}
+	plan := planner.Plan(state, goal)
+	if err := a.tellPlan(plan, asJSON); err != nil {
+		return err
+	}
+	for _, card := range plan.Cards {
+		if err := partition.Apply(ctx, driver, log, card); err != nil {
+			return applyError(err)
+		}
+	}
+	if plan.Steps > 0 && !asJSON {
+		fmt.Fprintf(a.stdout, "done: %d steps, verified\n", plan.Steps)
+	}
+	return nil
+}
+
+// migCards is a driver that lists its cards too.
+type migCards interface {
+	partition.Driver
+	State(ctx context.Context) (partition.State, error)
+}
+
+// applyError gives what is in use its exit code.
+func applyError(err error) error {
+	if errors.Is(err, partition.ErrInUse) || errors.Is(err, partition.ErrChanged) {
+		return &codedError{code: exitNotAllowed, cause: err}
+	}
+	return err
+}

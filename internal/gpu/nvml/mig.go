@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+// MIG is how a card is divided.
+type MIG struct {
+	DeviceID uint16 // on PCI; 0: not told
+	On       bool
+	Pending  bool // the mode after the next reset
+	// Processes are those on the card as a whole.
+	Processes []int
+	Instances []Instance
+}
+
+// Instance is one GPU instance.
+type Instance struct {
+	Kind      int // NVML's number of its profile
+	ID        int
+	Start     int
+	Compute   []int // slices of its compute instances
+	Processes []int
+}
+
+// maxOfKind bounds instances of one profile, as drivers do.
+const maxOfKind = 16
+
+// Kinds describes NVML's numbers of profiles: slices, what a profile's name ends
+// in, and whether it is the one with more memory of two that are else alike.
+func Kinds() []Kind {
+	return []Kind{
+		{1, "", false}, {2, "", false}, {3, "", false}, {4, "", false}, {7, "", false}, {8, "", false}, {6, "", false},
+		{1, "+me", false}, {2, "+me", false}, {1, "", true}, {1, "+gfx", false}, {2, "+gfx", false}, {4, "+gfx", false},
+		{1, "-me", false}, {2, "-me", false}, {1, "+me.all", false}, {2, "+me.all", false}, {3, "+gfx", false},
+	}
+}
+
+// Kind is what one of NVML's numbers of profiles stands for.
+type Kind struct {
+	Slices int
+	Suffix string
+	Wide   bool
+}
+
+// computeKinds are NVML's numbers of compute instance profiles, by slices.
+func computeKind(slices int) int {
+	kind, ok := map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}[slices]
+	if !ok {
+		return -1
+	}
+	return kind
+}
+
+// migSymbols are what MIG takes of a driver.
+func migSymbols() []string {
+	return []string{
+		"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetGpuInstances",
+		"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy", "nvmlGpuInstanceGetInfo",
+		"nvmlGpuInstanceGetComputeInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstances", "nvmlGpuInstanceCreateComputeInstance",
+		"nvmlComputeInstanceDestroy",
+	}
+}
+
+// migDevice finds a card for a question about MIG.
+func (s *Source) migDeviceLocked(uuid string) (nvml.Device, error) {
+	device, ok := s.devices[uuid]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	for _, symbol := range migSymbols() {
+		if !s.has(symbol) {
+			return nil, fmt.Errorf("MIG: %w: it has no %s", gpu.ErrNotSupported, symbol)
+		}
+	}
+	return device, nil
+}
+
+// MIG reads how a card is divided, and who uses it.
+func (s *Source) MIG(uuid string) (MIG, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, ok := s.devices[uuid]
+	if !ok {
+		return MIG{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	var m MIG
+	if pci, result := device.GetPciInfo(); result == nvml.SUCCESS {
+		m.DeviceID = uint16(pci.PciDeviceId >> 16)
+	}
+	if _, err := s.migDeviceLocked(uuid); err != nil {
+		return m, err
+	}
+	current, pending, result := device.GetMigMode()
+	if result == nvml.ERROR_NOT_SUPPORTED {
+		return m, nil // a card without MIG has its mode off
+	}
+	if result != nvml.SUCCESS {
+		return m, failure("MIG mode", result)
+	}
+	m.On, m.Pending = current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE
+	users := map[int][]int{}
+	processes, result := device.GetComputeRunningProcesses()
+	if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
+		return m, failure("processes", result)
+	}
+	for _, p := range processes {
+		users[int(p.GpuInstanceId)] = append(users[int(p.GpuInstanceId)], int(p.Pid))
+	}
+	if !m.On {
+		for _, p := range processes {
+			m.Processes = append(m.Processes, int(p.Pid))
+		}
+		return m, nil
+	}
+	err := eachInstance(device, func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+		compute := []int{}
+		err := eachCompute(instance, func(slices int, _ nvml.ComputeInstance) error {
+			compute = append(compute, slices)
+			return nil
+		})
+		m.Instances = append(m.Instances, Instance{
+			Kind: kind, ID: int(info.Id), Start: int(info.Placement.Start), Compute: compute, Processes: users[int(info.Id)],
+		})
+		return err
+	})
+	slices.SortFunc(m.Instances, func(a, b Instance) int { return a.Start - b.Start })
+	return m, err
+}
+
+// eachInstance visits the GPU instances of a card.
+func eachInstance(device nvml.Device, visit func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error) error {
+	for kind := range Kinds() {
+		profile, result := device.GetGpuInstanceProfileInfo(kind)
+		if result != nvml.SUCCESS {
+			continue // the card has no such profile
+		}
+		instances, result := device.GetGpuInstances(&profile)
+		if result != nvml.SUCCESS {
+			return failure("GPU instances", result)
+		}
+		for _, instance := range instances[:min(len(instances), maxOfKind)] {
+			info, result := instance.GetInfo()
+			if result != nvml.SUCCESS {
+				return failure("a GPU instance", result)
+			}
+			if err := visit(kind, instance, info); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// eachCompute visits the compute instances of a GPU instance.
+func eachCompute(instance nvml.GpuInstance, visit func(slices int, c nvml.ComputeInstance) error) error {
+	for kind := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		profile, result := instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if result != nvml.SUCCESS {
+			continue
+		}
+		list, result := instance.GetComputeInstances(&profile)
+		if result != nvml.SUCCESS {
+			return failure("compute instances", result)
+		}
+		for _, c := range list[:min(len(list), maxOfKind)] {
+			if err := visit(int(profile.SliceCount), c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SetMIG switches the mode. The driver resets the card where that is needed and
+// nobody uses it; else the mode is pending, and an error says so.
+func (s *Source) SetMIG(uuid string, on bool) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, err := s.migDeviceLocked(uuid)
+	if err != nil {
+		return err
+	}
+	mode := nvml.DEVICE_MIG_DISABLE
+	if on {
+		mode = nvml.DEVICE_MIG_ENABLE
+	}
+	activation, result := device.SetMigMode(mode)
+	if result != nvml.SUCCESS {
+		return failure("set the MIG mode", result)
+	}
+	if activation != nvml.SUCCESS {
+		return failure("the new MIG mode waits for a reset of the card", activation)
+	}
+	return nil
+}
+
+// CreateInstance makes a GPU instance of a kind at a start.
+func (s *Source) CreateInstance(uuid string, kind, start int) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, err := s.migDeviceLocked(uuid)
+	if err != nil {
+		return err
+	}
+	profile, result := device.GetGpuInstanceProfileInfo(kind)
+	if result != nvml.SUCCESS {
+		return failure("profile", result)
+	}
+	placements, result := device.GetGpuInstancePossiblePlacements(&profile)
+	if result != nvml.SUCCESS {
+		return failure("placements", result)
+	}
+	for _, placement := range placements {
+		if int(placement.Start) == start {
+			_, result = device.CreateGpuInstanceWithPlacement(&profile, &placement)
+			return failure("create a GPU instance", result)
+		}
+	}
+	return fmt.Errorf("create a GPU instance: the driver knows no start at %d: %w", start, gpu.ErrNotSupported)
+}
+
+// DestroyInstance destroys what is in a GPU instance, and itself unless only
+// its compute instances are meant.
+func (s *Source) DestroyInstance(uuid string, kind, start int, computeOnly bool) error {
+	return s.withInstance(uuid, kind, start, func(instance nvml.GpuInstance) error {
+		err := eachCompute(instance, func(_ int, c nvml.ComputeInstance) error {
+			return failure("destroy a compute instance", c.Destroy())
+		})
+		if err != nil || computeOnly {
+			return err
+		}
+		return failure("destroy a GPU instance", instance.Destroy())
+	})
+}
+
+// CreateCompute makes a compute instance in a GPU instance.
+func (s *Source) CreateCompute(uuid string, kind, start, slices int) error {
+	return s.withInstance(uuid, kind, start, func(instance nvml.GpuInstance) error {
+		number := computeKind(slices)
+		if number < 0 {
+			return fmt.Errorf("compute instances of %d slices: %w", slices, gpu.ErrNotSupported)
+		}
+		profile, result := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if result != nvml.SUCCESS {
+			return failure("profile", result)
+		}
+		_, result = instance.CreateComputeInstance(&profile)
+		return failure("create a compute instance", result)
+	})
+}
+
+func (s *Source) withInstance(uuid string, kind, start int, do func(nvml.GpuInstance) error) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, err := s.migDeviceLocked(uuid)
+	if err != nil {
+		return err
+	}
+	var found nvml.GpuInstance
+	err = eachInstance(device, func(k int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+		if k == kind && int(info.Placement.Start) == start {
+			found = instance
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		return fmt.Errorf("no GPU instance of profile %d at %d: %w", kind, start, gpu.ErrNoCard)
+	}
+	return do(found)
+}
