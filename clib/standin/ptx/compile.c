@@ -186,6 +186,7 @@ static bool function(struct ptx_compiler *c, const struct ptx_function *function
 	free(c->place);
 	free(c->labelled);
 	c->body->function = function;
+	c->body->slots = work->slots;
 	c->body->framebytes = work->bytes + PTX_TEMPORARIES * ptx_column_bytes(PTX_W_64);
 	c->body->localbytes = ((function->localbytes + 15) & ~15u) + ((function->parambytes + 15) & ~15u);
 	c->body->registers = work->bytes / 128 + 2;

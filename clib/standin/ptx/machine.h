@@ -149,6 +149,10 @@ void ptx_warp_end(struct ptx_warp *warp);
 struct ptx_frame *ptx_frame_new(struct ptx_worker *worker, const struct ptx_body *body);
 void ptx_frame_free(struct ptx_worker *worker, struct ptx_frame *frame);
 
+/* meet.c: makes the running group's call and another of the same function one, which
+ * then is `other`; false if they come from different places. */
+bool ptx_calls_meet(struct ptx_warp *warp, struct ptx_frame *other);
+
 /* barrier.c: the running group comes to the barrier of its operation. */
 enum ptx_arrival { PTX_ARRIVAL_GOES_ON, PTX_ARRIVAL_WAITS, PTX_ARRIVAL_FAULT };
 enum ptx_arrival ptx_barrier_arrive(struct ptx_warp *warp, const struct ptx_op *op);

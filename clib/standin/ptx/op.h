@@ -146,6 +146,7 @@ struct ptx_body {
 	unsigned char *constants;
 	uint32_t constantbytes;
 	uint32_t framebytes; /* of columns */
+	const uint32_t *slots; /* the columns of the function's registers */
 	uint32_t localbytes; /* own, with parameters of calls; 16 byte units */
 	uint64_t stackbytes; /* with all it calls, UINT64_MAX if that is unknown */
 	uint32_t registers;  /* 32 bit ones a thread needs */

@@ -351,6 +351,14 @@ static void wait_for(struct ptx_warp *warp)
 	while (i < warp->groupcount && (warp->groups[i].frame != warp->frame || warp->groups[i].pc != warp->pc ||
 					warp->groups[i].state == PTX_AT_BARRIER))
 		i++;
+	/* or those who came here by a call of their own */
+	for (uint32_t j = 0; i == warp->groupcount && j < warp->groupcount; j++) {
+		const struct ptx_group *other = &warp->groups[j];
+
+		if (other->state == PTX_SYNCING && other->pc == warp->pc && other->frame->body == warp->frame->body &&
+		    ptx_calls_meet(warp, other->frame))
+			i = j;
+	}
 	struct ptx_group *group = &warp->groups[i];
 
 	if (i == warp->groupcount) {

@@ -132,6 +132,30 @@ static void barriers_hold(void)
 	CHECK(outcome.fault == PTX_FAULT_TRAP);
 }
 
+/* Lanes that went ahead into a function wait there for one that comes by a call of its own. */
+static void lanes_meet_in_functions(void)
+{
+	struct ptx_outcome outcome =
+		once(HEADER ".func (.param .b32 sum) g(.param .b32 a)\n{\n.reg .b32 %r<9>; .reg .b64 %d; .reg .pred %p;\n"
+			    "ld.param.b32 %r1, [a]; cvt.u64.u32 %d, %r1; setp.lt.u32 %p, %r1, 16;\n"
+			    "shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1; add.u32 %r3, %r1, %r2; cvt.u32.u64 %r4, %d;\n"
+			    "mad.lo.u32 %r3, %r4, 1000, %r3; @%p add.u32 %r3, %r3, 100000; st.param.b32 [sum], %r3; ret;\n}\n"
+			    ".func (.param .b32 sum) f(.param .b32 a)\n{\n.reg .b32 %r<3>;\nld.param.b32 %r1, [a];\n"
+			    "{ .param .b32 x; .param .b32 y; st.param.b32 [x], %r1; call.uni (y), g, (x); ld.param.b32 %r2, [y]; }\n"
+			    "st.param.b32 [sum], %r2; ret;\n}\n"
+			    ".visible .entry k(.param .u64 to)\n{\n.reg .pred %p; .reg .b32 %r<10>; .reg .b64 %rd<2>;\n"
+			    "ld.param.u64 %rd0, [to]; mov.u32 %r0, %tid.x; mad.wide.u32 %rd1, %r0, 4, %rd0;\n"
+			    "setp.eq.u32 %p, %r0, 7; selp.u32 %r1, 400000, 1, %p;\n"
+			    "L: sub.u32 %r1, %r1, 1; setp.ne.u32 %p, %r1, 0; @%p bra L;\n"
+			    "{ .param .b32 x; .param .b32 y; st.param.b32 [x], %r0; call.uni (y), f, (x); ld.param.b32 %r9, [y]; }\n"
+			    "st.global.u32 [%rd1], %r9; ret;\n}\n",
+		     1, 32);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == i + (i ^ 16) + i * 1000 + (i < 16 ? 100000u : 0));
+}
+
 static void lanes_wait_for_lanes(void)
 {
 	/* a lock that the lanes of one warp take in turn */
@@ -342,6 +366,7 @@ static const struct scenario scenarios[] = {
 	{ "predicates_guard", predicates_guard },
 	{ "lanes_work_together", lanes_work_together },
 	{ "barriers_hold", barriers_hold },
+	{ "lanes_meet_in_functions", lanes_meet_in_functions },
 	{ "lanes_wait_for_lanes", lanes_wait_for_lanes },
 	{ "functions_call", functions_call },
 	{ "memory_faults", memory_faults },
