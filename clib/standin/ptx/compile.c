@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { REGISTER_FILE = 65536 }; /* of a multiprocessor */
+
 /* What belongs to the compiler while it works: function->user. */
 struct work {
 	uint32_t *slots;
@@ -317,8 +319,15 @@ uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_functi
 {
 	uint32_t registers = code->bodies[function->index].registers;
 
+	uint64_t threads = (uint64_t)(function->maxntid[0] ? function->maxntid[0] : function->reqntid[0]) *
+			   (function->maxntid[0] ? function->maxntid[1] : function->reqntid[1]) *
+			   (function->maxntid[0] ? function->maxntid[2] : function->reqntid[2]);
+
+	/* a compiler for hardware keeps within these, and spills the rest */
 	if (function->maxregisters && registers > function->maxregisters)
 		registers = function->maxregisters;
+	if (threads && registers > REGISTER_FILE / threads)
+		registers = (uint32_t)(REGISTER_FILE / threads);
 	return registers < 8 ? 8 : registers > 255 ? 255 : registers;
 }
 

@@ -8,7 +8,7 @@
 
 #define FULL 0xffffffffu
 #define TURN 20000        /* operations until other warps are let on */
-#define LONG_TURN 200000  /* until lanes of the same warp are that wait ahead: loops are to end first */
+#define LONG_TURN 50000   /* until lanes of the same warp are that wait ahead: loops are to end first */
 #define SHORT_TURN 2000   /* that those then have */
 #define DEPTH 10000u     /* of calls */
 

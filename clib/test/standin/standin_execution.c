@@ -163,10 +163,10 @@ static void lanes_wait_for_lanes(void)
 		once(KERNEL("mov.u32 %r9, 0; add.u64 %rd4, %rd0, 4096;\nL: atom.global.cas.b32 %r8, [%rd4], 0, 1;\n"
 			    "setp.ne.u32 %p0, %r8, 0; @%p0 bra L;\nld.volatile.global.u32 %r9, [%rd4+4]; add.u32 %r9, %r9, 1;\n"
 			    "st.volatile.global.u32 [%rd4+4], %r9; membar.gl; atom.global.exch.b32 %r7, [%rd4], 0;"),
-		     2, 64);
+		     2, 20);
 
 	CHECK(outcome.fault == PTX_FAULT_NONE);
-	CHECK(word(1025) == 128);
+	CHECK(word(1025) == 40);
 	/* a warp that waits for another one of its block, and a block for the next one */
 	outcome = once(KERNEL("mov.u32 %r9, 1; mov.u32 %r1, %ctaid.x; setp.ne.u32 %p0, %r1, 0; @%p0 bra S;\n"
 			      "W: ld.acquire.gpu.global.u32 %r2, [%rd0+8192]; setp.eq.u32 %p1, %r2, 0; @%p1 bra W;\nbra E;\n"
