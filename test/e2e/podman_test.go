@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -172,6 +173,17 @@ func TestPodman(t *testing.T) {
 			}
 		}
 	})
+	t.Run("however it is started", func(t *testing.T) {
+		want := fmt.Sprintf("cards 1 1 %s total %d %d alloc %d", train.CardUUID, quota, quota, outOfMemory)
+		for _, flags := range [][]string{
+			{"--user", "1000:1000"}, {"--read-only"}, {"--tmpfs", "/run"}, {"--cap-drop", "all"}, {"--security-opt", "no-new-privileges"},
+			{"--env", "LD_LIBRARY_PATH=/nowhere"}, {"--env", "NVIDIA_VISIBLE_DEVICES=all"},
+		} {
+			if got := p.sees(t, append(device("share=train"), flags...), quota); got != want {
+				t.Errorf("%v: %q, want %q", flags, got, want)
+			}
+		}
+	})
 	t.Run("every call is held", func(t *testing.T) {
 		h.resetPeak(t)
 		flags := append(device("share=train"), "--volume", built(t, "build", "test")+":/programs:ro")
@@ -189,7 +201,6 @@ func TestPodman(t *testing.T) {
 			t.Errorf("the share of 30 %% of the cores had %.1f %% of the card", got)
 		}
 	})
-	t.Run("survives its agent", func(t *testing.T) { h.restartUnder(t, p, train, tools) })
 	t.Run("no device no GPU", func(t *testing.T) {
 		if got := p.sees(t, nil, quota); got != "no driver" {
 			t.Errorf("a container without a device sees %q", got)
@@ -220,6 +231,8 @@ func TestPodman(t *testing.T) {
 			t.Errorf("left: %v (%v)", files, err)
 		}
 	})
+	// The last one: the agent that it starts ends with it.
+	t.Run("survives its agent", func(t *testing.T) { h.restartUnder(t, p, train, tools) })
 }
 
 // shareOf makes a share that the test removes by itself or leaves to the end of
@@ -297,7 +310,14 @@ func (h *host) restartUnder(t *testing.T, p *podman, share api.Share, flags []st
 	first := alloc(t, holder, 200*mib)
 	do(t, holder, "write %d %d", first, 1<<20)
 
-	h.agent.kill()
+	worker, err := h.client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.agent.kill() // the supervisor: the worker is no child of its group
+	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	do(t, holder, "check %d %d", first, 1<<20)
 	do(t, holder, "free %d", alloc(t, holder, 100*mib)) // of the credit that it has
 	h.startAgent(t)
@@ -307,6 +327,7 @@ func (h *host) restartUnder(t *testing.T, p *podman, share api.Share, flags []st
 		}
 		return nil
 	}, h.agent)
+	h.event(t, "client-returned", share.Name) // its place would be kept without it
 	do(t, holder, "check %d %d", first, 1<<20)
 	second := alloc(t, holder, 200*mib)
 	refused(t, holder, outOfMemory, "alloc %d", 100*mib)
