@@ -185,7 +185,7 @@
  * has faulted, and its context is at its end. kind: the CUresult */
 #define DIVVY_SIM_FAULT_REPORT 63u
 
-/* 64..66: MIG, in divvy_sim_mig.h */
+/* 64..67: MIG and topology, in divvy_sim_mig.h */
 
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:

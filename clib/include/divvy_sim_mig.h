@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * divvy_sim_mig.h: the part of divvy_sim.h that is about dividing cards.
+ * divvy_sim_mig.h: the part of divvy_sim.h that is about dividing cards, and about
+ * how they are connected.
  */
 #ifndef DIVVY_SIM_MIG_H
 #define DIVVY_SIM_MIG_H
@@ -27,6 +28,9 @@
 /* compute role; payload: 16 bytes, the UUID of a compute instance, which this process
  * has open from now on. out: card: its index */
 #define DIVVY_SIM_MIG_USE 66u
+
+/* any role; card, or a MIG device. out: payload: struct divvy_sim_topology */
+#define DIVVY_SIM_TOPOLOGY 67u
 
 /* kind of MIG_LIST */
 #define DIVVY_SIM_MIG_PROFILES 0u
@@ -82,6 +86,20 @@ struct divvy_sim_mig_compute {
 	uint32_t card;            /* its index */
 };
 
+/* Where a card sits. */
+struct divvy_sim_topology {
+	uint32_t node;          /* NUMA */
+	uint32_t firstcpu;
+	uint32_t cpus;          /* of the node; 0: those of the host */
+	uint32_t links;         /* NVLinks that are up */
+	uint32_t linkversion;   /* NVML_NVLINK_VERSION_* */
+	uint32_t reserved;
+	uint8_t ancestors[32];  /* NVML_TOPOLOGY_*, for each card */
+	uint8_t peers[40];      /* for each link the card at its other end, or */
+};
+#define DIVVY_SIM_LINK_SWITCH 255u /* an NVLink switch */
+
+_Static_assert(sizeof(struct divvy_sim_topology) == 96, "topology");
 _Static_assert(sizeof(struct divvy_sim_mig_profile) == 88, "MIG profile");
 _Static_assert(sizeof(struct divvy_sim_mig_gpu) == 24, "GPU instance");
 _Static_assert(sizeof(struct divvy_sim_mig_compute) == 56, "compute instance");

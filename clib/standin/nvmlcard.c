@@ -383,33 +383,3 @@ nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, i
 	*onSameBoard = a == b;
 	return NVML_SUCCESS;
 }
-
-nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
-{
-	int same = 0;
-	nvmlReturn_t result = nvmlDeviceOnSameBoard(device1, device2, &same);
-
-	if (result)
-		return result;
-	if (!pathInfo || same)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*pathInfo = NVML_TOPOLOGY_NODE;
-	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex,
-				    nvmlGpuP2PStatus_t *p2pStatus)
-{
-	int same = 0;
-	nvmlReturn_t result = nvmlDeviceOnSameBoard(device1, device2, &same);
-
-	if (result)
-		return result;
-	if (!p2pStatus || same || p2pIndex >= NVML_P2P_CAPS_INDEX_UNKNOWN)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	/* over PCIe, as cuDeviceCanAccessPeer says; no NVLink, no native atomics */
-	*p2pStatus = p2pIndex == NVML_P2P_CAPS_INDEX_NVLINK || p2pIndex == NVML_P2P_CAPS_INDEX_ATOMICS ?
-			     NVML_P2P_STATUS_NOT_SUPPORTED :
-			     NVML_P2P_STATUS_OK;
-	return NVML_SUCCESS;
-}

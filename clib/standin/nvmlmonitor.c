@@ -3,7 +3,6 @@
  * nvmlmonitor.c: what monitors ask besides: samples, violations of policies, what
  * the board is, and engines that nobody uses.
  */
-#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -95,27 +94,6 @@ nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_
 nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *partNumber, unsigned int length)
 {
 	return simulated(device, partNumber, length);
-}
-
-/* Every processor of the host is as near as the next. */
-nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
-{
-	const struct divvy_sim_card *card;
-	nvmlReturn_t result = nvml_card(device, &card);
-	cpu_set_t all;
-
-	if (result)
-		return result;
-	if (!cpuSet || !cpuSetSize)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	CPU_ZERO(&all);
-	if (sched_getaffinity(0, sizeof(all), &all) != 0)
-		return NVML_ERROR_UNKNOWN;
-	memset(cpuSet, 0, cpuSetSize * sizeof(*cpuSet));
-	for (unsigned int i = 0; i < CPU_SETSIZE && i / (8 * sizeof(*cpuSet)) < cpuSetSize; i++)
-		if (CPU_ISSET(i, &all))
-			cpuSet[i / (8 * sizeof(*cpuSet))] |= 1ul << i % (8 * sizeof(*cpuSet));
-	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_t *mode)

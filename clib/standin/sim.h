@@ -167,6 +167,9 @@ const struct divvy_sim_card *sim_mig_facts(uint32_t card, const uint8_t uuid[16]
 bool sim_mig_current(const struct divvy_sim_card *facts);
 bool sim_mig_known(const void *facts);
 
+/* where a card sits */
+int sim_topology(uint32_t card, struct divvy_sim_topology *out);
+
 /* One request, for what has no function above. payload is in and out;
  * *payloadbytes is its length on entry and exit, room its size. fdin -1: none;
  * fdout NULL: a descriptor in the answer is closed. */

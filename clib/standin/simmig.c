@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simmig.c: MIG of the simulated cards. What its devices are is kept until the
+ * simmig.c: MIG of the simulated cards, and where these sit. What its devices are is kept until the
  * process ends, because pointers to it are handles; whether they still are is asked
  * each time.
  */
@@ -127,4 +127,14 @@ bool sim_mig_current(const struct divvy_sim_card *facts)
 	struct divvy_sim_card now;
 
 	return sim_card(facts->index, &now) == 0 && same(facts, &now);
+}
+
+int sim_topology(uint32_t card, struct divvy_sim_topology *out)
+{
+	struct divvy_sim_header header = {.type = DIVVY_SIM_TOPOLOGY, .card = card};
+	int result = sim_request(&header, out, sizeof(*out), -1, NULL);
+
+	if (result == 0 && (header.payloadbytes != sizeof(*out) || out->links > sizeof(out->peers)))
+		result = -EIO;
+	return result;
 }

@@ -31,8 +31,9 @@ func (a *app) simulateCommand() *cobra.Command {
 		Short: "Run simulated cards in the foreground",
 		Long: `Runs the simulator behind the stand-in driver (lib/divvy/standin): the cards,
 their capacity and who holds what. divvy run --simulate starts one by itself.`,
-		Example: `  divvy simulate --cards 2xA100-40GB,L4 --socket /tmp/simulator.sock`,
-		Args:    noArguments,
+		Example: `  divvy simulate --cards 2xA100-40GB,L4 --socket /tmp/simulator.sock
+  divvy simulate --cards 8xH100-80GB --topology dgx`,
+		Args: noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if cfg.Socket == "" {
@@ -69,6 +70,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`cards`, like 2xA100-40GB or H100-80GB,L4")
+	flags.StringVar(&cfg.Topology, "topology", silicon.Topologies()[0], "`name`: "+strings.Join(silicon.Topologies(), ", "))
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
 	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory to use; default: half of what is available")
@@ -77,6 +79,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
 	complete(cmd, "cards", a.completeModels)
+	complete(cmd, "topology", words(silicon.Topologies()...))
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
 	cmd.AddCommand(a.faultCommand())
 	return cmd

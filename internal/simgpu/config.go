@@ -66,6 +66,7 @@ const (
 // Config says what to simulate and where.
 type Config struct {
 	Cards           string // SPEC; empty: silicon.DefaultSpec
+	Topology        string // how they are connected, of silicon.Topologies; empty: the first
 	Driver          string // generation; empty: DefaultDriver
 	Socket          string
 	SocketMode      fs.FileMode   // 0: everybody
@@ -83,6 +84,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Cards == "" {
 		c.Cards = silicon.DefaultSpec
+	}
+	if c.Topology == "" {
+		c.Topology = silicon.Topologies()[0]
 	}
 	if c.Driver == "" {
 		c.Driver = DefaultDriver
@@ -123,8 +127,14 @@ func (c Config) Validate() error {
 	if l := c.Limits; l.Processes < 1 || l.Objects < 1 || l.Handles < 1 || l.History < 1 {
 		return fmt.Errorf("limits %+v: each must be at least 1", l)
 	}
-	_, err := silicon.ParseSpec(c.Cards, c.Seed)
-	return err
+	cards, err := silicon.ParseSpec(c.Cards, c.Seed)
+	if err != nil {
+		return err
+	}
+	if _, err = silicon.Connect(cards, c.Topology); err != nil {
+		return fmt.Errorf("topology: %w", err)
+	}
+	return nil
 }
 
 func (c Config) driver() (Driver, error) {

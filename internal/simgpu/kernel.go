@@ -52,6 +52,7 @@ type kernel struct {
 	contents *contents
 	clock    *clock
 	division *division
+	seats    []silicon.Seat
 
 	condition *condition.Cards
 	notice    *notice
@@ -77,6 +78,11 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, err
 		return nil, err
 	}
 	machine := silicon.New(cards, config.Limits)
+	seats, err := silicon.Connect(cards, config.Topology)
+	if err != nil {
+		notice.close()
+		return nil, fmt.Errorf("topology: %w", err)
+	}
 	division, err := newDivision(machine, cards)
 	if err != nil {
 		notice.close()
@@ -88,6 +94,7 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, err
 		log:       config.Log,
 		machine:   machine,
 		division:  division,
+		seats:     seats,
 		contents:  contents,
 		clock:     newClock(config, machine.Slots()),
 		condition: condition.New(cards, nowNS(), config.Limits.History),

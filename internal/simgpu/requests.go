@@ -88,6 +88,11 @@ func (k *kernel) dispatch(r request, out *answer) error {
 	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList,
 		simwire.FaultReport:
 		return k.faults(r, out)
+	case simwire.Topology:
+		if r.session.role == 0 {
+			return errDenied
+		}
+		return k.topology(index(r.header.Card), out)
 	case simwire.MigList, simwire.MigChange, simwire.MigUse:
 		return k.mig(r, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:

@@ -82,6 +82,7 @@ const (
 	MigList      Type = 64
 	MigChange    Type = 65
 	MigUse       Type = 66
+	Topology     Type = 67
 )
 
 // Kinds of MigList.
@@ -423,6 +424,21 @@ type MigComputeInfo struct {
 	Card      uint32
 }
 
+// LinkSwitch is the peer of links that lead to an NVLink switch.
+const LinkSwitch = 255
+
+// TopologyInfo is where a card sits.
+type TopologyInfo struct {
+	Node        uint32
+	FirstCPU    uint32
+	CPUs        uint32
+	Links       uint32
+	LinkVersion uint32
+	Reserved    uint32
+	Ancestors   [32]uint8
+	Peers       [40]uint8
+}
+
 // NoticeInfo is the page that tells all processes of changes.
 type NoticeInfo struct {
 	Sequence  uint32
@@ -496,7 +512,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo | MigProfileInfo | MigGPUInfo | MigComputeInfo
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo | MigProfileInfo | MigGPUInfo | MigComputeInfo | TopologyInfo
 }
 
 // EncodeEntries writes a list as a payload.

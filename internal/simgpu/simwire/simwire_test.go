@@ -65,7 +65,7 @@ func TestNumbers(t *testing.T) {
 		"MIG_PROFILES": uint64(MigProfiles), "MIG_GPUS": uint64(MigGPUs), "MIG_COMPUTES": uint64(MigComputes),
 		"MIG_SET_MODE": uint64(MigSetMode), "MIG_CREATE_GPU": uint64(MigCreateGPU), "MIG_DESTROY_GPU": uint64(MigDestroyGPU),
 		"MIG_CREATE_COMPUTE": uint64(MigCreateCompute), "MIG_DESTROY_COMPUTE": uint64(MigDestroyCompute), "MIG_ANYWHERE": MigAnywhere,
-		"CARD_DEVICE":  uint64(CardDevice),
+		"TOPOLOGY": uint64(Topology), "LINK_SWITCH": LinkSwitch, "CARD_DEVICE": uint64(CardDevice),
 		"ROLE_OBSERVE": uint64(RoleObserve), "ROLE_COMPUTE": uint64(RoleCompute), "ROLE_CONTROL": uint64(RoleControl),
 		"PROCESS_COMPUTE": uint64(ProcessCompute), "PROCESS_ALIVE": uint64(ProcessAlive),
 		"PROCESS_DETACHED": uint64(ProcessDetached), "PROCESS_DEAD": uint64(ProcessDead),
@@ -95,6 +95,7 @@ func TestLayouts(t *testing.T) {
 		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{}, "health": HealthInfo{}, "incident": IncidentInfo{},
 		"fault": FaultInfo{}, "notice": NoticeInfo{},
 		"mig_profile": MigProfileInfo{}, "mig_gpu": MigGPUInfo{}, "mig_compute": MigComputeInfo{},
+		"topology": TopologyInfo{},
 	} {
 		body := regexp.MustCompile(`(?s)struct divvy_sim_` + name + ` \{\n(.*?)\n\};`).FindStringSubmatch(string(raw))
 		if body == nil {
