@@ -84,9 +84,12 @@ func (a *Arbiter) fill(now time.Duration) {
 		}
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
-		case !s.want, s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
-			// What it does not take, or may not take, is not saved up.
+		case !s.want:
+			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
+		case s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
+			// It may not take it now, but makes up for a pause later.
+			s.keep(a.config.Debt, max(a.saving(s), a.config.Lag*time.Duration(s.percent)/100))
 		default:
 			behind = max(behind, s.lag()-a.config.Lag)
 		}
