@@ -41,7 +41,8 @@ func delays(all []time.Duration) Delays {
 }
 
 // leaseHolders kills, or stops, one process after the other of a share while it
-// has the card, beside a share that wants it, too.
+// has the card, beside a share that wants it, too. They are equal shares: a fixed
+// one would also wait for its own rate.
 func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) {
 	report := LeaseHolders{Rounds: o.Rounds, QuantumMs: milliseconds(leaseQuantum)}
 	account, err := openAccount(ctx, o.SimulatorSocket)
@@ -51,7 +52,7 @@ func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) 
 	defer account.close()
 	var shares [2]api.Share
 	for i, name := range []string{"bench-lease-victim", "bench-lease-other"} {
-		shares[i], err = o.client().CreateShare(ctx, api.ShareSpec{Name: name, MemoryBytes: 1 << 30, CoresPercent: 50, Policy: api.Fixed})
+		shares[i], err = o.client().CreateShare(ctx, api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: api.Equal})
 		if err != nil {
 			return report, fmt.Errorf("create share %s: %w", name, err)
 		}
