@@ -18,24 +18,9 @@
 
 #include "cuda_abi.h"
 
-enum { AHEAD = 4 };
+#include "../tools/busy.h"
 
-static const char source[] = ".version 6.0\n"
-			     ".target sm_50\n"
-			     ".address_size 64\n"
-			     ".visible .entry divvy_busy(.param .u64 ns)\n"
-			     "{\n"
-			     "	.reg .pred %p;\n"
-			     "	.reg .u64 %rd<4>;\n"
-			     "	ld.param.u64 %rd0, [ns];\n"
-			     "	mov.u64 %rd1, %globaltimer;\n"
-			     "again:\n"
-			     "	mov.u64 %rd2, %globaltimer;\n"
-			     "	sub.u64 %rd3, %rd2, %rd1;\n"
-			     "	setp.lt.u64 %p, %rd3, %rd0;\n"
-			     "	@%p bra again;\n"
-			     "	ret;\n"
-			     "}\n";
+enum { AHEAD = 4 };
 
 static void *library;
 static uint64_t busyns = 1000000;
@@ -140,7 +125,7 @@ static void start(void)
 	need(CALL(cuDeviceGet)(&device, 0), "cuDeviceGet");
 	need(CALL(cuDevicePrimaryCtxRetain)(&context, device), "retain");
 	need(CALL(cuCtxSetCurrent)(context), "set current");
-	need(CALL(cuModuleLoadData)(&module, source), "load");
+	need(CALL(cuModuleLoadData)(&module, busy_ptx), "load");
 	need(CALL(cuModuleGetFunction)(&function, module, "divvy_busy"), "find the kernel");
 	need(CALL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), "make a stream");
 	need(CALL(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "begin a capture");

@@ -21,6 +21,7 @@
  * nanoseconds for so long.
  */
 #define _GNU_SOURCE
+#include "busy.h"
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -32,23 +33,6 @@
 enum { STREAMS = 4, NODES = 8 };
 
 #define MOST_GRAPH_NS 20000000u
-
-static const char source[] = ".version 6.0\n"
-			     ".target sm_50\n"
-			     ".address_size 64\n"
-			     ".visible .entry divvy_busy(.param .u64 ns)\n"
-			     "{\n"
-			     "	.reg .pred %p;\n"
-			     "	.reg .u64 %rd<4>;\n"
-			     "	ld.param.u64 %rd0, [ns];\n"
-			     "	mov.u64 %rd1, %globaltimer;\n"
-			     "again:\n"
-			     "	mov.u64 %rd2, %globaltimer;\n"
-			     "	sub.u64 %rd3, %rd2, %rd1;\n"
-			     "	setp.lt.u64 %p, %rd3, %rd0;\n"
-			     "	@%p bra again;\n"
-			     "	ret;\n"
-			     "}\n";
 
 static struct {
 	__typeof__(&cuModuleLoadData) load;
@@ -182,7 +166,7 @@ int main(int argc, char **argv)
 		return 1;
 	find(dlopen(name, RTLD_NOW));
 	need((CUresult)driver_start(&driver, &device, &context), "start");
-	need(call.load(&module, source), "load");
+	need(call.load(&module, busy_ptx), "load");
 	need(call.function(&function, module, "divvy_busy"), "find the kernel");
 	for (int i = 0; i < STREAMS; i++) {
 		need(call.stream(&streams[i], CU_STREAM_NON_BLOCKING), "make a stream");

@@ -13,6 +13,7 @@
  * one line of JSON at the end: latencyNs, of which the kernel is a part.
  */
 #define _GNU_SOURCE
+#include "busy.h"
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -27,23 +28,6 @@
 #include <unistd.h>
 
 enum { MOST = 1000000 };
-
-static const char source[] = ".version 6.0\n"
-			     ".target sm_50\n"
-			     ".address_size 64\n"
-			     ".visible .entry divvy_busy(.param .u64 ns)\n"
-			     "{\n"
-			     "	.reg .pred %p;\n"
-			     "	.reg .u64 %rd<4>;\n"
-			     "	ld.param.u64 %rd0, [ns];\n"
-			     "	mov.u64 %rd1, %globaltimer;\n"
-			     "again:\n"
-			     "	mov.u64 %rd2, %globaltimer;\n"
-			     "	sub.u64 %rd3, %rd2, %rd1;\n"
-			     "	setp.lt.u64 %p, %rd3, %rd0;\n"
-			     "	@%p bra again;\n"
-			     "	ret;\n"
-			     "}\n";
 
 static uint32_t word;      /* futex: +1 for each wake */
 static uint64_t wokenat;   /* when the waiter saw it */
@@ -89,7 +73,7 @@ static int start(const char *name)
 		return -1;
 	card.synchronize = dlsym(dlopen(name, RTLD_NOW), "cuCtxSynchronize");
 	if (card.synchronize == NULL || driver_check((CUresult)driver_start(&card.driver, &device, &context), "start") != 0 ||
-	    driver_check(card.driver.module_load(&module, source), "cuModuleLoadData") != 0 ||
+	    driver_check(card.driver.module_load(&module, busy_ptx), "cuModuleLoadData") != 0 ||
 	    driver_check(card.driver.module_function(&card.function, module, "divvy_busy"), "cuModuleGetFunction") != 0)
 		return -1;
 	return 0;

@@ -10,7 +10,7 @@ tools_programs := $(addprefix $(tools_dir)/,$(filter-out driver,$(basename $(not
 BUILD_TARGETS += $(tools_programs)
 LINT_TARGETS += lint-tools
 
-$(tools_programs): $(tools_dir)/%: clib/tools/%.c clib/tools/driver.c clib/tools/driver.h clib/gen/cuda_abi.h \
+$(tools_programs): $(tools_dir)/%: clib/tools/%.c clib/tools/driver.c clib/tools/driver.h clib/tools/busy.h clib/gen/cuda_abi.h \
 		clib/include/divvy_wire.h
 	@mkdir -p $(@D)
 	$(CC) $(tools_cflags) -o $@ $< clib/tools/driver.c $(tools_more) -ldl -pthread

@@ -50,13 +50,10 @@ func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) 
 		return report, err
 	}
 	defer account.close()
-	var shares [2]api.Share
-	for i, name := range []string{"bench-lease-victim", "bench-lease-other"} {
-		shares[i], err = o.client().CreateShare(ctx, api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: api.Equal})
-		if err != nil {
-			return report, fmt.Errorf("create share %s: %w", name, err)
-		}
-		defer func() { _ = o.client().DeleteShare(context.WithoutCancel(ctx), name, true) }()
+	shares, remove, err := o.pair(ctx, 0)
+	defer remove()
+	if err != nil {
+		return report, err
 	}
 	other, err := o.burnerIn(ctx, o.Environ(shares[1].Socket), time.Millisecond)
 	if err != nil {
