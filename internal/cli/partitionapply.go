@@ -45,7 +45,7 @@ Refuses all when one card is refused. A second time it does nothing.`,
 			return err
 		}
 		defer func() { err = errors.Join(err, closeDriver()) }()
-		planner := partition.Planner{Products: driver.products, Force: in.force}
+		planner := partition.Planner{Techniques: techniques(driver.products), Force: in.force}
 		if dry {
 			state, err := driver.State(cmd.Context())
 			if err != nil {
@@ -105,9 +105,9 @@ func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.
 		a.note("%d bytes at the end of %s were no record", lost, path)
 	}
 	log := partitionLog{kept}
-	outcomes, err := partition.Recover(ctx, driver, log, records)
-	for uuid, outcome := range outcomes {
-		a.note("an interrupted apply on %s is %s", uuid, outcome)
+	outcomes, err := partition.Recover(ctx, planner.Techniques, driver, log, records)
+	for id, outcome := range outcomes {
+		a.note("an interrupted apply on %s is %s", id, outcome)
 	}
 	if err != nil {
 		return applyError(err)
@@ -124,7 +124,7 @@ func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.
 		return err
 	}
 	for _, card := range plan.Cards {
-		if err := partition.Apply(ctx, driver, log, card); err != nil {
+		if err := partition.Apply(ctx, planner.Techniques, driver, log, card); err != nil {
 			return applyError(err)
 		}
 	}

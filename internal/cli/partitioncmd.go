@@ -155,11 +155,11 @@ would fit beside them.`,
 		if err != nil {
 			return err
 		}
-		planner := partition.Planner{Products: products}
+		technique := partition.MIGTechnique{Products: products}
 		cards := []cardState{}
 		for _, c := range state.Cards {
 			shown := cardState{Card: c, Room: []string{}}
-			if room, err := planner.Room(c); err != nil {
+			if room, err := technique.Room(c); err != nil {
 				shown.Note = err.Error()
 			} else if room != nil {
 				shown.Room = room
@@ -233,7 +233,7 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 		if err != nil {
 			return err
 		}
-		return a.tellPlan(partition.Planner{Products: products, Force: in.force}.Plan(state, goal), in.asJSON)
+		return a.tellPlan(partition.Planner{Techniques: techniques(products), Force: in.force}.Plan(state, goal), in.asJSON)
 	})
 	in.stateFlag(cmd)
 	a.selectFlag(cmd, &in)
@@ -276,7 +276,9 @@ func (a *app) printPlan(plan partition.Plan) {
 			}
 			fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
 		}
-		fmt.Fprintf(a.stdout, "  %d instances stay, %d are destroyed\n", c.Kept, c.Destroyed)
+		if c.Kept+c.Destroyed > 0 {
+			fmt.Fprintf(a.stdout, "  %d instances stay, %d are destroyed\n", c.Kept, c.Destroyed)
+		}
 	}
 	if len(plan.Cards) == 0 {
 		fmt.Fprintln(a.stdout, "no card is meant by this file")
@@ -329,7 +331,7 @@ Both are accepted by plan, so converting is never necessary.`,
 func (a *app) partitionExplain() *cobra.Command {
 	var asJSON bool
 	names := []string{}
-	for _, t := range partition.Techniques() {
+	for _, t := range partition.Explanations() {
 		names = append(names, t.Name)
 	}
 	cmd := &cobra.Command{
@@ -342,10 +344,10 @@ side channels, what it costs, what it needs and what it excludes.`,
 		Args:      cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
-		chosen := partition.Techniques()
+		chosen := partition.Explanations()
 		if len(args) == 1 {
 			chosen = nil
-			for _, t := range partition.Techniques() {
+			for _, t := range partition.Explanations() {
 				if t.Name == args[0] {
 					chosen = append(chosen, t)
 				}
@@ -356,8 +358,8 @@ side channels, what it costs, what it needs and what it excludes.`,
 		}
 		if asJSON {
 			return a.writeJSON(struct {
-				Schema     string                `json:"schema"`
-				Techniques []partition.Technique `json:"techniques"`
+				Schema     string                  `json:"schema"`
+				Techniques []partition.Explanation `json:"techniques"`
 			}{"divvy.techniques/v1", chosen})
 		}
 		for n, t := range chosen {

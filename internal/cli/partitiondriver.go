@@ -55,16 +55,17 @@ func (d *migDriver) State(ctx context.Context) (partition.State, error) {
 }
 
 // Observe reads how a card is divided.
-func (d *migDriver) Observe(_ context.Context, uuid string) (partition.Card, error) {
+func (d *migDriver) Observe(_ context.Context, id string) (partition.Card, error) {
 	cards, err := d.source.Cards()
 	if err != nil {
 		return partition.Card{}, err
 	}
-	index := slices.IndexFunc(cards, func(c gpu.Card) bool { return c.UUID == uuid })
+	index := slices.IndexFunc(cards, func(c gpu.Card) bool { return c.UUID == id || c.PCIAddress == id })
 	if index < 0 {
-		return partition.Card{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+		return partition.Card{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, id)
 	}
-	card := partition.Card{Index: index, UUID: uuid, Address: cards[index].PCIAddress, Name: cards[index].Name}
+	uuid := cards[index].UUID
+	card := partition.Card{Index: index, Vendor: gpu.VendorNVIDIA, UUID: uuid, Address: cards[index].PCIAddress, Name: cards[index].Name}
 	m, err := d.source.MIG(uuid)
 	if err != nil && !errors.Is(err, gpu.ErrNotSupported) {
 		return card, fmt.Errorf("card %s: %w", uuid, err)
@@ -106,7 +107,12 @@ func (d *migDriver) processes(pids []int) []partition.Process {
 }
 
 // Do takes one step.
-func (d *migDriver) Do(ctx context.Context, uuid string, s partition.Step) error {
+func (d *migDriver) Do(ctx context.Context, id string, s partition.Step) error {
+	card, err := d.Observe(ctx, id)
+	if err != nil {
+		return err
+	}
+	uuid := card.UUID
 	switch s.Action {
 	case partition.ActionOn, partition.ActionOff:
 		return d.source.SetMIG(uuid, s.Action == partition.ActionOn)
@@ -116,10 +122,6 @@ func (d *migDriver) Do(ctx context.Context, uuid string, s partition.Step) error
 		if err == nil && m.On != m.Pending {
 			err = fmt.Errorf("the new mode waits for a reset: nvidia-smi --gpu-reset -i %s", uuid)
 		}
-		return err
-	}
-	card, err := d.Observe(ctx, uuid)
-	if err != nil {
 		return err
 	}
 	product, ok := d.product(card)
@@ -174,6 +176,11 @@ func kindOf(p *mig.Product, profile int) int {
 		}
 	}
 	return -1
+}
+
+// techniques are the ways of dividing cards that this program knows.
+func techniques(products *mig.Table) partition.Techniques {
+	return partition.Techniques{partition.MIGTechnique{Products: products}}
 }
 
 // openMIG opens the driver in a folder, or the one the linker finds.

@@ -113,8 +113,8 @@ func TestApplyGoals(t *testing.T) {
 	apply := func(devices map[string]int) (string, error) {
 		var out, complaints bytes.Buffer
 		a := &app{stdout: &out, stderr: &complaints, getenv: func(string) string { return "" }}
-		goal := partition.Goal{Schema: partition.SchemaGoal, Cards: []partition.Rule{{MIG: partition.MIG{Enabled: true, Devices: devices}}}}
-		err := a.applyGoal(t.Context(), driver, partition.Planner{Products: table}, goal, path, false)
+		goal := partition.Goal{Schema: partition.SchemaGoal, Cards: []partition.Rule{{MIG: &partition.MIG{Enabled: true, Devices: devices}}}}
+		err := a.applyGoal(t.Context(), driver, partition.Planner{Techniques: techniques(table)}, goal, path, false)
 		return out.String(), err
 	}
 	layout := func() string {
@@ -169,9 +169,9 @@ func TestInterruptedApply(t *testing.T) {
 	fake := &fakeMIG{mig: nvml.MIG{On: true, Pending: true}}
 	driver := &dyingDriver{migDriver: &migDriver{source: fake, products: table, command: func(int) string { return "" }}, left: 3}
 	path := filepath.Join(t.TempDir(), "journal")
-	goal := partition.Goal{Schema: partition.SchemaGoal, Cards: []partition.Rule{{MIG: partition.MIG{Enabled: true, Devices: map[string]int{"1g.10gb": 3}}}}}
+	goal := partition.Goal{Schema: partition.SchemaGoal, Cards: []partition.Rule{{MIG: &partition.MIG{Enabled: true, Devices: map[string]int{"1g.10gb": 3}}}}}
 	a := &app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }}
-	planner := partition.Planner{Products: table}
+	planner := partition.Planner{Techniques: techniques(table)}
 	if err := a.applyGoal(t.Context(), driver, planner, goal, path, false); err == nil || len(fake.mig.Instances) == 0 {
 		t.Fatalf("it did not die: %v, %+v", err, fake.mig)
 	}

@@ -11,10 +11,10 @@ import (
 
 // Driver changes cards.
 type Driver interface {
-	// Observe reads how a card is partitioned and who uses it.
-	Observe(ctx context.Context, uuid string) (Card, error)
+	// Observe reads how the card with this ID is divided and who uses it.
+	Observe(ctx context.Context, id string) (Card, error)
 	// Do takes one step.
-	Do(ctx context.Context, uuid string, s Step) error
+	Do(ctx context.Context, id string, s Step) error
 }
 
 // Log keeps records over a crash; a record is safe when Append returns.
@@ -33,11 +33,10 @@ const (
 )
 
 type record struct {
-	Event      string `json:"event"`
-	UUID       string `json:"uuid"`
-	Before     *Card  `json:"before,omitempty"`
-	After      *Card  `json:"after,omitempty"`
-	NeedsReset bool   `json:"needsReset,omitempty"`
+	Event  string `json:"event"`
+	ID     string `json:"id"` // of the card
+	Before *Card  `json:"before,omitempty"`
+	After  *Card  `json:"after,omitempty"`
 }
 
 func write(log Log, r record) error {
@@ -54,60 +53,45 @@ func write(log Log, r record) error {
 // Apply carries out a card's plan. It ends in the planned state, or, with an
 // error, in the state that was; only when the way back fails too is the card
 // somewhere between, and Recover takes it up from the log.
-func Apply(ctx context.Context, d Driver, log Log, p CardPlan) error {
+func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) error {
 	if p.Refused != "" {
 		return fmt.Errorf("card %s: %s", p.UUID, p.Reason)
 	}
 	if len(p.Steps) == 0 {
 		return nil
 	}
-	now, err := d.Observe(ctx, p.UUID)
+	id := p.Before.ID()
+	now, err := d.Observe(ctx, id)
 	if err != nil {
 		return fmt.Errorf("observe card %s: %w", p.UUID, err)
 	}
 	if now.Layout() != p.Before.Layout() {
 		return fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
 	}
-	if busy := stopped(now, p.Steps); busy != "" && !p.Force {
+	if busy := all.Busy(now, p.Steps); busy != "" && !p.Force {
 		return fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
 	}
-	if err := write(log, record{Event: recordBegin, UUID: p.UUID, Before: &p.Before, After: &p.After, NeedsReset: p.NeedsReset}); err != nil {
+	if err := write(log, record{Event: recordBegin, ID: id, Before: &p.Before, After: &p.After}); err != nil {
 		return err
 	}
-	err = follow(ctx, d, p.UUID, p.Steps, p.After)
+	err = follow(ctx, d, id, p.Steps, p.After)
 	if err != nil {
-		if back := restore(ctx, d, p.UUID, p.Before, p.NeedsReset); back != nil {
+		if back := restore(ctx, all, d, id, p.Before); back != nil {
 			return errors.Join(fmt.Errorf("card %s: %w", p.UUID, err), fmt.Errorf("card %s: the way back: %w", p.UUID, back))
 		}
-		return errors.Join(fmt.Errorf("card %s: %w; it is as it was", p.UUID, err), write(log, record{Event: recordEnd, UUID: p.UUID}))
+		return errors.Join(fmt.Errorf("card %s: %w; it is as it was", p.UUID, err), write(log, record{Event: recordEnd, ID: id}))
 	}
-	return write(log, record{Event: recordEnd, UUID: p.UUID})
-}
-
-// stopped words who would lose an instance to steps.
-func stopped(c Card, steps []Step) string {
-	var gone []Instance
-	for _, s := range steps {
-		if s.Action != ActionDestroy && s.Action != ActionClear {
-			continue
-		}
-		for _, i := range c.Instances {
-			if i.Profile == s.Profile && i.Start == s.Start {
-				gone = append(gone, i)
-			}
-		}
-	}
-	return busyOf(gone)
+	return write(log, record{Event: recordEnd, ID: id})
 }
 
 // follow takes steps and looks whether they led where they should.
-func follow(ctx context.Context, d Driver, uuid string, steps []Step, to Card) error {
+func follow(ctx context.Context, d Driver, id string, steps []Step, to Card) error {
 	for _, s := range steps {
-		if err := d.Do(ctx, uuid, s); err != nil {
+		if err := d.Do(ctx, id, s); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
-	now, err := d.Observe(ctx, uuid)
+	now, err := d.Observe(ctx, id)
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
@@ -118,12 +102,12 @@ func follow(ctx context.Context, d Driver, uuid string, steps []Step, to Card) e
 }
 
 // restore brings a card from wherever it is to a state.
-func restore(ctx context.Context, d Driver, uuid string, to Card, needsReset bool) error {
-	now, err := d.Observe(ctx, uuid)
+func restore(ctx context.Context, all Techniques, d Driver, id string, to Card) error {
+	now, err := d.Observe(ctx, id)
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	return follow(ctx, d, uuid, transition(now, to, needsReset), to)
+	return follow(ctx, d, id, all.Steps(now, to), to)
 }
 
 // Outcomes of Recover.
@@ -134,10 +118,10 @@ const (
 
 // Recover ends what an interrupted Apply began, by the log's records: back to
 // the state that was, or forward where the card is there already or something
-// has begun to use what was made. It returns the outcome by card; a card that
+// has begun to use what was made. It returns the outcome by the card's ID; a card that
 // could not be brought to either state is in the error, and is taken up again
 // by the next Recover.
-func Recover(ctx context.Context, d Driver, log Log, records [][]byte) (map[string]string, error) {
+func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][]byte) (map[string]string, error) {
 	open := map[string]record{}
 	for n, raw := range records {
 		var r record
@@ -146,31 +130,31 @@ func Recover(ctx context.Context, d Driver, log Log, records [][]byte) (map[stri
 		}
 		switch {
 		case r.Event == recordBegin && r.Before != nil && r.After != nil:
-			open[r.UUID] = r
+			open[r.ID] = r
 		case r.Event == recordEnd:
-			delete(open, r.UUID)
+			delete(open, r.ID)
 		default:
 			return nil, fmt.Errorf("record %d of the log: event %q", n, r.Event)
 		}
 	}
 	outcomes := map[string]string{}
 	var failures []error
-	for uuid, r := range open {
-		outcome, err := recoverCard(ctx, d, r)
+	for id, r := range open {
+		outcome, err := recoverCard(ctx, all, d, r)
 		if err == nil {
-			err = write(log, record{Event: recordEnd, UUID: uuid})
+			err = write(log, record{Event: recordEnd, ID: id})
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("card %s: %w", uuid, err))
+			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
 			continue
 		}
-		outcomes[uuid] = outcome
+		outcomes[id] = outcome
 	}
 	return outcomes, errors.Join(failures...)
 }
 
-func recoverCard(ctx context.Context, d Driver, r record) (string, error) {
-	now, err := d.Observe(ctx, r.UUID)
+func recoverCard(ctx context.Context, all Techniques, d Driver, r record) (string, error) {
+	now, err := d.Observe(ctx, r.ID)
 	if err != nil {
 		return "", fmt.Errorf("observe: %w", err)
 	}
@@ -180,14 +164,14 @@ func recoverCard(ctx context.Context, d Driver, r record) (string, error) {
 	case r.Before.Layout():
 		return OutcomeUndone, nil
 	}
-	back := transition(now, *r.Before, r.NeedsReset)
-	busy := stopped(now, back)
+	back := all.Steps(now, *r.Before)
+	busy := all.Busy(now, back)
 	if busy == "" {
-		return OutcomeUndone, follow(ctx, d, r.UUID, back, *r.Before)
+		return OutcomeUndone, follow(ctx, d, r.ID, back, *r.Before)
 	}
-	forth := transition(now, *r.After, r.NeedsReset)
-	if alsoBusy := stopped(now, forth); alsoBusy != "" {
+	forth := all.Steps(now, *r.After)
+	if alsoBusy := all.Busy(now, forth); alsoBusy != "" {
 		return "", fmt.Errorf("%w, both for the way back and for the way on: %s", ErrInUse, busy)
 	}
-	return OutcomeDone, follow(ctx, d, r.UUID, forth, *r.After)
+	return OutcomeDone, follow(ctx, d, r.ID, forth, *r.After)
 }

@@ -112,12 +112,24 @@ func (l *fakeLog) Append(record []byte) error {
 
 func planner(t *testing.T) Planner {
 	t.Helper()
+	return migPlanner(products(t))
+}
+
+func products(t *testing.T) *mig.Table {
+	t.Helper()
 	table, err := mig.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Planner{Products: table}
+	return table
 }
+
+func migPlanner(table *mig.Table) Planner {
+	return Planner{Techniques: Techniques{MIGTechnique{Products: table}}}
+}
+
+// rule wants MIG.
+func rule(m MIG) Rule { return Rule{MIG: &m} }
 
 func a100(mode bool, instances ...Instance) Card {
 	return Card{UUID: "GPU-a100-0001", Name: "NVIDIA A100-SXM4-40GB", DeviceID: "0x20B0", MIG: mode, Instances: instances}
@@ -138,7 +150,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := planner(t)
-			plan := p.Card(c.card, c.goal)
+			plan := p.Card(c.card, rule(c.goal))
 			if plan.Refused != "" || len(plan.Steps) < 3 {
 				t.Fatalf("%+v", plan)
 			}
@@ -147,12 +159,12 @@ func TestCrashAtEveryStep(t *testing.T) {
 				for _, late := range []bool{false, true} {
 					d := &fakeDriver{card: c.card, failAt: at, late: late, crash: true}
 					log := &fakeLog{}
-					err := Apply(t.Context(), d, log, plan)
+					err := Apply(t.Context(), planner(t).Techniques, d, log, plan)
 					if (err == nil) != (at > len(plan.Steps)) {
 						t.Fatalf("call %d: %v", at, err)
 					}
 					d.dead, d.failAt = false, 0
-					outcome, err := Recover(t.Context(), d, log, log.records)
+					outcome, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records)
 					if err != nil {
 						t.Fatalf("call %d, late %v: recover: %v", at, late, err)
 					}
@@ -162,7 +174,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 					default:
 						t.Fatalf("call %d, late %v: left between: %s (%v)", at, late, d.card.Layout(), outcome)
 					}
-					if again, err := Recover(t.Context(), d, log, log.records); err != nil || len(again) > 0 {
+					if again, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records); err != nil || len(again) > 0 {
 						t.Fatalf("recovered twice: %v %v", again, err)
 					}
 				}
@@ -182,17 +194,17 @@ func (c Card) without(n int) Card {
 // TestFailureRollsBack: a step that the driver refuses leaves the card as it was.
 func TestFailureRollsBack(t *testing.T) {
 	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 4}, Instance{ID: 2, Profile: "2g.10gb", Start: 0})
-	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 7}})
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 7}}))
 	for at := 1; at <= len(plan.Steps); at++ {
 		d := &fakeDriver{card: card, failAt: at}
 		log := &fakeLog{}
-		if err := Apply(t.Context(), d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as it was") {
+		if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as it was") {
 			t.Fatalf("step %d: %v", at, err)
 		}
 		if d.card.Layout() != card.Layout() {
 			t.Errorf("step %d: left as %s", at, d.card.Layout())
 		}
-		if open, err := Recover(t.Context(), d, log, log.records); err != nil || len(open) > 0 {
+		if open, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records); err != nil || len(open) > 0 {
 			t.Errorf("step %d: something to recover: %v %v", at, open, err)
 		}
 	}
@@ -202,8 +214,8 @@ func TestFailureRollsBack(t *testing.T) {
 // out.
 func TestSuccessIsVerified(t *testing.T) {
 	card := a100(true)
-	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}})
-	if err := Apply(t.Context(), &fakeDriver{card: card, lie: true}, &fakeLog{}, plan); err == nil || !strings.Contains(err.Error(), "reported success") {
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}}))
+	if err := Apply(t.Context(), planner(t).Techniques, &fakeDriver{card: card, lie: true}, &fakeLog{}, plan); err == nil || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("%v", err)
 	}
 }
@@ -211,17 +223,17 @@ func TestSuccessIsVerified(t *testing.T) {
 // TestLogFailures: nothing is changed before the plan is safe.
 func TestLogFailures(t *testing.T) {
 	card := a100(true)
-	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}})
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}}))
 	d := &fakeDriver{card: card}
-	if err := Apply(t.Context(), d, &fakeLog{failAt: 1}, plan); !errors.Is(err, errFake) || d.calls != 0 {
+	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{failAt: 1}, plan); !errors.Is(err, errFake) || d.calls != 0 {
 		t.Errorf("%v after %d steps", err, d.calls)
 	}
 	d = &fakeDriver{card: card}
 	log := &fakeLog{failAt: 2}
-	if err := Apply(t.Context(), d, log, plan); !errors.Is(err, errFake) {
+	if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) {
 		t.Errorf("%v", err)
 	}
-	if outcome, err := Recover(t.Context(), d, &fakeLog{}, log.records); err != nil || outcome[card.UUID] != OutcomeDone {
+	if outcome, err := Recover(t.Context(), planner(t).Techniques, d, &fakeLog{}, log.records); err != nil || outcome[card.ID()] != OutcomeDone {
 		t.Errorf("%v %v", outcome, err)
 	}
 }
@@ -230,33 +242,33 @@ func TestLogFailures(t *testing.T) {
 // alone; after a crash what is in use decides the direction.
 func TestWhatHappensBetween(t *testing.T) {
 	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0})
-	plan := planner(t).Card(card, MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}})
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}}))
 	d := &fakeDriver{card: a100(true)}
-	if err := Apply(t.Context(), d, &fakeLog{}, plan); !errors.Is(err, ErrChanged) || d.calls > 0 {
+	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrChanged) || d.calls > 0 {
 		t.Errorf("changed: %v", err)
 	}
 	used := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0, Processes: []Process{{PID: 42, Command: "train"}}})
 	d = &fakeDriver{card: used}
-	if err := Apply(t.Context(), d, &fakeLog{}, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "42 (train)") || d.calls > 0 {
+	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "42 (train)") || d.calls > 0 {
 		t.Errorf("used: %v", err)
 	}
 
 	d = &fakeDriver{card: card, failAt: 4, crash: true} // one of two instances is complete
 	log := &fakeLog{}
-	if err := Apply(t.Context(), d, log, plan); err == nil {
+	if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); err == nil {
 		t.Fatal("no crash")
 	}
 	d.dead, d.failAt = false, 0
 	d.card.Instances[0].Processes = []Process{{PID: 43}}
-	outcome, err := Recover(t.Context(), d, log, log.records)
-	if err != nil || outcome[card.UUID] != OutcomeDone || d.card.Layout() != plan.After.Layout() {
+	outcome, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records)
+	if err != nil || outcome[card.ID()] != OutcomeDone || d.card.Layout() != plan.After.Layout() {
 		t.Errorf("%v %v: %s", outcome, err, d.card.Layout())
 	}
 }
 
 func TestBrokenLog(t *testing.T) {
-	for _, records := range [][][]byte{{[]byte("{")}, {[]byte(`{"event":"x"}`)}, {[]byte(`{"event":"begin","uuid":"a"}`)}} {
-		if _, err := Recover(t.Context(), &fakeDriver{}, &fakeLog{}, records); err == nil {
+	for _, records := range [][][]byte{{[]byte("{")}, {[]byte(`{"event":"x"}`)}, {[]byte(`{"event":"begin","id":"a"}`)}} {
+		if _, err := Recover(t.Context(), planner(t).Techniques, &fakeDriver{}, &fakeLog{}, records); err == nil {
 			t.Errorf("accepted %s", records)
 		}
 	}

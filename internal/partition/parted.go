@@ -126,7 +126,7 @@ func parseParted(raw []byte, form int, selected string) (Goal, error) {
 		case *r.Enabled && r.MIG == nil:
 			return Goal{}, fmt.Errorf("read mig-parted's file: %s: rule %d lacks mig-devices", selected, i+1)
 		}
-		rule := Rule{Match: Match{Model: r.Filter}, MIG: MIG{Enabled: *r.Enabled, Devices: r.MIG}}
+		rule := Rule{Match: Match{Vendor: []string{"nvidia"}, Model: r.Filter}, MIG: &MIG{Enabled: *r.Enabled, Devices: r.MIG}}
 		if !r.Devices.all {
 			rule.Match.Index = r.Devices.index
 			if rule.Match.Index == nil {
@@ -193,6 +193,9 @@ func (g Goal) PartedYAML(name string) ([]byte, error) {
 	for i, r := range g.Cards {
 		if r.Match.UUID != nil || r.Match.Address != nil {
 			return nil, fmt.Errorf("rule %d matches by UUID or address, which mig-parted's files cannot say", i+1)
+		}
+		if r.MIG == nil || len(r.wanted()) > 1 {
+			return nil, fmt.Errorf("rule %d is not about MIG alone, and mig-parted's files speak of nothing else", i+1)
 		}
 		out := rule{Filter: r.Match.Model, Devices: "all", Enabled: r.MIG.Enabled, MIG: r.MIG.Devices}
 		if r.Match.Index != nil {

@@ -54,7 +54,7 @@ func TestPlans(t *testing.T) {
 		{"alias of the A100", Card{UUID: "GPU-a", Name: "NVIDIA A100-SXM4-80GB", MIG: true}, want("7g.79gb", 1), "", "MIG on 00:7g.80gb[7]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := planner(t).Card(c.card, c.goal)
+			p := planner(t).Card(c.card, rule(c.goal))
 			text := p.Reason
 			if p.Refused == "" {
 				text = p.After.Layout()
@@ -69,17 +69,17 @@ func TestPlans(t *testing.T) {
 // TestNothingElseIsTouched: what fits the goal stays as it is.
 func TestNothingElseIsTouched(t *testing.T) {
 	card := h100(Instance{ID: 1, Profile: "3g.40gb", Start: 0}, Instance{ID: 2, Profile: "2g.20gb", Start: 4})
-	p := planner(t).Card(card, want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 1))
+	p := planner(t).Card(card, rule(want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 1)))
 	if got := steps(p); got != "create 1g.10gb at 6; create a compute instance of 1 in 1g.10gb at 6" || p.Destroyed != 0 || p.Kept != 2 {
 		t.Errorf("%s, %d destroyed, %d kept", got, p.Destroyed, p.Kept)
 	}
-	if p := planner(t).Card(p.After, want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 1)); len(p.Steps) != 0 {
+	if p := planner(t).Card(p.After, rule(want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 1))); len(p.Steps) != 0 {
 		t.Errorf("again: %s", steps(p))
 	}
 	force := planner(t)
 	force.Force = true
 	card.Instances[0].Processes = []Process{{PID: 1}}
-	if p := force.Card(card, MIG{}); p.Refused != "" || steps(p) != "destroy 3g.40gb at 0; destroy 2g.20gb at 4; switch MIG mode off" {
+	if p := force.Card(card, rule(MIG{})); p.Refused != "" || steps(p) != "destroy 3g.40gb at 0; destroy 2g.20gb at 4; switch MIG mode off" {
 		t.Errorf("forced: %q %s", p.Refused, steps(p))
 	}
 }
@@ -112,7 +112,7 @@ func TestPartedFiles(t *testing.T) {
 			continue
 		}
 		m, ok := g.For(card)
-		if !ok || !m.Enabled || m.Devices["3g.40gb"] != 2 {
+		if !ok || m.MIG == nil || !m.MIG.Enabled || m.MIG.Devices["3g.40gb"] != 2 {
 			t.Errorf("%s: %+v", name, g)
 		}
 		if other := (Card{Index: 9, Name: "NVIDIA L4", DeviceID: "0x27b8"}); strings.Contains(name, "filter") {
@@ -135,7 +135,7 @@ func TestPartedFiles(t *testing.T) {
 		}
 		if again, err := ParseGoal(parted, ""); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, parted)
-		} else if m, ok := again.For(card); !ok || m.Devices["3g.40gb"] != 2 {
+		} else if m, ok := again.For(card); !ok || m.MIG.Devices["3g.40gb"] != 2 {
 			t.Errorf("%s: %s", name, parted)
 		}
 	}
@@ -164,7 +164,7 @@ func TestPartedFiles(t *testing.T) {
 }
 
 func TestRoom(t *testing.T) {
-	room, err := planner(t).Room(h100(Instance{Profile: "4g.40gb", Start: 0}))
+	room, err := MIGTechnique{Products: products(t)}.Room(h100(Instance{Profile: "4g.40gb", Start: 0}))
 	if err != nil || strings.Join(room, ", ") != "3 x 1g.10gb, 1 x 1g.10gb+me, 2 x 1g.20gb, 1 x 2g.20gb, 1 x 3g.40gb" {
 		t.Errorf("%v, %v", room, err)
 	}

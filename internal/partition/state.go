@@ -2,8 +2,9 @@
 
 // Package partition turns what cards should be into steps: a file of desired
 // states, the state that is observed, a plan with the reason of each step,
-// and its execution with verification, rollback and recovery after a crash. It
-// knows MIG so far. It opens no files and asks no driver: those are given to it.
+// and its execution with verification, rollback and recovery after a crash. How
+// a card is divided is a Technique's; MIG is here, others have rooms below this
+// one. It opens no files and asks no driver: those are given to it.
 package partition
 
 import (
@@ -38,16 +39,52 @@ type State struct {
 	Cards  []Card `yaml:"cards" json:"cards"`
 }
 
-// Card is one card with MIG, or one that may get it.
+// Card is one card: what it is, and one field a technique that it can be divided
+// by.
 type Card struct {
+	// Index counts NVIDIA's cards first, as their driver and mig-parted's files do,
+	// then the others in the order of the bus.
 	Index     int        `yaml:"index" json:"index"`
-	UUID      string     `yaml:"uuid" json:"uuid"`
+	Vendor    string     `yaml:"vendor,omitempty" json:"vendor,omitempty"` // absent: nvidia
+	UUID      string     `yaml:"uuid" json:"uuid"`                         // the vendor's lasting name; without one: the address
 	Address   string     `yaml:"address,omitempty" json:"address,omitempty"`
 	Name      string     `yaml:"name" json:"name"`
 	DeviceID  string     `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
 	MIG       bool       `yaml:"mig" json:"mig"`                               // its mode is on
 	Processes []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
 	Instances []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
+}
+
+// ID is what a driver finds the card by: its PCI address, which it keeps under
+// every driver; where none is known the UUID.
+func (c Card) ID() string {
+	if c.Address != "" {
+		return c.Address
+	}
+	return c.UUID
+}
+
+func (c Card) vendor() string {
+	if c.Vendor == "" {
+		return "nvidia"
+	}
+	return c.Vendor
+}
+
+// divided is how a card is divided by one technique.
+type divided interface {
+	validate() error
+	// layout words it, alike for alike states whoever uses what.
+	layout() string
+	// parts names what the card is divided into.
+	parts() []string
+}
+
+// divided lists how the card is divided, in the order of Explanations. MIG, whose
+// fields are the card's own, is not among them.
+func (c Card) divided() []divided {
+	var all []divided
+	return all
 }
 
 // Process is one that uses a card or an instance.
@@ -94,6 +131,11 @@ func (s State) validate() error {
 			return fmt.Errorf("read the state: card %s has instances, but its MIG mode is off", c.UUID)
 		}
 		seen[c.UUID] = true
+		for _, d := range c.divided() {
+			if err := d.validate(); err != nil {
+				return fmt.Errorf("read the state: card %s: %w", c.UUID, err)
+			}
+		}
 	}
 	return nil
 }
@@ -128,18 +170,37 @@ func (i Instance) computes() []int {
 // same says whether two instances are the same kind at the same place.
 func (i Instance) same(o Instance) bool { return i.Profile == o.Profile && i.Start == o.Start }
 
-// Layout words how a card is partitioned, alike for alike layouts whatever
-// numbers the driver gave.
+// Layout words how a card is divided, alike for alike layouts whatever numbers
+// the driver gave and whoever uses it.
 func (c Card) Layout() string {
-	if !c.MIG {
-		return "MIG off"
+	var words []string
+	switch {
+	case c.MIG:
+		var instances []string
+		for _, i := range c.Instances {
+			instances = append(instances, fmt.Sprintf("%02d:%s%v", i.Start, i.Profile, i.computes()))
+		}
+		slices.Sort(instances)
+		words = append(words, "MIG on "+strings.Join(instances, " "))
+	case c.vendor() == "nvidia":
+		words = append(words, "MIG off")
 	}
-	words := []string{}
+	for _, d := range c.divided() {
+		words = append(words, d.layout())
+	}
+	return strings.Join(words, "; ")
+}
+
+// parts names what a card is divided into.
+func (c Card) parts() []string {
+	var names []string
 	for _, i := range c.Instances {
-		words = append(words, fmt.Sprintf("%02d:%s%v", i.Start, i.Profile, i.computes()))
+		names = append(names, fmt.Sprintf("%s at %d", i.Profile, i.Start))
 	}
-	slices.Sort(words)
-	return "MIG on " + strings.Join(words, " ")
+	for _, d := range c.divided() {
+		names = append(names, d.parts()...)
+	}
+	return names
 }
 
 func sorted(list []int) []int {
@@ -148,7 +209,8 @@ func sorted(list []int) []int {
 	return list
 }
 
-func describe(processes []Process) string {
+// Describe words processes.
+func Describe(processes []Process) string {
 	var words []string
 	for _, p := range processes {
 		word := fmt.Sprint(p.PID)

@@ -132,7 +132,7 @@ func TestGoalSequences(t *testing.T) {
 				card := Card{UUID: "GPU-twin", Name: product.Names[0], MIG: true}
 				for range 3 {
 					goal, m := randomGoal(r, product)
-					outcome := checkPlan(t, Planner{Products: table}, tw, &card, goal, m)
+					outcome := checkPlan(t, migPlanner(table), tw, &card, goal, m)
 					switch outcome {
 					case "":
 						reached++
@@ -180,7 +180,7 @@ func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string,
 		have = append(have, s)
 		busy[s] = len(i.Processes) > 0
 	}
-	plan := planner.Card(*card, m)
+	plan := planner.Card(*card, rule(m))
 	want := tw.fewest(have, busy, goal)
 	possible := tw.fewest(have, nil, goal)
 	switch {
@@ -212,7 +212,7 @@ func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string,
 	if reached := replay(t, *card, plan.Steps); reached.Layout() != plan.After.Layout() {
 		t.Fatalf("the steps lead to %s, planned was %s", reached.Layout(), plan.After.Layout())
 	}
-	if again := planner.Card(plan.After, m); len(again.Steps) > 0 || again.Refused != "" {
+	if again := planner.Card(plan.After, rule(m)); len(again.Steps) > 0 || again.Refused != "" {
 		t.Fatalf("planned again: %+v", again)
 	}
 	*card = plan.After
@@ -260,7 +260,7 @@ func FuzzGoals(f *testing.F) {
 				spots = append(spots, spot(i, 0))
 				continue
 			}
-			checkPlan(t, Planner{Products: table}, tw, &card, goalOf(spots), m)
+			checkPlan(t, migPlanner(table), tw, &card, goalOf(spots), m)
 			m, spots = MIG{Enabled: true, Devices: map[string]int{}}, nil
 		}
 	})

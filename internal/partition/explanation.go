@@ -2,8 +2,8 @@
 
 package partition
 
-// Technique says what a way of dividing a card gives, costs, needs and excludes.
-type Technique struct {
+// Explanation says what a way of dividing a card gives, costs, needs and excludes.
+type Explanation struct {
 	Name      string   `json:"name"`
 	Title     string   `json:"title"`
 	Vendors   string   `json:"vendors"`
@@ -11,11 +11,12 @@ type Technique struct {
 	Cost      string   `json:"cost"`
 	Needs     string   `json:"needs"`
 	Excludes  string   `json:"excludes"`
+	Against   []string `json:"against,omitempty"` // techniques that a card cannot have beside it
 }
 
-// Techniques lists the ways of dividing a card, the most isolated first.
-func Techniques() []Technique {
-	return []Technique{
+// Explanations lists the ways of dividing a card, the most isolated first.
+func Explanations() []Explanation {
+	return []Explanation{
 		{
 			Name: "passthrough", Title: "the whole card to one guest (VFIO)", Vendors: "all",
 			Isolation: []string{
@@ -25,6 +26,7 @@ func Techniques() []Technique {
 			Cost:     "one guest a card, and the host loses the card",
 			Needs:    "an IOMMU that is on, and a group that holds nothing else",
 			Excludes: "every other way on this card",
+			Against:  []string{"mig", "sriov", "vgpu", "amd-partition", "gvt-g", "mps", "replicas"},
 		},
 		{
 			Name: "mig", Title: "Multi-Instance GPU", Vendors: "nvidia (A30, A100, H100 and later data-centre cards; not L4, L40S, A10, A40)",
@@ -55,6 +57,7 @@ func Techniques() []Technique {
 			Cost:     "a licence, and the host driver of the vGPU package",
 			Needs:    "types of one size a card, unless it is set to mixed placement",
 			Excludes: "use of the same card by programs on the host",
+			Against:  []string{"mps", "replicas"},
 		},
 		{
 			Name: "amd-partition", Title: "compute and memory partition modes", Vendors: "amd (MI300 and later)",
@@ -65,6 +68,7 @@ func Techniques() []Technique {
 			Cost:     "equal parts only, all partitions at once",
 			Needs:    "an idle card; NPS4 goes with CPX (and QPX), NPS1 with all",
 			Excludes: "SR-IOV at the same time on most drivers",
+			Against:  []string{"sriov"},
 		},
 		{
 			Name: "gvt-g", Title: "Intel GVT-g", Vendors: "intel (Broadwell to Comet Lake graphics)",
