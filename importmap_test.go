@@ -62,6 +62,7 @@ var rooms = []room{
 		thirdParty: []string{"golang.org/x/sys"},
 		executes:   true,
 	},
+	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
 	{path: "internal/placement", pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/placement"}},
 	{path: "internal/plan", may: []string{"internal/placement", "internal/plan/trace"}},
@@ -95,6 +96,7 @@ var rooms = []room{
 	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
+	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
