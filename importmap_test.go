@@ -97,7 +97,7 @@ var rooms = []room{
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

@@ -91,9 +91,20 @@ type host struct {
 	simulator *process
 	agent     *process
 	agentArgs []string
+	simulate  []string // arguments of the simulator
 }
 
 func newHost(t testing.TB, o hostOptions) *host {
+	t.Helper()
+	h := newCards(t, o)
+	h.agentArgs = append([]string{"agent", "--directory", h.directory, "--creation", "all",
+		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
+	h.startAgent(t)
+	return h
+}
+
+// newCards is a host without an agent.
+func newCards(t testing.TB, o hostOptions) *host {
 	t.Helper()
 	if o.cards == "" {
 		o.cards = "H100-80GB"
@@ -115,16 +126,19 @@ func newHost(t testing.TB, o hostOptions) *host {
 		ToolsDirectory:  built(t, "lib", "divvy", "tools"),
 	}}
 	h.client = client.New(h.AgentSocket)
-	simulate := []string{"simulate", "--cards", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
+	h.simulate = []string{"simulate", "--cards", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
 	if o.hostMemory != "" {
-		simulate = append(simulate, "--host-memory", o.hostMemory)
+		h.simulate = append(h.simulate, "--host-memory", o.hostMemory)
 	}
-	h.simulator = daemon(t, h.directory, "simulator", simulate...)
-	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) }, h.simulator)
-	h.agentArgs = append([]string{"agent", "--directory", directory, "--creation", "all",
-		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
-	h.startAgent(t)
+	h.startSimulator(t)
 	return h
+}
+
+// startSimulator starts the simulator and waits until it listens.
+func (h *host) startSimulator(t testing.TB) {
+	t.Helper()
+	h.simulator = daemon(t, h.directory, "simulator", h.simulate...)
+	eventually(t, "the simulator listens", func() error { return dial(h.SimulatorSocket) }, h.simulator)
 }
 
 // startAgent starts the agent and waits until it answers.
