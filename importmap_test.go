@@ -41,7 +41,7 @@ var rooms = []room{
 	{path: "internal/gpu/inventory", may: []string{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
-	{path: "internal/gpu/nvml", may: []string{"internal/gpu"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
+	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
 	{path: "internal/api"},
 	{path: "internal/size"},
 	{path: "internal/simgpu/silicon", pure: true},

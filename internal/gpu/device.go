@@ -87,6 +87,13 @@ type Partition struct {
 	Nodes       []string     `json:"nodes"`
 	// Settings are attributes that can be set, by the kernel's own names.
 	Settings map[string]string `json:"settings,omitempty"`
+	MIG      *MIGPlace         `json:"mig,omitempty"` // of a MIG device
+}
+
+// MIGPlace is where a MIG device is on its card, by the driver's numbers.
+type MIGPlace struct {
+	GPU     int `json:"gpuInstance"`
+	Compute int `json:"computeInstance"`
 }
 
 // Answers to "can it".

@@ -61,8 +61,9 @@ func (e Engines) Within(total Engines) bool {
 // Profile is one kind of GPU instance.
 type Profile struct {
 	Name      string
-	ID        int // as nvidia-smi prints it; differs between drivers
-	Slices    int // compute slices
+	Aliases   []string // names that other drivers print for it
+	ID        int      // as nvidia-smi prints it; differs between drivers
+	Slices    int      // compute slices
 	MemoryMiB int
 	Most      int // instances a card can hold
 	Size      int // placement units
@@ -182,10 +183,19 @@ func (from fileProduct) product() (*Product, error) {
 		p.Profiles = append(p.Profiles, Profile{
 			Name: f.Name, ID: f.ID, Slices: f.Slices, MemoryMiB: f.MemoryMiB, Most: f.Most,
 			Size: f.Placements.Size, Starts: f.Placements.Starts, Engines: f.Engines.Engines,
-			Copy: f.Engines.Copy, Multiprocessors: f.Multiprocessors, NVML: nvmlProfile(f.NVML),
+			Copy: f.Engines.Copy, Multiprocessors: f.Multiprocessors, NVML: nvmlProfile(f.NVML), Aliases: aliases(from.Key, f.Name),
 		})
 	}
 	return p, nil
+}
+
+// aliases are other names of a profile: some drivers print the full one of an
+// A100 80GB as 7g.79gb. No other card has that name.
+func aliases(product, profile string) []string {
+	if product == "a100-80gb" && profile == "7g.80gb" {
+		return []string{"7g.79gb"}
+	}
+	return nil
 }
 
 func deviceIDs(texts []string) ([]uint16, error) {
@@ -263,11 +273,11 @@ func (t *Table) Without(name string) bool {
 	return slices.Contains(t.without, strings.TrimSpace(strings.TrimSuffix(name, "(simulated)")))
 }
 
-// Index finds a profile by name, -1 when the model lacks it. Some drivers print
-// the full profile of an A100 80GB as 7g.79gb; no other card has that name.
+// Index finds a profile by its name or another of its names, -1 when the model
+// lacks it.
 func (p *Product) Index(name string) int {
-	if name == "7g.79gb" && p.Key == "a100-80gb" {
-		name = "7g.80gb"
+	if i := slices.IndexFunc(p.Profiles, func(f Profile) bool { return f.Name == name }); i >= 0 {
+		return i
 	}
-	return slices.IndexFunc(p.Profiles, func(f Profile) bool { return f.Name == name })
+	return slices.IndexFunc(p.Profiles, func(f Profile) bool { return slices.Contains(f.Aliases, name) })
 }

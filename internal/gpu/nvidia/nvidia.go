@@ -72,7 +72,8 @@ func (r *Reader) Inventory() []gpu.Device {
 		if uuid := info["GPU UUID"]; strings.HasPrefix(uuid, "GPU-") && !strings.Contains(uuid, "?") {
 			d.UUID = gpu.Known(uuid)
 		}
-		if minor := sysfs.Uint(gpu.Known(info["Device Minor"])); minor.Known {
+		minor := sysfs.Uint(gpu.Known(info["Device Minor"]))
+		if minor.Known {
 			d.Nodes = append([]string{fmt.Sprintf("/dev/nvidia%d", minor.Value), "/dev/nvidiactl"}, d.Nodes...)
 		}
 		if !d.DriverVersion.Known && d.Driver.Value == "nvidia" {
@@ -87,7 +88,12 @@ func (r *Reader) Inventory() []gpu.Device {
 		if reading, ok := r.reading(f.Address); ok {
 			d.UUID, d.MemoryBytes = prefer(reading.UUID, d.UUID), reading.MemoryBytes
 			d.Name = reading.Name.Or(d.Name)
-			d.Partitions = append(d.Partitions, reading.Instances...)
+			for _, part := range reading.Instances {
+				if minor.Known && part.MIG != nil {
+					part.Nodes = r.migNodes(minor.Value, *part.MIG)
+				}
+				d.Partitions = append(d.Partitions, part)
+			}
 		}
 		devices = append(devices, d)
 	}

@@ -28,6 +28,7 @@ func TestVersion(t *testing.T) {
 
 func FuzzFiles(f *testing.F) {
 	f.Add("Model: \t\t NVIDIA A40\nGPU UUID: \t GPU-1\nDevice Minor: \t 1\n1428 : NVIDIA H200X-141C\n535.1\n")
+	f.Add("config 1\ngpu0/gi1/ci0/access 13\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		for key, value := range Information(text) {
 			if strings.TrimSpace(key) != key || strings.TrimSpace(value) != value || strings.Contains(key, ":") {
@@ -37,6 +38,11 @@ func FuzzFiles(f *testing.F) {
 		for _, kind := range CreatableTypes(text) {
 			if kind.ID == "" || kind.Name == "" || strings.Trim(kind.ID, "0123456789") != "" {
 				t.Errorf("type %+v", kind)
+			}
+		}
+		for name, minor := range Minors(text) {
+			if strings.ContainsAny(name, " \n") || !minor.Known {
+				t.Errorf("capability %q: %v", name, minor)
 			}
 		}
 		if v := Version(text); v.Known && strings.Trim(v.Value, "0123456789.") != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // MIG is how a card is divided.
@@ -19,36 +20,25 @@ type MIG struct {
 	// Processes are those on the card as a whole.
 	Processes []int
 	Instances []Instance
+	// Profiles are those that the card has, by its driver; nil: it does not tell
+	// (Ampere does only while the mode is on).
+	Profiles []mig.Profile
 }
 
 // Instance is one GPU instance.
 type Instance struct {
-	Kind      int // NVML's number of its profile
-	ID        int
-	Start     int
-	Compute   []int // slices of its compute instances
+	Kind    int // NVML's number of its profile
+	ID      int
+	Start   int
+	Compute []int // slices of its compute instances
+	// Devices are the UUIDs (MIG-...) by which CUDA and containers know these
+	// compute instances, in the same order; empty where the driver does not tell.
+	Devices   []string
 	Processes []int
 }
 
 // maxOfKind bounds instances of one profile, as drivers do.
 const maxOfKind = 16
-
-// Kinds describes NVML's numbers of profiles: slices, what a profile's name ends
-// in, and whether it is the one with more memory of two that are else alike.
-func Kinds() []Kind {
-	return []Kind{
-		{1, "", false}, {2, "", false}, {3, "", false}, {4, "", false}, {7, "", false}, {8, "", false}, {6, "", false},
-		{1, "+me", false}, {2, "+me", false}, {1, "", true}, {1, "+gfx", false}, {2, "+gfx", false}, {4, "+gfx", false},
-		{1, "-me", false}, {2, "-me", false}, {1, "+me.all", false}, {2, "+me.all", false}, {3, "+gfx", false},
-	}
-}
-
-// Kind is what one of NVML's numbers of profiles stands for.
-type Kind struct {
-	Slices int
-	Suffix string
-	Wide   bool
-}
 
 // computeKinds are NVML's numbers of compute instance profiles, by slices.
 func computeKind(slices int) int {
@@ -65,7 +55,7 @@ func migSymbols() []string {
 		"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetGpuInstances",
 		"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy", "nvmlGpuInstanceGetInfo",
 		"nvmlGpuInstanceGetComputeInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstances", "nvmlGpuInstanceCreateComputeInstance",
-		"nvmlComputeInstanceDestroy",
+		"nvmlComputeInstanceDestroy", "nvmlComputeInstanceGetInfo", "nvmlDeviceGetGpuInstancePossiblePlacements",
 	}
 }
 
@@ -95,7 +85,8 @@ func (s *Source) MIG(uuid string) (MIG, error) {
 	if pci, result := device.GetPciInfo(); result == nvml.SUCCESS {
 		m.DeviceID = uint16(pci.PciDeviceId >> 16)
 	}
-	if _, err := s.migDeviceLocked(uuid); err != nil {
+	_, err := s.migDeviceLocked(uuid)
+	if err != nil {
 		return m, err
 	}
 	current, pending, result := device.GetMigMode()
@@ -106,6 +97,9 @@ func (s *Source) MIG(uuid string) (MIG, error) {
 		return m, failure("MIG mode", result)
 	}
 	m.On, m.Pending = current == nvml.DEVICE_MIG_ENABLE, pending == nvml.DEVICE_MIG_ENABLE
+	if m.Profiles, err = s.profilesLocked(uuid, device, m.On); err != nil {
+		return m, err
+	}
 	users := map[int][]int{}
 	processes, result := device.GetComputeRunningProcesses()
 	if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
@@ -120,29 +114,29 @@ func (s *Source) MIG(uuid string) (MIG, error) {
 		}
 		return m, nil
 	}
-	err := eachInstance(device, func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
-		compute := []int{}
-		err := eachCompute(instance, func(slices int, _ nvml.ComputeInstance) error {
-			compute = append(compute, slices)
+	devices := s.migDevices(device)
+	err = eachInstance(device, m.Profiles, func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+		made := Instance{
+			Kind: kind, ID: int(info.Id), Start: int(info.Placement.Start), Compute: []int{}, Processes: users[int(info.Id)],
+		}
+		err := eachCompute(instance, func(slices int, c nvml.ComputeInstance) error {
+			made.Compute = append(made.Compute, slices)
+			if own, result := c.GetInfo(); result == nvml.SUCCESS && len(devices) > 0 {
+				made.Devices = append(made.Devices, devices[place{int(info.Id), int(own.Id)}])
+			}
 			return nil
 		})
-		m.Instances = append(m.Instances, Instance{
-			Kind: kind, ID: int(info.Id), Start: int(info.Placement.Start), Compute: compute, Processes: users[int(info.Id)],
-		})
+		m.Instances = append(m.Instances, made)
 		return err
 	})
 	slices.SortFunc(m.Instances, func(a, b Instance) int { return a.Start - b.Start })
 	return m, err
 }
 
-// eachInstance visits the GPU instances of a card.
-func eachInstance(device nvml.Device, visit func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error) error {
-	for kind := range Kinds() {
-		profile, result := device.GetGpuInstanceProfileInfo(kind)
-		if result != nvml.SUCCESS {
-			continue // the card has no such profile
-		}
-		instances, result := device.GetGpuInstances(&profile)
+// eachInstance visits the GPU instances of a card with these profiles.
+func eachInstance(device nvml.Device, profiles []mig.Profile, visit func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error) error {
+	for _, f := range profiles {
+		instances, result := device.GetGpuInstances(&nvml.GpuInstanceProfileInfo{Id: uint32(f.ID), InstanceCount: uint32(f.Most)})
 		if result != nvml.SUCCESS {
 			return failure("GPU instances", result)
 		}
@@ -151,7 +145,7 @@ func eachInstance(device nvml.Device, visit func(kind int, instance nvml.GpuInst
 			if result != nvml.SUCCESS {
 				return failure("a GPU instance", result)
 			}
-			if err := visit(kind, instance, info); err != nil {
+			if err := visit(f.NVML, instance, info); err != nil {
 				return err
 			}
 		}
@@ -264,8 +258,12 @@ func (s *Source) withInstance(uuid string, kind, start int, do func(nvml.GpuInst
 	if err != nil {
 		return err
 	}
+	profiles, err := s.profilesLocked(uuid, device, true)
+	if err != nil {
+		return err
+	}
 	var found nvml.GpuInstance
-	err = eachInstance(device, func(k int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+	err = eachInstance(device, profiles, func(k int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
 		if k == kind && int(info.Placement.Start) == start {
 			found = instance
 		}

@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,6 +13,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // TestMIG divides a card of go-nvml's mock of a DGX A100.
@@ -19,6 +21,13 @@ func TestMIG(t *testing.T) {
 	machine := dgxa100.New()
 	device := machine.Devices[0].(*server.Device)
 	device.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.SUCCESS }
+	// The mock answers neither of these.
+	machine.LookupSymbolFunc = func(symbol string) error {
+		if slices.Contains([]string{"nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceGetMaxMigDeviceCount"}, symbol) {
+			return errors.New("not there")
+		}
+		return nil
+	}
 	uuid, result := device.GetUUID()
 	if result != nvml.SUCCESS {
 		t.Fatal(result)
@@ -53,7 +62,8 @@ func TestMIG(t *testing.T) {
 	}
 	m, err = s.MIG(uuid)
 	check(err)
-	want := MIG{DeviceID: m.DeviceID, On: true, Pending: true, Instances: []Instance{
+	checkProfiles(t, m.Profiles)
+	want := MIG{DeviceID: m.DeviceID, On: true, Pending: true, Profiles: m.Profiles, Instances: []Instance{
 		{Kind: slices1, ID: m.Instances[0].ID, Start: 0, Compute: []int{}},
 		{Kind: slices3, ID: used, Start: 4, Compute: []int{1, 2}, Processes: []int{42}},
 	}}
@@ -71,5 +81,22 @@ func TestMIG(t *testing.T) {
 	device.SetMigModeFunc = func(int) (nvml.Return, nvml.Return) { return nvml.ERROR_IN_USE, nvml.SUCCESS }
 	if err := s.SetMIG(uuid, false); err == nil {
 		t.Error("a mode that waits for a reset is a success")
+	}
+}
+
+// checkProfiles: the driver's numbers, sizes and starts, with the names that
+// nvidia-smi has for them, although this driver tells none.
+func checkProfiles(t *testing.T, profiles []mig.Profile) {
+	t.Helper()
+	var names []string
+	for _, f := range profiles {
+		names = append(names, f.Name)
+	}
+	if want := []string{"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "1g.5gb+me", "1g.10gb"}; !slices.Equal(names, want) {
+		t.Fatalf("profiles %q, want %q", names, want)
+	}
+	three := profiles[2]
+	if three.NVML != nvml.GPU_INSTANCE_PROFILE_3_SLICE || three.Slices != 3 || three.Most != 2 || three.Size != 4 || !slices.Equal(three.Starts, []int{0, 4}) {
+		t.Errorf("3g.20gb is %+v", three)
 	}
 }

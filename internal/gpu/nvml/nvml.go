@@ -31,6 +31,8 @@ type Source struct {
 
 	mutex   sync.Mutex // NVML locks too, but shutdown must not overtake a call
 	devices map[string]nvml.Device
+	// profiles are what drivers have told of MIG, by the card's UUID.
+	profiles map[string]told
 
 	listening sync.Mutex // held while somebody waits for faults; taken before mutex
 	ears      nvml.EventSet

@@ -82,7 +82,8 @@ func checkReadings(t *testing.T, s *Source) {
 		c.Throttled != gpu.Known("slowed down: too hot") || len(c.Troubles) != 0 {
 		t.Errorf("condition %+v", c)
 	}
-	if hot.MIG != gpu.Known(true) || len(hot.Instances) != 1 || hot.Instances[0].MemoryBytes != gpu.Known(uint64(500)) {
+	if hot.MIG != gpu.Known(true) || len(hot.Instances) != 1 || hot.Instances[0].MemoryBytes != gpu.Known(uint64(500)) ||
+		*hot.Instances[0].MIG != (gpu.MIGPlace{GPU: 3, Compute: 1}) {
 		t.Errorf("MIG %v, instances %+v", hot.MIG, hot.Instances)
 	}
 	old, ok := s.Reading("0000:5e:00.0")

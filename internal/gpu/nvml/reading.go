@@ -110,27 +110,56 @@ func (s *Source) condition(device nvml.Device) gpu.Condition {
 	return c
 }
 
-// instances lists a card's MIG devices.
-func (s *Source) instances(device nvml.Device) []gpu.Partition {
-	for _, symbol := range []string{"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"} {
+// place is where a MIG device is on its card: a GPU instance, and a compute
+// instance in it, by the driver's numbers.
+type place struct{ gpu, compute int }
+
+// eachDevice visits a card's MIG devices.
+func (s *Source) eachDevice(device nvml.Device, visit func(uuid string, at place, instance nvml.Device)) {
+	for _, symbol := range []string{
+		"nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
+	} {
 		if !s.has(symbol) {
-			return nil
+			return
 		}
 	}
 	count, result := s.library.DeviceGetMaxMigDeviceCount(device)
 	if result != nvml.SUCCESS {
-		return nil
+		return
 	}
-	var parts []gpu.Partition
 	for i := range min(count, maxMIGDevices) {
 		instance, result := s.library.DeviceGetMigDeviceHandleByIndex(device, i)
 		if result != nvml.SUCCESS {
 			continue // there are fewer than there may be
 		}
-		p := gpu.Partition{Kind: gpu.PartitionMIG, Nodes: []string{}}
-		if p.ID, result = s.library.DeviceGetUUID(instance); result != nvml.SUCCESS {
+		uuid, result := s.library.DeviceGetUUID(instance)
+		if result != nvml.SUCCESS {
 			continue
 		}
+		gpuInstance, result := s.library.DeviceGetGpuInstanceId(instance)
+		if result != nvml.SUCCESS {
+			continue
+		}
+		compute, result := s.library.DeviceGetComputeInstanceId(instance)
+		if result != nvml.SUCCESS {
+			continue
+		}
+		visit(uuid, place{gpuInstance, compute}, instance)
+	}
+}
+
+// migDevices are the UUIDs of a card's MIG devices.
+func (s *Source) migDevices(device nvml.Device) map[place]string {
+	found := map[place]string{}
+	s.eachDevice(device, func(uuid string, at place, _ nvml.Device) { found[at] = uuid })
+	return found
+}
+
+// instances lists a card's MIG devices.
+func (s *Source) instances(device nvml.Device) []gpu.Partition {
+	var parts []gpu.Partition
+	s.eachDevice(device, func(uuid string, at place, instance nvml.Device) {
+		p := gpu.Partition{Kind: gpu.PartitionMIG, ID: uuid, Nodes: []string{}, MIG: &gpu.MIGPlace{GPU: at.gpu, Compute: at.compute}}
 		if name, result := s.library.DeviceGetName(instance); result == nvml.SUCCESS {
 			if _, profile, ok := strings.Cut(name, " MIG "); ok {
 				name = profile
@@ -141,7 +170,7 @@ func (s *Source) instances(device nvml.Device) []gpu.Partition {
 			p.MemoryBytes = gpu.Known(usable)
 		}
 		parts = append(parts, p)
-	}
+	})
 	return parts
 }
 

@@ -24,6 +24,7 @@ import (
 // Bounds on what is read.
 const (
 	maxFile    = 64 << 10 // of one attribute; the kernel's are a page
+	maxTable   = 1 << 20  // of one list of all that there may be
 	maxEntries = 8192     // of one folder
 )
 
@@ -50,8 +51,13 @@ func Of(files fs.FS) *Tree { return &Tree{files: files, closer: func() error { r
 func (t *Tree) Close() error { return t.closer() }
 
 // Text is the content of a file without the white space around it.
-func (t *Tree) Text(name string) gpu.Fact[string] {
-	raw, ok := t.read(name, maxFile)
+func (t *Tree) Text(name string) gpu.Fact[string] { return t.text(name, maxFile) }
+
+// Table is Text for a file that is longer than attributes are.
+func (t *Tree) Table(name string) gpu.Fact[string] { return t.text(name, maxTable) }
+
+func (t *Tree) text(name string, limit int64) gpu.Fact[string] {
+	raw, ok := t.read(name, limit)
 	if !ok {
 		return gpu.Fact[string]{}
 	}

@@ -173,6 +173,18 @@ result nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **
 	return device == &cards[0] && index == 2 ? 0 : 6;
 }
 
+result nvmlDeviceGetGpuInstanceId(void *instance, unsigned *id)
+{
+	*id = 3;
+	return instance == &cards[1] ? 0 : 2;
+}
+
+result nvmlDeviceGetComputeInstanceId(void *instance, unsigned *id)
+{
+	*id = 1;
+	return instance == &cards[1] ? 0 : 2;
+}
+
 /* Two lanes lead from card to card, a third to what is no card. */
 result nvmlDeviceGetNvLinkState(void *device, unsigned link, int *active)
 {
