@@ -47,7 +47,7 @@ Refuses all when one card is refused. A second time it does nothing.`,
 		defer func() { err = errors.Join(err, closeDriver()) }()
 		planner := partition.Planner{Techniques: techniques(driver.products), Force: in.force}
 		if dry {
-			state, err := driver.State(cmd.Context())
+			state, err := a.observeCards(cmd.Context(), driver)
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.
 	if err := kept.Replace(nil); err != nil {
 		return err
 	}
-	state, err := driver.State(ctx)
+	state, err := a.observeCards(ctx, driver)
 	if err != nil {
 		return err
 	}
@@ -138,6 +138,17 @@ func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.
 type migCards interface {
 	partition.Driver
 	State(ctx context.Context) (partition.State, error)
+	Differences() []string
+}
+
+// observeCards reads how all cards are, and says where their drivers know better
+// than the table.
+func (a *app) observeCards(ctx context.Context, driver migCards) (partition.State, error) {
+	state, err := driver.State(ctx)
+	for _, text := range driver.Differences() {
+		a.note("%s", text)
+	}
+	return state, err
 }
 
 // applyError gives what is in use its exit code.

@@ -91,7 +91,7 @@ func (a *app) readState(ctx context.Context, in partitionInput) (state partition
 			return state, failure
 		}
 		defer func() { err = errors.Join(err, closeDriver()) }()
-		return driver.State(ctx)
+		return a.observeCards(ctx, driver)
 	}
 	if in.driver != "" {
 		return state, usage(errors.New("--state and --driver-dir exclude each other"))
@@ -192,6 +192,9 @@ func (a *app) showCard(c cardState) {
 		line := fmt.Sprintf("at %-2d %s", i.Start, i.Profile)
 		if i.Compute != nil {
 			line += fmt.Sprintf("  compute instances of %v", i.Compute)
+		}
+		if i.Devices != nil {
+			line += "  " + strings.Join(i.Devices, " ")
 		}
 		for _, p := range i.Processes {
 			line += fmt.Sprintf("  used by %d %s", p.PID, p.Command)

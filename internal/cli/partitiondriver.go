@@ -25,14 +25,19 @@ type migSource interface {
 	SetMIG(uuid string, on bool) error
 	CreateInstance(uuid string, kind, start int) error
 	DestroyInstance(uuid string, kind, start int, computeOnly bool) error
-	CreateCompute(uuid string, kind, start, slices int) error
+	CreateCompute(uuid string, kind, start, size int) error
 }
 
-// migDriver lets plans be carried out by NVIDIA's driver.
+// migDriver lets plans be carried out by NVIDIA's driver. What the driver tells
+// of a card's profiles counts more than the table.
 type migDriver struct {
 	source   migSource
 	products *mig.Table
 	command  func(pid int) string
+	differs  []string // from the table: what Differences returns
+	// known are cards as they were last observed, by what they were asked for:
+	// what does not change by steps counts.
+	known map[string]partition.Card
 }
 
 var _ partition.Driver = (*migDriver)(nil)
@@ -74,22 +79,58 @@ func (d *migDriver) Observe(_ context.Context, id string) (partition.Card, error
 		card.DeviceID = fmt.Sprintf("0x%04x", m.DeviceID)
 	}
 	card.MIG, card.Processes = m.On, d.processes(m.Processes)
+	if card.Model, err = d.model(card, m.Profiles); err != nil {
+		return card, fmt.Errorf("card %s: %w", uuid, err)
+	}
 	product, known := d.product(card)
 	for _, i := range m.Instances {
 		instance := partition.Instance{
-			ID: i.ID, Start: i.Start, Compute: i.Compute, Processes: d.processes(i.Processes), Profile: fmt.Sprintf("unknown-%d", i.Kind),
+			ID: i.ID, Start: i.Start, Compute: i.Compute, Devices: i.Devices, Processes: d.processes(i.Processes), Profile: fmt.Sprintf("unknown-%d", i.Kind),
 		}
 		if known {
-			if p := profileOf(product, i.Kind); p >= 0 {
+			if p := slices.IndexFunc(product.Profiles, func(f mig.Profile) bool { return f.NVML == i.Kind }); p >= 0 {
 				instance.Profile = product.Profiles[p].Name
 			}
 		}
 		card.Instances = append(card.Instances, instance)
 	}
+	if d.known == nil {
+		d.known = map[string]partition.Card{}
+	}
+	d.known[id] = card
 	return card, nil
 }
 
+// model is the card's model by what its driver tells; nil if that is nothing.
+func (d *migDriver) model(c partition.Card, told []mig.Profile) (*mig.Product, error) {
+	if len(told) == 0 {
+		return nil, nil
+	}
+	table, _ := d.product(c)
+	model, differences, err := mig.WithDriver(table, c.Name, told)
+	if err != nil || len(differences) == 0 {
+		return model, err
+	}
+	var words []string
+	for _, difference := range differences {
+		words = append(words, difference.String())
+	}
+	text := fmt.Sprintf("%s: the driver counts, where it differs: %s", c.Name, strings.Join(words, "; "))
+	if !slices.Contains(d.differs, text) {
+		d.differs = append(d.differs, text)
+	}
+	return model, nil
+}
+
+// Differences words how the drivers of the cards that were observed differ from
+// the table, each model once.
+func (d *migDriver) Differences() []string { return d.differs }
+
+// product is the card's model: by its driver, else by the table.
 func (d *migDriver) product(c partition.Card) (*mig.Product, bool) {
+	if c.Model != nil {
+		return c.Model, true
+	}
 	if id, err := strconv.ParseUint(strings.TrimPrefix(c.DeviceID, "0x"), 16, 16); err == nil {
 		if p, ok := d.products.ByDevice(uint16(id)); ok {
 			return p, true
@@ -108,9 +149,12 @@ func (d *migDriver) processes(pids []int) []partition.Process {
 
 // Do takes one step.
 func (d *migDriver) Do(ctx context.Context, id string, s partition.Step) error {
-	card, err := d.Observe(ctx, id)
-	if err != nil {
-		return err
+	card, ok := d.known[id]
+	if !ok {
+		var err error
+		if card, err = d.Observe(ctx, id); err != nil {
+			return err
+		}
 	}
 	uuid := card.UUID
 	switch s.Action {
@@ -128,10 +172,11 @@ func (d *migDriver) Do(ctx context.Context, id string, s partition.Step) error {
 	if !ok {
 		return fmt.Errorf("%s is not in the table of cards with MIG", card.Name)
 	}
-	kind := kindOf(product, product.Index(s.Profile))
-	if kind < 0 {
+	profile := product.Index(s.Profile)
+	if profile < 0 || product.Profiles[profile].NVML < 0 {
 		return fmt.Errorf("the driver has no number for profile %s", s.Profile)
 	}
+	kind := product.Profiles[profile].NVML
 	switch s.Action {
 	case partition.ActionCreate:
 		return d.source.CreateInstance(uuid, kind, s.Start)
@@ -141,41 +186,6 @@ func (d *migDriver) Do(ctx context.Context, id string, s partition.Step) error {
 		return d.source.CreateCompute(uuid, kind, s.Start, s.Slices)
 	}
 	return fmt.Errorf("unknown step %q", s.Action)
-}
-
-// profileOf finds the profile of a product that one of NVML's numbers stands
-// for, -1 if none. Names differ between drivers, the numbers do not.
-func profileOf(p *mig.Product, kind int) int {
-	kinds := nvml.Kinds()
-	if kind < 0 || kind >= len(kinds) {
-		return -1
-	}
-	var alike []int
-	for i, f := range p.Profiles {
-		_, suffix, _ := strings.Cut(f.Name, "gb")
-		if f.Slices == kinds[kind].Slices && suffix == kinds[kind].Suffix {
-			alike = append(alike, i)
-		}
-	}
-	slices.SortFunc(alike, func(a, b int) int { return p.Profiles[a].Size - p.Profiles[b].Size })
-	n := 0
-	if kinds[kind].Wide {
-		n = 1
-	}
-	if n >= len(alike) {
-		return -1
-	}
-	return alike[n]
-}
-
-// kindOf is the way back.
-func kindOf(p *mig.Product, profile int) int {
-	for kind := range nvml.Kinds() {
-		if profile >= 0 && profileOf(p, kind) == profile {
-			return kind
-		}
-	}
-	return -1
 }
 
 // techniques are the ways of dividing cards that this program knows.

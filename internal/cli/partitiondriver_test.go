@@ -18,28 +18,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-// TestKindsAreProfiles: every profile of every model has one of NVML's numbers,
-// and that number leads back to it.
-func TestKindsAreProfiles(t *testing.T) {
-	table, err := mig.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range table.Products() {
-		for i, f := range p.Profiles {
-			if kind := kindOf(p, i); kind < 0 || profileOf(p, kind) != i {
-				t.Errorf("%s: %s has number %d", p.Key, f.Name, kind)
-			}
-		}
-	}
-	h100, _ := table.ByName("NVIDIA H100 80GB HBM3")
-	for kind, name := range map[int]string{0: "1g.10gb", 1: "2g.20gb", 4: "7g.80gb", 7: "1g.10gb+me", 9: "1g.20gb"} {
-		if i := profileOf(h100, kind); i < 0 || h100.Profiles[i].Name != name {
-			t.Errorf("number %d of an H100 is profile %d", kind, i)
-		}
-	}
-}
-
 // fakeMIG is one H100 in memory.
 type fakeMIG struct {
 	mig  nvml.MIG

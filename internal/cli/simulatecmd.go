@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/size"
@@ -25,7 +26,7 @@ const privateIdle = 5 * time.Second
 func (a *app) simulateCommand() *cobra.Command {
 	cfg := simgpu.Config{}
 	var asPrivate bool
-	var hostMemory string
+	var hostMemory, profiles string
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Run simulated cards in the foreground",
@@ -48,6 +49,15 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 				return usage(fmt.Errorf("--host-memory: %w", err))
 			}
 			cfg.HostBudgetBytes = bytes
+		}
+		if profiles != "" {
+			raw, err := a.readBounded(profiles)
+			if err != nil {
+				return err
+			}
+			if cfg.MIG, err = mig.Parse(raw); err != nil {
+				return usage(fmt.Errorf("--mig-profiles: %w", err))
+			}
 		}
 		cfg.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 		if asPrivate {
@@ -74,11 +84,13 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
 	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory to use; default: half of what is available")
+	flags.StringVar(&profiles, "mig-profiles", "", "`file` like data/mig-profiles.yaml: a driver with other profiles")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "`number` that the cards' UUIDs depend on")
 	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the cards' names")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
 	complete(cmd, "cards", a.completeModels)
+	complete(cmd, "mig-profiles", fileCompletion)
 	complete(cmd, "topology", words(silicon.Topologies()...))
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
 	cmd.AddCommand(a.faultCommand())

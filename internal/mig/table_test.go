@@ -40,6 +40,23 @@ func TestDefault(t *testing.T) {
 	}
 }
 
+// NVML asks for every profile by a number of its own.
+func TestNumbersOfNVML(t *testing.T) {
+	table, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range table.Products() {
+		seen := map[int]string{}
+		for _, f := range p.Profiles {
+			if other, twice := seen[f.NVML]; twice || f.NVML < 0 {
+				t.Errorf("%s: %s has number %d, as %q", p.Key, f.Name, f.NVML, other)
+			}
+			seen[f.NVML] = f.Name
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(data.MIGProfiles())
 	f.Add([]byte("schema_version: 1\nproducts: [{key: a, name_patterns: [b], placement_units: 4, max_compute_slices: 4, profiles: [{name: 1g, compute_slices: 1, max_instances: 1, placements: {size: 1, starts: [0]}}]}]"))

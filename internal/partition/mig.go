@@ -49,7 +49,8 @@ func (m *MIG) validate() error {
 }
 
 // MIGTechnique divides NVIDIA's cards into GPU instances and these into compute
-// instances, with the facts of a table.
+// instances, with the facts that a card's driver tells or, where none was asked, a
+// table's.
 type MIGTechnique struct{ Products *mig.Table }
 
 var _ Technique = MIGTechnique{}
@@ -144,8 +145,11 @@ func (MIGTechnique) Busy(c Card, steps []Step) string {
 	return busyOf(gone)
 }
 
-// product finds the model of a card.
+// product finds the model of a card: what its driver tells, else the table's.
 func (t MIGTechnique) product(c Card) (*mig.Product, error) {
+	if c.Model != nil {
+		return c.Model, nil
+	}
 	if id, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(c.DeviceID), "0x"), 16, 16); err == nil {
 		if product, ok := t.Products.ByDevice(uint16(id)); ok {
 			return product, nil
@@ -170,7 +174,7 @@ func (t MIGTechnique) instances(product *mig.Product, c Card, want []item, force
 	for _, i := range c.Instances {
 		index := product.Index(i.Profile)
 		if index < 0 || !slices.Contains(product.Profiles[index].Starts, i.Start) {
-			return nil, fmt.Errorf("%w: it has %s at %d, which the table of %s does not know", ErrImpossible, i.Profile, i.Start, product.Key)
+			return nil, fmt.Errorf("%w: it has %s at %d, which %s does not have", ErrImpossible, i.Profile, i.Start, product.Key)
 		}
 		have = append(have, held{item: item{profile: index, compute: i.computes()}, start: i.Start, busy: len(i.Processes) > 0})
 	}
@@ -185,6 +189,9 @@ func (t MIGTechnique) instances(product *mig.Product, c Card, want []item, force
 	var after []Instance
 	for h, w := range a.stays {
 		i := c.Instances[h]
+		if !slices.Equal(i.computes(), want[w].compute) {
+			i.Devices = nil
+		}
 		i.Compute = want[w].compute
 		after = append(after, i)
 	}

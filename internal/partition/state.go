@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // Schema names of the documents.
@@ -53,6 +55,9 @@ type Card struct {
 	MIG       bool       `yaml:"mig" json:"mig"`                               // its mode is on
 	Processes []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
 	Instances []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
+	// Model is the card's model as its own driver tells of it; nil: no driver was
+	// asked, or it does not tell, and the table counts.
+	Model *mig.Product `yaml:"-" json:"-"`
 }
 
 // ID is what a driver finds the card by: its PCI address, which it keeps under
@@ -100,7 +105,10 @@ type Instance struct {
 	Start   int    `yaml:"start" json:"start"` // placement unit
 	// Compute lists the slices of each compute instance; absent or null: one of all
 	// slices.
-	Compute   []int     `yaml:"compute,flow" json:"compute"`
+	Compute []int `yaml:"compute,flow" json:"compute"`
+	// Devices are the UUIDs (MIG-...) by which programs ask for these compute
+	// instances, where the driver tells.
+	Devices   []string  `yaml:"devices,omitempty,flow" json:"devices,omitempty"`
 	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
 }
 

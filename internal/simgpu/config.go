@@ -28,6 +28,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
 
@@ -77,6 +78,7 @@ type Config struct {
 	Slice           time.Duration // of a card's time for one process, when several want it; 0: 2 ms
 	Switch          time.Duration // a card's change to another process
 	Limits          silicon.Limits
+	MIG             *mig.Table   // profiles of the cards; nil: mig.Default
 	Log             *slog.Logger // nil: none
 }
 

@@ -28,11 +28,13 @@ type partTime struct {
 	busyNS int64
 }
 
-func newDivision(machine *silicon.Machine, cards []silicon.Card) (*division, error) {
+func newDivision(machine *silicon.Machine, cards []silicon.Card, table *mig.Table) (*division, error) {
 	d := &division{cards: partition.New(), facts: cards, first: machine.Slots(), times: make([]partTime, len(cards))}
-	table, err := mig.Default()
-	if err != nil {
-		return nil, err
+	if table == nil {
+		var err error
+		if table, err = mig.Default(); err != nil {
+			return nil, err
+		}
 	}
 	any := false
 	for _, c := range cards {

@@ -83,7 +83,7 @@ func newKernel(config Config, driver Driver, cards []silicon.Card) (*kernel, err
 		notice.close()
 		return nil, fmt.Errorf("topology: %w", err)
 	}
-	division, err := newDivision(machine, cards)
+	division, err := newDivision(machine, cards, config.MIG)
 	if err != nil {
 		notice.close()
 		return nil, err

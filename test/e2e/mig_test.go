@@ -73,19 +73,18 @@ func (d *divided) apply(t testing.TB, goal string, code int, more ...string) out
 
 // shownInstance is an instance in divvy partition show --json.
 type shownInstance struct {
-	ID      int    `json:"id"`
-	Profile string `json:"profile"`
-	Start   int    `json:"start"`
-	Compute []int  `json:"compute"`
+	Profile string   `json:"profile"`
+	Start   int      `json:"start"`
+	Compute []int    `json:"compute"`
+	Devices []string `json:"devices"`
 }
 
-// show is how the first card is divided, and what it goes by.
-func (d *divided) show(t testing.TB) (uuid string, mig bool, instances []shownInstance) {
+// show is how the first card is divided.
+func (d *divided) show(t testing.TB) (mig bool, instances []shownInstance) {
 	t.Helper()
 	got := run(t, d.Bare(), divvy(t), "partition", "show", "--json", "--driver-dir", d.DriverDirectory)
 	var shown struct {
 		Cards []struct {
-			UUID      string          `json:"uuid"`
 			MIG       bool            `json:"mig"`
 			Instances []shownInstance `json:"instances"`
 		} `json:"cards"`
@@ -93,13 +92,13 @@ func (d *divided) show(t testing.TB) (uuid string, mig bool, instances []shownIn
 	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || len(shown.Cards) == 0 {
 		t.Fatalf("show: code %d, %v\n%s%s", got.code, err, got.stdout, got.stderr)
 	}
-	return shown.Cards[0].UUID, shown.Cards[0].MIG, shown.Cards[0].Instances
+	return shown.Cards[0].MIG, shown.Cards[0].Instances
 }
 
 // layout words how the first card is divided, whatever numbers its instances have.
 func (d *divided) layout(t testing.TB) string {
 	t.Helper()
-	_, mig, instances := d.show(t)
+	mig, instances := d.show(t)
 	words := []string{fmt.Sprint("mig ", mig)}
 	for _, i := range instances {
 		words = append(words, fmt.Sprint(i.Start, ":", i.Profile, i.Compute))
@@ -113,13 +112,16 @@ func (d *divided) inside(device string) []string {
 	return append(d.Unheld(), "CUDA_VISIBLE_DEVICES="+device)
 }
 
-// devices are the MIG devices of whole instances, by profile, in order of start.
+// devices are the MIG devices by profile, in order of start.
 func (d *divided) devices(t testing.TB) map[string][]string {
 	t.Helper()
-	uuid, _, instances := d.show(t)
+	_, instances := d.show(t)
 	found := map[string][]string{}
 	for _, i := range instances {
-		found[i.Profile] = append(found[i.Profile], fmt.Sprintf("MIG-%s/%d/0", uuid, i.ID))
+		if len(i.Devices) != 1 || !strings.HasPrefix(i.Devices[0], "MIG-") {
+			t.Fatalf("devices of %+v", i)
+		}
+		found[i.Profile] = append(found[i.Profile], i.Devices[0])
 	}
 	return found
 }

@@ -40,14 +40,9 @@ type Instance struct {
 // maxOfKind bounds instances of one profile, as drivers do.
 const maxOfKind = 16
 
-// computeKinds are NVML's numbers of compute instance profiles, by slices.
-func computeKind(slices int) int {
-	kind, ok := map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}[slices]
-	if !ok {
-		return -1
-	}
-	return kind
-}
+// computeSlices is how many slices compute instances have, by NVML's number of
+// their profiles, NVML_COMPUTE_INSTANCE_PROFILE_*.
+var computeSlices = [nvml.COMPUTE_INSTANCE_PROFILE_COUNT]int{1, 2, 3, 4, 7, 8, 6, 1}
 
 // migSymbols are what MIG takes of a driver.
 func migSymbols() []string {
@@ -115,11 +110,11 @@ func (s *Source) MIG(uuid string) (MIG, error) {
 		return m, nil
 	}
 	devices := s.migDevices(device)
-	err = eachInstance(device, m.Profiles, func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+	err = eachInstance(device, m.Profiles, func(of mig.Profile, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
 		made := Instance{
-			Kind: kind, ID: int(info.Id), Start: int(info.Placement.Start), Compute: []int{}, Processes: users[int(info.Id)],
+			Kind: of.NVML, ID: int(info.Id), Start: int(info.Placement.Start), Compute: []int{}, Processes: users[int(info.Id)],
 		}
-		err := eachCompute(instance, func(slices int, c nvml.ComputeInstance) error {
+		err := eachCompute(instance, of.Slices, func(slices int, c nvml.ComputeInstance) error {
 			made.Compute = append(made.Compute, slices)
 			if own, result := c.GetInfo(); result == nvml.SUCCESS && len(devices) > 0 {
 				made.Devices = append(made.Devices, devices[place{int(info.Id), int(own.Id)}])
@@ -134,7 +129,7 @@ func (s *Source) MIG(uuid string) (MIG, error) {
 }
 
 // eachInstance visits the GPU instances of a card with these profiles.
-func eachInstance(device nvml.Device, profiles []mig.Profile, visit func(kind int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error) error {
+func eachInstance(device nvml.Device, profiles []mig.Profile, visit func(of mig.Profile, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error) error {
 	for _, f := range profiles {
 		instances, result := device.GetGpuInstances(&nvml.GpuInstanceProfileInfo{Id: uint32(f.ID), InstanceCount: uint32(f.Most)})
 		if result != nvml.SUCCESS {
@@ -145,7 +140,7 @@ func eachInstance(device nvml.Device, profiles []mig.Profile, visit func(kind in
 			if result != nvml.SUCCESS {
 				return failure("a GPU instance", result)
 			}
-			if err := visit(f.NVML, instance, info); err != nil {
+			if err := visit(f, instance, info); err != nil {
 				return err
 			}
 		}
@@ -153,9 +148,12 @@ func eachInstance(device nvml.Device, profiles []mig.Profile, visit func(kind in
 	return nil
 }
 
-// eachCompute visits the compute instances of a GPU instance.
-func eachCompute(instance nvml.GpuInstance, visit func(slices int, c nvml.ComputeInstance) error) error {
-	for kind := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+// eachCompute visits the compute instances of a GPU instance of so many slices.
+func eachCompute(instance nvml.GpuInstance, most int, visit func(slices int, c nvml.ComputeInstance) error) error {
+	for kind, slices := range computeSlices {
+		if slices > most {
+			continue
+		}
 		profile, result := instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		if result != nvml.SUCCESS {
 			continue
@@ -224,8 +222,8 @@ func (s *Source) CreateInstance(uuid string, kind, start int) error {
 // DestroyInstance destroys what is in a GPU instance, and itself unless only
 // its compute instances are meant.
 func (s *Source) DestroyInstance(uuid string, kind, start int, computeOnly bool) error {
-	return s.withInstance(uuid, kind, start, func(instance nvml.GpuInstance) error {
-		err := eachCompute(instance, func(_ int, c nvml.ComputeInstance) error {
+	return s.withInstance(uuid, kind, start, func(of mig.Profile, instance nvml.GpuInstance) error {
+		err := eachCompute(instance, of.Slices, func(_ int, c nvml.ComputeInstance) error {
 			return failure("destroy a compute instance", c.Destroy())
 		})
 		if err != nil || computeOnly {
@@ -235,12 +233,12 @@ func (s *Source) DestroyInstance(uuid string, kind, start int, computeOnly bool)
 	})
 }
 
-// CreateCompute makes a compute instance in a GPU instance.
-func (s *Source) CreateCompute(uuid string, kind, start, slices int) error {
-	return s.withInstance(uuid, kind, start, func(instance nvml.GpuInstance) error {
-		number := computeKind(slices)
+// CreateCompute makes a compute instance of so many slices in a GPU instance.
+func (s *Source) CreateCompute(uuid string, kind, start, size int) error {
+	return s.withInstance(uuid, kind, start, func(_ mig.Profile, instance nvml.GpuInstance) error {
+		number := slices.Index(computeSlices[:], size)
 		if number < 0 {
-			return fmt.Errorf("compute instances of %d slices: %w", slices, gpu.ErrNotSupported)
+			return fmt.Errorf("compute instances of %d slices: %w", size, gpu.ErrNotSupported)
 		}
 		profile, result := instance.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		if result != nvml.SUCCESS {
@@ -251,7 +249,7 @@ func (s *Source) CreateCompute(uuid string, kind, start, slices int) error {
 	})
 }
 
-func (s *Source) withInstance(uuid string, kind, start int, do func(nvml.GpuInstance) error) error {
+func (s *Source) withInstance(uuid string, kind, start int, do func(mig.Profile, nvml.GpuInstance) error) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	device, err := s.migDeviceLocked(uuid)
@@ -263,9 +261,10 @@ func (s *Source) withInstance(uuid string, kind, start int, do func(nvml.GpuInst
 		return err
 	}
 	var found nvml.GpuInstance
-	err = eachInstance(device, profiles, func(k int, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
-		if k == kind && int(info.Placement.Start) == start {
-			found = instance
+	var foundOf mig.Profile
+	err = eachInstance(device, profiles, func(of mig.Profile, instance nvml.GpuInstance, info nvml.GpuInstanceInfo) error {
+		if of.NVML == kind && int(info.Placement.Start) == start {
+			found, foundOf = instance, of
 		}
 		return nil
 	})
@@ -275,5 +274,5 @@ func (s *Source) withInstance(uuid string, kind, start int, do func(nvml.GpuInst
 	if found == nil {
 		return fmt.Errorf("no GPU instance of profile %d at %d: %w", kind, start, gpu.ErrNoCard)
 	}
-	return do(found)
+	return do(foundOf, found)
 }

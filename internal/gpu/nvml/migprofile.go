@@ -14,22 +14,13 @@ import (
 	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
-// Kinds describes NVML's numbers of profiles, NVML_GPU_INSTANCE_PROFILE_*:
-// slices, what a profile's name ends in, and whether it is the one with more
-// memory of two that are else alike.
-func Kinds() []Kind {
-	return []Kind{
-		{1, "", false}, {2, "", false}, {3, "", false}, {4, "", false}, {7, "", false}, {8, "", false}, {6, "", false},
-		{1, "+me", false}, {2, "+me", false}, {1, "", true}, {1, "+gfx", false}, {2, "+gfx", false}, {4, "+gfx", false},
-		{1, "-me", false}, {2, "-me", false}, {1, "+me.all", false}, {2, "+me.all", false}, {3, "+gfx", false},
-	}
-}
-
-// Kind is what one of NVML's numbers of profiles stands for.
-type Kind struct {
-	Slices int
-	Suffix string
-	Wide   bool
+// suffixes is what the names of profiles end in, by NVML's number of them,
+// NVML_GPU_INSTANCE_PROFILE_*.
+var suffixes = [nvml.GPU_INSTANCE_PROFILE_COUNT]string{
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me", nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx", nvml.GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx", nvml.GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me", nvml.GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
+	nvml.GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all", nvml.GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
 }
 
 // told is what a driver said of a card's profiles in one of its modes: on Ampere
@@ -50,7 +41,7 @@ func (s *Source) profilesLocked(uuid string, device nvml.Device, on bool) ([]mig
 		return nil, failure("memory", result)
 	}
 	var list []mig.Profile
-	for kind := range Kinds() {
+	for kind := range suffixes {
 		info, result := device.GetGpuInstanceProfileInfo(kind)
 		if result != nvml.SUCCESS {
 			continue // the card has no such profile
@@ -93,7 +84,7 @@ func (s *Source) profileName(device nvml.Device, kind int, info nvml.GpuInstance
 	const gib, parts = 1 << 30, 8
 	eighths := math.Ceil(float64(info.MemorySizeMB<<20) * parts / float64(max(cardBytes, 1)))
 	gigabytes := math.Round(eighths / parts * math.Ceil(float64(cardBytes)/gib))
-	return fmt.Sprintf("%dg.%dgb%s", info.SliceCount, int(gigabytes), Kinds()[kind].Suffix)
+	return fmt.Sprintf("%dg.%dgb%s", info.SliceCount, int(gigabytes), suffixes[kind])
 }
 
 // text is what stands before the first zero.
