@@ -41,6 +41,10 @@ var rooms = []room{
 	{path: "internal/gpu/inventory", may: []string{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
+	{path: "internal/partition/amd", may: []string{"internal/gpu", "internal/gpu/sysfs", "internal/partition"},
+		tests: []string{"internal/gpu/inventory", "internal/mig", "internal/partition/fakekernel", "internal/partition/kernel"}},
+	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"}},
+	{path: "internal/partition/fakekernel", may: []string{"internal/gpu/sysfs"}},
 	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
 	{path: "internal/api"},
 	{path: "internal/size"},
@@ -83,6 +87,7 @@ var rooms = []room{
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/library", "internal/mig", "internal/partition",
+			"internal/partition/amd", "internal/partition/kernel",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},

@@ -17,7 +17,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/descriptor"
 	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
-	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
@@ -136,22 +135,12 @@ func (a *app) machine(root string) (m inventory.Machine, err error) {
 		return m, err
 	}
 	from := inventory.Sources{Products: products, Descriptors: own}
-	open := sysfs.OpenRecorded
-	if root == "" {
-		// Where the kernel's files are, for tests and containers.
-		if root, open = a.getenv("DIVVY_ROOT"), sysfs.Open; root == "" {
-			root = "/"
-		}
-		if a.getenv("DIVVY_SOCKET") == "" { // else the library is our own
-			library := &driverLibrary{}
-			from.Library = library
-			defer func() { err = errors.Join(err, library.Close()) }()
-		}
+	if root == "" && a.getenv("DIVVY_SOCKET") == "" { // else the library is our own
+		library := &driverLibrary{}
+		from.Library = library
+		defer func() { err = errors.Join(err, library.Close()) }()
 	}
-	tree, err := open(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return m, notThere(err)
-	}
+	tree, err := a.openTree(root)
 	if err != nil {
 		return m, err
 	}

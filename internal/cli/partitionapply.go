@@ -40,20 +40,20 @@ Refuses all when one card is refused. A second time it does nothing.`,
 		if err != nil {
 			return err
 		}
-		driver, closeDriver, err := a.openMIG(in.driver)
+		cards, all, closeCards, err := a.openCards(in)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, closeDriver()) }()
-		planner := partition.Planner{Techniques: techniques(driver.products), Force: in.force}
+		defer func() { err = errors.Join(err, closeCards()) }()
+		planner := partition.Planner{Techniques: all, Force: in.force}
 		if dry {
-			state, err := a.observeCards(cmd.Context(), driver)
+			state, err := a.observeCards(cmd.Context(), cards)
 			if err != nil {
 				return err
 			}
 			return a.tellPlan(planner.Plan(state, goal), in.asJSON)
 		}
-		return a.applyGoal(cmd.Context(), driver, planner, goal, path, in.asJSON)
+		return a.applyGoal(cmd.Context(), cards, planner, goal, path, in.asJSON)
 	})
 	in.driverFlag(cmd)
 	a.selectFlag(cmd, &in)
@@ -90,7 +90,7 @@ func lockFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.Planner, goal partition.Goal, path string, asJSON bool) (err error) {
+func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner partition.Planner, goal partition.Goal, path string, asJSON bool) (err error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return err
@@ -132,23 +132,6 @@ func (a *app) applyGoal(ctx context.Context, driver migCards, planner partition.
 		fmt.Fprintf(a.stdout, "done: %d steps, verified\n", plan.Steps)
 	}
 	return nil
-}
-
-// migCards is a driver that lists its cards too.
-type migCards interface {
-	partition.Driver
-	State(ctx context.Context) (partition.State, error)
-	Differences() []string
-}
-
-// observeCards reads how all cards are, and says where their drivers know better
-// than the table.
-func (a *app) observeCards(ctx context.Context, driver migCards) (partition.State, error) {
-	state, err := driver.State(ctx)
-	for _, text := range driver.Differences() {
-		a.note("%s", text)
-	}
-	return state, err
 }
 
 // applyError gives what is in use its exit code.

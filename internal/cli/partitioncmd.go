@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
@@ -27,19 +28,21 @@ func (a *app) partitionCommand() *cobra.Command {
 
 // partitionInput is what plan and show read.
 type partitionInput struct {
-	state, driver, selected string
-	force, asJSON           bool
+	state, driver, root, selected string
+	force, asJSON                 bool
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are; default: ask the driver")
+	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are; default: ask this machine")
 	complete(cmd, "state", fileCompletion)
 	in.driverFlag(cmd)
 }
 
 func (in *partitionInput) driverFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.driver, "driver-dir", "", "`folder` of the driver's libraries; default: this machine's")
+	cmd.Flags().StringVar(&in.driver, "driver-dir", "", "`folder` of NVIDIA's libraries: ask nothing else")
 	complete(cmd, "driver-dir", fileCompletion)
+	cmd.Flags().StringVar(&in.root, "root", "", "ask only the files below this `folder` (or recorded)")
+	complete(cmd, "root", fileCompletion)
 }
 
 func (a *app) selectFlag(cmd *cobra.Command, in *partitionInput) {
@@ -83,27 +86,33 @@ func limited(from io.Reader, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// readState reads the file of a state, or asks the driver.
-func (a *app) readState(ctx context.Context, in partitionInput) (state partition.State, err error) {
+// readState reads the file of a state, or asks the machine; with it come the
+// techniques that plans can use.
+func (a *app) readState(ctx context.Context, in partitionInput) (state partition.State, all partition.Techniques, err error) {
 	if in.state == "" {
-		driver, closeDriver, failure := a.openMIG(in.driver)
+		cards, all, closeCards, failure := a.openCards(in)
 		if failure != nil {
-			return state, failure
+			return state, nil, failure
 		}
-		defer func() { err = errors.Join(err, closeDriver()) }()
-		return a.observeCards(ctx, driver)
+		defer func() { err = errors.Join(err, closeCards()) }()
+		state, err = a.observeCards(ctx, cards)
+		return state, all, err
 	}
-	if in.driver != "" {
-		return state, usage(errors.New("--state and --driver-dir exclude each other"))
+	if in.driver != "" || in.root != "" {
+		return state, nil, usage(errors.New("--state goes neither with --driver-dir nor with --root"))
+	}
+	products, err := mig.Default()
+	if err != nil {
+		return state, nil, err
 	}
 	raw, err := a.readBounded(in.state)
 	if err != nil {
-		return state, err
+		return state, nil, err
 	}
 	if state, err = partition.ParseState(raw); err != nil {
-		return state, usage(fmt.Errorf("%s: %w", in.state, err))
+		return state, nil, usage(fmt.Errorf("%s: %w", in.state, err))
 	}
-	return state, nil
+	return state, techniques(products), nil
 }
 
 func (a *app) readGoal(name, selected string) (partition.Goal, error) {
@@ -147,7 +156,7 @@ would fit beside them.`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
-		state, err := a.readState(cmd.Context(), in)
+		state, _, err := a.readState(cmd.Context(), in)
 		if err != nil {
 			return err
 		}
@@ -159,6 +168,10 @@ would fit beside them.`,
 		cards := []cardState{}
 		for _, c := range state.Cards {
 			shown := cardState{Card: c, Room: []string{}}
+			if !mayHaveMIG(c) {
+				cards = append(cards, shown)
+				continue
+			}
 			if room, err := technique.Room(c); err != nil {
 				shown.Note = err.Error()
 			} else if room != nil {
@@ -182,12 +195,24 @@ would fit beside them.`,
 	return cmd
 }
 
+// mayHaveMIG says whether MIG is worth a word: on cards of NVIDIA whose driver
+// was asked.
+func mayHaveMIG(c partition.Card) bool {
+	return (c.Vendor == "" || c.Vendor == gpu.VendorNVIDIA) && !c.MIGUnknown
+}
+
 func (a *app) showCard(c cardState) {
-	mode := "off"
-	if c.MIG {
-		mode = "on"
+	mode := map[bool]string{true: "  MIG on", false: "  MIG off"}[c.MIG]
+	if !mayHaveMIG(c.Card) {
+		mode = ""
 	}
-	fmt.Fprintf(a.stdout, "card %d  %s  %s  MIG %s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
+	fmt.Fprintf(a.stdout, "card %d  %s  %s%s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
+	for _, line := range c.Lines() {
+		fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+	}
+	for _, p := range c.Processes {
+		fmt.Fprintf(a.stdout, "  used by %d %s\n", p.PID, oneLine(p.Command))
+	}
 	for _, i := range c.Instances {
 		line := fmt.Sprintf("at %-2d %s", i.Start, i.Profile)
 		if i.Compute != nil {
@@ -228,15 +253,11 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 		if err != nil {
 			return err
 		}
-		state, err := a.readState(cmd.Context(), in)
+		state, all, err := a.readState(cmd.Context(), in)
 		if err != nil {
 			return err
 		}
-		products, err := mig.Default()
-		if err != nil {
-			return err
-		}
-		return a.tellPlan(partition.Planner{Techniques: techniques(products), Force: in.force}.Plan(state, goal), in.asJSON)
+		return a.tellPlan(partition.Planner{Techniques: all, Force: in.force}.Plan(state, goal), in.asJSON)
 	})
 	in.stateFlag(cmd)
 	a.selectFlag(cmd, &in)

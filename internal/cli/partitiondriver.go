@@ -188,11 +188,6 @@ func (d *migDriver) Do(ctx context.Context, id string, s partition.Step) error {
 	return fmt.Errorf("unknown step %q", s.Action)
 }
 
-// techniques are the ways of dividing cards that this program knows.
-func techniques(products *mig.Table) partition.Techniques {
-	return partition.Techniques{partition.MIGTechnique{Products: products}}
-}
-
 // openMIG opens the driver in a folder, or the one the linker finds.
 func (a *app) openMIG(folder string) (*migDriver, func() error, error) {
 	products, err := mig.Default()

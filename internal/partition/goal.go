@@ -23,6 +23,7 @@ type Goal struct {
 type Rule struct {
 	Match Match `yaml:"match" json:"match"`
 	MIG   *MIG  `yaml:"mig,omitempty" json:"mig,omitempty"`
+	AMD   *AMD  `yaml:"amd,omitempty" json:"amd,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -33,6 +34,9 @@ func (r Rule) wanted() map[string]wanted {
 	all := map[string]wanted{}
 	if r.MIG != nil {
 		all[TechniqueMIG] = r.MIG
+	}
+	if r.AMD != nil {
+		all[TechniqueAMD] = r.AMD
 	}
 	return all
 }

@@ -46,15 +46,18 @@ type State struct {
 type Card struct {
 	// Index counts NVIDIA's cards first, as their driver and mig-parted's files do,
 	// then the others in the order of the bus.
-	Index     int        `yaml:"index" json:"index"`
-	Vendor    string     `yaml:"vendor,omitempty" json:"vendor,omitempty"` // absent: nvidia
-	UUID      string     `yaml:"uuid" json:"uuid"`                         // the vendor's lasting name; without one: the address
-	Address   string     `yaml:"address,omitempty" json:"address,omitempty"`
-	Name      string     `yaml:"name" json:"name"`
-	DeviceID  string     `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
-	MIG       bool       `yaml:"mig" json:"mig"`                               // its mode is on
-	Processes []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
-	Instances []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
+	Index    int    `yaml:"index" json:"index"`
+	Vendor   string `yaml:"vendor,omitempty" json:"vendor,omitempty"` // absent: nvidia
+	UUID     string `yaml:"uuid" json:"uuid"`                         // the vendor's lasting name; without one: the address
+	Address  string `yaml:"address,omitempty" json:"address,omitempty"`
+	Name     string `yaml:"name" json:"name"`
+	DeviceID string `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
+	MIG      bool   `yaml:"mig" json:"mig"`                               // its mode is on
+	// MIGUnknown says that only NVIDIA's driver could tell, and was not asked.
+	MIGUnknown bool       `yaml:"migUnknown,omitempty" json:"migUnknown,omitempty"`
+	Processes  []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
+	Instances  []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
+	AMD        *AMDModes  `yaml:"amd,omitempty" json:"amd,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
 	// asked, or it does not tell, and the table counts.
 	Model *mig.Product `yaml:"-" json:"-"`
@@ -89,6 +92,9 @@ type divided interface {
 // fields are the card's own, is not among them.
 func (c Card) divided() []divided {
 	var all []divided
+	if c.AMD != nil {
+		all = append(all, c.AMD)
+	}
 	return all
 }
 
@@ -190,13 +196,25 @@ func (c Card) Layout() string {
 		}
 		slices.Sort(instances)
 		words = append(words, "MIG on "+strings.Join(instances, " "))
-	case c.vendor() == "nvidia":
+	case c.vendor() == "nvidia" && !c.MIGUnknown:
 		words = append(words, "MIG off")
 	}
 	for _, d := range c.divided() {
 		words = append(words, d.layout())
 	}
+	if len(words) == 0 {
+		return "whole"
+	}
 	return strings.Join(words, "; ")
+}
+
+// Lines words how a card is divided by each technique but MIG.
+func (c Card) Lines() []string {
+	lines := []string{}
+	for _, d := range c.divided() {
+		lines = append(lines, d.layout())
+	}
+	return lines
 }
 
 // parts names what a card is divided into.

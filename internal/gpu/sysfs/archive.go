@@ -117,5 +117,5 @@ func unpack(records []Record, folder string) (*Tree, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &Tree{files: root.FS(), closer: root.Close}, nil
+	return &Tree{files: root.FS(), closer: root.Close}, nil // without root: read only
 }

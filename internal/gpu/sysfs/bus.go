@@ -210,3 +210,6 @@ func hex4(n uint16) string {
 	text := strconv.FormatUint(uint64(n), 16)
 	return "0x" + strings.Repeat("0", 4-len(text)) + text
 }
+
+// Attribute names a file of the PCI function at an address.
+func Attribute(address, name string) string { return path.Join(devices, address, name) }

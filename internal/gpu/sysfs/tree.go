@@ -3,7 +3,8 @@
 // Package sysfs reads what the kernel tells of cards in files: the PCI bus,
 // device files, who has a card open. All of it starts at a root that tests and
 // recordings replace. Every read is bounded; a file that is missing, unreadable
-// or not as expected is an unknown fact, never a failure. It knows no vendor.
+// or not as expected is an unknown fact, never a failure. Only Write changes
+// anything. It knows no vendor.
 package sysfs
 
 import (
@@ -32,7 +33,12 @@ const (
 type Tree struct {
 	files  fs.FS
 	closer func() error
+	root   *os.Root // nil: nothing can be written
 }
+
+// ErrReadOnly says that a machine's files cannot be changed, since they are
+// recorded ones.
+var ErrReadOnly = errors.New("a recorded machine does not change")
 
 // Open reads the machine whose root folder is given. Links that lead out of it
 // are not followed.
@@ -41,7 +47,7 @@ func Open(folder string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the root %s: %w", folder, err)
 	}
-	return &Tree{files: root.FS(), closer: root.Close}, nil
+	return &Tree{files: root.FS(), closer: root.Close, root: root}, nil
 }
 
 // Of reads the machine in files.
@@ -49,6 +55,20 @@ func Of(files fs.FS) *Tree { return &Tree{files: files, closer: func() error { r
 
 // Close lets go of the root.
 func (t *Tree) Close() error { return t.closer() }
+
+// Write writes a value to a file that is there, in one call as attributes want
+// it. The error is the kernel's answer.
+func (t *Tree) Write(name, value string) error {
+	if t.root == nil {
+		return ErrReadOnly
+	}
+	file, err := t.root.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(value)
+	return errors.Join(err, file.Close())
+}
 
 // Text is the content of a file without the white space around it.
 func (t *Tree) Text(name string) gpu.Fact[string] { return t.text(name, maxFile) }

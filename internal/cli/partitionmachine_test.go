@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPlansOfMachines compares the plans for the goals MACHINE.WORD.yaml in
+// testdata/partition, and what show says of each recorded machine, with golden
+// files beside them.
+func TestPlansOfMachines(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	machines, err := filepath.Glob("../gpu/testdata/machines/*.txtar")
+	if err != nil || len(machines) < 10 {
+		t.Fatalf("%d machines, %v", len(machines), err)
+	}
+	for _, machine := range machines {
+		name := strings.TrimSuffix(filepath.Base(machine), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			golden(t, filepath.Join("testdata/partition", name+".show"), "partition", "show", "--root", machine)
+			goals, err := filepath.Glob(filepath.Join("testdata/partition", name+".*.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, goal := range goals {
+				golden(t, strings.TrimSuffix(goal, ".yaml")+".plan", "partition", "plan", goal, "--root", machine)
+			}
+		})
+	}
+}
+
+// golden compares a command's output and exit code with a file.
+func golden(t *testing.T, name string, arguments ...string) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	code := Main(arguments, strings.NewReader(""), &out, &complaints)
+	got := fmt.Sprintf("%s%sexit code %d\n", out.String(), complaints.String(), code)
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%v differs from %s:\n%s", arguments, name, got)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakekernel is a kernel for tests: a folder with a machine's files, in
+// which writes to the attributes that divide cards have the effects and the
+// refusals that the kernel's have. It is never part of the program.
+package fakekernel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
+)
+
+// Kernel is a machine in a folder. Its fields may be changed between writes.
+type Kernel struct {
+	Folder string
+	// Writes counts what was asked for.
+	Writes int
+	// FailAt is the write that fails, from 1; 0: none. With Late it fails after
+	// its effect.
+	FailAt int
+	Late   bool
+	// Dead: after the failing write all others fail, as after a crash.
+	Dead bool
+	// Lies says that writes succeed and do nothing.
+	Lies bool
+
+	drivers map[string]string // the drivers of functions as unpacked
+}
+
+// Unpack makes the machine of an archive below a folder.
+func Unpack(archive, folder string) (*Kernel, error) {
+	raw, err := os.ReadFile(archive)
+	if err != nil {
+		return nil, err
+	}
+	records, err := sysfs.ParseArchive(raw)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{Folder: folder, drivers: map[string]string{}}
+	for _, r := range records {
+		if r.Target != "" {
+			err = k.link(r.Name, r.Target)
+		} else {
+			err = k.put(r.Name, r.Data)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if filepath.Base(r.Name) == "driver" {
+			k.drivers[filepath.Base(filepath.Dir(r.Name))] = filepath.Base(r.Target)
+		}
+	}
+	return k, nil
+}
+
+func (k *Kernel) put(name, data string) error {
+	at := filepath.Join(k.Folder, name)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(at, []byte(data), 0o644)
+}
+
+func (k *Kernel) link(name, target string) error {
+	at := filepath.Join(k.Folder, name)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(target, at)
+}
+
+// text is what a file holds, empty if it is not there.
+func text(name string) string {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func set(name, value string) error { return os.WriteFile(name, []byte(value+"\n"), 0o644) }
+
+// Write does what the kernel does when a value is written to an attribute.
+func (k *Kernel) Write(name, value string) error {
+	k.Writes++
+	fails := k.FailAt > 0 && k.Writes == k.FailAt
+	switch {
+	case fails && !k.Late, k.Dead && k.FailAt > 0 && k.Writes > k.FailAt:
+		return syscall.EIO
+	case k.Lies:
+		return nil
+	}
+	if err := k.write(name, strings.TrimSpace(value)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if fails {
+		return syscall.EIO
+	}
+	return nil
+}
+
+func (k *Kernel) write(name, value string) error {
+	base := filepath.Base(name)
+	if base == "drivers_probe" {
+		return k.probe(value)
+	}
+	if base == "unbind" {
+		return os.Remove(filepath.Join(k.device(value), "driver"))
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Join(k.Folder, filepath.Dir(name)))
+	if err != nil {
+		return err
+	}
+	at := filepath.Join(folder, base)
+	if _, err := os.Stat(at); err != nil && base != "create" && base != "remove" {
+		return err
+	}
+	switch base {
+	case "current_compute_partition":
+		if !strings.Contains(text(filepath.Join(folder, "available_compute_partition")), value) {
+			return syscall.EINVAL
+		}
+	}
+	return set(at, value)
+}
+
+// device is the folder of a PCI function.
+func (k *Kernel) device(address string) string {
+	at, err := filepath.EvalSymlinks(filepath.Join(k.Folder, "sys/bus/pci/devices", address))
+	if err != nil {
+		return filepath.Join(k.Folder, "none")
+	}
+	return at
+}
+
+// probe binds a function to the driver that its override names, else to the one
+// it had.
+func (k *Kernel) probe(address string) error {
+	folder := k.device(address)
+	if _, err := os.Lstat(filepath.Join(folder, "driver")); err == nil {
+		return nil // it has one
+	}
+	driver := text(filepath.Join(folder, "driver_override"))
+	if driver == "" || driver == "(null)" {
+		driver = k.drivers[address]
+	}
+	if driver == "" {
+		return nil
+	}
+	return os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(folder, "driver"))
+}
