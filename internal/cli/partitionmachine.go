@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 )
 
 // byFiles is a technique whose state and steps are the kernel's files.
@@ -26,7 +27,7 @@ type byFiles interface {
 
 // techniquesByFiles lists them in the order in which they build on each other.
 func techniquesByFiles() []byFiles {
-	return []byFiles{amd.Technique{}}
+	return []byFiles{amd.Technique{}, sriov.Technique{}}
 }
 
 // techniques are the ways of dividing cards that this program knows.

@@ -53,6 +53,14 @@ func (m *AMDModes) layout() string {
 
 func (m *AMDModes) parts() []string { return nil }
 
+func (m *AMDModes) lines() []string {
+	line := m.layout() + " of " + strings.Join(m.ComputeModes, ", ")
+	if m.MemoryModes != nil {
+		line += " and " + strings.Join(m.MemoryModes, ", ")
+	}
+	return []string{line}
+}
+
 func checkMode(mode string) error {
 	if !regexp.MustCompile(`^([A-Z]{3}|NPS[1-9])?$`).MatchString(mode) {
 		return fmt.Errorf("%q is no mode: they are called like CPX and NPS4", mode)

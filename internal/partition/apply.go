@@ -65,7 +65,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) e
 	if err != nil {
 		return fmt.Errorf("observe card %s: %w", p.UUID, err)
 	}
-	if now.Layout() != p.Before.Layout() {
+	if !now.alike(p.Before) {
 		return fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
 	}
 	if busy := all.Busy(now, p.Steps); busy != "" && !p.Force {
@@ -95,8 +95,8 @@ func follow(ctx context.Context, d Driver, id string, steps []Step, to Card) err
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
-	if now.Layout() != to.Layout() {
-		return fmt.Errorf("verify: the driver reported success, but the card is %q and not %q", now.Layout(), to.Layout())
+	if !now.alike(to) {
+		return fmt.Errorf("verify: the driver reported success, but the card is %q and not %q", now.asking(to).Layout(), to.Layout())
 	}
 	return nil
 }
@@ -158,10 +158,10 @@ func recoverCard(ctx context.Context, all Techniques, d Driver, r record) (strin
 	if err != nil {
 		return "", fmt.Errorf("observe: %w", err)
 	}
-	switch now.Layout() {
-	case r.After.Layout():
+	switch {
+	case now.alike(*r.After):
 		return OutcomeDone, nil
-	case r.Before.Layout():
+	case now.alike(*r.Before):
 		return OutcomeUndone, nil
 	}
 	back := all.Steps(now, *r.Before)

@@ -21,9 +21,10 @@ type Goal struct {
 // Rule is what the cards that it matches should be: one field a technique. Of
 // techniques that it does not name it says nothing.
 type Rule struct {
-	Match Match `yaml:"match" json:"match"`
-	MIG   *MIG  `yaml:"mig,omitempty" json:"mig,omitempty"`
-	AMD   *AMD  `yaml:"amd,omitempty" json:"amd,omitempty"`
+	Match Match  `yaml:"match" json:"match"`
+	MIG   *MIG   `yaml:"mig,omitempty" json:"mig,omitempty"`
+	AMD   *AMD   `yaml:"amd,omitempty" json:"amd,omitempty"`
+	SRIOV *SRIOV `yaml:"sriov,omitempty" json:"sriov,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -37,6 +38,9 @@ func (r Rule) wanted() map[string]wanted {
 	}
 	if r.AMD != nil {
 		all[TechniqueAMD] = r.AMD
+	}
+	if r.SRIOV != nil {
+		all[TechniqueSRIOV] = r.SRIOV
 	}
 	return all
 }

@@ -204,7 +204,7 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force}
 	after, err := p.Techniques.aim(c, r, p.Force)
 	if err == nil {
-		plan.After = after
+		plan.Before, plan.After = c.asking(after), after
 		plan.Steps = p.Techniques.Steps(c, after)
 	} else {
 		plan.Refused, plan.Reason = RefusedImpossible, err.Error()
@@ -214,7 +214,7 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 	}
 	plan.NeedsReset = slices.ContainsFunc(plan.Steps, func(s Step) bool { return s.Action == ActionReset })
 	stay := plan.After.parts()
-	for _, part := range c.parts() {
+	for _, part := range plan.Before.parts() {
 		if slices.Contains(stay, part) {
 			plan.Kept++
 		} else {

@@ -58,6 +58,7 @@ type Card struct {
 	Processes  []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
 	Instances  []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
 	AMD        *AMDModes  `yaml:"amd,omitempty" json:"amd,omitempty"`
+	SRIOV      *Functions `yaml:"sriov,omitempty" json:"sriov,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
 	// asked, or it does not tell, and the table counts.
 	Model *mig.Product `yaml:"-" json:"-"`
@@ -86,6 +87,8 @@ type divided interface {
 	layout() string
 	// parts names what the card is divided into.
 	parts() []string
+	// lines words it for people, with what layout leaves out.
+	lines() []string
 }
 
 // divided lists how the card is divided, in the order of Explanations. MIG, whose
@@ -94,6 +97,9 @@ func (c Card) divided() []divided {
 	var all []divided
 	if c.AMD != nil {
 		all = append(all, c.AMD)
+	}
+	if c.SRIOV != nil {
+		all = append(all, c.SRIOV)
 	}
 	return all
 }
@@ -212,7 +218,7 @@ func (c Card) Layout() string {
 func (c Card) Lines() []string {
 	lines := []string{}
 	for _, d := range c.divided() {
-		lines = append(lines, d.layout())
+		lines = append(lines, d.lines()...)
 	}
 	return lines
 }

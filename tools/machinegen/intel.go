@@ -5,7 +5,7 @@ package main
 import "fmt"
 
 // flex170: a Flex 170 under the i915 driver of Intel's data-centre packages,
-// with two of its 31 virtual functions on.
+// with two of its 31 virtual functions on, which nobody uses.
 func flex170(comment string) *machine {
 	m := newMachine(comment)
 	const at = "pci0000:4a/0000:4a:02.0/0000:4b:00.0/0000:4c:01.0/0000:4d:00.0"
@@ -13,7 +13,7 @@ func flex170(comment string) *machine {
 		at: at, vendor: 0x8086, device: 0x56c0, class: 0x038000, driver: "i915", node: 0, group: 60,
 		drm: []string{"card1", "renderD128"}, link: "16.0 GT/s x16",
 		more: attributes{
-			"sriov_totalvfs": "31", "sriov_numvfs": "2", "hwmon/hwmon4/name": "i915", "hwmon/hwmon4/energy1_input": "88142000000",
+			"sriov_totalvfs": "31", "sriov_numvfs": "2", "sriov_drivers_autoprobe": "1", "hwmon/hwmon4/name": "i915", "hwmon/hwmon4/energy1_input": "88142000000",
 			"hwmon/hwmon4/power1_max": "150000000", "hwmon/hwmon4/temp1_input": "52000",
 		},
 	})
@@ -22,15 +22,17 @@ func flex170(comment string) *machine {
 		"gt/gt0/rps_act_freq_mhz": "2050", "gt/gt0/throttle_reason_status": "1", "gt/gt0/throttle_reason_pl1": "1",
 		"gt/gt0/throttle_reason_thermal": "0",
 	})
+	for n := 1; n <= 31; n++ {
+		m.put(fmt.Sprintf("%s/drm/card1/prelim_iov/vf%d/gt", folder, n), attributes{
+			"lmem_quota": fmt.Sprint(map[bool]int{true: 4 << 30}[n <= 2]), "ggtt_quota": "1073741824", "contexts_quota": "1024", "doorbells_quota": "64",
+			"exec_quantum_ms": "20", "preempt_timeout_us": "40000",
+		})
+	}
 	for n := 1; n <= 2; n++ {
 		vf := fmt.Sprintf("pci0000:4a/0000:4a:02.0/0000:4b:00.0/0000:4c:01.0/0000:4d:00.%d", n)
 		vfFolder := m.add(card{at: vf, vendor: 0x8086, device: 0x56c0, class: 0x038000, driver: []string{"vfio-pci", "i915"}[n-1], node: 0, group: 60 + n})
 		m.links[vfFolder+"/physfn"] = "../0000:4d:00.0"
 		m.links[fmt.Sprintf("%s/virtfn%d", folder, n-1)] = fmt.Sprintf("../0000:4d:00.%d", n)
-		m.put(fmt.Sprintf("%s/drm/card1/prelim_iov/vf%d/gt", folder, n), attributes{
-			"lmem_quota": fmt.Sprint(4 << 30), "ggtt_quota": "1073741824", "contexts_quota": "1024", "doorbells_quota": "64",
-			"exec_quantum_ms": "20", "preempt_timeout_us": "40000",
-		})
 	}
 	return m
 }
@@ -44,7 +46,7 @@ func battlemage(comment string) *machine {
 		at: at, vendor: 0x8086, device: 0xe211, class: 0x030000, driver: "xe", node: -1, group: 18,
 		drm: []string{"card0", "renderD128"}, link: "32.0 GT/s x8",
 		more: attributes{
-			"sriov_totalvfs": "7", "sriov_numvfs": "3", "tile0/physical_vram_size_bytes": "25669140480",
+			"sriov_totalvfs": "7", "sriov_numvfs": "3", "sriov_drivers_autoprobe": "0", "tile0/physical_vram_size_bytes": "25669140480",
 			"tile0/gt0/freq0/act_freq": "1200", "tile0/gt0/freq0/throttle/status": "0", "tile0/gt0/freq0/throttle/reason_pl1": "0",
 			"tile0/gt0/freq0/throttle/reason_thermal": "0", "hwmon/hwmon2/name": "xe", "hwmon/hwmon2/temp2_input": "47000",
 			"hwmon/hwmon2/power1_cap": "200000000",
@@ -70,6 +72,7 @@ func battlemage(comment string) *machine {
 		drm: []string{"card1", "renderD129"}, link: "16.0 GT/s x16",
 		more: attributes{"tile0/physical_vram_size_bytes": "17179869184", "survivability_mode": "Capability Info: 0x0"},
 	})
+	m.process(3300, "qemu-system-x86", "/dev/vfio/19", "pos:\t0") // has the first function
 	m.process(2200, "ollama", "/dev/dri/renderD128", "pos:\t0\ndrm-driver:\txe\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t9 GiB\ndrm-resident-vram0:\t8 GiB\ndrm-resident-gtt:\t64 MiB")
 	return m
 }

@@ -52,6 +52,19 @@ func (b *Bus) Passthrough(f Function) gpu.Capability {
 	return c
 }
 
+// VFIONodes lists the device files through which a guest would hold a function:
+// those of its group, and its own under newer kernels.
+func (b *Bus) VFIONodes(folder string) []string {
+	var nodes []string
+	if group := b.tree.LinkBase(path.Join(folder, "iommu_group")); group.Known {
+		nodes = append(nodes, "/dev/vfio/"+group.Value)
+	}
+	for _, name := range b.tree.Names(path.Join(folder, "vfio-dev")) {
+		nodes = append(nodes, "/dev/vfio/devices/"+name)
+	}
+	return nodes
+}
+
 func slot(address string) string { s, _, _ := strings.Cut(address, "."); return s }
 
 // SRIOV says whether the card has virtual functions, and how many are on.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -122,12 +123,125 @@ func (k *Kernel) write(name, value string) error {
 		return err
 	}
 	switch base {
+	case "sriov_numvfs":
+		if err := k.functions(folder, value); err != nil {
+			return err
+		}
+	case "sched_priority":
+		value = strings.Replace("low normal high", value, "["+value+"]", 1)
 	case "current_compute_partition":
 		if !strings.Contains(text(filepath.Join(folder, "available_compute_partition")), value) {
 			return syscall.EINVAL
 		}
 	}
 	return set(at, value)
+}
+
+// functions switches virtual functions on or off: numbered from the card's own
+// function, quotas that nobody set shared out, all given back at the end.
+func (k *Kernel) functions(folder, value string) error {
+	wanted, err := strconv.Atoi(value)
+	now, total := number(filepath.Join(folder, "sriov_numvfs")), number(filepath.Join(folder, "sriov_totalvfs"))
+	switch {
+	case err != nil:
+		return syscall.EINVAL
+	case wanted > total:
+		return syscall.ERANGE
+	case wanted > 0 && now > 0 && wanted != now:
+		return syscall.EBUSY
+	}
+	for n := range now {
+		if wanted > 0 {
+			break
+		}
+		address := filepath.Base(readLink(filepath.Join(folder, fmt.Sprintf("virtfn%d", n))))
+		for _, gone := range []string{k.device(address), filepath.Join(k.Folder, "sys/bus/pci/devices", address), filepath.Join(folder, fmt.Sprintf("virtfn%d", n))} {
+			if err := os.RemoveAll(gone); err != nil {
+				return err
+			}
+		}
+		if err := k.quota(folder, n+1, "0", true); err != nil {
+			return err
+		}
+	}
+	for n := range wanted - now {
+		if err := k.function(folder, n); err != nil {
+			return err
+		}
+		if err := k.quota(folder, n+1, strconv.Itoa(16<<30/wanted), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// function makes one virtual function beside its card.
+func (k *Kernel) function(folder string, n int) error {
+	card := filepath.Base(folder)
+	slot, _, _ := strings.Cut(card, ".")
+	address := fmt.Sprintf("%s.%d", slot, n+1)
+	at := filepath.Join(filepath.Dir(folder), address)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"vendor", "device", "class"} {
+		if err := set(filepath.Join(at, name), text(filepath.Join(folder, name))); err != nil {
+			return err
+		}
+	}
+	inside, err := filepath.Rel(filepath.Join(k.Folder, "sys"), at)
+	if err != nil {
+		return err
+	}
+	for link, target := range map[string]string{
+		filepath.Join(at, "physfn"):                             "../" + card,
+		filepath.Join(folder, fmt.Sprintf("virtfn%d", n)):       "../" + address,
+		filepath.Join(k.Folder, "sys/bus/pci/devices", address): "../../../" + inside,
+	} {
+		if err := os.Symlink(target, link); err != nil {
+			return err
+		}
+	}
+	if text(filepath.Join(folder, "sriov_drivers_autoprobe")) == "1" {
+		k.drivers[address] = filepath.Base(readLink(filepath.Join(folder, "driver")))
+		return k.probe(address)
+	}
+	return nil
+}
+
+// quota sets the memory of a function: always, or where nobody has.
+func (k *Kernel) quota(folder string, n int, value string, always bool) error {
+	for _, pattern := range []string{"sriov_admin/vf%d/profile/vram_quota", "drm/card*/*iov/vf%d/gt*/lmem_quota"} {
+		files, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf(pattern, n)))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if !always && text(file) != "0" {
+				continue
+			}
+			if err := set(file, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readLink(name string) string {
+	target, err := os.Readlink(name)
+	if err != nil {
+		return ""
+	}
+	return target
+}
+
+func number(name string) int {
+	n, err := strconv.Atoi(text(name))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // device is the folder of a PCI function.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakekernel
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
+	"github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+)
+
+// Technique is one that the kernel's files carry out.
+type Technique interface {
+	partition.Technique
+	kernel.Observer
+}
+
+// Machine is a recorded machine with a fake kernel.
+type Machine struct {
+	*kernel.Kernel
+	Fake       *Kernel
+	Techniques partition.Techniques
+}
+
+// Open makes the machine of an archive in internal/gpu/testdata/machines, as seen
+// from a room below internal/partition.
+func Open(t testing.TB, name string, techniques ...Technique) Machine {
+	t.Helper()
+	fake, err := Unpack("../../gpu/testdata/machines/"+name+".txtar", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := sysfs.Open(fake.Folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	products, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Machine{Fake: fake}
+	var observers []kernel.Observer
+	for _, technique := range techniques {
+		observers = append(observers, technique)
+		m.Techniques = append(m.Techniques, technique)
+	}
+	m.Kernel = kernel.New(inventory.Sources{Tree: tree, Products: products}, fake, observers...)
+	return m
+}
+
+// Plan plans the card at an address, with force, which no technique here heeds.
+func (m Machine) Plan(t testing.TB, address string, r partition.Rule) partition.CardPlan {
+	t.Helper()
+	c, err := m.Observe(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return partition.Planner{Techniques: m.Techniques, Force: true}.Card(c, r)
+}
+
+// Steps shows the steps of a plan, a line each, or why it is refused.
+func Steps(p partition.CardPlan) string {
+	var lines []string
+	for _, s := range p.Steps {
+		lines = append(lines, strings.ReplaceAll(s.String(), "/sys/bus/pci/devices/", ""))
+	}
+	return strings.Join(append(lines, p.Reason), "\n")
+}
+
+// Log is a partition.Log in memory.
+type Log struct{ Records [][]byte }
+
+// Append keeps a record.
+func (l *Log) Append(record []byte) error {
+	l.Records = append(l.Records, record)
+	return nil
+}
+
+// Apply carries out a plan and fails the test if it does not succeed.
+func (m Machine) Apply(t testing.TB, p partition.CardPlan) {
+	t.Helper()
+	if err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Faults carries out a plan over kernels that fail: each write is refused,
+// before or after its effect, once with what comes after (a crash, from which the
+// next apply recovers) and once without (a rollback); and one that reports success
+// and does nothing. open makes the machine anew. The card ends as it was or as it
+// was planned, and both happen.
+func Faults(t *testing.T, open func() Machine, address string, r partition.Rule) {
+	t.Helper()
+	for _, crash := range []bool{false, true} {
+		ends := map[bool]int{}
+		for at := 1; ; at++ {
+			m := open()
+			p := m.Plan(t, address, r)
+			if p.Refused != "" || len(p.Steps) == 0 {
+				t.Fatalf("nothing to fail: %s", Steps(p))
+			}
+			if at > len(p.Steps) {
+				break
+			}
+			for _, late := range []bool{false, true} {
+				m := open()
+				p := m.Plan(t, address, r)
+				m.Fake.FailAt, m.Fake.Late, m.Fake.Dead = at, late, crash
+				kept := &Log{}
+				if err := partition.Apply(t.Context(), m.Techniques, m, kept, p); err == nil {
+					t.Fatalf("write %d was refused, but the apply succeeded", at)
+				}
+				m.Fake.FailAt = 0
+				if _, err := partition.Recover(t.Context(), m.Techniques, m, kept, kept.Records); err != nil {
+					t.Fatalf("write %d, late %v, crash %v: recover: %v", at, late, crash, err)
+				}
+				again := m.Plan(t, address, r)
+				reached := again.Refused == "" && len(again.Steps) == 0
+				if before := p.Before.Layout(); !reached && again.Before.Layout() != before {
+					t.Fatalf("write %d, late %v, crash %v: left between: %s, was %s", at, late, crash, again.Before.Layout(), before)
+				}
+				ends[reached]++
+			}
+		}
+		if ends[false] == 0 || crash && ends[true] == 0 {
+			t.Errorf("crash %v: reached or not: %v", crash, ends)
+		}
+	}
+	m := open()
+	p := m.Plan(t, address, r)
+	m.Fake.Lies = true
+	if err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err == nil || !strings.Contains(err.Error(), "reported success") {
+		t.Errorf("a kernel that does nothing: %v", err)
+	}
+}

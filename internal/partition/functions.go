@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// TechniqueSRIOV is virtual functions.
+const TechniqueSRIOV = "sriov"
+
+// maxFunctions bounds the virtual functions of one card.
+const maxFunctions = 256
+
+// SRIOV is how many virtual functions are wanted, and how each is provisioned.
+type SRIOV struct {
+	VFs int `yaml:"vfs" json:"vfs"`
+	// Autoprobe says whether the host's drivers take new functions; absent: as it
+	// is.
+	Autoprobe *bool `yaml:"autoprobe,omitempty" json:"autoprobe,omitempty"`
+	// Each is settings of every function, by the kernel's own names; quotas of
+	// memory are bytes.
+	Each map[string]string `yaml:"each,omitempty" json:"each,omitempty"`
+}
+
+func (s *SRIOV) validate() error {
+	if s.VFs < 0 || s.VFs > maxFunctions {
+		return fmt.Errorf("%d virtual functions", s.VFs)
+	}
+	if s.VFs == 0 && len(s.Each) > 0 {
+		return errors.New("settings of functions, but no function")
+	}
+	return checkSettings(s.Each)
+}
+
+func checkSettings(settings map[string]string) error {
+	for name, value := range settings {
+		if !regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`).MatchString(name) || !regexp.MustCompile(`^[a-z0-9]{1,20}$`).MatchString(value) {
+			return fmt.Errorf("%q: %q is no setting: they are called like exec_quantum_ms, and are numbers or words", name, value)
+		}
+	}
+	return nil
+}
+
+// Functions is the virtual functions of a card.
+type Functions struct {
+	Total     int    `yaml:"total" json:"total"` // that the card and its driver allow
+	Driver    string `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Autoprobe *bool  `yaml:"autoprobe,omitempty" json:"autoprobe,omitempty"`
+	// Places are where settings are; one is in all of them that have it.
+	Places []Place    `yaml:"places,omitempty" json:"places,omitempty"`
+	On     []Function `yaml:"on" json:"on"`
+	// Asked are the settings that a goal speaks of: others may be whatever the
+	// driver makes them.
+	Asked []string `yaml:"asked,omitempty,flow" json:"asked,omitempty"`
+}
+
+// Place is a folder with settings of a function.
+type Place struct {
+	Folder string   `yaml:"folder" json:"folder"` // below the card's own, with VF where vf1 stands for the first
+	Has    []string `yaml:"has,flow" json:"has"`
+}
+
+// Function is a virtual function that is on.
+type Function struct {
+	Address   string            `yaml:"address,omitempty" json:"address,omitempty"` // of those that exist
+	Driver    string            `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Settings  map[string]string `yaml:"settings,omitempty" json:"settings,omitempty"`
+	Carries   string            `yaml:"carries,omitempty" json:"carries,omitempty"` // a vGPU
+	Processes []Process         `yaml:"processes,omitempty" json:"processes,omitempty"`
+}
+
+func (f *Functions) validate() error {
+	if len(f.On) > maxFunctions || f.Total < 0 || f.Total > 1<<16 {
+		return fmt.Errorf("%d virtual functions of %d", len(f.On), f.Total)
+	}
+	for _, place := range f.Places {
+		if strings.Contains(place.Folder, "..") {
+			return fmt.Errorf("settings in %q", place.Folder)
+		}
+	}
+	for _, vf := range f.On {
+		if err := checkSettings(vf.Settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Functions) layout() string {
+	words := fmt.Sprintf("%d of %d virtual functions", len(f.On), f.Total)
+	if f.Autoprobe != nil && !*f.Autoprobe {
+		words += ", not taken by the host's drivers"
+	}
+	for n, vf := range f.On {
+		if settings := f.asked(vf, ""); settings != "" {
+			words += fmt.Sprintf("; vf%d%s", n+1, settings)
+		}
+	}
+	return words
+}
+
+// parts are functions with the quotas for which they are made anew.
+func (f *Functions) parts() []string {
+	var names []string
+	for n, vf := range f.On {
+		names = append(names, fmt.Sprintf("vf%d of %d%s", n+1, len(f.On), f.asked(vf, "_quota")))
+	}
+	return names
+}
+
+func (f *Functions) lines() []string {
+	lines := []string{f.layout()}
+	for n, vf := range f.On {
+		words := []string{fmt.Sprintf("vf%d  %s  %s", n+1, vf.Address, vf.Driver)}
+		for _, name := range slices.Sorted(maps.Keys(vf.Settings)) {
+			words = append(words, name+"="+vf.Settings[name])
+		}
+		if vf.Carries != "" {
+			words = append(words, "carries "+vf.Carries)
+		}
+		if len(vf.Processes) > 0 {
+			words = append(words, "used by "+Describe(vf.Processes))
+		}
+		lines = append(lines, strings.Join(words, "  "))
+	}
+	return lines
+}
+
+// asked words the settings of a function that the goal speaks of, those with a
+// suffix.
+func (f *Functions) asked(vf Function, suffix string) string {
+	words := ""
+	for _, name := range f.Asked {
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		words += " " + name + "=" + vf.Settings[name]
+	}
+	return words
+}
+
+// asking is a card seen with the questions of another state of it.
+func (c Card) asking(o Card) Card {
+	if c.SRIOV != nil && o.SRIOV != nil {
+		f := *c.SRIOV
+		f.Asked = o.SRIOV.Asked
+		c.SRIOV = &f
+	}
+	return c
+}
+
+// alike says whether a card is as it should be, in what the other state asks.
+func (c Card) alike(o Card) bool { return c.asking(o).Layout() == o.Layout() }
+
+// Names lists the settings that functions have.
+func (f *Functions) Names() []string {
+	var names []string
+	for _, place := range f.Places {
+		names = append(names, place.Has...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

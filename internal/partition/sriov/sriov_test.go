@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sriov_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+)
+
+const (
+	flex       = "0000:4d:00.0" // two of 31 functions are on, nobody uses them
+	battlemage = "0000:03:00.0" // three of 7, a guest has the first
+	vgpuHost   = "0000:41:00.0" // an H200 with four functions, one of which carries a vGPU
+)
+
+func want(functions partition.SRIOV) partition.Rule { return partition.Rule{SRIOV: &functions} }
+
+func open(t *testing.T, name string) fakekernel.Machine {
+	return fakekernel.Open(t, name, sriov.Technique{})
+}
+
+// TestNumber goes through 0, and back when nothing is left to do.
+func TestNumber(t *testing.T) {
+	m := open(t, "flex170")
+	keep := false
+	p := m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Autoprobe: &keep, Each: map[string]string{"lmem_quota": "3221225472", "exec_quantum_ms": "25"}}))
+	const settings = "drm/card1/prelim_iov/vf"
+	for _, line := range []string{
+		`write "0" to 0000:4d:00.0/sriov_numvfs` + "\n" + `write "0" to 0000:4d:00.0/sriov_drivers_autoprobe`,
+		`write "3221225472" to 0000:4d:00.0/` + settings + `4/gt/lmem_quota`,
+		`write "25" to 0000:4d:00.0/` + settings + `4/gt/exec_quantum_ms` + "\n" + `write "4" to 0000:4d:00.0/sriov_numvfs`,
+	} {
+		if !strings.Contains(fakekernel.Steps(p), line) {
+			t.Errorf("no %s in\n%s", line, fakekernel.Steps(p))
+		}
+	}
+	if p.Destroyed != 2 || p.Kept != 0 {
+		t.Errorf("%d destroyed, %d kept", p.Destroyed, p.Kept)
+	}
+	m.Apply(t, p)
+	if again := m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Each: map[string]string{"exec_quantum_ms": "25"}})); again.Refused != "" || len(again.Steps) > 0 {
+		t.Errorf("again: %s", fakekernel.Steps(again))
+	}
+	// Time slices change while functions are on.
+	p = m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Each: map[string]string{"exec_quantum_ms": "30"}}))
+	if len(p.Steps) != 4 || strings.Contains(fakekernel.Steps(p), "sriov_numvfs") || p.Kept != 4 {
+		t.Errorf("%s", fakekernel.Steps(p))
+	}
+	m.Apply(t, p)
+	m.Apply(t, m.Plan(t, flex, want(partition.SRIOV{})))
+	if c, err := m.Observe(t.Context(), flex); err != nil || len(c.SRIOV.On) != 0 {
+		t.Errorf("%v, %+v", err, c.SRIOV)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		machine, address string
+		want             partition.SRIOV
+		refused, reason  string
+	}{
+		{"flex170", flex, partition.SRIOV{VFs: 32}, partition.RefusedImpossible, "32 virtual functions are wanted, Intel Data Center GPU Flex 170 and its driver allow 31"},
+		{"flex170", flex, partition.SRIOV{VFs: 2, Each: map[string]string{"vram_quota": "1"}}, partition.RefusedImpossible, "have no vram_quota; they have contexts_quota"},
+		{"flex170", flex, partition.SRIOV{VFs: 2, Each: map[string]string{"bogus": "1"}}, partition.RefusedImpossible, "bogus is no setting"},
+		{"battlemage", battlemage, partition.SRIOV{VFs: 2}, partition.RefusedInUse, "vf1 (0000:03:00.1) is used by 3300 (qemu-system-x86)"},
+		{"battlemage", battlemage, partition.SRIOV{VFs: 3, Each: map[string]string{"vram_quota": "1073741824"}}, partition.RefusedInUse, "3300 (qemu-system-x86)"},
+		{"battlemage", "0000:08:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "has no virtual functions"},
+		{"battlemage", "0000:08:00.0", partition.SRIOV{}, "", ""},
+		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 28}, partition.RefusedImpossible, "sriov-manage -e 0000:41:00.0"},
+		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 4}, "", ""},
+		{"mi210-xgmi", "0000:43:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "no virtual functions"},
+	} {
+		if p := open(t, c.machine).Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
+			t.Errorf("%s, %+v: %q, %s", c.machine, c.want, p.Refused, p.Reason)
+		}
+	}
+}
+
+// TestWhatGuestsUseMayBeScheduled: time slices and priorities change while a guest
+// has a function.
+func TestWhatGuestsUseMayBeScheduled(t *testing.T) {
+	m := open(t, "battlemage")
+	p := m.Plan(t, battlemage, want(partition.SRIOV{VFs: 3, Each: map[string]string{"exec_quantum_ms": "10", "sched_priority": "high"}}))
+	if len(p.Steps) != 6 {
+		t.Fatal(fakekernel.Steps(p))
+	}
+	m.Apply(t, p)
+}
+
+func TestFaults(t *testing.T) {
+	machine := func() fakekernel.Machine { return open(t, "flex170") }
+	fakekernel.Faults(t, machine, flex, want(partition.SRIOV{VFs: 3, Each: map[string]string{"lmem_quota": "1073741824", "exec_quantum_ms": "25"}}))
+}
