@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "registers.h"
 
 CUresult cuDriverGetVersion(int *driverVersion)
 {
@@ -124,7 +125,7 @@ CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 		.totalConstantMemory = 65536,
 		.SIMDWidth = 32,
 		.memPitch = 0x7fffffff,
-		.regsPerBlock = 65536,
+		.regsPerBlock = SD_BLOCK_REGISTERS,
 		.clockRate = (int)facts->smclockmhz * 1000,
 		.textureAlign = 512,
 	};

@@ -5,6 +5,7 @@
  * honestly: a feature that is not there is 0.
  */
 #include "driver.h"
+#include "registers.h"
 
 /* constants of all models */
 static const int fixed[] = {
@@ -19,7 +20,7 @@ static const int fixed[] = {
 	[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY] = 65536,
 	[CU_DEVICE_ATTRIBUTE_WARP_SIZE] = 32,
 	[CU_DEVICE_ATTRIBUTE_MAX_PITCH] = 0x7fffffff,
-	[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK] = 65536,
+	[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK] = SD_BLOCK_REGISTERS,
 	[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = 512,
 	[CU_DEVICE_ATTRIBUTE_GPU_OVERLAP] = 1,
 	[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1,

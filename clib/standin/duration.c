@@ -87,17 +87,12 @@ static uint64_t quotient(double amount, double perns)
 uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card, const struct ptx_outcome *outcome)
 {
 	const struct divvy_sim_card *facts = card->facts;
-	/* limits of grids and blocks keep these products small */
-	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t each = facts->threadspermultiprocessor / threads;
 	uint64_t multiprocessors = facts->multiprocessors ? facts->multiprocessors : 1;
-
-	if (each > facts->blockspermultiprocessor)
-		each = facts->blockspermultiprocessor;
-	if (!each)
-		each = 1;
-	uint64_t room = each * multiprocessors;
+	uint64_t room = sd_launch_resident(launch, card);
+	/* limits of grids keep this product small */
 	uint64_t blocks = (uint64_t)launch->grid[1] * launch->grid[2];
+
+	room = room ? room : 1;
 
 	if (blocks > LONGEST_NS / launch->grid[0])
 		return LONGEST_NS;

@@ -51,7 +51,7 @@ static CUresult attribute(const struct sd_function *function, const struct sd_ca
 
 	switch (which) {
 	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*value = entry->maxthreads ? (int)entry->maxthreads : 1024;
+		*value = (int)entry->maxthreads;
 		break;
 	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
 		*value = (int)entry->shared;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphexec.c: executable graphs: made, launched, changed. */
+/*
+ * graphexec.c: executable graphs: made, launched, changed. Whether kernels fit is
+ * seen here and not when their nodes are made or captured; real drivers are known
+ * to tell it from cuGraphInstantiate (ml-explore/mlx issue 2628) and from
+ * cuGraphExecUpdate (NVlabs/instant-ngp issue 1538).
+ */
 #include <stdlib.h>
 
 #include "capture.h"
@@ -26,10 +31,11 @@ static void exec_end(struct sd_exec *exec)
 }
 
 static CUresult instantiate(CUgraph hGraph, unsigned long long flags, CUgraphInstantiateResult *why,
-			    CUgraphExec *out)
+			    CUgraphNode *error, CUgraphExec *out)
 {
 	bool cycle = false;
 	CUgraphInstantiateResult ignored;
+	const struct sd_vertex *where = NULL;
 	CUresult result = sd_enter();
 
 	if (result != CUDA_SUCCESS)
@@ -53,6 +59,12 @@ static CUresult instantiate(CUgraph hGraph, unsigned long long flags, CUgraphIns
 	}
 	if (graph->executables && sd_graph_has_memory(graph))
 		return sd_leave(CUDA_ERROR_NOT_SUPPORTED); /* one at a time */
+	result = sd_graph_fits(graph, &where);
+	if (result != CUDA_SUCCESS) {
+		if (error)
+			*error = (CUgraphNode)(uintptr_t)where;
+		return sd_leave(result);
+	}
 	struct sd_exec *exec = sd_object_new(SD_EXEC, sizeof(*exec), NULL);
 
 	if (!exec)
@@ -78,7 +90,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraph
 		*phErrorNode = NULL;
 	if (logBuffer && bufferSize)
 		logBuffer[0] = '\0';
-	return instantiate(hGraph, 0, NULL, phGraphExec);
+	return instantiate(hGraph, 0, NULL, phErrorNode, phGraphExec);
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
@@ -89,7 +101,7 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-	return instantiate(hGraph, flags, NULL, phGraphExec);
+	return instantiate(hGraph, flags, NULL, NULL, phGraphExec);
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -98,7 +110,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 	if (!instantiateParams)
 		return CUDA_ERROR_INVALID_VALUE;
 	instantiateParams->hErrNode_out = NULL;
-	return instantiate(hGraph, instantiateParams->flags, &instantiateParams->result_out, phGraphExec);
+	return instantiate(hGraph, instantiateParams->flags, &instantiateParams->result_out,
+			   &instantiateParams->hErrNode_out, phGraphExec);
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -250,6 +263,13 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 	return sd_leave(CUDA_SUCCESS);
 }
 
+static CUresult set(struct sd_vertex *vertex, const struct sd_work *work)
+{
+	CUresult result = work->kind == SD_WORK_LAUNCH ? sd_launch_fits(&work->launch) : CUDA_SUCCESS;
+
+	return result == CUDA_SUCCESS ? sd_vertex_set(vertex, work) : result;
+}
+
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 					const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
@@ -263,7 +283,7 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_work_of_kernel((const CUDA_KERNEL_NODE_PARAMS_v1 *)(const void *)nodeParams, NULL,
 				   vertex->work.context, &work);
-	return sd_leave(result == CUDA_SUCCESS ? sd_vertex_set(vertex, &work) : result);
+	return sd_leave(result == CUDA_SUCCESS ? set(vertex, &work) : result);
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -279,7 +299,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_work_of_kernel((const CUDA_KERNEL_NODE_PARAMS_v1 *)(const void *)nodeParams, nodeParams->kern,
 				   nodeParams->ctx, &work);
-	return sd_leave(result == CUDA_SUCCESS ? sd_vertex_set(vertex, &work) : result);
+	return sd_leave(result == CUDA_SUCCESS ? set(vertex, &work) : result);
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
@@ -294,7 +314,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 	if (!copyParams)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_work_of_copy(copyParams, ctx, &work);
-	return sd_leave(result == CUDA_SUCCESS ? sd_vertex_set(vertex, &work) : result);
+	return sd_leave(result == CUDA_SUCCESS ? set(vertex, &work) : result);
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -309,7 +329,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 	if (!memsetParams)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_work_of_fill(memsetParams, ctx, &work);
-	return sd_leave(result == CUDA_SUCCESS ? sd_vertex_set(vertex, &work) : result);
+	return sd_leave(result == CUDA_SUCCESS ? set(vertex, &work) : result);
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
@@ -324,7 +344,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUg
 	    nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_work_of_node(nodeParams, &work);
-	return sd_leave(result == CUDA_SUCCESS ? sd_vertex_set(vertex, &work) : result);
+	return sd_leave(result == CUDA_SUCCESS ? set(vertex, &work) : result);
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -423,7 +443,13 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
 			resultInfo->errorNode = (CUgraphNode)graph->list[where];
 		return sd_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
 	}
-	result = exec->running ? CUDA_ERROR_NOT_READY : sd_graph_copy(graph, &copy);
+	const struct sd_vertex *misfit = NULL;
+
+	result = exec->running ? CUDA_ERROR_NOT_READY : sd_graph_fits(graph, &misfit);
+	if (result == CUDA_SUCCESS)
+		result = sd_graph_copy(graph, &copy);
+	else
+		resultInfo->errorNode = (CUgraphNode)(uintptr_t)misfit;
 	if (result != CUDA_SUCCESS) {
 		resultInfo->result = CU_GRAPH_EXEC_UPDATE_ERROR;
 		return sd_leave(result);

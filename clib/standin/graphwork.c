@@ -164,6 +164,22 @@ CUresult sd_work_of_node(CUgraphNodeParams *params, struct sd_work *work)
 	}
 }
 
+CUresult sd_graph_fits(const struct sd_graph *graph, const struct sd_vertex **where)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
+		const struct sd_work *work = &graph->list[i]->work;
+
+		*where = graph->list[i];
+		if (work->kind == SD_WORK_LAUNCH)
+			result = sd_launch_fits(&work->launch);
+		else if (work->kind == SD_WORK_GRAPH)
+			result = sd_graph_fits(work->graph, where);
+	}
+	return result;
+}
+
 CUresult sd_vertex_set(struct sd_vertex *vertex, const struct sd_work *work)
 {
 	struct sd_work copy;

@@ -123,17 +123,11 @@ static int parse(struct sd_image *image, const char *text, size_t length, unsign
 
 	image->version = module->version;
 	image->target = module->target;
+	image->wish = (struct sd_register_wish){ module->wishedregisters, module->wishedthreads };
 	if (module->target > capability || (module->exact && module->target != capability))
 		return ptx_fail(log, 0, "PTX for sm_%u%s cannot be run by this card, which is sm_%u", module->target,
 				module->exact ? "a" : "", capability);
 	return ptx_link(image->module, log);
-}
-
-static uint32_t product(const uint32_t dims[3])
-{
-	uint64_t threads = (uint64_t)dims[0] * dims[1] * dims[2];
-
-	return threads > 1024 ? 1024 : (uint32_t)threads;
 }
 
 static int enter(struct sd_entrypoint *entry, const struct ptx_function *function, uint32_t constant)
@@ -150,7 +144,6 @@ static int enter(struct sd_entrypoint *entry, const struct ptx_function *functio
 		.bytes = function->parameterbytes,
 		.shared = function->sharedbytes,
 		.constant = constant,
-		.maxthreads = product(function->reqntid[0] ? function->reqntid : function->maxntid),
 	};
 	if (!entry->parameters)
 		return -ENOMEM;
@@ -214,13 +207,27 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsign
 	return result;
 }
 
+static uint32_t most_threads(const struct sd_entrypoint *entry)
+{
+	const struct ptx_function *kernel = entry->function;
+	const uint32_t *block = kernel->reqntid[0] ? kernel->reqntid : kernel->maxntid;
+	uint64_t promised = (uint64_t)block[0] * block[1] * block[2];
+	uint32_t most = sd_registers_threads(entry->registers);
+
+	return promised && promised < most ? (uint32_t)promised : most;
+}
+
 int sd_image_compile(struct sd_image *image, struct ptx_log *log)
 {
 	int result = ptx_compile(image->module, log, &image->code);
 
 	for (size_t i = 0; result == 0 && i < image->entrycount; i++) {
-		image->entries[i].registers = ptx_code_registers(image->code, image->entries[i].function);
-		image->entries[i].local = ptx_code_local(image->code, image->entries[i].function);
+		struct sd_entrypoint *entry = &image->entries[i];
+
+		entry->registers = sd_registers_given(entry->function, ptx_code_registers(image->code, entry->function),
+						      &image->wish);
+		entry->local = ptx_code_local(image->code, entry->function);
+		entry->maxthreads = most_threads(entry);
 	}
 	return result;
 }

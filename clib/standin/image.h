@@ -13,6 +13,7 @@
 
 #include "ptx/ast.h"
 #include "ptx/code.h"
+#include "registers.h"
 
 #define SD_IMAGE_MOST (1ull << 30) /* bytes of one image */
 
@@ -29,10 +30,10 @@ struct sd_entrypoint {
 	uint32_t count;
 	uint32_t bytes;      /* of all parameters */
 	uint32_t shared;     /* static */
-	uint32_t local;      /* per thread */
+	uint32_t local;      /* per thread, without what is spilled */
 	uint32_t constant;   /* all that the module has */
 	uint32_t registers;  /* per thread */
-	uint32_t maxthreads; /* .maxntid or .reqntid, 0 if it has none */
+	uint32_t maxthreads; /* of a block: .maxntid or .reqntid, and what its registers allow */
 };
 
 struct sd_image {
@@ -42,7 +43,8 @@ struct sd_image {
 	unsigned int target;  /* sm_80 is 80 */
 	struct ptx_module *module;
 	struct ptx_code *code; /* NULL until sd_image_compile */
-	struct sd_entrypoint *entries;
+	struct sd_register_wish wish; /* of whoever linked it, else of its loader */
+	struct sd_entrypoint *entries; /* registers, local and maxthreads: 0 until then, too */
 	size_t entrycount;
 };
 

@@ -13,6 +13,13 @@ struct sd_jit sd_jit_read(unsigned int count, CUjit_option *options, void **valu
 		return jit;
 	for (unsigned int i = 0; i < count; i++) {
 		switch (options[i]) {
+		case CU_JIT_MAX_REGISTERS:
+			jit.wish.most = (uint32_t)(uintptr_t)values[i];
+			break;
+		case CU_JIT_THREADS_PER_BLOCK:
+			jit.wish.threads = (uint32_t)(uintptr_t)values[i];
+			jit.threads = &values[i];
+			break;
 		case CU_JIT_INFO_LOG_BUFFER:
 			jit.info.text = values[i];
 			break;
@@ -56,4 +63,17 @@ void sd_jit_tell(const struct sd_jit *jit, const char *error)
 	write_log(&jit->error, error);
 	if (jit->walltime)
 		*jit->walltime = NULL; /* 0.0f */
+}
+
+void sd_jit_tell_threads(const struct sd_jit *jit, const struct sd_image *image)
+{
+	uint32_t threads = jit->wish.threads;
+
+	for (size_t i = 0; i < image->entrycount; i++) {
+		uint32_t most = sd_registers_threads(image->entries[i].registers);
+
+		threads = most < threads ? most : threads;
+	}
+	if (jit->threads)
+		*jit->threads = (void *)(uintptr_t)threads;
 }

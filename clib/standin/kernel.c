@@ -189,17 +189,6 @@ static void print(void *who, const char *text, size_t size)
 	sd_print_add(text, size);
 }
 
-static uint32_t blocks_at_once(const struct sd_launch *launch, const struct sd_card *card)
-{
-	const struct divvy_sim_card *facts = card->facts;
-	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t each = facts->threadspermultiprocessor / threads;
-
-	if (each > facts->blockspermultiprocessor)
-		each = facts->blockspermultiprocessor;
-	return (uint32_t)((each ? each : 1) * (facts->multiprocessors ? facts->multiprocessors : 1));
-}
-
 CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *card, struct sd_context *context,
 		       struct ptx_outcome *outcome)
 {
@@ -229,7 +218,7 @@ CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *car
 				      : limit > 1u << 20                 ? 8u << 20
 									 : (uint32_t)limit * STACK_FACTOR,
 			.multiprocessors = card->facts->multiprocessors,
-			.resident = blocks_at_once(launch, card),
+			.resident = (uint32_t)sd_launch_resident(launch, card),
 			.clockmhz = card->facts->smclockmhz,
 			.gridid = ++state.grids,
 			.ranges = ranges,

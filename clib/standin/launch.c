@@ -15,10 +15,16 @@ enum {
 	GRID_YZ = 65535,
 	BLOCK_XY = 1024,
 	BLOCK_Z = 64,
-	THREADS = 1024,
 	SHARED = 49152,
 	OLD_PARAMETERS = 4096,
 };
+
+static uint32_t threads_of(const struct sd_launch *launch)
+{
+	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+
+	return threads > SD_BLOCK_THREADS ? SD_BLOCK_THREADS + 1 : (uint32_t)threads;
+}
 
 CUresult sd_launch_check(const struct sd_launch *launch)
 {
@@ -26,40 +32,48 @@ CUresult sd_launch_check(const struct sd_launch *launch)
 
 	if (!function)
 		return CUDA_ERROR_INVALID_HANDLE;
-	uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-	uint64_t most = function->entry->maxthreads ? function->entry->maxthreads : THREADS;
+	uint32_t threads = threads_of(launch);
 	uint64_t fixed = function->entry->shared;
 	uint64_t shared = function->maxdynamic > SHARED ? (uint64_t)function->maxdynamic : SHARED;
 
 	if (!threads || !launch->grid[0] || !launch->grid[1] || !launch->grid[2] || launch->grid[0] > GRID_X ||
 	    launch->grid[1] > GRID_YZ || launch->grid[2] > GRID_YZ || launch->block[0] > BLOCK_XY ||
-	    launch->block[1] > BLOCK_XY || launch->block[2] > BLOCK_Z || threads > THREADS)
+	    launch->block[1] > BLOCK_XY || launch->block[2] > BLOCK_Z || threads > SD_BLOCK_THREADS)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (threads > most)
-		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	if (launch->shared + fixed > shared)
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
+}
+
+CUresult sd_launch_fits(const struct sd_launch *launch)
+{
+	const struct sd_function *function = sd_object_get(launch->function, SD_FUNCTION);
+
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return threads_of(launch) > function->entry->maxthreads ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS;
 }
 
 CUresult sd_launch_run(const struct sd_launch *launch, const struct sd_card *card)
 {
 	CUresult result = sd_launch_check(launch);
 
-	if (result != CUDA_SUCCESS)
-		return result;
+	if (result == CUDA_SUCCESS)
+		result = sd_launch_fits(launch);
 	/* all blocks of a cooperative launch must be resident together */
-	if (launch->cooperative) {
+	if (result == CUDA_SUCCESS && launch->cooperative) {
 		uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-		uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-		uint64_t each = card->facts->threadspermultiprocessor / threads;
 
-		if (each > card->facts->blockspermultiprocessor)
-			each = card->facts->blockspermultiprocessor;
-		if (blocks > each * card->facts->multiprocessors)
-			return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+		if (blocks > sd_launch_resident(launch, card))
+			result = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 	}
-	return CUDA_SUCCESS;
+	return result;
+}
+
+uint64_t sd_launch_resident(const struct sd_launch *launch, const struct sd_card *card)
+{
+	return (uint64_t)sd_blocks_resident(launch->function, card, threads_of(launch), launch->shared) *
+	       card->facts->multiprocessors;
 }
 
 static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned int block[3], unsigned int shared,

@@ -27,7 +27,7 @@ static CUresult load(CUlibrary *out, const void *data, size_t size, struct sd_ji
 		return result;
 	if (!out || !data)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	result = sd_module_read(data, size, card_here(), &image, &log);
+	result = sd_module_read(data, size, card_here(), &jit->wish, &image, &log);
 	/* what cannot be run is to fail here; its variables have no places yet, so
 	 * each context compiles it for itself */
 	if (result == CUDA_SUCCESS) {
@@ -38,6 +38,7 @@ static CUresult load(CUlibrary *out, const void *data, size_t size, struct sd_ji
 	sd_jit_tell(jit, log.text);
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
+	sd_jit_tell_threads(jit, &image);
 	struct sd_library *library = sd_object_new(SD_LIBRARY, sizeof(*library), NULL);
 
 	if (!library) {
@@ -130,7 +131,7 @@ static CUresult module_here(struct sd_library *library, struct sd_module **out)
 	if (!modules)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	library->modules = modules;
-	result = sd_module_read(library->image.bytes, library->image.size, context->card, &image, &log);
+	result = sd_module_read(library->image.bytes, library->image.size, context->card, &library->image.wish, &image, &log);
 	if (result == CUDA_SUCCESS)
 		result = sd_module_new(context, &image, &log, out);
 	if (result != CUDA_SUCCESS)

@@ -2,9 +2,11 @@
 /*
  * link.c: cuLink*. Texts of PTX are put one after the other and linked when the
  * result is loaded and, to tell errors where a program looks for them, when the
- * link is completed. Programs that only hand it on see no difference.
+ * link is completed. Programs that only hand it on see no difference. What the
+ * options say of registers follows the texts as pragmas.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,7 @@ struct link {
 	struct sd_object object;
 	const struct sd_card *card;
 	struct sd_jit jit; /* of the caller of cuLinkCreate: valid until the link is destroyed */
+	bool wished; /* its wish is at the end of the text */
 	char *text;
 	size_t size;
 };
@@ -73,6 +76,20 @@ static CUresult append(struct link *link, const char *text, size_t length)
 	more[link->size] = '\0';
 	link->text = more;
 	return CUDA_SUCCESS;
+}
+
+static CUresult append_wish(struct link *link)
+{
+	const struct sd_register_wish *wish = &link->jit.wish;
+	char text[128];
+
+	if (link->wished || (!wish->most && !wish->threads))
+		return CUDA_SUCCESS;
+	int length = snprintf(text, sizeof(text), ".pragma \"divvy_max_registers %u\", \"divvy_threads_per_block %u\";",
+			      wish->most, wish->threads);
+
+	link->wished = true;
+	return append(link, text, (size_t)length);
 }
 
 static CUresult add(struct link *link, CUjitInputType type, const void *data, size_t size, struct ptx_log *log)
@@ -160,6 +177,9 @@ CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	struct ptx_log log = { 0 };
 
+	result = append_wish(link);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	result = check(link, link->text, link->size, true, &log);
 	sd_jit_tell(&link->jit, log.text);
 	if (result != CUDA_SUCCESS) /* as drivers call what their linker refuses */

@@ -40,10 +40,14 @@ unsigned int sd_capability(const struct sd_card *card)
 	return card->facts->major * 10 + card->facts->minorcc;
 }
 
-CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, struct sd_image *image,
-			struct ptx_log *log)
+CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, const struct sd_register_wish *wish,
+			struct sd_image *image, struct ptx_log *log)
 {
-	return sd_image_error(sd_image_read(data, size, sd_ptx_version(), sd_capability(card), image, log));
+	int result = sd_image_read(data, size, sd_ptx_version(), sd_capability(card), image, log);
+
+	if (result == 0 && wish && !image->wish.most && !image->wish.threads)
+		image->wish = *wish;
+	return sd_image_error(result);
 }
 
 CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
@@ -139,11 +143,13 @@ static CUresult load(CUmodule *out, const void *data, size_t size, struct sd_jit
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_capture_forbids();
 	if (result == CUDA_SUCCESS)
-		result = sd_module_read(data, size, context->card, &image, &log);
+		result = sd_module_read(data, size, context->card, &jit->wish, &image, &log);
 	if (result == CUDA_SUCCESS)
 		result = sd_module_new(context, &image, &log, &module);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		*out = (CUmodule)module;
+		sd_jit_tell_threads(jit, &module->image);
+	}
 	sd_jit_tell(jit, log.text);
 	return sd_leave(result);
 }

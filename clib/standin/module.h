@@ -72,9 +72,13 @@ CUresult sd_module_function(struct sd_module *module, const char *name, struct s
 CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
 			 struct sd_function **out);
 void sd_function_end(struct sd_function *function);
-/* Reads an image as this generation of the driver does, for the card. */
-CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, struct sd_image *image,
-			struct ptx_log *log);
+/* occupancy.c: how many blocks of so many threads, each with so many bytes of
+ * dynamic shared memory, are on a multiprocessor of the card at once. */
+uint32_t sd_blocks_resident(const struct sd_function *function, const struct sd_card *card, uint32_t threads,
+			    uint64_t dynamic);
+/* Reads an image as this generation of the driver does, for the card; wish: NULL for none. */
+CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, const struct sd_register_wish *wish,
+			struct sd_image *image, struct ptx_log *log);
 CUresult sd_image_error(int error);
 /* the PTX version that this generation of the driver reads, and what a card is: 80 for sm_80 */
 unsigned int sd_ptx_version(void);

@@ -5,8 +5,6 @@
  */
 #include "module.h"
 
-enum { REGISTER_UNIT = 256, RESERVED_SHARED = 1024, MOST_THREADS = 1024 };
-
 /* The function and its card, with the lock taken; unlocked unless both are there. */
 static CUresult enter(CUfunction handle, struct sd_function **function, struct sd_card **card)
 {
@@ -20,25 +18,32 @@ static CUresult enter(CUfunction handle, struct sd_function **function, struct s
 	return *function ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_INVALID_HANDLE);
 }
 
-static int blocks(const struct sd_function *function, const struct sd_card *card, int threads, size_t dynamic)
+/* Shared memory that a block takes besides its own. */
+static uint32_t reserved(const struct sd_card *card)
+{
+	return card->facts->major >= 8 ? 1024 : 0;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint32_t sd_blocks_resident(const struct sd_function *function, const struct sd_card *card, uint32_t threads,
+			    uint64_t dynamic)
 {
 	const struct divvy_sim_card *facts = card->facts;
-	uint64_t warps = ((uint64_t)threads + 31) / 32;
-	uint64_t shared = dynamic + function->entry->shared;
-	uint64_t most = facts->threadspermultiprocessor / (warps * 32);
+	const struct sd_entrypoint *entry = function->entry;
+	uint32_t warps = (threads + 31) / 32;
+	uint64_t shared = dynamic + entry->shared;
+	uint64_t most = lesser(facts->threadspermultiprocessor / (warps * 32), facts->blockspermultiprocessor);
 
-	if (most > facts->blockspermultiprocessor)
-		most = facts->blockspermultiprocessor;
-	/* registers are taken a warp at a time, in units */
-	uint64_t registers = (function->entry->registers * 32ull + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
-
-	if (registers && most > facts->registerspermultiprocessor / (warps * registers))
-		most = facts->registerspermultiprocessor / (warps * registers);
-	if (shared > facts->sharedperblockoptin)
+	if (threads > entry->maxthreads || shared > facts->sharedperblockoptin)
 		return 0;
-	if (shared && most > facts->sharedpermultiprocessor / (shared + RESERVED_SHARED))
-		most = facts->sharedpermultiprocessor / (shared + RESERVED_SHARED);
-	return (int)most;
+	most = lesser(most, sd_registers_warps(facts->registerspermultiprocessor, entry->registers) / warps);
+	if (shared)
+		most = lesser(most, facts->sharedpermultiprocessor / (shared + reserved(card)));
+	return (uint32_t)most;
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
@@ -50,9 +55,9 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CU
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!numBlocks || blockSize < 1 || blockSize > MOST_THREADS || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+	if (!numBlocks || blockSize < 1 || blockSize > SD_BLOCK_THREADS || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	*numBlocks = blocks(function, card, blockSize, dynamicSMemSize);
+	*numBlocks = (int)sd_blocks_resident(function, card, (uint32_t)blockSize, dynamicSMemSize);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -72,7 +77,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	int limit = function->entry->maxthreads ? (int)function->entry->maxthreads : MOST_THREADS;
+	int limit = (int)function->entry->maxthreads;
 
 	sd_unlock();
 	if (!minGridSize || !blockSize || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE || blockSizeLimit < 0)
@@ -116,10 +121,10 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunc
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!dynamicSmemSize || numBlocks < 1 || blockSize < 1 || blockSize > MOST_THREADS)
+	if (!dynamicSmemSize || numBlocks < 1 || blockSize < 1 || blockSize > SD_BLOCK_THREADS)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	uint64_t each = card->facts->sharedpermultiprocessor / (unsigned int)numBlocks;
-	uint64_t fixed = RESERVED_SHARED + function->entry->shared;
+	uint64_t fixed = reserved(card) + function->entry->shared;
 	uint64_t rest = each > fixed ? each - fixed : 0;
 
 	*dynamicSmemSize = rest < card->facts->sharedperblockoptin ? rest : card->facts->sharedperblockoptin;
@@ -151,9 +156,9 @@ static CUresult clusters(CUfunction func, const CUlaunchConfig *config, int *siz
 	uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
 	uint64_t most = function->clusterlarge ? 16 : 8;
 
-	if (!threads || threads > MOST_THREADS || !each)
+	if (!threads || threads > SD_BLOCK_THREADS || !each)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	int resident = blocks(function, card, (int)threads, config->sharedMemBytes);
+	uint32_t resident = sd_blocks_resident(function, card, (uint32_t)threads, config->sharedMemBytes);
 
 	if (size)
 		*size = resident ? (int)most : 0;

@@ -65,10 +65,10 @@ lint-standin:
 # Tests: the same sources linked into programs, plain and under sanitizers; all
 # but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code fault shared graph peer
+standin_tests := memory holders work code fault shared graph peer resources
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
-standin_pure := tree space image fat $(standin_ptx:%=ptx/%)
-standin_alone := pure parser texture video running lanes execution
+standin_pure := tree space image fat registers $(standin_ptx:%=ptx/%)
+standin_alone := pure parser texture video running lanes execution pressure
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -84,8 +84,13 @@ CUresult sd_copy_check(const CUDA_MEMCPY3D *copy, const struct sd_card *card);
 CUresult sd_copy_run(const CUDA_MEMCPY3D *copy, const struct sd_card *card);
 CUresult sd_fill_check(const struct sd_fill *fill, const struct sd_card *card);
 CUresult sd_fill_run(const struct sd_fill *fill, const struct sd_card *card);
+/* Its shape; then what a graph is asked only when it becomes executable: whether a
+ * block fits in what a multiprocessor has. */
 CUresult sd_launch_check(const struct sd_launch *launch);
+CUresult sd_launch_fits(const struct sd_launch *launch);
 CUresult sd_launch_run(const struct sd_launch *launch, const struct sd_card *card);
+/* Blocks of one that fits that the card holds at once. */
+uint64_t sd_launch_resident(const struct sd_launch *launch, const struct sd_card *card);
 CUresult sd_words_run(const CUstreamBatchMemOpParams *list, unsigned int count, const struct sd_card *card);
 
 /* Deep copies for nodes; free what copy made. */

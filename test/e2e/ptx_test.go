@@ -10,11 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 )
 
 // mostText bounds what one compressed text may become.
 const mostText = 64 << 20
+
+// filterBlock is the largest block that ffmpeg's CUDA filters launch: 32 x 16 threads.
+const filterBlock = 512
+
+// threads matches what the reader says of a kernel.
+var threads = regexp.MustCompile(`(?m)^  (\S+): \d+ registers, (\d+) threads$`)
 
 // embedded returns the PTX texts in a file: plain ones, and those that a build
 // packed with gzip.
@@ -86,5 +94,15 @@ func TestPTXOfOthersIsRead(t *testing.T) {
 	output, err := exec.Command(reader, files...).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v:\n%s", err, output)
+	}
+	kernels := threads.FindAllSubmatch(output, -1)
+	if len(kernels) < len(files) {
+		t.Errorf("%d kernels in %d files:\n%s", len(kernels), len(files), output)
+	}
+	for _, kernel := range kernels {
+		most, err := strconv.Atoi(string(kernel[2]))
+		if err != nil || most < filterBlock {
+			t.Errorf("%s: blocks of %s threads at most, its library launches %d", kernel[1], kernel[2], filterBlock)
+		}
 	}
 }

@@ -257,6 +257,9 @@ struct ptx_module {
 	uint32_t target;   /* sm_80 is 80: the highest of the inputs */
 	bool exact;        /* sm_90a: of this card only */
 	bool unifiedtextures; /* texmode_unified, or unspecified */
+	/* .pragma "divvy_max_registers 32", "divvy_threads_per_block 256": the options of a link */
+	uint32_t wishedregisters;
+	uint32_t wishedthreads;
 	uint32_t addressbytes;
 	uint32_t units;
 	struct ptx_function **functions; /* all definitions and builtins, by index */

@@ -16,8 +16,10 @@ struct ptx_code;
 int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code **out);
 void ptx_code_free(struct ptx_code *code);
 
-/* What cuFuncGetAttribute says of a function. */
+/* 32 bit registers of a thread that a compiler for hardware would use, up to 255,
+ * when nothing keeps it to fewer (docs/simulated-kernels.md). */
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function);
+/* Bytes of local memory of a thread, without callees. */
 uint32_t ptx_code_local(const struct ptx_code *code, const struct ptx_function *function);
 
 /* Addresses [start, start + bytes) that a kernel may reach: the same bytes are

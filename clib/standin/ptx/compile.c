@@ -6,13 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REGISTER_FILE = 65536 }; /* of a multiprocessor */
+enum {
+	RESERVED = 2,      /* registers of every thread: the stack's pointer, and one for addresses */
+	REGISTERS_MOST = 255,
+	UNKNOWN = 62,      /* what the largest block can have, less those */
+};
 
 /* What belongs to the compiler while it works: function->user. */
 struct work {
 	uint32_t *slots;
-	uint32_t bytes; /* of its columns */
-	uint8_t state;  /* of the walk over calls */
+	uint32_t bytes;     /* of its columns */
+	uint32_t registers; /* of its own, on hardware */
+	uint8_t state;      /* of the walk over calls */
 };
 
 uint32_t *ptx_slots_of(const struct ptx_function *function)
@@ -191,7 +196,7 @@ static bool function(struct ptx_compiler *c, const struct ptx_function *function
 	c->body->slots = work->slots;
 	c->body->framebytes = work->bytes + PTX_TEMPORARIES * ptx_column_bytes(PTX_W_64);
 	c->body->localbytes = ((function->localbytes + 15) & ~15u) + ((function->parambytes + 15) & ~15u);
-	c->body->registers = work->bytes / 128 + 2;
+	c->body->registers = work->registers;
 	if (good) {
 		struct ptx_op *ops = malloc(c->opcount * sizeof(*ops));
 
@@ -222,12 +227,54 @@ static uint64_t stack(struct ptx_code *code, const struct ptx_function *function
 		uint64_t bytes = callee->defined ? stack(code, callee) : 0;
 
 		most = bytes > most ? bytes : most;
-		if (callee->defined && code->bodies[callee->index].registers > body->registers)
-			body->registers = code->bodies[callee->index].registers;
 	}
 	work->state = 2;
 	body->stackbytes = most == UINT64_MAX ? most : most + body->localbytes;
 	return body->stackbytes;
+}
+
+static bool at_least(uint32_t *registers, uint32_t least)
+{
+	bool less = *registers < least;
+
+	*registers = less ? least : *registers;
+	return less;
+}
+
+/* Registers with all that it calls: a callee puts on the stack what it may not
+ * overwrite, so a thread has as many as the neediest of them. */
+static void share_registers(struct ptx_code *code)
+{
+	struct ptx_function *const *functions = code->module->functions;
+	uint32_t addressed = 0;
+	bool changed = true;
+
+	while (changed) {
+		changed = false;
+		for (uint32_t i = 0; i < code->count; i++) {
+			uint32_t *own = &code->bodies[i].registers;
+
+			for (uint32_t j = 0; j < functions[i]->calleecount; j++)
+				changed = at_least(own, code->bodies[functions[i]->callees[j]->index].registers) || changed;
+			if (functions[i]->indirect)
+				changed = at_least(own, addressed) || changed;
+			if (functions[i]->addressed)
+				changed = at_least(&addressed, *own) || changed;
+		}
+	}
+}
+
+static bool place_registers(const struct ptx_function *function, struct work *work)
+{
+	struct ptx_flow flow;
+	bool known = function->instructioncount && ptx_flow_make(function, &flow);
+	bool good = ptx_slots_assign(function, known ? &flow : NULL, work->slots, &work->bytes);
+
+	work->registers = known ? ptx_pressure(&flow) : function->instructioncount ? UNKNOWN : 0;
+	good = good && work->registers != PTX_NONE;
+	if (known)
+		ptx_flow_end(&flow);
+	return good;
 }
 
 static bool prepare(struct ptx_compiler *c)
@@ -244,7 +291,7 @@ static bool prepare(struct ptx_compiler *c)
 		if (!one_->defined)
 			continue;
 		works[i].slots = ptx_allocate(module, (one_->registercount + 1) * sizeof(uint32_t));
-		if (!works[i].slots || !ptx_slots_assign(one_, works[i].slots, &works[i].bytes))
+		if (!works[i].slots || !place_registers(one_, &works[i]))
 			return ptx_out_of_memory(c);
 		if (one_->entry && one_->sharedbytes > c->code->sharedbytes)
 			c->code->sharedbytes = one_->sharedbytes;
@@ -283,6 +330,8 @@ int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code 
 		if (module->functions[i]->defined)
 			code->bodies[i].stackbytes = stack(code, module->functions[i]);
 	}
+	if (good)
+		share_registers(code);
 	free(c.ops);
 	free(c.fixes);
 	free(c.hash);
@@ -317,18 +366,9 @@ void ptx_code_free(struct ptx_code *code)
 
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function)
 {
-	uint32_t registers = code->bodies[function->index].registers;
+	uint32_t registers = code->bodies[function->index].registers + RESERVED;
 
-	uint64_t threads = (uint64_t)(function->maxntid[0] ? function->maxntid[0] : function->reqntid[0]) *
-			   (function->maxntid[0] ? function->maxntid[1] : function->reqntid[1]) *
-			   (function->maxntid[0] ? function->maxntid[2] : function->reqntid[2]);
-
-	/* a compiler for hardware keeps within these, and spills the rest */
-	if (function->maxregisters && registers > function->maxregisters)
-		registers = function->maxregisters;
-	if (threads && registers > REGISTER_FILE / threads)
-		registers = (uint32_t)(REGISTER_FILE / threads);
-	return registers < 8 ? 8 : registers > 255 ? 255 : registers;
+	return registers < REGISTERS_MOST ? registers : REGISTERS_MOST;
 }
 
 uint32_t ptx_code_local(const struct ptx_code *code, const struct ptx_function *function)

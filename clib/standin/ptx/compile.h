@@ -8,6 +8,7 @@
 #define DIVVY_STANDIN_PTX_COMPILE_H
 
 #include "lane.h"
+#include "liveness.h"
 #include "op.h"
 
 enum { PTX_TEMPORARIES = 6 };
@@ -55,8 +56,10 @@ struct ptx_place {
 /* compile.c */
 uint32_t *ptx_slots_of(const struct ptx_function *function);
 
-/* slots.c: where each register is, and how many bytes they take; false without memory */
-bool ptx_slots_assign(const struct ptx_function *function, uint32_t *slots, uint32_t *bytes);
+/* slots.c: where each register is, and how many bytes they take; false without memory.
+ * flow: NULL if it is not known. */
+bool ptx_slots_assign(const struct ptx_function *function, const struct ptx_flow *flow, uint32_t *slots,
+		      uint32_t *bytes);
 enum ptx_width ptx_register_width(const struct ptx_register *reg);
 
 /* emit.c. All that return bool: false with the log written. */

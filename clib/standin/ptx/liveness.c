@@ -6,27 +6,7 @@
 
 #define WORDS_MOST (16u << 20) /* of all sets */
 
-struct block {
-	uint32_t start;
-	uint32_t end;     /* one past its last instruction */
-	uint64_t *used;   /* before it writes them */
-	uint64_t *written;
-	uint64_t *live;   /* at its start */
-	uint64_t *after;  /* at its end */
-};
-
-struct walk {
-	const struct ptx_function *function;
-	struct block *blocks;
-	uint32_t *blockof; /* of each instruction */
-	uint32_t count;
-	uint32_t words;
-	uint64_t *sets;
-};
-
-typedef void (*visitor)(void *who, uint32_t reg, bool written);
-
-/* Whether the first operand is only written. What is not here counts as read. */
+/* Whether the first operand is only written. What is not here counts as changed. */
 static bool writes_first(uint16_t opcode)
 {
 	switch (opcode) {
@@ -48,17 +28,16 @@ static bool writes_first(uint16_t opcode)
 	}
 }
 
-/* written: it holds a new value afterwards, whatever it held before. */
-static void visit_operand(const struct ptx_operand *operand, bool written, visitor visit, void *who)
+static void visit_operand(const struct ptx_operand *operand, enum ptx_touch touch, ptx_visitor visit, void *who)
 {
 	switch (operand->kind) {
 	case PTX_OPERAND_REGISTER:
 		/* one lane of a vector leaves the others */
-		visit(who, operand->reg, written && operand->lane == 0);
+		visit(who, operand->reg, touch == PTX_WRITES && operand->lane ? PTX_CHANGES : touch);
 		break;
 	case PTX_OPERAND_ADDRESS:
 		if (operand->reg != PTX_NONE)
-			visit(who, operand->reg, false);
+			visit(who, operand->reg, PTX_READS);
 		return;
 	case PTX_OPERAND_VECTOR:
 	case PTX_OPERAND_LIST:
@@ -66,7 +45,7 @@ static void visit_operand(const struct ptx_operand *operand, bool written, visit
 		uint32_t count = operand->kind == PTX_OPERAND_TEXTURE ? 3 : operand->count;
 
 		for (uint32_t i = 0; i < count; i++)
-			visit_operand(&operand->elements[i], written, visit, who);
+			visit_operand(&operand->elements[i], touch, visit, who);
 		return;
 	}
 	case PTX_OPERAND_SINK:
@@ -75,55 +54,37 @@ static void visit_operand(const struct ptx_operand *operand, bool written, visit
 		return;
 	}
 	if (operand->second != PTX_NONE)
-		visit(who, operand->second, written);
+		visit(who, operand->second, touch);
 }
 
-/* Writes first, then reads: seen from the end. */
-static void visit_instruction(const struct ptx_instruction *now, visitor visit, void *who)
+void ptx_visit(const struct ptx_instruction *now, ptx_visitor visit, void *who)
 {
 	bool writes = writes_first(now->opcode) && now->guard == PTX_NONE;
 
-	for (uint32_t i = 0; i < now->operandcount; i++) {
-		if (i == 0 && writes)
-			visit_operand(&now->operands[0], true, visit, who);
-	}
-	for (uint32_t i = writes ? 1 : 0; i < now->operandcount; i++)
-		visit_operand(&now->operands[i], false, visit, who);
+	if (now->operandcount)
+		visit_operand(&now->operands[0], writes ? PTX_WRITES : PTX_CHANGES, visit, who);
+	for (uint32_t i = 1; i < now->operandcount; i++)
+		visit_operand(&now->operands[i], PTX_READS, visit, who);
 	if (now->guard != PTX_NONE)
-		visit(who, now->guard, false);
+		visit(who, now->guard, PTX_READS);
 }
 
-static bool has(const uint64_t *set, uint32_t reg)
+static void of_piece(void *who, uint32_t reg, enum ptx_touch touch)
 {
-	return set[reg / 64] >> (reg % 64) & 1;
-}
-
-static void put(uint64_t *set, uint32_t reg)
-{
-	set[reg / 64] |= 1ull << (reg % 64);
-}
-
-static void take(uint64_t *set, uint32_t reg)
-{
-	set[reg / 64] &= ~(1ull << (reg % 64));
-}
-
-static void of_block(void *who, uint32_t reg, bool written)
-{
-	struct block *block = who;
+	struct ptx_piece *piece = who;
 
 	/* backwards: a write ends what was read after it */
-	if (written) {
-		take(block->used, reg);
-		put(block->written, reg);
+	if (touch == PTX_WRITES) {
+		ptx_set_take(piece->used, reg);
+		ptx_set_put(piece->written, reg);
 	} else {
-		put(block->used, reg);
+		ptx_set_put(piece->used, reg);
 	}
 }
 
-static void find_blocks(struct walk *walk, bool *leaders)
+static void find_pieces(struct ptx_flow *flow, bool *leaders)
 {
-	const struct ptx_function *function = walk->function;
+	const struct ptx_function *function = flow->function;
 	uint32_t total = function->instructioncount;
 
 	leaders[0] = true;
@@ -142,26 +103,26 @@ static void find_blocks(struct walk *walk, bool *leaders)
 			leaders[i + 1] = true;
 	}
 	for (uint32_t i = 0; i < total; i++)
-		walk->count += leaders[i];
+		flow->count += leaders[i];
 }
 
-static bool make_blocks(struct walk *walk)
+static bool make_pieces(struct ptx_flow *flow)
 {
-	const struct ptx_function *function = walk->function;
+	const struct ptx_function *function = flow->function;
 	uint32_t total = function->instructioncount;
 	bool *leaders = calloc((size_t)total + 1, sizeof(*leaders));
 
-	walk->blockof = calloc((size_t)total + 1, sizeof(*walk->blockof));
-	if (!leaders || !walk->blockof) {
+	flow->pieceof = calloc((size_t)total + 1, sizeof(*flow->pieceof));
+	if (!leaders || !flow->pieceof) {
 		free(leaders);
 		return false;
 	}
-	find_blocks(walk, leaders);
-	walk->words = (function->registercount + 63) / 64;
-	walk->blocks = calloc(walk->count ? walk->count : 1, sizeof(*walk->blocks));
-	if ((uint64_t)walk->count * walk->words * 4 <= WORDS_MOST)
-		walk->sets = calloc((size_t)walk->count * walk->words * 4 + 1, sizeof(uint64_t));
-	if (!walk->blocks || !walk->sets) {
+	find_pieces(flow, leaders);
+	flow->words = (function->registercount + 63) / 64;
+	flow->pieces = calloc(flow->count ? flow->count : 1, sizeof(*flow->pieces));
+	if ((uint64_t)flow->count * flow->words * 4 <= WORDS_MOST)
+		flow->sets = calloc((size_t)flow->count * flow->words * 4 + 1, sizeof(uint64_t));
+	if (!flow->pieces || !flow->sets) {
 		free(leaders);
 		return false;
 	}
@@ -169,59 +130,97 @@ static bool make_blocks(struct walk *walk)
 
 	for (uint32_t i = 0; i < total; i++) {
 		if (leaders[i]) {
-			struct block *block = &walk->blocks[++number];
-			uint64_t *sets = walk->sets + (size_t)number * walk->words * 4;
+			struct ptx_piece *piece = &flow->pieces[++number];
+			uint64_t *sets = flow->sets + (size_t)number * flow->words * 4;
 
-			*block = (struct block){ .start = i, .used = sets, .written = sets + walk->words,
-						 .live = sets + 2 * (size_t)walk->words, .after = sets + 3 * (size_t)walk->words };
+			*piece = (struct ptx_piece){ .start = i, .used = sets, .written = sets + flow->words,
+						     .live = sets + 2 * (size_t)flow->words, .after = sets + 3 * (size_t)flow->words };
 		}
-		walk->blocks[number].end = i + 1;
-		walk->blockof[i] = number;
+		flow->pieces[number].end = i + 1;
+		flow->pieceof[i] = number;
 	}
 	free(leaders);
-	for (uint32_t b = 0; b < walk->count; b++) {
-		for (uint32_t i = walk->blocks[b].end; i-- > walk->blocks[b].start;)
-			visit_instruction(&function->instructions[i], of_block, &walk->blocks[b]);
+	for (uint32_t p = 0; p < flow->count; p++) {
+		for (uint32_t i = flow->pieces[p].end; i-- > flow->pieces[p].start;)
+			ptx_visit(&function->instructions[i], of_piece, &flow->pieces[p]);
 	}
 	return true;
 }
 
-static void add_successor(struct walk *walk, struct block *block, uint32_t instruction)
+static void follow(const struct ptx_flow *flow, uint32_t instruction, ptx_follower follower, void *who)
 {
-	if (instruction >= walk->function->instructioncount)
-		return;
-	const uint64_t *live = walk->blocks[walk->blockof[instruction]].live;
-
-	for (uint32_t w = 0; w < walk->words; w++)
-		block->after[w] |= live[w];
+	if (instruction < flow->function->instructioncount)
+		follower(who, flow->pieceof[instruction]);
 }
 
-static bool update(struct walk *walk, struct block *block)
+void ptx_follow(const struct ptx_flow *flow, const struct ptx_piece *piece, ptx_follower follower, void *who)
 {
-	const struct ptx_instruction *last = &walk->function->instructions[block->end - 1];
-	bool goes_on = true;
-	bool changed = false;
+	const struct ptx_instruction *last = &flow->function->instructions[piece->end - 1];
 
 	for (uint32_t o = 0; o < last->operandcount; o++) {
 		const struct ptx_operand *operand = &last->operands[o];
 
 		if (operand->kind == PTX_OPERAND_LABEL)
-			add_successor(walk, block, operand->target);
+			follow(flow, operand->target, follower, who);
 		for (uint32_t t = 0; last->opcode == PTX_OP_BRX && operand->kind == PTX_OPERAND_TARGETS && t < operand->count; t++)
-			add_successor(walk, block, operand->targets[t]);
+			follow(flow, operand->targets[t], follower, who);
 	}
 	if (last->guard == PTX_NONE && (last->opcode == PTX_OP_BRA || last->opcode == PTX_OP_BRX || last->opcode == PTX_OP_RET ||
 					last->opcode == PTX_OP_EXIT))
-		goes_on = false;
-	if (goes_on)
-		add_successor(walk, block, block->end);
-	for (uint32_t w = 0; w < walk->words; w++) {
-		uint64_t live = block->used[w] | (block->after[w] & ~block->written[w]);
+		return;
+	follow(flow, piece->end, follower, who);
+}
 
-		changed = changed || live != block->live[w];
-		block->live[w] = live;
+struct successors {
+	struct ptx_flow *flow;
+	struct ptx_piece *piece;
+};
+
+static void add_successor(void *who, uint32_t next)
+{
+	const struct successors *s = who;
+
+	for (uint32_t w = 0; w < s->flow->words; w++)
+		s->piece->after[w] |= s->flow->pieces[next].live[w];
+}
+
+static bool update(struct ptx_flow *flow, struct ptx_piece *piece)
+{
+	struct successors successors = { flow, piece };
+	bool changed = false;
+
+	ptx_follow(flow, piece, add_successor, &successors);
+	for (uint32_t w = 0; w < flow->words; w++) {
+		uint64_t live = piece->used[w] | (piece->after[w] & ~piece->written[w]);
+
+		changed = changed || live != piece->live[w];
+		piece->live[w] = live;
 	}
 	return changed;
+}
+
+bool ptx_flow_make(const struct ptx_function *function, struct ptx_flow *flow)
+{
+	*flow = (struct ptx_flow){ .function = function };
+	bool good = make_pieces(flow);
+	bool changed = good;
+
+	while (changed) {
+		changed = false;
+		for (uint32_t p = flow->count; p-- > 0;)
+			changed = update(flow, &flow->pieces[p]) || changed;
+	}
+	if (!good)
+		ptx_flow_end(flow);
+	return good;
+}
+
+void ptx_flow_end(struct ptx_flow *flow)
+{
+	free(flow->sets);
+	free(flow->pieces);
+	free(flow->pieceof);
+	*flow = (struct ptx_flow){ 0 };
 }
 
 struct spread {
@@ -237,31 +236,33 @@ static void extend(struct ptx_interval *interval, uint32_t at)
 		interval->last = at;
 }
 
-static void of_instruction(void *who, uint32_t reg, bool written)
+static void of_instruction(void *who, uint32_t reg, enum ptx_touch touch)
 {
 	struct spread *spread = who;
 
-	(void)written;
+	(void)touch;
 	extend(&spread->intervals[reg], spread->at);
 }
 
-static void spread_out(struct walk *walk, struct ptx_interval *intervals)
+void ptx_intervals(const struct ptx_flow *flow, struct ptx_interval *intervals)
 {
-	const struct ptx_function *function = walk->function;
+	const struct ptx_function *function = flow->function;
 
-	for (uint32_t b = 0; b < walk->count; b++) {
-		const struct block *block = &walk->blocks[b];
+	for (uint32_t i = 0; i < function->registercount; i++)
+		intervals[i] = (struct ptx_interval){ PTX_NONE, PTX_NONE };
+	for (uint32_t p = 0; p < flow->count; p++) {
+		const struct ptx_piece *piece = &flow->pieces[p];
 
 		for (uint32_t reg = 0; reg < function->registercount; reg++) {
-			if (has(block->live, reg))
-				extend(&intervals[reg], block->start);
-			if (has(block->after, reg))
-				extend(&intervals[reg], block->end - 1);
+			if (ptx_set_has(piece->live, reg))
+				extend(&intervals[reg], piece->start);
+			if (ptx_set_has(piece->after, reg))
+				extend(&intervals[reg], piece->end - 1);
 		}
-		for (uint32_t i = block->start; i < block->end; i++) {
+		for (uint32_t i = piece->start; i < piece->end; i++) {
 			struct spread spread = { intervals, i };
 
-			visit_instruction(&function->instructions[i], of_instruction, &spread);
+			ptx_visit(&function->instructions[i], of_instruction, &spread);
 		}
 	}
 	/* parameters in registers come from and go to elsewhere */
@@ -272,25 +273,4 @@ static void spread_out(struct walk *walk, struct ptx_interval *intervals)
 				intervals[variable->reg] = (struct ptx_interval){ 0, function->instructioncount };
 		}
 	}
-}
-
-bool ptx_liveness(const struct ptx_function *function, struct ptx_interval *intervals)
-{
-	struct walk walk = { .function = function };
-	bool good = make_blocks(&walk);
-	bool changed = good;
-
-	for (uint32_t i = 0; i < function->registercount; i++)
-		intervals[i] = (struct ptx_interval){ PTX_NONE, PTX_NONE };
-	while (changed) {
-		changed = false;
-		for (uint32_t b = walk.count; b-- > 0;)
-			changed = update(&walk, &walk.blocks[b]) || changed;
-	}
-	if (good)
-		spread_out(&walk, intervals);
-	free(walk.sets);
-	free(walk.blocks);
-	free(walk.blockof);
-	return good;
 }

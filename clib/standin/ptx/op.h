@@ -149,7 +149,7 @@ struct ptx_body {
 	const uint32_t *slots; /* the columns of the function's registers */
 	uint32_t localbytes; /* own, with parameters of calls; 16 byte units */
 	uint64_t stackbytes; /* with all it calls, UINT64_MAX if that is unknown */
-	uint32_t registers;  /* 32 bit ones a thread needs */
+	uint32_t registers;  /* 32 bit ones a thread on hardware needs, with all it calls */
 };
 
 struct ptx_code {

@@ -223,6 +223,18 @@ static bool section(struct ptx_parser *p)
 	return skip_braces(p);
 }
 
+static void hint(struct ptx_parser *p)
+{
+	char text[48];
+	unsigned int value = 0;
+
+	snprintf(text, sizeof(text), "%.*s", (int)p->token.length, p->token.text);
+	if (sscanf(text, "divvy_max_registers %u", &value) == 1)
+		p->module->wishedregisters = value;
+	else if (sscanf(text, "divvy_threads_per_block %u", &value) == 1)
+		p->module->wishedthreads = value;
+}
+
 static bool pragma(struct ptx_parser *p)
 {
 	do {
@@ -230,6 +242,7 @@ static bool pragma(struct ptx_parser *p)
 			return false;
 		if (p->token.kind != PTX_TOKEN_STRING)
 			return ptx_error(p, "expected a string after .pragma");
+		hint(p);
 		if (!ptx_next(p))
 			return false;
 	} while (ptx_is(p, ','));

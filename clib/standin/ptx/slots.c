@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "compile.h"
-#include "liveness.h"
 
 enum ptx_width ptx_register_width(const struct ptx_register *reg)
 {
@@ -85,7 +84,8 @@ static void share(const struct ptx_function *function, const struct ptx_interval
 	}
 }
 
-bool ptx_slots_assign(const struct ptx_function *function, uint32_t *slots, uint32_t *bytes)
+bool ptx_slots_assign(const struct ptx_function *function, const struct ptx_flow *flow, uint32_t *slots,
+		      uint32_t *bytes)
 {
 	size_t count = (size_t)function->registercount + 1;
 	struct ptx_interval *intervals = malloc(count * sizeof(*intervals));
@@ -94,9 +94,10 @@ bool ptx_slots_assign(const struct ptx_function *function, uint32_t *slots, uint
 	bool good = intervals && items && columns;
 
 	*bytes = 0;
-	if (good && function->instructioncount && ptx_liveness(function, intervals)) {
+	if (good && flow) {
 		struct shelf shelves[4];
 
+		ptx_intervals(flow, intervals);
 		for (size_t i = 0; i < 4; i++)
 			shelves[i] = (struct shelf){ columns + i * count, 0 };
 		share(function, intervals, items, items + count, shelves, slots, bytes);

@@ -45,6 +45,9 @@ static int read_one(const char *path)
 		if (result == 0)
 			printf("%s: %zu kernels, %u variables, %llu instructions\n", path, image.entrycount,
 			       image.module->variablecount, (unsigned long long)instructions);
+		for (size_t i = 0; result == 0 && i < image.entrycount; i++)
+			printf("  %s: %u registers, %u threads\n", image.entries[i].name, image.entries[i].registers,
+			       image.entries[i].maxthreads);
 		sd_image_free(&image);
 	}
 	if (result != 0)

@@ -107,16 +107,20 @@ static void peers(void)
 	GIVES(cuMemcpyPeer(there, second, here, NULL, 4), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+#define ROW(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20)
+#define LOAD(n) "	ld.shared.f64 %e" #n ", [" #n "*8];\n"
+#define STORE(n) "	st.shared.f64 [" #n "*8], %e" #n ";\n"
 static const char source[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
 			     ".visible .entry plain(.param .u64 out)\n{\n	ret;\n}\n"
-			     ".visible .entry sharing(.param .u64 out)\n{\n	.shared .align 4 .b8 tile[4096];\n	ret;\n}\n";
+			     ".visible .entry sharing(.param .u64 out)\n{\n	.shared .align 4 .b8 tile[4096];\n	ret;\n}\n"
+			     ".visible .entry needy(.param .u64 out)\n{\n	.reg .f64 %e<33>;\n" ROW(LOAD) ROW(STORE) "	ret;\n}\n";
 
 /* docs/simulated-gpu.md, block by block: one more fits as long as none of the four
  * runs out. */
 static int twin(int device, int registers, size_t shared, int threads)
 {
 	int threadsleft = 0, blocksleft = 0, registersleft = 0, sharedleft = 0, optin = 0;
-	int warps = (threads + 31) / 32, fitting = 0;
+	int warps = (threads + 31) / 32, fitting = 0, parts[4], part = 0;
 
 	OK(cuDeviceGetAttribute(&threadsleft, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device));
 	OK(cuDeviceGetAttribute(&blocksleft, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, device));
@@ -128,10 +132,16 @@ static int twin(int device, int registers, size_t shared, int threads)
 	int each = (registers * 32 + 255) / 256 * 256;
 	long need = shared ? (long)shared + 1024 : 0;
 
-	while (threadsleft >= warps * 32 && blocksleft >= 1 && registersleft >= warps * each && sharedleft >= need) {
+	for (int i = 0; i < 4; i++)
+		parts[i] = registersleft / 4;
+	while (threadsleft >= warps * 32 && blocksleft >= 1 && sharedleft >= need) {
+		for (int i = 0; i < warps; i++, part = (part + 1) % 4) {
+			parts[part] -= each;
+			if (parts[part] < 0)
+				return fitting;
+		}
 		threadsleft -= warps * 32;
 		blocksleft--;
-		registersleft -= warps * each;
 		sharedleft -= (int)need;
 		fitting++;
 	}
@@ -140,7 +150,7 @@ static int twin(int device, int registers, size_t shared, int threads)
 
 static void occupancy(void)
 {
-	static const char *const names[] = { "plain", "sharing" };
+	static const char *const names[] = { "plain", "sharing", "needy" };
 	CUmodule module = NULL;
 	int multiprocessors = 0;
 
@@ -155,7 +165,8 @@ static void occupancy(void)
 		OK(cuModuleGetFunction(&function, module, names[i]));
 		OK(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
 		OK(cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function));
-		CHECK(fixed == (i ? 4096 : 0));
+		CHECK(fixed == (i == 1 ? 4096 : 0));
+		CHECK(registers == (i == 2 ? 42 : 2));
 		for (int threads = 1; threads <= 1024; threads += 13) {
 			for (size_t dynamic = 0; dynamic < 170000; dynamic += 4999) {
 				OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&got, function, threads, dynamic));

@@ -222,13 +222,17 @@ static void ptx(void)
 	CHECK(image.entrycount == 2);
 	const struct sd_entrypoint *add = sd_image_entry(&image, "_Z3addPfS_i");
 
-	CHECK(add && add->count == 4 && add->maxthreads == 512);
+	CHECK(add && add->count == 4);
 	CHECK(add->parameters[0].offset == 0 && add->parameters[0].bytes == 8);
 	CHECK(add->parameters[1].offset == 8 && add->parameters[2].offset == 16 && add->parameters[2].bytes == 4);
 	CHECK(add->parameters[3].offset == 32 && add->parameters[3].bytes == 20 && add->bytes == 52);
 	CHECK(add->shared == 1024 && add->constant == 8);
 	CHECK(sd_image_entry(&image, "empty")->count == 0 && !sd_image_entry(&image, "declared"));
 	CHECK(image.module->variablecount == 6);
+	struct ptx_log log = { 0 };
+
+	CHECK(sd_image_compile(&image, &log) == 0 && add->maxthreads == 512);
+	CHECK(sd_image_entry(&image, "empty")->maxthreads == 1024);
 	sd_image_free(&image);
 
 	CHECK(read_text(text, 78, 80, &image) == -ENOTSUP);
