@@ -17,33 +17,37 @@ const (
 	// sickEvery is how often a card is looked at that is not well, and how long a
 	// driver is left alone that cannot be asked.
 	sickEvery = time.Second
+	// lookEvery is how often all cards are looked at: no driver tells that somebody
+	// divided one, or set its compute mode.
+	lookEvery = 5 * time.Second
 )
 
 // watchFaults tells the core of what happens to cards. What a card is like is
 // looked at after each fault, whenever the ledger is compared with the driver,
-// and for as long as it is not well.
+// before a share is made, for as long as it is not well, and now and then.
 func (d *daemon) watchFaults() {
 	d.examine(d.quit)
 	looked := time.Now()
 	for {
 		faults, err := d.driver.source.Faults(faultPatience)
+		pause := time.Duration(0)
 		if errors.Is(err, gpu.ErrNotSupported) {
-			d.cfg.Logger.Info("the driver does not tell of faults", "error", err)
-			return
+			pause = lookEvery
+		} else if err != nil {
+			pause = sickEvery
 		}
 		for _, f := range faults {
 			if d.do(d.quit, func(now time.Time) { d.core.Fault(now, f.UUID, f.String()) }) != nil {
 				return
 			}
 		}
-		if len(faults) > 0 || (d.sick.Load() && time.Since(looked) >= sickEvery) {
+		since := time.Since(looked)
+		if len(faults) > 0 || since >= lookEvery || d.sick.Load() && since >= sickEvery {
 			d.examine(d.quit)
 			looked = time.Now()
 		}
-		pause := time.Duration(0)
 		if err != nil {
 			d.cfg.Logger.Debug("wait for faults", "error", err)
-			pause = sickEvery
 		}
 		select {
 		case <-d.quit:

@@ -52,6 +52,38 @@ func TestLostCard(t *testing.T) {
 	r.share(api.ShareSpec{Name: "bob", MemoryBytes: gib})
 }
 
+// A card that somebody divides, of which no driver tells, takes no share from then
+// on, and its share is told; so when it is whole again.
+func TestDividedCard(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "alice", MemoryBytes: 8 * gib})
+	set := func(health gpu.Health) {
+		r.source.mutex.Lock()
+		defer r.source.mutex.Unlock()
+		r.source.health = health
+	}
+	set(gpu.Health{State: gpu.Unshareable, Detail: "MIG mode is on"})
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "bob", MemoryBytes: gib})
+	wantCode(t, err, api.CodeUnavailable)
+	if !strings.Contains(err.Error(), "MIG mode is on") {
+		t.Errorf("refused with %v", err)
+	}
+	if e := r.awaitEvent("card-unshareable"); e.CardUUID != testUUID || !strings.Contains(e.Message, "MIG mode is on") {
+		t.Errorf("event %+v", e)
+	}
+	if e := r.awaitEvent("share-unusable"); e.Share != "alice" {
+		t.Errorf("event %+v", e)
+	}
+	if c := r.card(); c.Health != "unshareable" || c.HealthDetail != "MIG mode is on" {
+		t.Errorf("divided: %+v", c)
+	}
+	set(gpu.Health{State: gpu.Well})
+	r.share(api.ShareSpec{Name: "bob", MemoryBytes: gib})
+	if e := r.awaitEvent("share-usable"); e.Share != "alice" {
+		t.Errorf("event %+v", e)
+	}
+}
+
 // A driver that cannot be asked leaves what is known.
 func TestHealthOfABrokenDriver(t *testing.T) {
 	r := newRig(t)

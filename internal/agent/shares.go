@@ -38,6 +38,13 @@ func (d *daemon) current(r *http.Request) {
 	d.reconcile(ctx.Done())
 }
 
+// look finds out how cards are, for at most so long.
+func (d *daemon) look(r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), reconcileFor)
+	defer cancel()
+	d.examine(ctx.Done())
+}
+
 func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 	d.current(r)
 	devices := api.Devices{Schema: api.SchemaDevices, Simulated: d.simulated(), Cards: []api.Card{}}
@@ -116,6 +123,7 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 	if err := d.mayCreate(peer, spec); err != nil {
 		return err
 	}
+	d.look(r)
 	return d.answerShare(w, r, http.StatusCreated, func(now time.Time) (core.ShareView, error) {
 		view, err := d.core.CreateShare(now, core.Spec{
 			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,

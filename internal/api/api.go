@@ -99,7 +99,7 @@ type Card struct {
 	Shares          int    `json:"shares"`          // on this card
 	UnledgeredBytes uint64 `json:"unledgeredBytes"` // held by processes that are on no ledger
 	DriftBytes      int64  `json:"driftBytes"`      // driver's figure minus ledger, attached processes
-	Health          string `json:"health"`          // ok, degraded, needs-reset, lost; empty: not looked at yet
+	Health          string `json:"health"`          // ok, degraded, unshareable, needs-reset, lost; empty: not looked at yet
 	HealthDetail    string `json:"healthDetail,omitempty"`
 }
 

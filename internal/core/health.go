@@ -17,13 +17,19 @@ const (
 	ConditionUnknown    Condition = ""
 	ConditionWell       Condition = "ok"
 	ConditionDegraded   Condition = "degraded"
-	ConditionNeedsReset Condition = "needs-reset"
-	ConditionLost       Condition = "lost"
+	// ConditionUnshareable is that of a card that is divided, or for one program.
+	ConditionUnshareable Condition = "unshareable"
+	ConditionNeedsReset  Condition = "needs-reset"
+	ConditionLost        Condition = "lost"
 )
 
 // usable says whether a new share may go to the card.
 func (k *card) usable() bool {
-	return k.condition != ConditionNeedsReset && k.condition != ConditionLost
+	switch k.condition {
+	case ConditionUnshareable, ConditionNeedsReset, ConditionLost:
+		return false
+	}
+	return true
 }
 
 // SetCondition notes how a card is; a change is an event, and one more for each
@@ -47,6 +53,8 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 		}
 	case ConditionDegraded:
 		c.event(now, Event{Kind: "card-degraded", Card: k.UUID, Message: k.Name + ": " + detail})
+	case ConditionUnshareable:
+		c.event(now, Event{Kind: "card-unshareable", Card: k.UUID, Message: k.Name + ": " + detail})
 	case ConditionNeedsReset:
 		c.event(now, Event{Kind: "card-needs-reset", Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no new work"})
 	case ConditionLost:

@@ -9,10 +9,13 @@ type State string
 
 // States, from well to lost.
 const (
-	Well       State = "ok"
-	Degraded   State = "degraded"    // works, slower or on damaged memory
-	NeedsReset State = "needs-reset" // takes no new work
-	Lost       State = "lost"        // does not answer any more
+	Well     State = "ok"
+	Degraded State = "degraded" // works, slower or on damaged memory
+	// Unshareable works, but not for several programs that share the whole of it: it
+	// is divided, or its driver lets one program use it, or none.
+	Unshareable State = "unshareable"
+	NeedsReset  State = "needs-reset" // takes no new work
+	Lost        State = "lost"        // does not answer any more
 )
 
 // Health is a card's state, and why it is not well.

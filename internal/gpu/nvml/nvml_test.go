@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
@@ -89,6 +90,12 @@ func checkReadings(t *testing.T, s *Source) {
 	old, ok := s.Reading("0000:5e:00.0")
 	if !ok || old.Use.BusyPercent.Known || old.MIG.Known || old.Condition.CorrectedErrors.Known || old.Condition.Throttled != gpu.Known("") {
 		t.Errorf("the second card: %+v", old)
+	}
+	// Neither can be shared: one is divided, one is for one process.
+	for uuid, word := range map[string]string{hot.UUID.Value: "MIG mode is on", old.UUID.Value: "exclusive"} {
+		if h, err := s.Health(uuid); err != nil || h.State != gpu.Unshareable || !strings.Contains(h.Detail, word) {
+			t.Errorf("%s: %+v, %v, want %s", uuid, h, err, word)
+		}
 	}
 	if _, ok := s.Reading("0000:00:00.0"); ok {
 		t.Error("a card that is not there")

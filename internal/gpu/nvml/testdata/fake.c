@@ -160,6 +160,12 @@ result nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending)
 	return device == &cards[0] ? 0 : 3;
 }
 
+result nvmlDeviceGetComputeMode(void *device, int *mode)
+{
+	*mode = device == &cards[0] ? 0 : 3; /* the second is for one process */
+	return 0;
+}
+
 result nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count)
 {
 	(void)device;
