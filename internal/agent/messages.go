@@ -182,15 +182,16 @@ func (c *connection) report(m wire.Message) error {
 	return c.do(c.quit, func(now time.Time) { c.core.Report(now, c.id, kind, m.Amount, m.Line()) })
 }
 
-// Where the stand-in driver finds its simulator.
+// Where the stand-in driver finds its simulator: DefaultSimulator, unless the
+// variable names another socket.
 const (
 	simulatorVariable = "DIVVY_SIMULATOR"
-	simulatorDefault  = "/run/divvy/simulator.sock"
+	DefaultSimulator  = "/run/divvy/simulator.sock"
 )
 
 func simulatorSocket() string {
 	if path := os.Getenv(simulatorVariable); path != "" {
 		return path
 	}
-	return simulatorDefault
+	return DefaultSimulator
 }

@@ -56,6 +56,7 @@ Refuses all when one card is refused. A second time it does nothing.`,
 		return a.applyGoal(cmd.Context(), cards, planner, goal, path, in.asJSON)
 	})
 	in.driverFlag(cmd)
+	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
 	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the steps only")

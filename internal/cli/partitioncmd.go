@@ -191,6 +191,7 @@ would fit beside them.`,
 		return nil
 	})
 	in.stateFlag(cmd)
+	a.agentFlag(cmd)
 	jsonFlag(cmd, &in.asJSON)
 	return cmd
 }
@@ -209,6 +210,9 @@ func (a *app) showCard(c cardState) {
 	fmt.Fprintf(a.stdout, "card %d  %s  %s%s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
 	for _, line := range c.Lines() {
 		fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+	}
+	if len(c.Shares) > 0 {
+		fmt.Fprintf(a.stdout, "  shares: %s\n", oneLine(strings.Join(c.Shares, ", ")))
 	}
 	for _, p := range c.Processes {
 		fmt.Fprintf(a.stdout, "  used by %d %s\n", p.PID, oneLine(p.Command))
@@ -260,6 +264,7 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 		return a.tellPlan(partition.Planner{Techniques: all, Force: in.force}.Plan(state, goal), in.asJSON)
 	})
 	in.stateFlag(cmd)
+	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
 	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use")
 	jsonFlag(cmd, &in.asJSON)
@@ -285,7 +290,11 @@ func (a *app) printPlan(plan partition.Plan) {
 		switch {
 		case c.Refused != "":
 			fmt.Fprintf(a.stdout, "  refused, %s\n", oneLine(c.Reason))
-			if c.Refused == partition.RefusedInUse {
+			switch {
+			case c.Refused != partition.RefusedInUse:
+			case len(c.Before.Shares) > 0:
+				fmt.Fprintf(a.stdout, "  hint: divvy share delete %s\n", oneLine(c.Before.Shares[0]))
+			default:
 				fmt.Fprintln(a.stdout, "  hint: end these processes first")
 			}
 			continue
@@ -299,6 +308,9 @@ func (a *app) printPlan(plan partition.Plan) {
 				line += " (" + s.Why + ")"
 			}
 			fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+		}
+		if len(c.Before.Shares) > 0 && c.Force {
+			fmt.Fprintf(a.stdout, "  whatever becomes of its shares: %s\n", oneLine(strings.Join(c.Before.Shares, ", ")))
 		}
 		if c.Kept+c.Destroyed > 0 {
 			fmt.Fprintf(a.stdout, "  %d instances stay, %d are destroyed\n", c.Kept, c.Destroyed)

@@ -141,7 +141,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 	}
 	if in.driver != "" {
 		driver, closeDriver, err := a.openMIG(in.driver)
-		return driver, partition.Techniques{partition.MIGTechnique{Products: products}}, closeDriver, err
+		return sharedCards{driver, a}, partition.Techniques{partition.MIGTechnique{Products: products}}, closeDriver, err
 	}
 	tree, err := a.openTree(in.root)
 	if err != nil {
@@ -173,6 +173,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 		case !errors.Is(driverErr, gpu.ErrNoDriver):
 			return nil, nil, nil, driverErr
 		}
+		return sharedCards{machine, a}, all, closeCards, nil
 	}
 	return machine, all, closeCards, nil
 }

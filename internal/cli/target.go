@@ -37,10 +37,15 @@ func (a *app) targetFlags(cmd *cobra.Command) {
 	flags.StringVar(&a.target.simulate, "simulate", "", "use simulated `cards`, like 2xA100-40GB,L4")
 	flags.Lookup("simulate").NoOptDefVal = defaultCards
 	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated cards play")
-	flags.StringVar(&a.target.socket, "agent", "", "`socket` of an agent; default: the machine's, else your own")
-	complete(cmd, "agent", fileCompletion)
+	a.agentFlag(cmd)
 	complete(cmd, "simulate", a.completeModels)
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
+}
+
+// agentFlag adds --agent.
+func (a *app) agentFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.target.socket, "agent", "", "`socket` of an agent; default: the machine's, else your own")
+	complete(cmd, "agent", fileCompletion)
 }
 
 // place is an agent; what a program needs to come under it, the agent tells

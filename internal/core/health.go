@@ -14,9 +14,9 @@ type Condition string
 // Conditions of cards. Unknown is that of one that nobody has looked at; it is
 // taken as well.
 const (
-	ConditionUnknown    Condition = ""
-	ConditionWell       Condition = "ok"
-	ConditionDegraded   Condition = "degraded"
+	ConditionUnknown  Condition = ""
+	ConditionWell     Condition = "ok"
+	ConditionDegraded Condition = "degraded"
 	// ConditionUnshareable is that of a card that is divided, or for one program.
 	ConditionUnshareable Condition = "unshareable"
 	ConditionNeedsReset  Condition = "needs-reset"

@@ -2,6 +2,8 @@
 
 package partition
 
+import "slices"
+
 // Explanation says what a way of dividing a card gives, costs, needs and excludes.
 type Explanation struct {
 	Name      string   `json:"name"`
@@ -12,6 +14,16 @@ type Explanation struct {
 	Needs     string   `json:"needs"`
 	Excludes  string   `json:"excludes"`
 	Against   []string `json:"against,omitempty"` // techniques that a card cannot have beside it
+}
+
+// techniqueShare is how Explanations calls shares, which no goal speaks of.
+const techniqueShare = "share"
+
+// excludes says whether a card cannot be divided by both of two techniques.
+func excludes(one, other string) bool {
+	return slices.ContainsFunc(Explanations(), func(e Explanation) bool {
+		return e.Name == one && slices.Contains(e.Against, other) || e.Name == other && slices.Contains(e.Against, one)
+	})
 }
 
 // Explanations lists the ways of dividing a card, the most isolated first.
@@ -78,14 +90,15 @@ func Explanations() []Explanation {
 			Excludes:  "newer graphics",
 		},
 		{
-			Name: "share", Title: "Divvy share", Vendors: "nvidia (CUDA)",
+			Name: techniqueShare, Title: "Divvy share", Vendors: "nvidia (CUDA)",
 			Isolation: []string{
 				"memory: held by a library in the program, for all APIs; not against a program that means to get around it", "compute: by leases between launches, where it is on", "faults: a fault that kills the card's context kills one program; a reset takes all",
 				"side channels: not closed",
 			},
 			Cost:     "nanoseconds a call (docs/benchmarks.md)",
 			Needs:    "nothing: no root, no change of programs",
-			Excludes: "static programs that do without the driver's library",
+			Excludes: "static programs that do without the driver's library; every way that takes the card or makes parts of it",
+			Against:  []string{"passthrough", "mig", "sriov", "vgpu", "amd-partition", "gvt-g"},
 		},
 		{
 			Name: "mps", Title: "NVIDIA MPS", Vendors: "nvidia",

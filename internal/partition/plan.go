@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Technique is one way of dividing cards: what a card becomes by it, and the
@@ -183,6 +184,15 @@ type Planner struct {
 	Force      bool // allow to destroy what is in use
 }
 
+// takesShares refuses steps that take a card from the shares on it.
+func takesShares(c Card, steps []Step) error {
+	taken := func(s Step) bool { return excludes(techniqueShare, s.Technique) }
+	if len(c.Shares) == 0 || !slices.ContainsFunc(steps, taken) {
+		return nil
+	}
+	return fmt.Errorf("%w: shares of this card: %s", ErrInUse, strings.Join(c.Shares, ", "))
+}
+
 // Plan compares a machine with a goal.
 func (p Planner) Plan(s State, g Goal) Plan {
 	plan := Plan{Schema: SchemaPlan, Possible: true, Cards: []CardPlan{}}
@@ -203,9 +213,14 @@ func (p Planner) Plan(s State, g Goal) Plan {
 func (p Planner) Card(c Card, r Rule) CardPlan {
 	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force}
 	after, err := p.Techniques.aim(c, r, p.Force)
+	var steps []Step
 	if err == nil {
-		plan.Before, plan.After = c.asking(after), after
-		plan.Steps = p.Techniques.Steps(c, after)
+		if steps = p.Techniques.Steps(c, after); !p.Force {
+			err = takesShares(c, steps)
+		}
+	}
+	if err == nil {
+		plan.Before, plan.After, plan.Steps = c.asking(after), after, steps
 	} else {
 		plan.Refused, plan.Reason = RefusedImpossible, err.Error()
 		if errors.Is(err, ErrInUse) {

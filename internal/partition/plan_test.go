@@ -49,6 +49,8 @@ func TestPlans(t *testing.T) {
 		{"no MIG, none wanted", l40s, MIG{}, "", "MIG off"},
 		{"documented only", Card{UUID: "GPU-pro", Name: "NVIDIA RTX PRO 5000 Blackwell", DeviceID: "0x2BB3"}, want("1g.24gb", 1), RefusedImpossible, "only its driver knows"},
 		{"mode while used", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Processes: []Process{{PID: 9}}}, want("1g.10gb", 1), RefusedInUse, "it is used by 9"},
+		{"shares", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train", "infer"}}, want("1g.10gb", 1), RefusedInUse, "shares of this card: train, infer"},
+		{"shares, nothing to do", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train"}}, MIG{}, "", "MIG off"},
 		{"compute instances", h100(), want("1c.3g.40gb", 4), "", "MIG on 00:3g.40gb[1 1 1] 04:3g.40gb[1]"},
 		{"optical flow twice", h100(), want("1g.10gb+me", 2), RefusedImpossible, "2 of 1g.10gb+me"},
 		{"alias of the A100", Card{UUID: "GPU-a", Name: "NVIDIA A100-SXM4-80GB", MIG: true}, want("7g.79gb", 1), "", "MIG on 00:7g.80gb[7]"},

@@ -59,6 +59,8 @@ type Card struct {
 	Instances  []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
 	AMD        *AMDModes  `yaml:"amd,omitempty" json:"amd,omitempty"`
 	SRIOV      *Functions `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	// Shares are the agent's shares of the whole card.
+	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
 	// asked, or it does not tell, and the table counts.
 	Model *mig.Product `yaml:"-" json:"-"`

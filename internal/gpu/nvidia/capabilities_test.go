@@ -69,6 +69,31 @@ func TestMIGNodes(t *testing.T) {
 	}
 }
 
+// A divided card says that it cannot be shared as a whole.
+func TestDividedCardIsNotShared(t *testing.T) {
+	for _, divided := range []bool{false, true} {
+		files := fstest.MapFS{
+			"sys/bus/pci/devices/0000:3b:00.0":           {Data: []byte("../../../devices/pci0000:3a/0000:3b:00.0"), Mode: fs.ModeSymlink | 0o777},
+			"sys/devices/pci0000:3a/0000:3b:00.0/driver": {Data: []byte("../../../bus/pci/drivers/nvidia"), Mode: fs.ModeSymlink | 0o777},
+			"sys/devices/pci0000:3a/0000:3b:00.0/class":  {Data: []byte("0x030200")},
+			"sys/devices/pci0000:3a/0000:3b:00.0/vendor": {Data: []byte("0x10de")},
+			"sys/devices/pci0000:3a/0000:3b:00.0/device": {Data: []byte("0x2330")},
+		}
+		products, err := mig.Default()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var library Library
+		if divided {
+			library = fakeLibrary{}
+		}
+		can, err := New(sysfs.ReadBus(sysfs.Of(files)), products, library).Capabilities("0000:3b:00.0")
+		if err != nil || len(can) == 0 || can[0].Name != gpu.CanShare || (can[0].Can == gpu.Yes) == divided {
+			t.Errorf("divided %v: %+v, %v", divided, can, err)
+		}
+	}
+}
+
 // A table of 32 cards is longer than other files of the kernel.
 func TestMinorsOfManyCards(t *testing.T) {
 	var text strings.Builder

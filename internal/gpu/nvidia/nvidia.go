@@ -247,8 +247,12 @@ func (r *Reader) Capabilities(address string) ([]gpu.Capability, error) {
 		}
 		return gpu.Capability{Name: name, Can: gpu.Yes}
 	}
+	share := byDriver(gpu.CanShare)
+	if reading, ok := r.reading(f.Address); ok && reading.MIG.Value {
+		share = gpu.Capability{Name: gpu.CanShare, Can: gpu.No, Reason: "MIG mode is on: shares divide whole cards"}
+	}
 	return []gpu.Capability{
-		byDriver(gpu.CanShare), byDriver(gpu.CanReplicas), byDriver(gpu.CanMPS),
+		share, byDriver(gpu.CanReplicas), byDriver(gpu.CanMPS),
 		r.canMIG(f), r.canVGPU(f), r.bus.SRIOV(f), r.bus.Passthrough(f),
 	}, nil
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/partition"
+)
+
+// sharedCards are cards with what the agents here say of shares on them.
+type sharedCards struct {
+	partitionCards
+	app *app
+}
+
+// State observes all cards, and asks for their shares.
+func (c sharedCards) State(ctx context.Context) (partition.State, error) {
+	state, err := c.partitionCards.State(ctx)
+	if err == nil {
+		err = c.app.addShares(ctx, &state)
+	}
+	return state, err
+}
+
+// addShares notes on the cards of a state which shares the agents here have on
+// them. A card that its agent knows to be divided holds none, whatever was
+// declared of it once. An agent that does not answer has no say.
+func (a *app) addShares(ctx context.Context, state *partition.State) error {
+	agents, err := a.agents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range agents {
+		err := a.addSharesOf(ctx, c, state)
+		if errors.Is(err, client.ErrUnreachable) {
+			a.note("no agent answers at %s: shares that it knows of are not", c.Socket())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agents are the one that is chosen, or all: the machine's and the user's own.
+func (a *app) agents(ctx context.Context) ([]*client.Client, error) {
+	if socket := a.chosenSocket(); socket != "" {
+		return []*client.Client{client.New(socket)}, nil
+	}
+	var found []*client.Client
+	if system := agent.System().APISocket(); exists(system) {
+		found = append(found, client.New(system))
+	}
+	private, err := a.privateRoot().List(ctx)
+	for _, s := range private {
+		if s.Answers {
+			found = append(found, client.New(s.Endpoint.AgentSocket))
+		}
+	}
+	return found, err
+}
+
+func (a *app) addSharesOf(ctx context.Context, c *client.Client, state *partition.State) error {
+	version, err := c.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if version.Simulated && !a.isSimulator(version.Simulator) {
+		return nil // its cards have the names of ours
+	}
+	devices, err := c.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	shares, err := c.Shares(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range devices.Cards {
+		i := slices.IndexFunc(state.Cards, func(o partition.Card) bool { return o.UUID == k.UUID })
+		if i < 0 || k.Health == string(gpu.Unshareable) {
+			continue
+		}
+		for _, s := range shares.Shares {
+			if s.CardUUID == k.UUID {
+				state.Cards[i].Shares = append(state.Cards[i].Shares, s.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// isSimulator says whether a socket is that of the simulator that this program's
+// driver library would ask.
+func (a *app) isSimulator(socket string) bool {
+	own := a.getenv("DIVVY_SIMULATOR")
+	if own == "" {
+		own = agent.DefaultSimulator
+	}
+	absolute, err := filepath.Abs(own)
+	return err == nil && filepath.Clean(socket) == absolute
+}
