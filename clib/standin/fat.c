@@ -14,6 +14,7 @@
 #define FAT_MAGIC 0xba55ed50u
 #define PART_PTX 1u
 #define PART_LZ4 0x2000ull
+#define PART_ZSTANDARD 0x8000ull
 #define PART_COMPRESSED 0xf000ull /* in any way */
 #define TEXT_MOST PTX_TEXT_MOST
 
@@ -120,7 +121,9 @@ static int expand(const struct part_header *part, const unsigned char *bytes, co
 		return 0;
 	}
 	if ((part->flags & PART_COMPRESSED) != PART_LZ4) {
-		ptx_fail(log, 0, "the PTX of this fat binary is compressed in a way that is not supported");
+		ptx_fail(log, 0, "the PTX of this fat binary is compressed %s, which a simulated card does not read; "
+			 "nvcc --no-compress leaves it as it is",
+			 (part->flags & PART_COMPRESSED) == PART_ZSTANDARD ? "with Zstandard" : "in an unknown way");
 		return -ENOEXEC;
 	}
 	if (size > part->bytes || !part->expanded || part->expanded > TEXT_MOST)

@@ -323,6 +323,20 @@ static size_t make_fat(unsigned char *fat)
 	return at;
 }
 
+static size_t last_part(const unsigned char *fat, size_t size)
+{
+	size_t at = 16;
+
+	for (size_t next = at; next < size;) {
+		struct part part;
+
+		at = next;
+		memcpy(&part, fat + at, sizeof(part));
+		next += sizeof(part) + part.bytes;
+	}
+	return at;
+}
+
 static void fat(void)
 {
 	static unsigned char bytes[4096];
@@ -346,6 +360,18 @@ static void fat(void)
 	sd_image_free(&image);
 	CHECK(sd_image_read(bytes, size, 82, 35, &image, &log) == -ENOEXEC && strstr(log.text, "sm_80"));
 	CHECK(sd_image_read(bytes, size - 1, 82, 80, &image, &log) == -EINVAL);
+	/* compressed in other ways: the log says how, and what helps */
+	static const struct {
+		uint64_t flags;
+		const char *says;
+	} others[] = { { 0x8000, "with Zstandard" }, { 0x1000, "in an unknown way" }, { 0xa000, "in an unknown way" } };
+	const size_t flags = last_part(bytes, size) + offsetof(struct part, flags);
+
+	for (size_t i = 0; i < COUNT(others); i++) {
+		memcpy(bytes + flags, &others[i].flags, sizeof(others[i].flags));
+		CHECK(sd_image_read(bytes, size, 82, 90, &image, &log) == -ENOEXEC);
+		CHECK(strstr(log.text, others[i].says) && strstr(log.text, "--no-compress"));
+	}
 	/* machine code alone */
 	uint64_t only = 80;
 
