@@ -69,6 +69,7 @@ standin_tests := memory holders work code fault shared graph peer resources
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat registers $(standin_ptx:%=ptx/%)
 standin_alone := pure parser texture video running lanes execution pressure
+standin_engine_tests := texture video running lanes execution
 standin_sanitizers := plain address thread
 standin_sanitize_plain :=
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -83,6 +84,9 @@ TEST_TARGETS += test-standin
 .PHONY: test-standin
 test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/standin/run bin/divvy
 	clib/test/standin/run $(standin_programs)
+	for engine in avx2 plain; do \
+		DIVVY_PTX_ENGINE=$$engine clib/test/standin/run $(addprefix $(standin_test_dir)/plain/,$(standin_engine_tests)) || exit 1; \
+	done
 
 # The readers of module images under the address sanitizer, for longer.
 FUZZ_TARGETS += fuzz-standin

@@ -195,6 +195,36 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
+// The interpreter's slower engines give the same results as the one that this
+// processor gets; what the fast one runs is all of the corpus.
+func TestCorpusEngines(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	want := checksums(t, h)
+	for _, engine := range []string{"avx2", "plain"} {
+		env := append(h.Unheld(), "DIVVY_PTX_ENGINE="+engine)
+		for _, name := range exampleNames {
+			files, err := filepath.Glob(filepath.Join(root(t), "test", "corpus", name+"-O*.ptx"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("%s: %d files, %v", name, len(files), err)
+			}
+			for _, file := range files {
+				body, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				path := filepath.Join(h.directory, "kernels.ptx")
+				if err := os.WriteFile(path, append([]byte(".version 7.8\n.target sm_80\n"), body...), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r, err := runExample(t, env, name, "--ptx", path)
+				if err != nil || r.Checksum != want[name] {
+					t.Errorf("%s, %s: %v, checksum %s, want %s", engine, file, err, r.Checksum, want[name])
+				}
+			}
+		}
+	}
+}
+
 // The inference server answers as its README says.
 func TestInferenceServer(t *testing.T) {
 	directory, err := os.MkdirTemp("/tmp", "dv-")

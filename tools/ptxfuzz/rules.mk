@@ -27,6 +27,8 @@ $(ptxfuzz_dir)/generate:
 .PHONY: test-ptx-fuzz fuzz-ptx lint-ptx-fuzz
 test-ptx-fuzz: build-all $(ptxfuzz_objects) $(ptxfuzz_dir)/generate
 	scripts/fuzz-ptx 300 1
+	DIVVY_PTX_ENGINE=avx2 scripts/fuzz-ptx 100 2
+	DIVVY_PTX_ENGINE=plain scripts/fuzz-ptx 100 3
 
 # Another seed each time; PTXFUZZ_SEED repeats one.
 fuzz-ptx: build-all $(ptxfuzz_objects) $(ptxfuzz_dir)/generate

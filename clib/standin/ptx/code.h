@@ -98,6 +98,7 @@ struct ptx_outcome {
 	uint32_t line;        /* of the PTX */
 	uint64_t threads;     /* thread-instructions done */
 	uint64_t bytes;       /* of global memory, loaded and stored */
+	const char *engine;   /* that ran it: avx512, avx2 or plain */
 };
 
 void ptx_run(const struct ptx_launch *launch, struct ptx_outcome *outcome);

@@ -33,7 +33,7 @@
 #define PTX_ENGINE single
 #include "engine.inc"
 
-const struct ptx_engine ptx_engine_avx512 = { full, masked, single };
+const struct ptx_engine ptx_engine_avx512 = { "avx512", full, masked, single };
 
 #ifdef __clang__
 #pragma clang attribute pop

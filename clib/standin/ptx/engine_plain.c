@@ -26,4 +26,4 @@
 #define PTX_ENGINE single
 #include "engine.inc"
 
-const struct ptx_engine ptx_engine_plain = { full, masked, single };
+const struct ptx_engine ptx_engine_plain = { "plain", full, masked, single };

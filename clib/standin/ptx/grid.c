@@ -10,19 +10,32 @@
 
 #include "machine.h"
 
+#define ENGINE_WISH "DIVVY_PTX_ENGINE" /* of the environment */
+
 enum { HELD = 1024 }; /* blocks that one worker has begun at once, if not cooperative */
 
+/* The fastest that this processor runs, or the one that ENGINE_WISH names if it does. */
 static const struct ptx_engine *engine(void)
 {
+	const char *wish = getenv(ENGINE_WISH);
+
 #ifdef __x86_64__
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("fma") &&
-	    __builtin_cpu_supports("bmi2"))
+	bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+		      __builtin_cpu_supports("avx512cd");
+
+	if (wish && strcmp(wish, ptx_engine_plain.name) == 0)
+		return &ptx_engine_plain;
+	if (avx2 && wish && strcmp(wish, ptx_engine_avx2.name) == 0)
+		return &ptx_engine_avx2;
+	if (avx512)
 		return &ptx_engine_avx512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+	if (avx2)
 		return &ptx_engine_avx2;
 #endif
+	(void)wish;
 	return &ptx_engine_plain;
 }
 
@@ -136,7 +149,7 @@ void ptx_run(const struct ptx_launch *launch, struct ptx_outcome *outcome)
 	};
 	unsigned int workers = launch->workers ? launch->workers : ptx_pool_cores();
 
-	memset(outcome, 0, sizeof(*outcome));
+	*outcome = (struct ptx_outcome){ .engine = grid.engine->name };
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	grid.startns = (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 	grid.warpsperblock = (grid.blockthreads + PTX_LANES - 1) / PTX_LANES;

@@ -113,6 +113,7 @@ struct ptx_worker {
 };
 
 struct ptx_engine {
+	const char *name;
 	enum ptx_reason (*full)(struct ptx_warp *warp);
 	enum ptx_reason (*masked)(struct ptx_warp *warp);
 	enum ptx_reason (*single)(struct ptx_warp *warp);

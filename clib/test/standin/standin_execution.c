@@ -335,6 +335,22 @@ static void all_blocks_of_a_cooperative_grid_go_on(void)
 	drop(&program);
 }
 
+/* The tests run these scenarios with each engine: that the environment chooses it. */
+static void the_environment_chooses_an_engine(void)
+{
+	static const char source[] = KERNEL("mov.u32 %r9, 3;");
+
+	CHECK(setenv("DIVVY_PTX_ENGINE", "plain", 1) == 0);
+	CHECK(strcmp(once(source, 1, 32).engine, "plain") == 0);
+	CHECK(setenv("DIVVY_PTX_ENGINE", "none such", 1) == 0);
+	const char *best = once(source, 1, 32).engine;
+
+	CHECK(setenv("DIVVY_PTX_ENGINE", "avx2", 1) == 0);
+	CHECK(strcmp(once(source, 1, 32).engine, strcmp(best, "plain") == 0 ? "plain" : "avx2") == 0);
+	CHECK(unsetenv("DIVVY_PTX_ENGINE") == 0);
+	CHECK(strcmp(once(source, 1, 32).engine, best) == 0 && word(0) == 3);
+}
+
 static void what_cannot_run_is_refused(void)
 {
 	static const char *const bodies[] = {
@@ -375,6 +391,7 @@ static const struct scenario scenarios[] = {
 	{ "registers_say_where", registers_say_where },
 	{ "kernels_print", kernels_print },
 	{ "all_blocks_of_a_cooperative_grid_go_on", all_blocks_of_a_cooperative_grid_go_on },
+	{ "the_environment_chooses_an_engine", the_environment_chooses_an_engine },
 	{ "what_cannot_run_is_refused", what_cannot_run_is_refused },
 };
 
