@@ -45,6 +45,8 @@ var rooms = []room{
 		tests: []string{"internal/partition/fakekernel"}},
 	{path: "internal/partition/sriov", may: []string{"internal/gpu", "internal/gpu/intel", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{"internal/partition/fakekernel"}},
+	{path: "internal/partition/vgpu", may: []string{"internal/gpu", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/partition"},
+		tests: []string{"internal/partition/fakekernel"}},
 	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"}},
 	{path: "internal/partition/fakekernel", may: []string{"internal/gpu/inventory", "internal/gpu/sysfs", "internal/mig", "internal/partition", "internal/partition/kernel"}},
 	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
@@ -89,7 +91,7 @@ var rooms = []room{
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/library", "internal/mig", "internal/partition",
-			"internal/partition/amd", "internal/partition/kernel", "internal/partition/sriov",
+			"internal/partition/amd", "internal/partition/kernel", "internal/partition/sriov", "internal/partition/vgpu",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
 
 // byFiles is a technique whose state and steps are the kernel's files.
@@ -27,7 +28,7 @@ type byFiles interface {
 
 // techniquesByFiles lists them in the order in which they build on each other.
 func techniquesByFiles() []byFiles {
-	return []byFiles{amd.Technique{}, sriov.Technique{}}
+	return []byFiles{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg()}
 }
 
 // techniques are the ways of dividing cards that this program knows.

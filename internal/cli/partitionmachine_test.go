@@ -25,8 +25,8 @@ func TestPlansOfMachines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			golden(t, filepath.Join("testdata/partition", name+".show"), "partition", "show", "--root", machine)
 			goals, err := filepath.Glob(filepath.Join("testdata/partition", name+".*.yaml"))
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || len(goals) == 0 {
+				t.Fatalf("%d goals, %v", len(goals), err)
 			}
 			for _, goal := range goals {
 				golden(t, strings.TrimSuffix(goal, ".yaml")+".plan", "partition", "plan", goal, "--root", machine)

@@ -93,9 +93,12 @@ func (f *Functions) validate() error {
 }
 
 func (f *Functions) layout() string {
-	words := fmt.Sprintf("%d of %d virtual functions", len(f.On), f.Total)
+	words := ""
+	if len(f.On) > 0 {
+		words = fmt.Sprintf("%d virtual functions", len(f.On))
+	}
 	if f.Autoprobe != nil && !*f.Autoprobe {
-		words += ", not taken by the host's drivers"
+		words += ", virtual functions are not taken by the host's drivers"
 	}
 	for n, vf := range f.On {
 		if settings := f.asked(vf, ""); settings != "" {
@@ -115,7 +118,10 @@ func (f *Functions) parts() []string {
 }
 
 func (f *Functions) lines() []string {
-	lines := []string{f.layout()}
+	lines := []string{fmt.Sprintf("%d of %d virtual functions", len(f.On), f.Total)}
+	if f.Autoprobe != nil && !*f.Autoprobe {
+		lines[0] += ", not taken by the host's drivers"
+	}
 	for n, vf := range f.On {
 		words := []string{fmt.Sprintf("vf%d  %s  %s", n+1, vf.Address, vf.Driver)}
 		for _, name := range slices.Sorted(maps.Keys(vf.Settings)) {
@@ -145,8 +151,32 @@ func (f *Functions) asked(vf Function, suffix string) string {
 	return words
 }
 
-// asking is a card seen with the questions of another state of it.
+// asking is a card seen with the questions of another state of it: what that one
+// does not know of may be anything, such as what a driver that comes back shows.
 func (c Card) asking(o Card) Card {
+	if o.MIGUnknown && !c.MIG {
+		c.MIGUnknown = true
+	}
+	if o.AMD == nil {
+		c.AMD = nil
+	}
+	if o.VGPU == nil {
+		c.VGPU = nil
+	}
+	if o.GVTg == nil {
+		c.GVTg = nil
+	}
+	switch {
+	case o.SRIOV == nil:
+		c.SRIOV = nil
+	default:
+		c = c.asked(o)
+	}
+	return c
+}
+
+// asked is a card with the settings in question of which another state speaks.
+func (c Card) asked(o Card) Card {
 	if c.SRIOV != nil && o.SRIOV != nil {
 		f := *c.SRIOV
 		f.Asked = o.SRIOV.Asked

@@ -21,10 +21,12 @@ type Goal struct {
 // Rule is what the cards that it matches should be: one field a technique. Of
 // techniques that it does not name it says nothing.
 type Rule struct {
-	Match Match  `yaml:"match" json:"match"`
-	MIG   *MIG   `yaml:"mig,omitempty" json:"mig,omitempty"`
-	AMD   *AMD   `yaml:"amd,omitempty" json:"amd,omitempty"`
-	SRIOV *SRIOV `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	Match Match         `yaml:"match" json:"match"`
+	MIG   *MIG          `yaml:"mig,omitempty" json:"mig,omitempty"`
+	AMD   *AMD          `yaml:"amd,omitempty" json:"amd,omitempty"`
+	SRIOV *SRIOV        `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	VGPU  *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
+	GVTg  *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -41,6 +43,12 @@ func (r Rule) wanted() map[string]wanted {
 	}
 	if r.SRIOV != nil {
 		all[TechniqueSRIOV] = r.SRIOV
+	}
+	if r.VGPU != nil {
+		all[TechniqueVGPU] = r.VGPU
+	}
+	if r.GVTg != nil {
+		all[TechniqueGVTg] = r.GVTg
 	}
 	return all
 }

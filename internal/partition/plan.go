@@ -220,7 +220,7 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 		}
 	}
 	if err == nil {
-		plan.Before, plan.After, plan.Steps = c.asking(after), after, steps
+		plan.Before, plan.After, plan.Steps = c.asked(after), after, steps
 	} else {
 		plan.Refused, plan.Reason = RefusedImpossible, err.Error()
 		if errors.Is(err, ErrInUse) {

@@ -59,6 +59,8 @@ type Card struct {
 	Instances  []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
 	AMD        *AMDModes  `yaml:"amd,omitempty" json:"amd,omitempty"`
 	SRIOV      *Functions `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	VGPU       *Hosts     `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
+	GVTg       *Hosts     `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
 	// Shares are the agent's shares of the whole card.
 	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
@@ -102,6 +104,12 @@ func (c Card) divided() []divided {
 	}
 	if c.SRIOV != nil {
 		all = append(all, c.SRIOV)
+	}
+	if c.VGPU != nil {
+		all = append(all, c.VGPU)
+	}
+	if c.GVTg != nil {
+		all = append(all, c.GVTg)
 	}
 	return all
 }
@@ -208,7 +216,9 @@ func (c Card) Layout() string {
 		words = append(words, "MIG off")
 	}
 	for _, d := range c.divided() {
-		words = append(words, d.layout())
+		if word := d.layout(); word != "" {
+			words = append(words, word)
+		}
 	}
 	if len(words) == 0 {
 		return "whole"

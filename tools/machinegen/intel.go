@@ -94,6 +94,6 @@ func gvtgLaptop(comment string) *machine {
 		})
 	}
 	const uuid = "a297db4a-f4c2-11e6-90f6-d3b88d6c9525"
-	m.links[folder+"/mdev_supported_types/i915-GVTg_V5_4/devices/"+uuid] = "../../../" + uuid
+	m.mediated(folder, "i915-GVTg_V5_4", uuid, 3)
 	return m
 }

@@ -90,6 +90,15 @@ func (m *machine) inGroup(group int, at string) {
 	m.links[fmt.Sprintf("sys/kernel/iommu_groups/%d/devices/%s", group, path.Base(at))] = "../../../../devices/" + at
 }
 
+// mediated puts a mediated device of a type of a function on its bus.
+func (m *machine) mediated(parent, kind, uuid string, group int) {
+	m.links[parent+"/mdev_supported_types/"+kind+"/devices/"+uuid] = "../../../" + uuid
+	m.files[parent+"/"+uuid+"/remove"] = ""
+	m.links[parent+"/"+uuid+"/mdev_type"] = "../mdev_supported_types/" + kind
+	m.links[parent+"/"+uuid+"/iommu_group"] = fmt.Sprintf("../../../../../kernel/iommu_groups/%d", group)
+	m.links["sys/bus/mdev/devices/"+uuid] = "../../../" + strings.TrimPrefix(parent, "sys/") + "/" + uuid
+}
+
 // process lets a process have a device file open.
 func (m *machine) process(pid int, command, node, fdinfo string) {
 	folder := fmt.Sprintf("proc/%d", pid)

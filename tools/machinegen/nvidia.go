@@ -13,10 +13,8 @@ func (m *machine) nvidiaCard(address, model, uuid string, minor int) {
 	m.files["dev/nvidiactl"] = ""
 }
 
-func (m *machine) mdevType(folder, id, name, description, free string) string {
-	at := folder + "/mdev_supported_types/" + id
-	m.put(at, attributes{"name": name, "description": description, "available_instances": free, "device_api": "vfio-pci"})
-	return at
+func (m *machine) mdevType(folder, id, name, description, free string) {
+	m.put(folder+"/mdev_supported_types/"+id, attributes{"name": name, "description": description, "available_instances": free, "device_api": "vfio-pci"})
 }
 
 // nvidiaMdev: a vGPU host of a kernel before 6.8: a T4 with mediated devices of
@@ -30,8 +28,9 @@ func nvidiaMdev(comment string) *machine {
 	})
 	m.nvidiaCard("0000:3b:00.0", "Tesla T4", "GPU-11111111-0e0e-4b4b-8c8c-000000000001", 0)
 	m.mdevType(t4, "nvidia-230", "GRID T4-1Q", "num_heads=4, frl_config=60, framebuffer=1024M, max_resolution=5120x2880, max_instance=16", "0")
-	used := m.mdevType(t4, "nvidia-231", "GRID T4-2Q", "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=8", "7")
-	m.links[used+"/devices/0b6e1f0e-53a4-4a3a-9a1e-5d3f4a0f1c01"] = "../../../0b6e1f0e-53a4-4a3a-9a1e-5d3f4a0f1c01"
+	m.mdevType(t4, "nvidia-231", "GRID T4-2Q", "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=8", "7")
+	m.mediated(t4, "nvidia-231", "0b6e1f0e-53a4-4a3a-9a1e-5d3f4a0f1c01", 90)
+	m.process(5100, "qemu-system-x86", "/dev/vfio/90", "pos:\t0")
 
 	a40 := m.add(card{
 		at: "pci0000:5d/0000:5d:00.0/0000:5e:00.0", vendor: 0x10de, device: 0x2235, class: 0x030200, driver: "nvidia", node: 0, group: 34,
@@ -44,10 +43,10 @@ func nvidiaMdev(comment string) *machine {
 		m.links[vf+"/physfn"] = "../0000:5e:00.0"
 		m.links[fmt.Sprintf("%s/virtfn%d", a40, n)] = fmt.Sprintf("../0000:5e:00.%d", 4+n)
 		free := []string{"0", "1"}[n]
-		used := m.mdevType(vf, "nvidia-558", "NVIDIA A40-2Q", "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=24", free)
+		m.mdevType(vf, "nvidia-558", "NVIDIA A40-2Q", "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=24", free)
 		m.mdevType(vf, "nvidia-563", "NVIDIA A40-12Q", "num_heads=4, frl_config=60, framebuffer=12288M, max_resolution=7680x4320, max_instance=4", "0")
 		if n == 0 {
-			m.links[used+"/devices/7c9e6679-7425-40de-944b-e07fc1f90ae7"] = "../../../7c9e6679-7425-40de-944b-e07fc1f90ae7"
+			m.mediated(vf, "nvidia-558", "7c9e6679-7425-40de-944b-e07fc1f90ae7", 91)
 		}
 	}
 	return m

@@ -31,6 +31,7 @@ type Kernel struct {
 	Lies bool
 
 	drivers map[string]string // the drivers of functions as unpacked
+	offers  map[string]string // the vGPU types of virtual functions that have one
 }
 
 // Unpack makes the machine of an archive below a folder.
@@ -43,7 +44,7 @@ func Unpack(archive, folder string) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Folder: folder, drivers: map[string]string{}}
+	k := &Kernel{Folder: folder, drivers: map[string]string{}, offers: map[string]string{}}
 	for _, r := range records {
 		if r.Target != "" {
 			err = k.link(r.Name, r.Target)
@@ -123,6 +124,14 @@ func (k *Kernel) write(name, value string) error {
 		return err
 	}
 	switch base {
+	case "create":
+		return k.create(folder, value)
+	case "remove":
+		return k.remove(folder)
+	case "current_vgpu_type":
+		if err := k.assign(folder, value); err != nil {
+			return err
+		}
 	case "sriov_numvfs":
 		if err := k.functions(folder, value); err != nil {
 			return err

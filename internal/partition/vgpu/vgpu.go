@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vgpu makes virtual cards of fixed types: NVIDIA's vGPUs, as mediated
+// devices or by the type that is written to a virtual function, and Intel's GVT-g.
+// Facts are from the kernel's document vfio-mediated-device, NVIDIA's vGPU user
+// guide (18.0) and NVIDIA/vgpu-device-manager. Which types go beside each other is
+// the driver's word; known before it speaks is that a card takes vGPUs of one
+// size, unless its mixed-size mode is on.
+package vgpu
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
+	"github.com/divvy-gpu/divvy/internal/partition"
+)
+
+// Technique is one vendor's virtual cards.
+type Technique struct {
+	name, vendor string
+	needs        string // what is missing where none are offered
+	of           func(*partition.Card) **partition.Hosts
+	wanted       func(partition.Rule) *partition.VirtualCards
+}
+
+var _ partition.Technique = Technique{}
+
+// NVIDIA is vGPU.
+func NVIDIA() Technique {
+	return Technique{
+		name: partition.TechniqueVGPU, vendor: gpu.VendorNVIDIA,
+		needs:  "the driver is not that of a vGPU host, or no virtual functions are on (/usr/lib/nvidia/sriov-manage -e ADDRESS)",
+		of:     func(c *partition.Card) **partition.Hosts { return &c.VGPU },
+		wanted: func(r partition.Rule) *partition.VirtualCards { return r.VGPU },
+	}
+}
+
+// GVTg is Intel's GVT-g.
+func GVTg() Technique {
+	return Technique{
+		name: partition.TechniqueGVTg, vendor: gpu.VendorIntel,
+		needs:  "the kernel has no GVT-g for it (i915 with enable_gvt=1, up to Comet Lake)",
+		of:     func(c *partition.Card) **partition.Hosts { return &c.GVTg },
+		wanted: func(r partition.Rule) *partition.VirtualCards { return r.GVTg },
+	}
+}
+
+// Name is partition.TechniqueVGPU or TechniqueGVTg.
+func (t Technique) Name() string { return t.name }
+
+// On says whether a card has virtual cards.
+func (t Technique) On(c partition.Card) bool {
+	hosts := *t.of(&c)
+	return hosts != nil && slices.ContainsFunc(hosts.On, func(h partition.Host) bool { return len(h.Made) > 0 })
+}
+
+// Aim keeps what is wanted, those in use first, and places the others. What is in
+// use is not given up with force either: the kernel would wait for its user.
+func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
+	want, now := t.wanted(r), *t.of(&c)
+	total := 0
+	for _, n := range want.Devices {
+		total += n
+	}
+	if now == nil {
+		if total == 0 {
+			return c, nil
+		}
+		return c, fmt.Errorf("%w: %s offers no virtual cards: %s", partition.ErrImpossible, c.Name, t.needs)
+	}
+	missing, err := byID(*now, want.Devices)
+	if err != nil {
+		return c, err
+	}
+	if err := t.size(c, *now, missing, want.Placement); err != nil {
+		return c, err
+	}
+	after := partition.Hosts{By: now.By}
+	var inUse []string
+	for _, host := range now.On {
+		made := slices.Clone(host.Made)
+		host.Made = nil
+		slices.SortStableFunc(made, func(a, b partition.VirtualCard) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
+		for _, card := range made {
+			switch {
+			case missing[card.Type] > 0:
+				missing[card.Type]--
+				host.Made = append(host.Made, card)
+			case len(card.Processes) > 0:
+				inUse = append(inUse, used(*now, host, card))
+			}
+		}
+		after.On = append(after.On, host)
+	}
+	if inUse != nil {
+		return c, fmt.Errorf("%w: %s", partition.ErrInUse, strings.Join(inUse, "; "))
+	}
+	if err := place(&after, *now, missing); err != nil {
+		return c, err
+	}
+	*t.of(&c) = &after
+	return c, nil
+}
+
+// byID turns names and ids of types into counts by id.
+func byID(hosts partition.Hosts, devices map[string]int) (map[string]int, error) {
+	counts := map[string]int{}
+	var offered []string
+	known := map[string]string{}
+	for _, host := range hosts.On {
+		for _, offer := range host.Types {
+			known[offer.ID], known[offer.Name] = offer.ID, offer.ID
+			if !slices.Contains(offered, offer.Name) {
+				offered = append(offered, offer.Name)
+			}
+		}
+		for _, card := range host.Made {
+			known[card.Type] = card.Type
+		}
+	}
+	slices.SortFunc(offered, sysfs.Natural)
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		id, ok := known[name]
+		if devices[name] > 0 && !ok {
+			return nil, fmt.Errorf("%w: the card offers no type %s; it offers %s", partition.ErrImpossible, name, strings.Join(offered, ", "))
+		}
+		counts[id] += devices[name]
+	}
+	return counts, nil
+}
+
+// backed and sized read NVIDIA's names: A40-12Q has 12 GB, H200X-1-18C is one
+// slice of MIG.
+func backed(name string) bool { return regexp.MustCompile(`-[0-9]+-[0-9]+[A-Z]+$`).MatchString(name) }
+
+func sized(name string) string {
+	found := regexp.MustCompile(`-([0-9]+)[A-Z]+$`).FindStringSubmatch(name)
+	if found == nil {
+		return ""
+	}
+	return found[1]
+}
+
+// size refuses what NVIDIA's cards do not carry together.
+func (t Technique) size(c partition.Card, hosts partition.Hosts, counts map[string]int, placement string) error {
+	if t.vendor != gpu.VendorNVIDIA {
+		return nil
+	}
+	first := ""
+	for _, id := range slices.Sorted(maps.Keys(counts)) {
+		name := hosts.Name(id)
+		switch {
+		case counts[id] == 0 || sized(name) == "":
+		case !c.MIGUnknown && backed(name) != c.MIG:
+			return fmt.Errorf("%w: %s is for cards whose MIG mode is %s", partition.ErrImpossible, name, map[bool]string{true: "on", false: "off"}[backed(name)])
+		case backed(name) || placement == partition.PlacementMixed:
+		case first == "":
+			first = name
+		case sized(name) != sized(first):
+			return fmt.Errorf("%w: %s and %s are of different sizes, and a card takes one size unless its mixed-size mode is on: "+
+				"run nvidia-smi vgpu -i %s -shm 1 after its virtual functions are on, and say placement: mixed", partition.ErrImpossible, first, name, c.Address)
+		}
+	}
+	return nil
+}
+
+// place makes what is missing where there is room: a virtual function carries one,
+// a card as many as it offers. Where others go first only the driver knows what
+// there will be room for.
+func place(after *partition.Hosts, now partition.Hosts, missing map[string]int) error {
+	unknown := false
+	each(now, *after, func(partition.Host, partition.VirtualCard) { unknown = true })
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		name := now.Name(id)
+		for n := range missing[id] {
+			at := slices.IndexFunc(after.On, func(h partition.Host) bool {
+				return (!h.Single || len(h.Made) == 0) && (unknown || count(h, id)-count(same(now, h), id) < offers(h, id))
+			})
+			if at < 0 {
+				return fmt.Errorf("%w: %d more of %s are wanted, there is room for %d", partition.ErrImpossible, missing[id], name, n)
+			}
+			host := &after.On[at]
+			card := partition.VirtualCard{Type: id}
+			if after.By == partition.ByMediated {
+				card.UUID = fresh(*after, now, host.Address, id)
+			}
+			host.Made = append(slices.Clone(host.Made), card)
+		}
+	}
+	return nil
+}
+
+// same is a function as it is in another state.
+func same(hosts partition.Hosts, host partition.Host) partition.Host {
+	for _, h := range hosts.On {
+		if h.Address == host.Address {
+			return h
+		}
+	}
+	return partition.Host{}
+}
+
+func count(host partition.Host, id string) int {
+	n := 0
+	for _, card := range host.Made {
+		if card.Type == id {
+			n++
+		}
+	}
+	return n
+}
+
+func offers(host partition.Host, id string) int {
+	for _, t := range host.Types {
+		if t.ID == id {
+			return t.Available
+		}
+	}
+	return 0
+}
+
+// fresh is a UUID that no virtual card here has: always the same for the same
+// place, so that a plan made again is the same plan.
+func fresh(after, now partition.Hosts, address, id string) string {
+	for n := 0; ; n++ {
+		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual card %s %s %d", address, id, n))
+		sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a UUID by name
+		digits := hex.EncodeToString(sum[:16])
+		uuid := strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")
+		if !has(after, uuid) && !has(now, uuid) {
+			return uuid
+		}
+	}
+}
+
+func has(hosts partition.Hosts, uuid string) bool {
+	return slices.ContainsFunc(hosts.On, func(h partition.Host) bool {
+		return slices.ContainsFunc(h.Made, func(c partition.VirtualCard) bool { return c.UUID == uuid })
+	})
+}
+
+// Steps removes what is not wanted, then makes what is.
+func (t Technique) Steps(from, to partition.Card) []partition.Step {
+	before, after := *t.of(&from), *t.of(&to)
+	if before == nil || after == nil {
+		return nil
+	}
+	var steps []partition.Step
+	each(*before, *after, func(host partition.Host, card partition.VirtualCard) {
+		s := partition.Step{Action: partition.ActionWrite, File: path.Join(mediated, card.UUID, "remove"), Value: "1", Why: before.Name(card.Type) + " is not wanted"}
+		if before.By == partition.ByFunction {
+			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), "0"
+		}
+		steps = append(steps, s)
+	})
+	each(*after, *before, func(host partition.Host, card partition.VirtualCard) {
+		s := partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(host.Address, path.Join("mdev_supported_types", card.Type, "create")), Value: card.UUID, Why: after.Name(card.Type) + " is wanted"}
+		if after.By == partition.ByFunction {
+			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), card.Type
+		}
+		steps = append(steps, s)
+	})
+	return steps
+}
+
+// each calls f for the virtual cards of one state that the other has not.
+func each(of, without partition.Hosts, f func(partition.Host, partition.VirtualCard)) {
+	for _, host := range of.On {
+		others := same(without, host).Made
+		for _, card := range host.Made {
+			if !slices.ContainsFunc(others, func(o partition.VirtualCard) bool { return o.UUID == card.UUID && o.Type == card.Type }) {
+				f(host, card)
+			}
+		}
+	}
+}
+
+// Busy words who uses virtual cards that would go.
+func (t Technique) Busy(c partition.Card, steps []partition.Step) string {
+	hosts := *t.of(&c)
+	if hosts == nil {
+		return ""
+	}
+	var words []string
+	for _, host := range hosts.On {
+		for _, card := range host.Made {
+			goes := slices.ContainsFunc(steps, func(s partition.Step) bool {
+				return s.File == path.Join(mediated, card.UUID, "remove") && card.UUID != "" ||
+					s.Value == "0" && s.File == sysfs.Attribute(host.Address, "nvidia/current_vgpu_type")
+			})
+			if goes && len(card.Processes) > 0 {
+				words = append(words, used(*hosts, host, card))
+			}
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+func used(hosts partition.Hosts, host partition.Host, card partition.VirtualCard) string {
+	return fmt.Sprintf("%s on %s is used by %s", hosts.Name(card.Type), host.Address, partition.Describe(card.Processes))
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vgpu_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
+)
+
+const (
+	t4   = "0000:3b:00.0" // mediated devices of its own: one GRID T4-2Q, which a guest has
+	a40  = "0000:5e:00.0" // on two virtual functions: one NVIDIA A40-2Q, which nobody uses
+	h200 = "0000:41:00.0" // types of four virtual functions: one NVIDIA H200X-1-18C
+	uhd  = "0000:00:02.0" // GVT-g: one i915-GVTg_V5_4
+)
+
+func want(devices map[string]int) partition.Rule {
+	return partition.Rule{VGPU: &partition.VirtualCards{Devices: devices}}
+}
+
+func open(t *testing.T, name string) fakekernel.Machine {
+	return fakekernel.Open(t, name, vgpu.NVIDIA(), vgpu.GVTg())
+}
+
+func TestPlans(t *testing.T) {
+	for _, c := range []struct {
+		name, machine, address string
+		rule                   partition.Rule
+		refused, text          string
+	}{
+		{"more beside one in use", "nvidia-mdev", t4, want(map[string]int{"GRID T4-2Q": 3}), "", "mdev_supported_types/nvidia-231/create"},
+		{"by id, as it is", "nvidia-mdev", t4, want(map[string]int{"nvidia-231": 1}), "", ""},
+		{"more than there is room for", "nvidia-mdev", t4, want(map[string]int{"GRID T4-2Q": 9}), partition.RefusedImpossible, "8 more of GRID T4-2Q are wanted, there is room for 7"},
+		{"another size while used", "nvidia-mdev", t4, want(map[string]int{"GRID T4-1Q": 1}), partition.RefusedInUse, "GRID T4-2Q on 0000:3b:00.0 is used by 5100 (qemu-system-x86)"},
+		{"two sizes", "nvidia-mdev", t4, want(map[string]int{"GRID T4-1Q": 1, "GRID T4-2Q": 1}), partition.RefusedImpossible, "different sizes"},
+		{"unknown type", "nvidia-mdev", a40, want(map[string]int{"NVIDIA A40-48Q": 1}), partition.RefusedImpossible, "no type NVIDIA A40-48Q; it offers NVIDIA A40-2Q, NVIDIA A40-12Q"},
+		{"more than functions", "nvidia-mdev", a40, want(map[string]int{"NVIDIA A40-2Q": 3}), partition.RefusedImpossible, "2 more of NVIDIA A40-2Q are wanted, there is room for 1"},
+		{"another type", "nvidia-mdev", a40, want(map[string]int{"NVIDIA A40-12Q": 2}), "", "write \"1\" to /sys/bus/mdev/devices/7c9e6679-7425-40de-944b-e07fc1f90ae7/remove\nwrite"},
+		{"types of functions", "nvidia-vfio", h200, want(map[string]int{"NVIDIA H200X-1-18C": 3}), "", "write \"1414\" to 0000:41:00.4/nvidia/current_vgpu_type\nwrite \"1414\" to 0000:41:00.6/nvidia/current_vgpu_type\n"},
+		{"none", "nvidia-vfio", h200, want(nil), "", "write \"0\" to 0000:41:00.5/nvidia/current_vgpu_type\n"},
+		{"no host", "mixed", "0000:1a:00.0", want(map[string]int{"NVIDIA H100-80C": 1}), partition.RefusedImpossible, "not that of a vGPU host"},
+		{"no host, none wanted", "mixed", "0000:1a:00.0", want(nil), "", ""},
+		{"GVT-g", "gvtg-laptop", uhd, partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"i915-GVTg_V5_4": 1, "i915-GVTg_V5_8": 1}}}, "", "i915-GVTg_V5_8/create"},
+		{"no GVT-g", "flex170", "0000:4d:00.0", partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"x": 1}}}, partition.RefusedImpossible, "no GVT-g"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := open(t, c.machine)
+			p := m.Plan(t, c.address, c.rule)
+			if got := fakekernel.Steps(p); p.Refused != c.refused || !strings.Contains(got, c.text) || c.text == "" && len(p.Steps) > 0 {
+				t.Fatalf("%q: %s", p.Refused, got)
+			}
+			if p.Refused == "" && len(p.Steps) > 0 {
+				m.Apply(t, p)
+				if again := m.Plan(t, c.address, c.rule); again.Refused != "" || len(again.Steps) > 0 {
+					t.Errorf("again: %s", fakekernel.Steps(again))
+				}
+			}
+		})
+	}
+}
+
+// TestMixed: where the goal says that the card's mixed-size mode is on, the driver
+// decides.
+func TestMixed(t *testing.T) {
+	m := open(t, "nvidia-mdev")
+	r := want(map[string]int{"NVIDIA A40-2Q": 1, "NVIDIA A40-12Q": 1})
+	if p := m.Plan(t, a40, r); !strings.Contains(p.Reason, "nvidia-smi vgpu -i 0000:5e:00.0 -shm 1") {
+		t.Errorf("%q: %s", p.Refused, p.Reason)
+	}
+	r.VGPU.Placement = partition.PlacementMixed
+	if p := m.Plan(t, a40, r); p.Refused != partition.RefusedImpossible || !strings.Contains(p.Reason, "room for 0") {
+		t.Errorf("the driver offers none: %q, %s", p.Refused, p.Reason)
+	}
+}
+
+// TestMIGBacked: types for MIG instances want MIG on, others off, where the driver
+// was asked.
+func TestMIGBacked(t *testing.T) {
+	m := open(t, "nvidia-vfio")
+	c, err := m.Observe(t.Context(), h200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.MIGUnknown = false
+	p := partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-1-18C": 2}))
+	if !strings.Contains(p.Reason, "for cards whose MIG mode is on") {
+		t.Errorf("%q: %s", p.Refused, p.Reason)
+	}
+	c.MIG = true
+	p = partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-141C": 1}))
+	if !strings.Contains(p.Reason, "for cards whose MIG mode is off") {
+		t.Errorf("%q: %s", p.Refused, p.Reason)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for machine, address := range map[string]string{"nvidia-mdev": a40, "nvidia-vfio": h200} {
+		r := want(map[string]int{"NVIDIA A40-12Q": 2})
+		if machine == "nvidia-vfio" {
+			r = want(map[string]int{"NVIDIA H200X-141C": 2})
+		}
+		t.Run(machine, func(t *testing.T) {
+			fakekernel.Faults(t, func() fakekernel.Machine { return open(t, machine) }, address, r)
+		})
+	}
+	t.Run("gvt-g", func(t *testing.T) {
+		r := partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"i915-GVTg_V5_8": 1}}}
+		fakekernel.Faults(t, func() fakekernel.Machine { return open(t, "gvtg-laptop") }, uhd, r)
+	})
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package partition
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Techniques that make virtual cards of fixed types.
+const (
+	TechniqueVGPU = "vgpu"
+	TechniqueGVTg = "gvt-g"
+)
+
+// Placements of vGPUs on a card.
+const (
+	PlacementHomogeneous = "homogeneous" // all of one size
+	PlacementMixed       = "mixed"       // the card's mixed-size mode is on
+)
+
+// VirtualCards is how many virtual cards of which type are wanted.
+type VirtualCards struct {
+	// Devices counts by the driver's name of a type or its id: NVIDIA A40-12Q,
+	// nvidia-563, 1414, i915-GVTg_V5_4.
+	Devices map[string]int `yaml:"devices" json:"devices"`
+	// Placement is of NVIDIA's; absent: homogeneous.
+	Placement string `yaml:"placement,omitempty" json:"placement,omitempty"`
+}
+
+func (v *VirtualCards) validate() error {
+	total := 0
+	for name, n := range v.Devices {
+		if err := checkType(name); err != nil {
+			return err
+		}
+		if n < 0 || n > maxFunctions {
+			return fmt.Errorf("%d of %s", n, name)
+		}
+		total += n
+	}
+	switch {
+	case total > maxFunctions:
+		return fmt.Errorf("%d virtual cards", total)
+	case v.Placement != "" && v.Placement != PlacementHomogeneous && v.Placement != PlacementMixed:
+		return fmt.Errorf("placement %q is not homogeneous or mixed", v.Placement)
+	}
+	return nil
+}
+
+// checkType refuses what would lead out of a folder of types.
+func checkType(name string) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._-]{0,80}$`).MatchString(name) {
+		return fmt.Errorf("%q is no type of virtual cards", name)
+	}
+	return nil
+}
+
+// Ways in which virtual cards are made.
+const (
+	ByMediated = "mdev" // mediated devices, by UUID
+	ByFunction = "vf"   // a type written to a virtual function
+)
+
+// Hosts is where a card's virtual cards are made.
+type Hosts struct {
+	By string `yaml:"by" json:"by"`
+	On []Host `yaml:"on" json:"on"`
+}
+
+// Host is a function that carries virtual cards: the card itself, or a virtual
+// function, which carries one.
+type Host struct {
+	Address string        `yaml:"address" json:"address"`
+	Single  bool          `yaml:"single,omitempty" json:"single,omitempty"` // carries one
+	Types   []VirtualType `yaml:"types,omitempty" json:"types,omitempty"`   // that it offers now
+	Made    []VirtualCard `yaml:"made,omitempty" json:"made,omitempty"`
+}
+
+// VirtualType is a type and how many more can be made of it now.
+type VirtualType struct {
+	ID        string `yaml:"id" json:"id"`
+	Name      string `yaml:"name,omitempty" json:"name,omitempty"`
+	Available int    `yaml:"available" json:"available"`
+}
+
+// VirtualCard is one that exists. UUID is of mediated devices.
+type VirtualCard struct {
+	UUID      string    `yaml:"uuid,omitempty" json:"uuid,omitempty"`
+	Type      string    `yaml:"type" json:"type"` // its id
+	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
+}
+
+func (h *Hosts) validate() error {
+	if h.By != ByMediated && h.By != ByFunction || len(h.On) > maxFunctions {
+		return fmt.Errorf("virtual cards by %q on %d functions", h.By, len(h.On))
+	}
+	for _, host := range h.On {
+		for _, card := range host.Made {
+			if err := checkType(card.Type); err != nil {
+				return err
+			}
+			if card.UUID != "" && !regexp.MustCompile(`^[0-9a-fA-F-]{36}$`).MatchString(card.UUID) {
+				return fmt.Errorf("%q is no UUID", card.UUID)
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Hosts) layout() string {
+	return strings.Join(append([]string{"virtual cards"}, h.parts()...), ", ")
+}
+
+func (h *Hosts) parts() []string {
+	var names []string
+	for _, host := range h.On {
+		for _, card := range host.Made {
+			names = append(names, strings.TrimRight(fmt.Sprintf("%s on %s %s", h.Name(card.Type), host.Address, card.UUID), " "))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (h *Hosts) lines() []string {
+	var lines, offers []string
+	for _, host := range h.On {
+		for _, card := range host.Made {
+			line := strings.TrimRight(fmt.Sprintf("virtual card %s  on %s  %s", h.Name(card.Type), host.Address, card.UUID), " ")
+			if len(card.Processes) > 0 {
+				line += "  used by " + Describe(card.Processes)
+			}
+			lines = append(lines, line)
+		}
+		for _, t := range host.Types {
+			if offer := h.Name(t.ID); t.Available > 0 && !slices.Contains(offers, offer) {
+				offers = append(offers, offer)
+			}
+		}
+	}
+	if offers != nil {
+		lines = append(lines, "room for virtual cards of "+strings.Join(offers, " or "))
+	}
+	return lines
+}
+
+// Name is what the driver calls a type; a full card may not tell, and the id
+// stands.
+func (h *Hosts) Name(id string) string {
+	for _, host := range h.On {
+		for _, t := range host.Types {
+			if t.ID == id && t.Name != "" {
+				return t.Name
+			}
+		}
+	}
+	return id
+}
