@@ -147,18 +147,27 @@ type cardState struct {
 
 func (a *app) partitionShow() *cobra.Command {
 	var in partitionInput
+	var form string
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show how cards are partitioned, and what more fits",
-		Long: `Shows the instances of each card where they lie, who uses them, and what more
-would fit beside them.`,
-		Example: `  divvy partition show --state state.yaml`,
-		Args:    noArguments,
+		Long: `Shows how each card is divided, who uses its parts, and what more would fit beside
+them. With -o libvirt or qemu: what a virtual machine needs to get the cards and
+parts that are there for guests.`,
+		Example: `  divvy partition show --state state.yaml
+  divvy partition show -o libvirt`,
+		Args: noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		if form != formTable && form != formLibvirt && form != formQEMU {
+			return usage(fmt.Errorf("--output: %q is not table, libvirt or qemu", form))
+		}
 		state, _, err := a.readState(cmd.Context(), in)
 		if err != nil {
 			return err
+		}
+		if form != formTable {
+			return a.showGuests(state, form)
 		}
 		products, err := mig.Default()
 		if err != nil {
@@ -192,6 +201,8 @@ would fit beside them.`,
 	})
 	in.stateFlag(cmd)
 	a.agentFlag(cmd)
+	cmd.Flags().StringVarP(&form, "output", "o", formTable, "`form`: table, libvirt, qemu")
+	complete(cmd, "output", words(formTable, formLibvirt, formQEMU))
 	jsonFlag(cmd, &in.asJSON)
 	return cmd
 }

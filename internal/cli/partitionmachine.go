@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
 
@@ -28,7 +29,7 @@ type byFiles interface {
 
 // techniquesByFiles lists them in the order in which they build on each other.
 func techniquesByFiles() []byFiles {
-	return []byFiles{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg()}
+	return []byFiles{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg(), vfio.Technique{}}
 }
 
 // techniques are the ways of dividing cards that this program knows.
@@ -49,21 +50,56 @@ type partitionCards interface {
 }
 
 // machineCards is the cards of a machine: its kernel's, with what NVIDIA's driver
-// knows of those that it drives.
+// knows of those that it drives. The driver is let go of before a card is taken
+// from it, since it is not given while a program has it open.
 type machineCards struct {
 	kernel *kernel.Kernel
-	mig    *migDriver // nil: there is no driver
+	open   func() (*migDriver, func() error, error) // nil: the driver is not asked
+
+	mig         *migDriver // nil: not open
+	closeMIG    func() error
+	differences []string
 }
 
 var _ partitionCards = (*machineCards)(nil)
 
+// driver opens NVIDIA's driver; nil if there is none.
+func (m *machineCards) driver() (*migDriver, error) {
+	if m.mig != nil || m.open == nil {
+		return m.mig, nil
+	}
+	driver, closeDriver, err := m.open()
+	if errors.Is(err, gpu.ErrNoDriver) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.mig, m.closeMIG = driver, closeDriver
+	return driver, nil
+}
+
+// Close lets go of NVIDIA's driver.
+func (m *machineCards) Close() error {
+	if m.mig == nil {
+		return nil
+	}
+	m.differences = m.Differences()
+	m.mig = nil
+	return m.closeMIG()
+}
+
 // State observes all cards.
 func (m *machineCards) State(ctx context.Context) (partition.State, error) {
 	state, err := m.kernel.State(ctx)
-	if err != nil || m.mig == nil {
+	if err != nil {
 		return state, err
 	}
-	driven, err := m.mig.State(ctx)
+	driver, err := m.driver()
+	if err != nil || driver == nil {
+		return state, err
+	}
+	driven, err := driver.State(ctx)
 	if err != nil {
 		return state, err
 	}
@@ -74,7 +110,7 @@ func (m *machineCards) State(ctx context.Context) (partition.State, error) {
 			state.Cards = append(state.Cards, c)
 			continue
 		}
-		state.Cards[i] = m.both(c, state.Cards[i])
+		state.Cards[i] = both(c, state.Cards[i])
 	}
 	return state, nil
 }
@@ -82,51 +118,55 @@ func (m *machineCards) State(ctx context.Context) (partition.State, error) {
 // Observe reads how a card is divided.
 func (m *machineCards) Observe(ctx context.Context, id string) (partition.Card, error) {
 	seen, err := m.kernel.Observe(ctx, id)
-	if m.mig == nil || err == nil && seen.Vendor != gpu.VendorNVIDIA {
-		return seen, err
+	if err == nil && seen.Vendor != gpu.VendorNVIDIA {
+		return seen, nil
 	}
-	driven, drivenErr := m.mig.Observe(ctx, id)
+	driver, driverErr := m.driver()
+	if driverErr != nil || driver == nil {
+		return seen, errors.Join(err, driverErr)
+	}
+	driven, driverErr := driver.Observe(ctx, id)
 	switch {
-	case errors.Is(drivenErr, gpu.ErrNoCard):
+	case errors.Is(driverErr, gpu.ErrNoCard):
 		return seen, err // another driver has it, such as vfio-pci
-	case drivenErr != nil || err != nil:
-		return driven, drivenErr
+	case driverErr != nil || err != nil:
+		return driven, driverErr
 	}
-	return m.both(driven, seen), nil
+	return both(driven, seen), nil
 }
 
 // Differences are those of NVIDIA's driver.
 func (m *machineCards) Differences() []string {
 	if m.mig == nil {
-		return nil
+		return m.differences
 	}
 	return m.mig.Differences()
 }
 
-// both is what the driver and the kernel say of one card. A process that either
-// sees uses it.
-func (m *machineCards) both(driven, seen partition.Card) partition.Card {
-	m.kernel.Divided(&driven)
-	driven.Index = seen.Index
-	for _, p := range seen.Processes {
-		known := func(o partition.Process) bool { return o.PID == p.PID }
-		inInstance := func(i partition.Instance) bool { return slices.ContainsFunc(i.Processes, known) }
-		if !slices.ContainsFunc(driven.Processes, known) && !slices.ContainsFunc(driven.Instances, inInstance) {
-			driven.Processes = append(driven.Processes, p)
-		}
-	}
+// both is what the driver and the kernel say of one card.
+func both(driven, seen partition.Card) partition.Card {
+	driven.Index, driven.SRIOV, driven.VGPU, driven.VFIO = seen.Index, seen.SRIOV, seen.VGPU, seen.VFIO
 	return driven
 }
 
 // Do takes one step.
 func (m *machineCards) Do(ctx context.Context, id string, s partition.Step) error {
-	if s.Technique != partition.TechniqueMIG {
-		return m.kernel.Do(ctx, id, s)
+	switch s.Technique {
+	case partition.TechniqueMIG:
+		driver, err := m.driver()
+		if err != nil {
+			return err
+		}
+		if driver == nil {
+			return fmt.Errorf("%s: %w", s, gpu.ErrNoDriver)
+		}
+		return driver.Do(ctx, id, s)
+	case partition.TechniqueVFIO:
+		if err := m.Close(); err != nil {
+			return err
+		}
 	}
-	if m.mig == nil {
-		return fmt.Errorf("%s: %w", s, gpu.ErrNoDriver)
-	}
-	return m.mig.Do(ctx, id, s)
+	return m.kernel.Do(ctx, id, s)
 }
 
 // openCards opens what the cards are asked and changed through, with the
@@ -164,19 +204,19 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 		all = append(all, t)
 	}
 	machine.kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: own}, tree, observers...)
-	closeCards = tree.Close
-	if in.root == "" {
-		driver, closeDriver, driverErr := a.openMIG("")
-		switch {
-		case driverErr == nil:
-			machine.mig, closeCards = driver, func() error { return errors.Join(closeDriver(), tree.Close()) }
-			all = techniques(products)
-		case !errors.Is(driverErr, gpu.ErrNoDriver):
-			return nil, nil, nil, driverErr
-		}
-		return sharedCards{machine, a}, all, closeCards, nil
+	closeCards = func() error { return errors.Join(machine.Close(), tree.Close()) }
+	if in.root != "" {
+		return machine, all, closeCards, nil
 	}
-	return machine, all, closeCards, nil
+	machine.open = func() (*migDriver, func() error, error) { return a.openMIG("") }
+	driver, err := machine.driver()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if driver != nil {
+		all = techniques(products)
+	}
+	return sharedCards{machine, a}, all, closeCards, nil
 }
 
 // openTree opens the files of this machine, or of one whose root or recording is

@@ -12,8 +12,8 @@ import (
 )
 
 // TestPlansOfMachines compares the plans for the goals MACHINE.WORD.yaml in
-// testdata/partition, and what show says of each recorded machine, with golden
-// files beside them.
+// testdata/partition, and what show says of each recorded machine and of what its
+// guests can be given, with golden files beside them.
 func TestPlansOfMachines(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	machines, err := filepath.Glob("../gpu/testdata/machines/*.txtar")
@@ -24,6 +24,8 @@ func TestPlansOfMachines(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(machine), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			golden(t, filepath.Join("testdata/partition", name+".show"), "partition", "show", "--root", machine)
+			golden(t, filepath.Join("testdata/partition", name+".libvirt"), "partition", "show", "--root", machine, "-o", "libvirt")
+			golden(t, filepath.Join("testdata/partition", name+".qemu"), "partition", "show", "--root", machine, "-o", "qemu")
 			goals, err := filepath.Glob(filepath.Join("testdata/partition", name+".*.yaml"))
 			if err != nil || len(goals) == 0 {
 				t.Fatalf("%d goals, %v", len(goals), err)

@@ -47,14 +47,23 @@ func (m *AMDModes) validate() error {
 	return nil
 }
 
+// layout is empty for a card that is one partition, as for one whose driver is not
+// there.
 func (m *AMDModes) layout() string {
+	if m.Compute == "SPX" && (m.Memory == "" || m.Memory == "NPS1") {
+		return ""
+	}
+	return m.mode()
+}
+
+func (m *AMDModes) mode() string {
 	return strings.TrimSuffix("partition mode "+m.Compute+"/"+m.Memory, "/")
 }
 
 func (m *AMDModes) parts() []string { return nil }
 
 func (m *AMDModes) lines() []string {
-	line := m.layout() + " of " + strings.Join(m.ComputeModes, ", ")
+	line := m.mode() + " of " + strings.Join(m.ComputeModes, ", ")
 	if m.MemoryModes != nil {
 		line += " and " + strings.Join(m.MemoryModes, ", ")
 	}

@@ -167,6 +167,12 @@ func (c Card) asking(o Card) Card {
 		c.GVTg = nil
 	}
 	switch {
+	case o.VFIO == nil:
+		c.VFIO = nil
+	case c.VFIO != nil:
+		c.VFIO = c.VFIO.asking(o.VFIO)
+	}
+	switch {
 	case o.SRIOV == nil:
 		c.SRIOV = nil
 	default:
@@ -186,7 +192,11 @@ func (c Card) asked(o Card) Card {
 }
 
 // alike says whether a card is as it should be, in what the other state asks.
-func (c Card) alike(o Card) bool { return c.asking(o).Layout() == o.Layout() }
+func (c Card) alike(o Card) bool {
+	c = c.asking(o)
+	o.MIGUnknown = o.MIGUnknown || c.MIGUnknown // while another driver has it
+	return c.Layout() == o.Layout()
+}
 
 // Names lists the settings that functions have.
 func (f *Functions) Names() []string {

@@ -27,6 +27,7 @@ type Rule struct {
 	SRIOV *SRIOV        `yaml:"sriov,omitempty" json:"sriov,omitempty"`
 	VGPU  *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
 	GVTg  *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
+	VFIO  *VFIO         `yaml:"vfio,omitempty" json:"vfio,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -49,6 +50,9 @@ func (r Rule) wanted() map[string]wanted {
 	}
 	if r.GVTg != nil {
 		all[TechniqueGVTg] = r.GVTg
+	}
+	if r.VFIO != nil {
+		all[TechniqueVFIO] = r.VFIO
 	}
 	return all
 }

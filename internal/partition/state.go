@@ -54,13 +54,14 @@ type Card struct {
 	DeviceID string `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
 	MIG      bool   `yaml:"mig" json:"mig"`                               // its mode is on
 	// MIGUnknown says that only NVIDIA's driver could tell, and was not asked.
-	MIGUnknown bool       `yaml:"migUnknown,omitempty" json:"migUnknown,omitempty"`
-	Processes  []Process  `yaml:"processes,omitempty" json:"processes,omitempty"`
-	Instances  []Instance `yaml:"instances,omitempty" json:"instances,omitempty"`
-	AMD        *AMDModes  `yaml:"amd,omitempty" json:"amd,omitempty"`
-	SRIOV      *Functions `yaml:"sriov,omitempty" json:"sriov,omitempty"`
-	VGPU       *Hosts     `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
-	GVTg       *Hosts     `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
+	MIGUnknown bool         `yaml:"migUnknown,omitempty" json:"migUnknown,omitempty"`
+	Processes  []Process    `yaml:"processes,omitempty" json:"processes,omitempty"`
+	Instances  []Instance   `yaml:"instances,omitempty" json:"instances,omitempty"`
+	AMD        *AMDModes    `yaml:"amd,omitempty" json:"amd,omitempty"`
+	SRIOV      *Functions   `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	VGPU       *Hosts       `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
+	GVTg       *Hosts       `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
+	VFIO       *Passthrough `yaml:"vfio,omitempty" json:"vfio,omitempty"`
 	// Shares are the agent's shares of the whole card.
 	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
@@ -110,6 +111,9 @@ func (c Card) divided() []divided {
 	}
 	if c.GVTg != nil {
 		all = append(all, c.GVTg)
+	}
+	if c.VFIO != nil {
+		all = append(all, c.VFIO)
 	}
 	return all
 }

@@ -271,8 +271,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- match: {index: [0]}\n  mig: {enabled: false}\n"), "")
 	f.Add([]byte("schema: divvy.partition.state/v1\ncards:\n- {index: 0, uuid: GPU-1, name: A, mig: true, instances: [{id: 1, profile: 1g.5gb, start: 0}]}\n"), "")
 	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- match: {vendor: [amd]}\n  amd: {compute: CPX, memory: NPS4}\n- sriov: {vfs: 2, autoprobe: false, each: {exec_quantum_ms: 20}}\n"), "")
-	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- vgpu: {devices: {NVIDIA A40-2Q: 1}, placement: mixed}\n  gvtg: {devices: {i915-GVTg_V5_8: 1}}\n"), "")
-	f.Add([]byte("schema: divvy.partition.state/v1\ncards:\n- {uuid: a, sriov: {total: 2, on: [{settings: {a: b}}], places: [{folder: x, has: [a]}]}, vgpu: {by: mdev, on: [{address: x}]}, amd: {compute: SPX, computeModes: [SPX]}}\n"), "")
+	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- vgpu: {devices: {NVIDIA A40-2Q: 1}, placement: mixed}\n  gvtg: {devices: {i915-GVTg_V5_8: 1}}\n  vfio: {enabled: true}\n"), "")
+	f.Add([]byte("schema: divvy.partition.state/v1\ncards:\n- {uuid: a, sriov: {total: 2, on: [{settings: {a: b}}], places: [{folder: x, has: [a]}]}, vgpu: {by: mdev, on: [{address: x}]}, amd: {compute: SPX, computeModes: [SPX]}, vfio: {group: \"1\", functions: [{address: \"0000:01:00.0\", driver: xe}]}}\n"), "")
 	f.Fuzz(func(t *testing.T, raw []byte, selected string) {
 		if s, err := ParseState(raw); err == nil && s.validate() != nil {
 			t.Error("accepted a wrong state")

@@ -66,8 +66,11 @@ func (m *machine) add(c card) string {
 			"current_link_speed": speed + " PCIe", "current_link_width": width, "max_link_speed": speed + " PCIe", "max_link_width": width,
 		})
 	}
+	m.put(folder, attributes{"driver_override": "(null)"})
 	m.put(folder, c.more)
+	m.files["sys/bus/pci/drivers_probe"], m.files["sys/bus/pci/drivers/vfio-pci/unbind"] = "", ""
 	if c.driver != "" {
+		m.files["sys/bus/pci/drivers/"+c.driver+"/unbind"] = ""
 		m.links[folder+"/driver"] = "../../../../bus/pci/drivers/" + c.driver
 	}
 	if c.group >= 0 {

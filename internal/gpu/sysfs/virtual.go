@@ -33,7 +33,7 @@ func (b *Bus) Passthrough(f Function) gpu.Capability {
 		other, ok := b.Find(member)
 		switch {
 		case member == f.Address, ok && other.Class>>16 == classBridge:
-		case slot(member) == slot(f.Address):
+		case Slot(member) == Slot(f.Address):
 			with = append(with, member)
 		default:
 			against = append(against, member)
@@ -65,7 +65,8 @@ func (b *Bus) VFIONodes(folder string) []string {
 	return nodes
 }
 
-func slot(address string) string { s, _, _ := strings.Cut(address, "."); return s }
+// Slot is an address without its function.
+func Slot(address string) string { s, _, _ := strings.Cut(address, "."); return s }
 
 // SRIOV says whether the card has virtual functions, and how many are on.
 func (b *Bus) SRIOV(f Function) gpu.Capability {

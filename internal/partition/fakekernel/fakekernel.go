@@ -6,6 +6,7 @@
 package fakekernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -113,7 +114,8 @@ func (k *Kernel) write(name, value string) error {
 		return k.probe(value)
 	}
 	if base == "unbind" {
-		return os.Remove(filepath.Join(k.device(value), "driver"))
+		// What only a driver shows goes with it.
+		return errors.Join(os.Remove(filepath.Join(k.device(value), "driver")), os.RemoveAll(filepath.Join(k.Folder, "proc/driver/nvidia/gpus", value)))
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Join(k.Folder, filepath.Dir(name)))
 	if err != nil {
@@ -135,6 +137,10 @@ func (k *Kernel) write(name, value string) error {
 	case "sriov_numvfs":
 		if err := k.functions(folder, value); err != nil {
 			return err
+		}
+	case "driver_override":
+		if value == "" {
+			value = "(null)"
 		}
 	case "sched_priority":
 		value = strings.Replace("low normal high", value, "["+value+"]", 1)
@@ -272,6 +278,9 @@ func (k *Kernel) probe(address string) error {
 	driver := text(filepath.Join(folder, "driver_override"))
 	if driver == "" || driver == "(null)" {
 		driver = k.drivers[address]
+		if driver == "vfio-pci" { // not by itself
+			driver = map[string]string{"0x10de": "nvidia", "0x1002": "amdgpu", "0x8086": "xe"}[text(filepath.Join(folder, "vendor"))]
+		}
 	}
 	if driver == "" {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/gpu/descriptor"
 	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/mig"
@@ -47,13 +48,17 @@ func Open(t testing.TB, name string, techniques ...Technique) Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	builtIn, err := descriptor.BuiltIn()
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := Machine{Fake: fake}
 	var observers []kernel.Observer
 	for _, technique := range techniques {
 		observers = append(observers, technique)
 		m.Techniques = append(m.Techniques, technique)
 	}
-	m.Kernel = kernel.New(inventory.Sources{Tree: tree, Products: products}, fake, observers...)
+	m.Kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: builtIn}, fake, observers...)
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -93,10 +94,6 @@ func (k *Kernel) divided(bus *sysfs.Bus, c *partition.Card) {
 	}
 }
 
-// Divided fills in how a card that another driver observed is divided by the
-// kernel's files.
-func (k *Kernel) Divided(c *partition.Card) { k.divided(sysfs.ReadBus(k.from.Tree), c) }
-
 func others(c partition.Card) int {
 	if c.Vendor == gpu.VendorNVIDIA {
 		return 0
@@ -104,9 +101,13 @@ func others(c partition.Card) int {
 	return 1
 }
 
+// processes are the holders but this one, which asks a card's driver.
 func processes(holders []gpu.Holder) []partition.Process {
 	var list []partition.Process
 	for _, h := range holders {
+		if h.PID == os.Getpid() {
+			continue
+		}
 		list = append(list, partition.Process{PID: h.PID, Command: h.Command})
 	}
 	return list
