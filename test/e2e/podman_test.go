@@ -10,11 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
-	"github.com/divvy-gpu/divvy/internal/bench"
 )
 
 // podman is a container runtime with storage of its own and one image, over a
@@ -140,6 +138,19 @@ denied = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(int(sys.argv[
 print("cards", count.value, cards.value, uuid.value.decode(), "total", total.value, memory.total, "alloc", denied)
 `
 
+// reachProgram asks NVML for its own first card, and for another one by its UUID, by
+// its PCI address and by the next index; it prints what each came to.
+const reachProgram = `
+import ctypes, sys
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+card = ctypes.c_void_p()
+nvml.nvmlInit_v2()
+print("own", nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)),
+    "other", nvml.nvmlDeviceGetHandleByUUID(sys.argv[1].encode(), ctypes.byref(card)),
+    nvml.nvmlDeviceGetHandleByPciBusId_v2(sys.argv[2].encode(), ctypes.byref(card)),
+    "index", nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(card)))
+`
+
 // sees runs lookProgram in a container.
 func (p *podman) sees(t *testing.T, flags []string, allocate uint64) string {
 	t.Helper()
@@ -184,6 +195,21 @@ func TestPodman(t *testing.T) {
 			}
 		}
 	})
+	t.Run("no way to the other card", func(t *testing.T) {
+		other := other.CardUUID
+		for _, flags := range [][]string{
+			{"--env", "CUDA_VISIBLE_DEVICES=" + other}, {"--env", "CUDA_VISIBLE_DEVICES=1"}, {"--env", "CUDA_VISIBLE_DEVICES=0,1"},
+		} {
+			// The card that it has, or none.
+			if got := p.sees(t, append(device("share=train"), flags...), quota); strings.Contains(got, other) || strings.HasPrefix(got, "cards 2") {
+				t.Errorf("%v: %q", flags, got)
+			}
+		}
+		got := finish(t, p.run(t.Context(), device("share=train"), "/usr/bin/python3", "-c", reachProgram, other, devices.Cards[1].PCIAddress), p.command(t.Context()).Env)
+		if want := "own 0 other 6 6 index 2"; got.code != 0 || strings.TrimSpace(got.stdout) != want {
+			t.Errorf("code %d, %q, want %q\n%s", got.code, got.stdout, want, tail(got.stderr, 1000))
+		}
+	})
 	t.Run("every call is held", func(t *testing.T) {
 		h.resetPeak(t)
 		flags := append(device("share=train"), "--volume", built(t, "build", "test")+":/programs:ro")
@@ -217,6 +243,10 @@ func TestPodman(t *testing.T) {
 		if got := p.sees(t, device("card="+uuid), quota); !strings.HasSuffix(got, "alloc 0") || strings.Contains(got, fmt.Sprint("total ", quota)) {
 			t.Errorf("on the whole card: %q", got)
 		}
+		reached := finish(t, p.run(t.Context(), device("card="+uuid), "/usr/bin/python3", "-c", reachProgram, other.CardUUID, devices.Cards[1].PCIAddress), p.command(t.Context()).Env)
+		if want := "own 0 other 0 0 index 0"; strings.TrimSpace(reached.stdout) != want {
+			t.Errorf("without the front NVML says %q, want %q", reached.stdout, want)
+		}
 	})
 	t.Run("gone with its share", func(t *testing.T) {
 		if err := h.client.DeleteShare(t.Context(), "other", true); err != nil {
@@ -232,7 +262,11 @@ func TestPodman(t *testing.T) {
 		}
 	})
 	// The last one: the agent that it starts ends with it.
-	t.Run("survives its agent", func(t *testing.T) { h.restartUnder(t, p, train, tools) })
+	t.Run("survives its agent", func(t *testing.T) {
+		compute := h.shareOf(t, api.ShareSpec{Name: "compute", GPU: devices.Cards[1].UUID, MemoryBytes: quota})
+		busy := h.shareOf(t, api.ShareSpec{Name: "busy", GPU: devices.Cards[0].UUID, MemoryBytes: quota, CoresPercent: 30})
+		h.restartUnder(t, p, train, h.busyUnder(t, p, busy, compute, tools), tools)
+	})
 }
 
 // shareOf makes a share that the test removes by itself or leaves to the end of
@@ -287,57 +321,4 @@ func (h *host) containerBurn(t *testing.T, command *exec.Cmd) float64 {
 		t.Fatal(err)
 	}
 	return percent
-}
-
-// restartUnder kills the agent and its supervisor under a program in a
-// container, which keeps what it has and is held as before.
-func (h *host) restartUnder(t *testing.T, p *podman, share api.Share, flags []string) {
-	t.Helper()
-	holder, err := bench.HolderOf(p.run(context.Background(), append(device("share="+share.Name), flags...), "/tools/holder"),
-		p.command(t.Context()).Env)
-	if err != nil {
-		t.Fatal(err)
-	}
-	outside := holder.PID
-	t.Cleanup(func() {
-		holder.PID = outside // its greeting tells the number in its own namespace: 1
-		holder.Kill()
-	})
-	if err := holder.Greeting(); err != nil {
-		t.Fatal(err)
-	}
-	do(t, holder, "start")
-	first := alloc(t, holder, 200*mib)
-	do(t, holder, "write %d %d", first, 1<<20)
-
-	worker, err := h.client.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.agent.kill() // the supervisor: the worker is no child of its group
-	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	do(t, holder, "check %d %d", first, 1<<20)
-	do(t, holder, "free %d", alloc(t, holder, 100*mib)) // of the credit that it has
-	h.startAgent(t)
-	eventually(t, "the program is back", func() error {
-		if s := h.look(t, share.Name); s.Clients != 1 || s.UsedBytes != 200*mib+contextBytes {
-			return fmt.Errorf("%d clients, %d bytes", s.Clients, s.UsedBytes)
-		}
-		return nil
-	}, h.agent)
-	h.event(t, "client-returned", share.Name) // its place would be kept without it
-	do(t, holder, "check %d %d", first, 1<<20)
-	second := alloc(t, holder, 200*mib)
-	refused(t, holder, outOfMemory, "alloc %d", 100*mib)
-	do(t, holder, "free %d", second)
-	do(t, holder, "free %d", first)
-	do(t, holder, "exit")
-	eventually(t, "its memory is free", func() error {
-		if s := h.look(t, share.Name); s.Clients != 0 || s.UsedBytes != 0 {
-			return fmt.Errorf("%d clients, %d bytes", s.Clients, s.UsedBytes)
-		}
-		return nil
-	}, h.agent)
 }
