@@ -22,3 +22,11 @@ fuzz-partition:
 	DIVVY_GOAL_SEQUENCES=100000 $(GO) test -count=1 -timeout 60m -run TestGoalSequences -v ./internal/partition
 
 FUZZ_TARGETS += fuzz-partition
+
+# How long an apply takes that has nothing to do.
+.PHONY: bench-partition
+bench-partition: build
+	@mkdir -p build/bench
+	scripts/bench-partition build/bench/partition.json docs/bench/partition.md
+
+BENCH_TARGETS += bench-partition
