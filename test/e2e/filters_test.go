@@ -4,7 +4,10 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +70,15 @@ var filterCases = []filterCase{
 		cpu:     "format=yuv420p,scale=160:90:flags=area",
 		width:   160, height: 90,
 		most: 1, why: "both average four samples, and round at other places",
+	},
+	{
+		name:    "scale up, bicubic",
+		sources: []string{source("testsrc2", filterWidth, filterHeight)},
+		card:    "format=yuv420p,hwupload_cuda,scale_cuda=w=640:h=360:interp_algo=bicubic:param=0.6,hwdownload,format=yuv420p",
+		cpu:     "format=yuv420p,scale=640:360:flags=bicubic",
+		width:   640, height: 360,
+		most: 1, odd: 0.0015, why: "weights are rounded at other places, and what comes out above 255 wraps around on the card, where " +
+			"the kernel keeps the low byte, and is cut off on the CPU",
 	},
 	{
 		name:    "yadif, stripes",
@@ -202,6 +214,21 @@ func TestFFmpegFilters(t *testing.T) {
 					where, c.odd*100, c.why)
 			}
 		})
+	}
+}
+
+// No CUDA filter of this ffmpeg is left out; thumbnail_cuda has a test of its own.
+func TestFFmpegFiltersAreAll(t *testing.T) {
+	got := run(t, os.Environ(), needProgram(t, "ffmpeg"), "-hide_banner", "-filters")
+	names := regexp.MustCompile(`(?m)^ \S+ +(\w+_cuda) `).FindAllStringSubmatch(got.stdout, -1)
+	if got.code != 0 || len(names) == 0 {
+		t.Fatalf("code %d, no CUDA filters in %s", got.code, tail(got.stdout, 500))
+	}
+	for _, name := range names {
+		tested := name[1] == "thumbnail_cuda" || slices.ContainsFunc(filterCases, func(c filterCase) bool { return strings.Contains(c.card, name[1]) })
+		if !tested {
+			t.Errorf("%s is not tested", name[1])
+		}
 	}
 }
 
