@@ -224,9 +224,10 @@ int sd_image_compile(struct sd_image *image, struct ptx_log *log)
 	for (size_t i = 0; result == 0 && i < image->entrycount; i++) {
 		struct sd_entrypoint *entry = &image->entries[i];
 
-		entry->registers = sd_registers_given(entry->function, ptx_code_registers(image->code, entry->function),
-						      &image->wish);
-		entry->local = ptx_code_local(image->code, entry->function);
+		uint32_t needed = ptx_code_registers(image->code, entry->function);
+
+		entry->registers = sd_registers_given(entry->function, needed, &image->wish);
+		entry->local = ptx_code_local(image->code, entry->function) + (needed - entry->registers) * sizeof(uint32_t);
 		entry->maxthreads = most_threads(entry);
 	}
 	return result;

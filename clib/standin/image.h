@@ -30,7 +30,7 @@ struct sd_entrypoint {
 	uint32_t count;
 	uint32_t bytes;      /* of all parameters */
 	uint32_t shared;     /* static */
-	uint32_t local;      /* per thread, without what is spilled */
+	uint32_t local;      /* per thread, with registers that were to be given up */
 	uint32_t constant;   /* all that the module has */
 	uint32_t registers;  /* per thread */
 	uint32_t maxthreads; /* of a block: .maxntid or .reqntid, and what its registers allow */

@@ -16,8 +16,8 @@ struct ptx_code;
 int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code **out);
 void ptx_code_free(struct ptx_code *code);
 
-/* 32 bit registers of a thread that a compiler for hardware would use, up to 255,
- * when nothing keeps it to fewer (docs/simulated-kernels.md). */
+/* 32 bit registers of a thread that a compiler for hardware would use when nothing
+ * keeps it to fewer (docs/simulated-kernels.md). */
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function);
 /* Bytes of local memory of a thread, without callees. */
 uint32_t ptx_code_local(const struct ptx_code *code, const struct ptx_function *function);

@@ -8,8 +8,7 @@
 
 enum {
 	RESERVED = 2,      /* registers of every thread: the stack's pointer, and one for addresses */
-	REGISTERS_MOST = 255,
-	UNKNOWN = 62,      /* what the largest block can have, less those */
+	UNKNOWN = 62,      /* of a function too large: what the largest block can have, less those */
 };
 
 /* What belongs to the compiler while it works: function->user. */
@@ -366,9 +365,7 @@ void ptx_code_free(struct ptx_code *code)
 
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function)
 {
-	uint32_t registers = code->bodies[function->index].registers + RESERVED;
-
-	return registers < REGISTERS_MOST ? registers : REGISTERS_MOST;
+	return code->bodies[function->index].registers + RESERVED;
 }
 
 uint32_t ptx_code_local(const struct ptx_code *code, const struct ptx_function *function)

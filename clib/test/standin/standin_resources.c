@@ -137,6 +137,8 @@ static void directives(void)
 
 		CHECK(REGISTERS(function) == wanted[i].registers);
 		CHECK(THREADS(function) == wanted[i].threads);
+		/* the rest is in local memory */
+		CHECK(attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES) == 4 * (NEEDED - wanted[i].registers));
 		OK(launch(function, at, (unsigned int)wanted[i].threads));
 		expect(at, 6 + (uint32_t)i);
 	}
