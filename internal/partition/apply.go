@@ -68,7 +68,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) e
 	if !now.alike(p.Before) {
 		return fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
 	}
-	if busy := all.Busy(now, p.Steps); busy != "" && !p.Force {
+	if busy := all.Busy(now, p.Steps, p.Force); busy != "" {
 		return fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
 	}
 	if err := write(log, record{Event: recordBegin, ID: id, Before: &p.Before, After: &p.After}); err != nil {
@@ -165,12 +165,12 @@ func recoverCard(ctx context.Context, all Techniques, d Driver, r record) (strin
 		return OutcomeUndone, nil
 	}
 	back := all.Steps(now, *r.Before)
-	busy := all.Busy(now, back)
+	busy := all.Busy(now, back, false)
 	if busy == "" {
 		return OutcomeUndone, follow(ctx, d, r.ID, back, *r.Before)
 	}
 	forth := all.Steps(now, *r.After)
-	if alsoBusy := all.Busy(now, forth); alsoBusy != "" {
+	if alsoBusy := all.Busy(now, forth, false); alsoBusy != "" {
 		return "", fmt.Errorf("%w, both for the way back and for the way on: %s", ErrInUse, busy)
 	}
 	return OutcomeDone, follow(ctx, d, r.ID, forth, *r.After)

@@ -78,7 +78,7 @@ func Explanations() []Explanation {
 				"side channels: the last cache and the fabric are shared",
 			},
 			Cost:     "equal parts only, all partitions at once",
-			Needs:    "an idle card; NPS4 goes with CPX (and QPX), NPS1 with all",
+			Needs:    "an idle card; NPS4 goes with CPX, QPX and TPX, NPS1 with all; a memory mode, the driver loaded anew",
 			Excludes: "SR-IOV at the same time on most drivers",
 			Against:  []string{"sriov"},
 		},

@@ -57,9 +57,13 @@ func named(t Technique, from, to Card) []Step {
 	return steps
 }
 
-// Busy words who would lose something by steps.
-func (all Techniques) Busy(c Card, steps []Step) string {
+// Busy words who would lose something by steps; with force, who would by those of
+// techniques that do not give up what is in use.
+func (all Techniques) Busy(c Card, steps []Step, force bool) string {
 	for _, t := range all {
+		if force && t.Name() == TechniqueMIG {
+			continue
+		}
 		var own []Step
 		for _, s := range steps {
 			if s.Technique == t.Name() {
@@ -88,7 +92,10 @@ func (all Techniques) aim(c Card, r Rule, force bool) (Card, error) {
 		}
 	}
 	if rest := slices.Sorted(maps.Keys(wanted)); len(rest) > 0 {
-		return c, fmt.Errorf("%w: %s is not among the techniques that can be used here", ErrImpossible, rest[0])
+		if rest[0] == TechniqueMIG {
+			return c, fmt.Errorf("%w: MIG is NVIDIA's driver's, which is not here or was not asked", ErrImpossible)
+		}
+		return c, fmt.Errorf("%w: %s is the kernel's, which was not asked", ErrImpossible, rest[0])
 	}
 	return after, all.together(after)
 }
@@ -104,7 +111,7 @@ func (all Techniques) together(c Card) error {
 	for _, e := range Explanations() {
 		for _, other := range on {
 			if slices.Contains(on, e.Name) && slices.Contains(e.Against, other) {
-				return fmt.Errorf("%w: %s excludes %s on the same card; one of them must be off first", ErrImpossible, e.Name, other)
+				return fmt.Errorf("%w: %s excludes %s on the same card; one of them must be off, first or in the same rule", ErrImpossible, e.Name, other)
 			}
 		}
 	}

@@ -105,17 +105,15 @@ func (m Machine) Apply(t testing.TB, p partition.CardPlan) {
 // was planned, and both happen.
 func Faults(t *testing.T, open func() Machine, address string, r partition.Rule) {
 	t.Helper()
+	m := open()
+	p := m.Plan(t, address, r)
+	steps := len(p.Steps)
+	if p.Refused != "" || steps == 0 {
+		t.Fatalf("nothing to fail: %s", Steps(p))
+	}
 	for _, crash := range []bool{false, true} {
 		ends := map[bool]int{}
-		for at := 1; ; at++ {
-			m := open()
-			p := m.Plan(t, address, r)
-			if p.Refused != "" || len(p.Steps) == 0 {
-				t.Fatalf("nothing to fail: %s", Steps(p))
-			}
-			if at > len(p.Steps) {
-				break
-			}
+		for at := 1; at <= steps; at++ {
 			for _, late := range []bool{false, true} {
 				m := open()
 				p := m.Plan(t, address, r)
@@ -140,8 +138,6 @@ func Faults(t *testing.T, open func() Machine, address string, r partition.Rule)
 			t.Errorf("crash %v: reached or not: %v", crash, ends)
 		}
 	}
-	m := open()
-	p := m.Plan(t, address, r)
 	m.Fake.Lies = true
 	if err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err == nil || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("a kernel that does nothing: %v", err)

@@ -93,5 +93,5 @@ func TestWhatGuestsUseMayBeScheduled(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	machine := func() fakekernel.Machine { return open(t, "flex170") }
-	fakekernel.Faults(t, machine, flex, want(partition.SRIOV{VFs: 3, Each: map[string]string{"lmem_quota": "1073741824", "exec_quantum_ms": "25"}}))
+	fakekernel.Faults(t, machine, flex, want(partition.SRIOV{VFs: 1, Each: map[string]string{"lmem_quota": "1073741824", "exec_quantum_ms": "25"}}))
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
+	"github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/amd"
+	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
+	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
+)
+
+func all() (partition.Techniques, []kernel.Observer) {
+	techniques := []fakekernel.Technique{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg(), vfio.Technique{}}
+	var planners partition.Techniques
+	var observers []kernel.Observer
+	for _, t := range techniques {
+		planners, observers = append(planners, t), append(observers, t)
+	}
+	return planners, observers
+}
+
+// TestOutside: nothing but what is below sys is written, and recorded machines do
+// not change.
+func TestOutside(t *testing.T) {
+	tree := sysfs.Of(fstest.MapFS{})
+	k := kernel.New(inventory.Sources{Tree: tree}, tree)
+	for _, s := range []partition.Step{
+		{Action: partition.ActionWrite, File: "etc/passwd"}, {Action: partition.ActionWrite, File: "sys/../etc/passwd"}, {Action: "other", File: "sys/a"}, {Action: partition.ActionWrite, File: "sys/a"},
+	} {
+		if err := k.Do(t.Context(), "", s); err == nil {
+			t.Errorf("done: %+v", s)
+		}
+	}
+	if _, err := k.Observe(t.Context(), "0000:01:00.0"); err == nil {
+		t.Error("observed a card that is not there")
+	}
+}
+
+// FuzzPlans observes machines of arbitrary files and plans goals for them: what is
+// planned is written below sys, and leads to a state that needs no steps.
+func FuzzPlans(f *testing.F) {
+	products, err := mig.Default()
+	if err != nil {
+		f.Fatal(err)
+	}
+	goals := []string{
+		"amd: {compute: QPX}", "sriov: {vfs: 2, autoprobe: false, each: {exec_quantum_ms: 7, vram_quota: 9}}", "vgpu: {devices: {NVIDIA A40-12Q: 1, GRID T4-2Q: 2}, placement: mixed}",
+		"gvtg: {devices: {i915-GVTg_V5_8: 1}}", "sriov: {vfs: 0}, vfio: {enabled: true}", "vfio: {enabled: false}",
+	}
+	for _, name := range []string{"flex170", "gvtg-laptop", "nvidia-vfio", "nvidia-mdev", "others", "mixed", "battlemage", "mi210-xgmi"} {
+		raw, err := os.ReadFile(filepath.Join("../../gpu/testdata/machines", name+".txtar"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		records, err := sysfs.ParseArchive(raw)
+		if err != nil || len(records) > 1000 {
+			return
+		}
+		files := fstest.MapFS{}
+		for _, r := range records {
+			files[r.Name] = &fstest.MapFile{Data: []byte(r.Data), Mode: 0o644}
+			if r.Target != "" {
+				files[r.Name] = &fstest.MapFile{Data: []byte(r.Target), Mode: fs.ModeSymlink | 0o777}
+			}
+		}
+		planners, observers := all()
+		tree := sysfs.Of(files)
+		state, err := kernel.New(inventory.Sources{Tree: tree, Products: products}, tree, observers...).State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range goals {
+			goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: [{"+text+"}]"), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range (partition.Planner{Techniques: planners}).Plan(state, goal).Cards {
+				for _, s := range p.Steps {
+					if !strings.HasPrefix(s.File, "sys/") || !fs.ValidPath(s.File) || len(s.Value) > 200 {
+						t.Errorf("%s", s)
+					}
+				}
+				if p.Refused != "" {
+					if p.Reason == "" || len(p.Steps) > 0 {
+						t.Errorf("refused: %+v", p)
+					}
+					continue
+				}
+				if again := planners.Steps(p.After, p.After); len(again) > 0 {
+					t.Errorf("from what is planned to itself: %v", again)
+				}
+			}
+		}
+	})
+}
