@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -190,5 +191,30 @@ func (o *offers) putParts() error {
 			}
 		}
 	}
+	return o.forgetMIG()
+}
+
+// forgetMIG removes the files of MIG devices that are no more: the numbers of their
+// capabilities go to others, which a container would get instead. Where no driver
+// tells of MIG nothing is removed.
+func (o *offers) forgetMIG() error {
+	if !slices.ContainsFunc(o.machine.Devices, tellsOfMIG) {
+		return nil
+	}
+	devices, err := o.folder.Devices()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if d.Class == gpu.PartitionMIG && !slices.Contains(o.written, d.Path) {
+			if err := o.folder.Remove(d.Class, d.ID); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+func tellsOfMIG(d gpu.Device) bool {
+	return slices.ContainsFunc(d.Capabilities, func(c gpu.Capability) bool { return c.Name == gpu.CanMIG && c.Current != "" })
 }

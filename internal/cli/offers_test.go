@@ -87,6 +87,34 @@ func TestOffersOfHardware(t *testing.T) {
 		t.Errorf("also written: %v", got)
 	}
 
+	// A card that was divided anew: the devices before are not offered any more, once
+	// the driver tells of MIG.
+	divided := &machine.Devices[0]
+	divided.Partitions[0].ID = "MIG-2"
+	for _, step := range []struct{ current, want string }{{"", "MIG-1 MIG-2"}, {"on", "MIG-2"}} {
+		divided.Capabilities = []gpu.Capability{{Name: gpu.CanMIG, Current: step.current}}
+		o.written = nil
+		if err := o.putParts(); err != nil {
+			t.Fatal(err)
+		}
+		offered, err := o.folder.Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var migs []string
+		others := 0
+		for _, d := range offered {
+			if d.Class == gpu.PartitionMIG {
+				migs = append(migs, d.ID)
+			} else {
+				others++
+			}
+		}
+		if strings.Join(migs, " ") != step.want || others != len(want)-1 {
+			t.Errorf("MIG %q: offered %q and %d others, want %q", step.current, migs, others, step.want)
+		}
+	}
+
 	// A share of a real card has the card's device files; of a card that the
 	// kernel does not show, nobody can say which.
 	o.front = ours.Front{Library: library, Preload: library}
