@@ -29,10 +29,10 @@ type moment struct {
 type middle struct {
 	simulator string
 	socket    string
-	look      func() // at each request, before it is handed on
 
 	mutex    sync.Mutex
-	requests []simwire.Header // of the present program
+	look     func(request int) // at each request, before it is handed on
+	requests []simwire.Header  // of the present program
 	stop     *moment
 	reached  chan struct{} // closed at the moment
 	program  *net.UnixConn // that waits since then
@@ -62,11 +62,12 @@ func newMiddle(t *testing.T, simulator string) *middle {
 	return m
 }
 
-// expect forgets what was asked so far and stops at the moment, if any.
-func (m *middle) expect(stop *moment) (reached <-chan struct{}) {
+// expect forgets what was asked so far, looks at each request, if there is a look,
+// and stops at the moment, if there is one.
+func (m *middle) expect(stop *moment, look func(request int)) (reached <-chan struct{}) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.requests, m.stop, m.reached = nil, stop, make(chan struct{})
+	m.requests, m.stop, m.look, m.reached = nil, stop, look, make(chan struct{})
 	return m.reached
 }
 
@@ -82,6 +83,18 @@ func (m *middle) release() {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	_ = m.program.Close()
+}
+
+// note keeps a request and returns its number.
+func (m *middle) note(header simwire.Header) int {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	number := len(m.requests)
+	m.requests = append(m.requests, header)
+	if m.look != nil {
+		m.look(number)
+	}
+	return number
 }
 
 // at says whether this is the moment to stop.
@@ -117,13 +130,7 @@ func (m *middle) carry(t *testing.T, program *net.UnixConn) {
 			t.Error(err)
 			return
 		}
-		if m.look != nil {
-			m.look()
-		}
-		m.mutex.Lock()
-		m.requests = append(m.requests, header)
-		number := len(m.requests) - 1
-		m.mutex.Unlock()
+		number := m.note(header)
 		if m.at(moment{number, false}, program) || pass(simulator, request, rights) != nil {
 			await(program)
 			return

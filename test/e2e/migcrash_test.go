@@ -32,19 +32,17 @@ func (d *divided) through(t *testing.T, m *middle, goal string) *exec.Cmd {
 func (d *divided) moments(t *testing.T, m *middle, goal string) []moment {
 	t.Helper()
 	journal, written := unix.Stat_t{}, []int{}
-	m.look = func() {
+	m.expect(nil, func(request int) {
 		var now unix.Stat_t
 		_ = unix.Stat(d.journal, &now) // not there yet: all zero
 		if now.Ino != journal.Ino || now.Size != journal.Size {
-			written = append(written, len(m.asked()))
+			written = append(written, request)
 		}
 		journal = now
-	}
-	m.expect(nil)
+	})
 	if got := finish(t, d.through(t, m, goal), d.through(t, m, goal).Env); got.code != 0 {
 		t.Fatalf("undisturbed: code %d\n%s%s", got.code, got.stdout, got.stderr)
 	}
-	m.look = nil
 	requests := m.asked()
 	last := len(requests) - 1
 	found := []moment{{0, false}, {last, true}}
@@ -77,7 +75,7 @@ func order(done bool) int {
 // kill ends an apply by SIGKILL at a moment, which it must reach.
 func (d *divided) kill(t *testing.T, m *middle, goal string, at moment) {
 	t.Helper()
-	reached := m.expect(&at)
+	reached := m.expect(&at, nil)
 	command := d.through(t, m, goal)
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
@@ -167,7 +165,7 @@ func (d *divided) killTwice(t *testing.T, m *middle, from, to string, first mome
 // movesOf lets an apply through and lists the moments after its changes of the card.
 func (d *divided) movesOf(t *testing.T, m *middle, goal string) []moment {
 	t.Helper()
-	m.expect(nil)
+	m.expect(nil, nil)
 	if got := finish(t, d.through(t, m, goal), d.through(t, m, goal).Env); got.code != 0 {
 		t.Fatalf("recovery: code %d\n%s%s", got.code, got.stdout, got.stderr)
 	}
@@ -194,7 +192,7 @@ func TestMIGDriverGone(t *testing.T) {
 	fresh := d.layout(t)
 	for _, at := range []moment{moments[len(moments)/3], moments[2*len(moments)/3]} {
 		d.apply(t, d.goal(t, mix), 0)
-		reached := m.expect(&at)
+		reached := m.expect(&at, nil)
 		command := d.through(t, m, d.goal(t, seven))
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
