@@ -63,7 +63,7 @@ var rooms = []room{
 	{path: "internal/simgpu/timeline", pure: true},
 	{path: "internal/simgpu/condition", may: []string{"internal/simgpu/silicon"}, pure: true},
 	{path: "internal/simgpu/partition", may: []string{"internal/mig"}, pure: true},
-	{path: "internal/simgpu", may: []string{"internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/process"},
 	{
@@ -76,6 +76,7 @@ var rooms = []room{
 		thirdParty: []string{"golang.org/x/sys"},
 		executes:   true,
 	},
+	{path: "internal/cgroup"},
 	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
 	{path: "internal/placement", pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/placement"}},

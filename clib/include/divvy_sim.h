@@ -50,6 +50,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "divvy_sim_limit.h"
 #include "divvy_sim_mig.h"
 
 #define DIVVY_SIM_MAGIC 0x6d697344u /* "Dsim", little endian */
@@ -185,7 +186,7 @@
  * has faulted, and its context is at its end. kind: the CUresult */
 #define DIVVY_SIM_FAULT_REPORT 63u
 
-/* 64..67: MIG and topology, in divvy_sim_mig.h */
+/* 64..67: MIG and topology, in divvy_sim_mig.h; 68..70: bounds, in divvy_sim_limit.h */
 
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:

@@ -14,6 +14,7 @@
 
 #include "context.h"
 #include "fault.h"
+#include "mps.h"
 #include "visible.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -151,6 +152,7 @@ static CUresult start(void)
 	result = open_window(driver.count);
 	if (result < 0)
 		return sd_error(result);
+	sd_mps_connect(driver.card, driver.count);
 	sd_faults_open();
 	driver.ready = true;
 	return CUDA_SUCCESS;

@@ -7,7 +7,8 @@
  * they are low), nvmlecc.c (errors of memory and its repair), nvmlfield.c (values by
  * number), nvmlevent.c (events), nvmlmonitor.c (samples, board, idle engines),
  * nvmlmig.c (MIG mode and GPU instances), nvmlcompute.c (compute instances),
- * nvmldevice.c (MIG devices), nvmltopology.c (how cards are connected). A function that none of them has says NOT_SUPPORTED.
+ * nvmldevice.c (MIG devices), nvmltopology.c (how cards are connected), nvmllimit.c
+ * (memory limits of control groups). A function that none of them has says NOT_SUPPORTED.
  *
  * A device handle is the address of the card's or the MIG device's facts. The handle
  * of an instance is its number, which is never used again, and its card.

@@ -167,6 +167,12 @@ const struct divvy_sim_card *sim_mig_facts(uint32_t card, const uint8_t uuid[16]
 bool sim_mig_current(const struct divvy_sim_card *facts);
 bool sim_mig_known(const void *facts);
 
+/* Limits of a control group by its folder; a length over what fits is -EINVAL. */
+int sim_limit_set(uint32_t card, const char *group, uint64_t softbytes, uint64_t hardbytes);
+int sim_limit_get(uint32_t card, const char *group, uint64_t *softbytes, uint64_t *hardbytes, uint64_t *heldbytes);
+/* the most that this process may hold of a card */
+int sim_cap(uint32_t card, uint64_t bytes);
+
 /* where a card sits */
 int sim_topology(uint32_t card, struct divvy_sim_topology *out);
 

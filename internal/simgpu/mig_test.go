@@ -18,7 +18,12 @@ import (
 // CUDA_VISIBLE_DEVICES ("": not set).
 func startHolder(t *testing.T, socket, visible string) *process {
 	t.Helper()
-	library := filepath.Dir(standin(t, "standin"))
+	return startHolderOf(t, "standin", socket, visible)
+}
+
+func startHolderOf(t *testing.T, folder, socket, visible string) *process {
+	t.Helper()
+	library := filepath.Dir(standin(t, folder))
 	cmd := exec.Command(filepath.Join(library, "..", "tools", "holder"))
 	cmd.Env = append(os.Environ(), "DIVVY_SIMULATOR="+socket, "LD_LIBRARY_PATH="+library)
 	if visible != "" {

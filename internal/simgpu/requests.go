@@ -95,6 +95,8 @@ func (k *kernel) dispatch(r request, out *answer) error {
 		return k.topology(index(r.header.Card), out)
 	case simwire.MigList, simwire.MigChange, simwire.MigUse:
 		return k.mig(r, out)
+	case simwire.LimitSet, simwire.LimitGet, simwire.Cap:
+		return k.bounds(r, out)
 	case simwire.Reset, simwire.Events, simwire.Releases:
 		if r.session.role != simwire.RoleControl {
 			return errDenied
@@ -159,6 +161,7 @@ func (k *kernel) capacity(c *client, h simwire.Header, out *answer) error {
 		k.contents.announce(h.Bytes)
 		return nil
 	}
+	k.place(c)
 	var err error
 	switch h.Type {
 	case simwire.Charge:
@@ -176,7 +179,7 @@ func (k *kernel) capacity(c *client, h simwire.Header, out *answer) error {
 		}
 	}
 	if card >= 0 && card < k.machine.Slots() {
-		out.header.Bytes = k.machine.FreeBytes(card)
+		out.header.Bytes = k.machine.FreeFor(c.id, card)
 	}
 	return err
 }
@@ -260,6 +263,7 @@ func (k *kernel) createObject(c *client, h simwire.Header) (silicon.ObjectInfo, 
 	if err := k.press(c, index(h.Card), 0); err != nil {
 		return silicon.ObjectInfo{}, err
 	}
+	k.place(c)
 	info, err := k.machine.CreateObject(c.id, index(h.Card), silicon.ObjectKind(h.Kind), h.Bytes, h.Token, nowNS())
 	if err != nil || info.Bytes == 0 {
 		return info, err

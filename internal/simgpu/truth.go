@@ -28,7 +28,12 @@ func (k *kernel) observe(r request, out *answer) error {
 		if parent != card {
 			free = k.machine.FreeBytes(card) // others may be in the same memory
 		}
-		out.header.Bytes, out.header.Offset, out.header.Object = free, facts.UsableBytes(), used
+		total := facts.UsableBytes()
+		if c := r.session.client; c != nil {
+			k.place(c)
+			free, total = min(free, k.machine.FreeFor(c.id, card)), min(total, k.machine.TotalFor(c.id, card))
+		}
+		out.header.Bytes, out.header.Offset, out.header.Object = free, total, used
 		return nil
 	}
 	info := cardInfo(facts, k.config.PlainNames)

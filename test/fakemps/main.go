@@ -115,7 +115,7 @@ func detach(args []string) error {
 func frontend() error {
 	conn, err := net.Dial("unix", pipePath("control_privileged"))
 	if err != nil {
-		return errors.New("Cannot find MPS control daemon process")
+		return errors.New("cannot find the MPS control daemon")
 	}
 	defer conn.Close()
 	answers := bufio.NewReader(conn)
@@ -168,7 +168,7 @@ func serve(multi bool) error {
 		return err
 	}
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return errors.New("An instance of this daemon is already running")
+		return errors.New("an instance of this daemon is already running")
 	}
 	d := &daemon{multiuser: multi, percent: "100.0", pinned: map[string]string{}}
 	if given := os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"); given != "" {

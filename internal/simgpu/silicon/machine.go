@@ -91,6 +91,8 @@ type process struct {
 	objects map[ObjectID]int  // times it holds each
 	shown   map[ObjectID]bool // objects whose bytes are on its account
 	handles map[place]Handle
+	group   string         // its control group
+	caps    map[int]uint64 // by card: the most that it may hold
 }
 
 type cardState struct {
@@ -130,6 +132,7 @@ type Machine struct {
 	order     []ProcessID // of processes, rising
 	objects   map[ObjectID]*object
 	handles   map[Handle]*exported
+	bounds    map[limited]Limit
 	lastID    ProcessID
 	lastObj   ObjectID
 	dead      history[Usage]
@@ -144,6 +147,7 @@ func New(cards []Card, limits Limits) *Machine {
 		processes: map[ProcessID]*process{},
 		objects:   map[ObjectID]*object{},
 		handles:   map[Handle]*exported{},
+		bounds:    map[limited]Limit{},
 		dead:      history[Usage]{room: limits.History},
 		events:    history[Event]{room: limits.History},
 		releases:  history[Release]{room: limits.History},
@@ -178,6 +182,16 @@ func (m *Machine) PeakBytes(card int) uint64 { return m.cards[card].peakBytes }
 // FreeBytes is what can still be held of a card.
 func (m *Machine) FreeBytes(card int) uint64 { return m.cards[card].free() }
 
+// FreeFor is what one process can still hold of it.
+func (m *Machine) FreeFor(id ProcessID, card int) uint64 {
+	free := m.cards[card].free()
+	if p, ok := m.processes[id]; ok {
+		allowed, _ := m.allowance(p, card)
+		free = min(free, allowed)
+	}
+	return free
+}
+
 // Attach adds a process.
 func (m *Machine) Attach(pid int, now int64) (ProcessID, error) {
 	if len(m.processes) >= m.limits.Processes {
@@ -187,7 +201,7 @@ func (m *Machine) Attach(pid int, now int64) (ProcessID, error) {
 	m.lastID++
 	p := &process{
 		id: m.lastID, pid: pid, usage: make([]Usage, len(m.cards)), uses: map[int]bool{},
-		objects: map[ObjectID]int{}, shown: map[ObjectID]bool{}, handles: map[place]Handle{},
+		objects: map[ObjectID]int{}, shown: map[ObjectID]bool{}, handles: map[place]Handle{}, caps: map[int]uint64{},
 	}
 	for i := range p.usage {
 		p.usage[i] = Usage{Process: p.id, PID: pid, Card: i}
@@ -280,6 +294,12 @@ func (m *Machine) take(p *process, card int, kind Kind, bytes uint64, now int64)
 		m.note(now, Event{Kind: EventNoRoom, Process: p.id, PID: p.pid, Card: card, Bytes: bytes,
 			Text: fmt.Sprintf("card %d is full: %d bytes free", card, free)})
 		return fmt.Errorf("take %d bytes of card %d, %d are free: %w", bytes, card, free, ErrNoRoom)
+	}
+	if free, bound := m.allowance(p, card); bytes > free {
+		u.Denials++
+		m.note(now, Event{Kind: EventNoRoom, Process: p.id, PID: p.pid, Card: card, Bytes: bytes,
+			Text: fmt.Sprintf("%s: %d bytes free", bound, free)})
+		return fmt.Errorf("take %d bytes of card %d, %d are free under %s: %w", bytes, card, free, bound, ErrNoRoom)
 	}
 	c.take(bytes)
 	u.hold(kind, bytes)

@@ -83,6 +83,9 @@ const (
 	MigChange    Type = 65
 	MigUse       Type = 66
 	Topology     Type = 67
+	LimitSet     Type = 68
+	LimitGet     Type = 69
+	Cap          Type = 70
 )
 
 // Kinds of MigList.
@@ -103,6 +106,9 @@ const (
 
 // MigAnywhere leaves the place of an instance to the card.
 const MigAnywhere = ^uint64(0)
+
+// NoLimit stands for a limit that there is not.
+const NoLimit = ^uint64(0)
 
 // LastIncident is the cursor that asks for the number of the last incident.
 const LastIncident = ^uint64(0)

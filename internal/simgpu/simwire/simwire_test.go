@@ -20,7 +20,7 @@ import (
 func headers(t *testing.T) []byte {
 	t.Helper()
 	var all []byte
-	for _, name := range []string{"divvy_sim.h", "divvy_sim_mig.h"} {
+	for _, name := range []string{"divvy_sim.h", "divvy_sim_limit.h", "divvy_sim_mig.h"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "..", "clib", "include", name))
 		if err != nil {
 			t.Fatal(err)
@@ -65,6 +65,7 @@ func TestNumbers(t *testing.T) {
 		"MIG_PROFILES": uint64(MigProfiles), "MIG_GPUS": uint64(MigGPUs), "MIG_COMPUTES": uint64(MigComputes),
 		"MIG_SET_MODE": uint64(MigSetMode), "MIG_CREATE_GPU": uint64(MigCreateGPU), "MIG_DESTROY_GPU": uint64(MigDestroyGPU),
 		"MIG_CREATE_COMPUTE": uint64(MigCreateCompute), "MIG_DESTROY_COMPUTE": uint64(MigDestroyCompute), "MIG_ANYWHERE": MigAnywhere,
+		"LIMIT_SET": uint64(LimitSet), "LIMIT_GET": uint64(LimitGet), "CAP": uint64(Cap), "NO_LIMIT": NoLimit,
 		"TOPOLOGY": uint64(Topology), "LINK_SWITCH": LinkSwitch, "CARD_DEVICE": uint64(CardDevice),
 		"ROLE_OBSERVE": uint64(RoleObserve), "ROLE_COMPUTE": uint64(RoleCompute), "ROLE_CONTROL": uint64(RoleControl),
 		"PROCESS_COMPUTE": uint64(ProcessCompute), "PROCESS_ALIVE": uint64(ProcessAlive),
