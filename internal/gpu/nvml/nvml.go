@@ -9,6 +9,7 @@ package nvml
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -176,13 +177,22 @@ func (s *Source) Account(uuid string) (gpu.Account, error) {
 		seen[p.Pid] = true
 		account.Processes = append(account.Processes, process(p))
 	}
-	// A process that renders too is in both lists with the same memory.
+	// A process that renders too is in both lists with the same memory. Under MPS
+	// the first list has the server, and its clients are in a list of their own.
 	graphics, result := s.library.DeviceGetGraphicsRunningProcesses(device)
 	if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
 		return gpu.Account{}, failure("graphics processes", result)
 	}
-	for _, p := range graphics {
+	var clients []nvml.ProcessInfo
+	if s.has("nvmlDeviceGetMPSComputeRunningProcesses") {
+		clients, result = s.library.DeviceGetMPSComputeRunningProcesses(device)
+		if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
+			return gpu.Account{}, failure("processes under MPS", result)
+		}
+	}
+	for _, p := range slices.Concat(graphics, clients) {
 		if !seen[p.Pid] {
+			seen[p.Pid] = true
 			account.Processes = append(account.Processes, process(p))
 		}
 	}
