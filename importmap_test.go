@@ -69,7 +69,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/core", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
+			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
 			"internal/socket", "internal/wire",
 		},
 		tests:      []string{"internal/client"},
@@ -78,6 +78,7 @@ var rooms = []room{
 	},
 	{path: "internal/cgroup"},
 	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
+	{path: "internal/enforce", may: []string{"internal/api", "internal/cgroup", "internal/mps"}},
 	{path: "internal/placement", pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/placement"}},
 	{path: "internal/plan", may: []string{"internal/placement", "internal/plan/trace"}},
@@ -115,7 +116,7 @@ var rooms = []room{
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/client", "internal/library", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/cgroup", "internal/client", "internal/library", "internal/mps", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

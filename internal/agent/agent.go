@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -79,6 +80,7 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 		return err
 	}
 	defer source.Close()
+	cfg.Means = append(cfg.Means, enforce.NewDriver(source, "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
 	d, err := newDaemon(cfg, source, store, kept)
 	if err != nil {
 		return err
@@ -129,7 +131,8 @@ type daemon struct {
 	state       *state
 	saveAgainAt time.Time // zero: the journal lacks nothing
 	watched     map[string]*releaseWatch
-	reconcileAt time.Time // zero: nothing has changed since
+	grips       map[string]grip // by share
+	reconcileAt time.Time       // zero: nothing has changed since
 	reconciling bool
 	reconciled  time.Time
 	lastRequest time.Time // or since when nobody needs the agent
@@ -154,7 +157,7 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		table: process.New("/proc"), store: store, uid: os.Geteuid(),
 		work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
 		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
-		members: pages{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{},
+		members: pages{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{}, grips: map[string]grip{},
 	}
 	var described []core.Card
 	for _, c := range cards {
@@ -225,6 +228,7 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 			d.dropSocket(name)
 		}
 	}
+	d.recoverGrips(now)
 	d.offerAll(now)
 	for _, c := range d.core.Clients() {
 		d.recoverClient(now, c)

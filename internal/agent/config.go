@@ -5,12 +5,14 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/enforce"
 )
 
 // Creation says who may create shares through the interface of an agent.
@@ -65,6 +67,12 @@ type Config struct {
 	// Containers is told of declared shares, for container runtimes; nil: nobody
 	// is.
 	Containers Containers
+
+	// Front says why the front library is not there for the driver; nil: it is.
+	Front func() error
+	// Means hold shares besides the front library, strongest first. Run adds the
+	// driver's and MPS.
+	Means []enforce.Means
 
 	ProductVersion string
 	Logger         *slog.Logger
@@ -121,6 +129,20 @@ func (c Config) SharesFolder() string { return filepath.Join(c.Directory, "share
 // ShareSocket is where the processes of the share attach.
 func (c Config) ShareSocket(share string) string {
 	return filepath.Join(c.SharesFolder(), share, "share.sock")
+}
+
+// MPSFolder has a directory for the MPS control daemon of each card, by UUID.
+func (c Config) MPSFolder() string { return filepath.Join(c.Directory, "mps") }
+
+// GroupFolder has the control groups of shares, from the root of the tree: one
+// that no other agent of the machine uses.
+func (c Config) GroupFolder() string {
+	if c.Directory == System().Directory {
+		return "divvy"
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(c.Directory)) // never fails
+	return fmt.Sprintf("divvy-%016x", sum.Sum64())
 }
 
 // Validate says what is wrong with a configuration.

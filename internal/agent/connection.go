@@ -167,7 +167,14 @@ func (c *connection) hello(m wire.Message) error {
 		return c.refuse(m, wire.StatusProtocol, err.Error())
 	}
 	refused := errStopped
-	err = c.do(c.quit, func(now time.Time) { refused = c.admit(now, a) })
+	held, err := c.examine(a.process.PID, a.process.UID)
+	a.member.level = held.level
+	if err == nil {
+		err = c.do(c.quit, func(now time.Time) { refused = c.admit(now, a) })
+	} else {
+		refused = err
+		_ = c.do(c.quit, func(now time.Time) { c.core.Refused(now, c.share, a.process.PID, refused.Error()) })
+	}
 	if err = errors.Join(err, refused); err != nil {
 		a.handle.Close()
 		a.page.Close()
@@ -192,6 +199,9 @@ func (c *connection) hello(m wire.Message) error {
 		a.handle.Close() // the client is watched already
 	} else {
 		c.task(func() { c.awaitDeath(a.id, a.handle) })
+	}
+	if len(held.pending) > 0 || held.why != "" {
+		c.task(func() { c.verify(a.id, a.process.PID, held) })
 	}
 	if err != nil {
 		return c.gone(err)

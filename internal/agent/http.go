@@ -107,6 +107,7 @@ func (d *daemon) handler() http.Handler {
 	handle("GET /v1/shares/{name}", d.getShare)
 	handle("PATCH /v1/shares/{name}", d.patchShare)
 	handle("DELETE /v1/shares/{name}", d.deleteShare)
+	handle("POST /v1/shares/{name}/enter", d.enterShare)
 	handle("POST /v1/shares/{name}/hold", d.holdShare)
 	handle("GET /v1/clients", d.getClients)
 	handle("GET /v1/events", d.getEvents)

@@ -127,6 +127,7 @@ func (d *daemon) carryOut(now time.Time) {
 	}
 	for _, name := range orders.GoneShares {
 		d.removeSocket(name)
+		d.dropGrip(name)
 	}
 	for _, a := range orders.Answers {
 		if m := d.members[a.Client]; m != nil && m.waiter != nil {

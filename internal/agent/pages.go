@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
@@ -23,6 +24,7 @@ type member struct {
 	namespace string // its pid namespace
 	waiter    *waiter
 	scanned   bool // for holders of its memory
+	level     api.Enforcement
 }
 
 // waiter is a connection that waits for the answer to a charge.

@@ -71,9 +71,9 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: api.Policy(v.Policy),
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
-			Open: v.Open, JoinUID: v.JoinUID,
+			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: api.EnforcedFront,
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: d.grips[v.Name].level, EnforcementWhy: d.grips[v.Name].now,
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeNs: d.cardTime(v), WaitNs: v.WaitNs, Overruns: d.overruns(v),
@@ -81,6 +81,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 }
 
 func (d *daemon) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	d.lookAgain(r)
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: d.simulated(), Shares: []api.Share{}}
 	if err := d.ask(r, func(time.Time) error {
 		for _, v := range d.core.Shares() {
@@ -95,6 +96,7 @@ func (d *daemon) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer
 }
 
 func (d *daemon) getShare(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	d.lookAgain(r)
 	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) {
 		return d.core.Share(r.PathValue("name"))
 	})
@@ -124,12 +126,24 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 		return err
 	}
 	d.look(r)
-	return d.answerShare(w, r, http.StatusCreated, func(now time.Time) (core.ShareView, error) {
-		view, err := d.core.CreateShare(now, core.Spec{
+	var view core.ShareView
+	if err := d.ask(r, func(now time.Time) (err error) {
+		view, err = d.core.CreateShare(now, core.Spec{
 			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: core.Policy(spec.Policy), Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
-			Enforce: string(spec.Enforce), Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
+			Enforce: string(spec.Enforce), ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 		}, peer.UID)
+		return err
+	}); err != nil {
+		return err
+	}
+	// Not in the loop: a driver and a control daemon are asked.
+	if err := d.secure(r, view); err != nil {
+		_ = d.do(d.quit, func(now time.Time) { _ = d.core.DeleteShare(now, view.Name, true, peer.UID) })
+		return err
+	}
+	return d.answerShare(w, r, http.StatusCreated, func(now time.Time) (core.ShareView, error) {
+		view, err := d.core.Share(view.Name)
 		if err != nil {
 			return view, err
 		}
@@ -167,16 +181,25 @@ func (d *daemon) patchShare(w http.ResponseWriter, r *http.Request, peer socket.
 	if err := read(w, r, &change); err != nil {
 		return err
 	}
-	return d.answerShare(w, r, http.StatusOK, func(now time.Time) (core.ShareView, error) {
-		view, err := d.core.ChangeShare(now, r.PathValue("name"), core.Change{
+	var view core.ShareView
+	if err := d.ask(r, func(now time.Time) (err error) {
+		view, err = d.core.ChangeShare(now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: (*core.Policy)(change.Policy),
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
 		}, peer.UID)
 		if err != nil {
-			return view, err
+			return err
 		}
-		return view, d.keep(now, view)
-	})
+		return d.keep(now, view)
+	}); err != nil {
+		return err
+	}
+	if change.MemoryBytes != nil {
+		if err := d.secureAgain(r, view); err != nil {
+			return err
+		}
+	}
+	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) { return d.core.Share(view.Name) })
 }
 
 func (d *daemon) deleteShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
@@ -219,13 +242,14 @@ func (d *daemon) answerHold(w http.ResponseWriter, r *http.Request, name string,
 
 func (d *daemon) getClients(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 	d.current(r)
+	d.lookAgain(r)
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: d.simulated(), Clients: []api.Client{}}
 	if err := d.ask(r, func(time.Time) error {
 		for _, c := range d.core.Clients() {
 			clients.Clients = append(clients.Clients, api.Client{
 				PID: c.PID, UID: c.UID, Command: c.Command, Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
 				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
-				Denials: c.Denials, Launches: c.Launches, Since: c.Since,
+				Denials: c.Denials, Launches: c.Launches, Since: c.Since, Enforcement: d.levelOf(c),
 			})
 		}
 		return nil
@@ -234,4 +258,13 @@ func (d *daemon) getClients(w http.ResponseWriter, r *http.Request, _ socket.Pee
 	}
 	write(w, http.StatusOK, clients)
 	return nil
+}
+
+// levelOf is how strongly a process is held: no more than its share is now.
+func (d *daemon) levelOf(c core.ClientView) api.Enforcement {
+	level := d.grips[c.Share].level
+	if m := d.members[c.ID]; m != nil && m.level != "" && !m.level.Meets(level) {
+		level = m.level
+	}
+	return level
 }

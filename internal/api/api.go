@@ -11,6 +11,7 @@
 //	GET    /v1/shares/{name}        Share
 //	PATCH  /v1/shares/{name}        ShareChange -> Share
 //	DELETE /v1/shares/{name}        -> 204; refused while processes are attached, unless ?force=1
+//	POST   /v1/shares/{name}/enter  -> Entry; puts the asking process under the share
 //	POST   /v1/shares/{name}/hold   keeps an ephemeral share alive while the connection is open
 //	GET    /v1/clients              Clients
 //	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line
@@ -18,7 +19,10 @@
 // Errors come as Error with the matching HTTP status.
 package api
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Schema names of the documents; fields are only ever added to a version.
 const (
@@ -59,6 +63,18 @@ const (
 	EnforcedFront  Enforcement = "front"  // our library: cooperative
 	Booked         Enforcement = "booked" // nothing enforces it
 )
+
+// Enforcements lists the levels, strongest first.
+func Enforcements() []Enforcement {
+	return []Enforcement{EnforcedMIG, EnforcedDriver, EnforcedMPS, EnforcedFront, Booked}
+}
+
+// Meets says whether a level is at least as strong as the one that is demanded;
+// none demanded is met by all.
+func (e Enforcement) Meets(demanded Enforcement) bool {
+	all := Enforcements()
+	return demanded == "" || slices.Contains(all, e) && slices.Index(all, e) <= slices.Index(all, demanded)
+}
 
 // Policy is how a share gets its time on a card.
 type Policy string
@@ -120,8 +136,11 @@ type ShareSpec struct {
 	Weight       int         `json:"weight,omitempty"`
 	Priority     int         `json:"priority,omitempty"`
 	Tenant       string      `json:"tenant,omitempty"`
-	Enforce      Enforcement `json:"enforce,omitempty"`   // at least this level, or refuse
-	Ephemeral    bool        `json:"ephemeral,omitempty"` // goes with its last holder and client
+	Enforce      Enforcement `json:"enforce,omitempty"` // at least this level, or refuse
+	// ThreadsPercent is the most of a card's processors that each of its processes
+	// gets at once, by MPS; 0: no limit.
+	ThreadsPercent int  `json:"threadsPercent,omitempty"`
+	Ephemeral      bool `json:"ephemeral,omitempty"` // goes with its last holder and client
 	// Whose processes may attach, besides the owner's and root's: everybody's, or
 	// one user's. A share that an administrator declares without JoinUID is open.
 	Open    bool `json:"open,omitempty"`
@@ -141,23 +160,24 @@ type ShareChange struct {
 // Share is a named promise on a card and what became of it.
 type Share struct {
 	ShareSpec
-	CardUUID     string      `json:"cardUuid"`
-	CardName     string      `json:"cardName"`
-	Socket       string      `json:"socket"` // where its processes attach
-	Enforcement  Enforcement `json:"enforcement"`
-	State        string      `json:"state"`      // active, paused, shrinking
-	LimitBytes   uint64      `json:"limitBytes"` // the quota, or the card's total
-	UsedBytes    uint64      `json:"usedBytes"`
-	ContextBytes uint64      `json:"contextBytes"` // part of usedBytes
-	PeakBytes    uint64      `json:"peakBytes"`
-	Clients      int         `json:"clients"`
-	Denials      uint64      `json:"denials"`
-	Launches     uint64      `json:"launches"`
-	CardTimeNs   uint64      `json:"cardTimeNs"` // that its processes used, as they measured it
-	WaitNs       uint64      `json:"waitNs"`     // that their launches waited for a lease
-	Overruns     uint64      `json:"overruns"`   // how often its work outlasted a lease for so long that others went on beside it
-	Created      time.Time   `json:"created"`
-	OwnerUID     int         `json:"ownerUid"` // besides root, may change and delete it
+	CardUUID       string      `json:"cardUuid"`
+	CardName       string      `json:"cardName"`
+	Socket         string      `json:"socket"`                   // where its processes attach
+	Enforcement    Enforcement `json:"enforcement"`              // in force
+	EnforcementWhy string      `json:"enforcementWhy,omitempty"` // why no stronger level is
+	State          string      `json:"state"`                    // active, paused, shrinking
+	LimitBytes     uint64      `json:"limitBytes"`               // the quota, or the card's total
+	UsedBytes      uint64      `json:"usedBytes"`
+	ContextBytes   uint64      `json:"contextBytes"` // part of usedBytes
+	PeakBytes      uint64      `json:"peakBytes"`
+	Clients        int         `json:"clients"`
+	Denials        uint64      `json:"denials"`
+	Launches       uint64      `json:"launches"`
+	CardTimeNs     uint64      `json:"cardTimeNs"` // that its processes used, as they measured it
+	WaitNs         uint64      `json:"waitNs"`     // that their launches waited for a lease
+	Overruns       uint64      `json:"overruns"`   // how often its work outlasted a lease for so long that others went on beside it
+	Created        time.Time   `json:"created"`
+	OwnerUID       int         `json:"ownerUid"` // besides root, may change and delete it
 }
 
 // Shares answers GET /v1/shares.
@@ -183,6 +203,17 @@ type Client struct {
 	Denials      uint64    `json:"denials"`
 	Launches     uint64    `json:"launches"`
 	Since        time.Time `json:"since"`
+	// Enforcement is what holds this process; weaker than its share's when it came
+	// past what holds that, as from a container.
+	Enforcement Enforcement `json:"enforcement"`
+}
+
+// Entry answers POST /v1/shares/{name}/enter: the process that asked, and what it
+// starts from then on, is under the share. Programs it starts need Environment,
+// besides what leads them to the front library.
+type Entry struct {
+	Enforcement Enforcement `json:"enforcement"`
+	Environment []string    `json:"environment,omitempty"`
 }
 
 // Clients answers GET /v1/clients.

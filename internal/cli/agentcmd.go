@@ -108,6 +108,10 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 	if err := cfg.Validate(); err != nil {
 		return cfg, usage(err)
 	}
+	cfg.Front = func() error {
+		_, err := a.frontFor(cfg.DriverDirectory)
+		return err
+	}
 	if f.cdi != "" && f.worker {
 		offers, err := a.offers(f.cdi, cfg.DriverDirectory, f.simulator, cfg.SharesFolder())
 		if err != nil {

@@ -77,3 +77,18 @@ func shortUUID(uuid string) string {
 	}
 	return uuid
 }
+
+// wideFlag adds -o wide to a command that prints a table.
+func wideFlag(cmd *cobra.Command, form *string) {
+	cmd.Flags().StringVarP(form, "output", "o", formTable, "`form`: table, wide")
+	complete(cmd, "output", words(formTable, formWide))
+}
+
+// isWide reads what wideFlag took.
+func isWide(form string) (bool, error) {
+	switch form {
+	case formTable, formWide:
+		return form == formWide, nil
+	}
+	return false, usage(fmt.Errorf("--output: %q is not table or wide", form))
+}

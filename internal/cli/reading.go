@@ -22,15 +22,21 @@ import (
 
 func (a *app) psCommand() *cobra.Command {
 	var asJSON bool
+	var form string
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes under shares",
 		Long: `Lists the processes attached to shares. State "detached" lives on without its
-socket, "dead" has ended while the driver still holds memory of it.`,
-		Example: `  divvy ps`,
+socket, "dead" has ended while the driver still holds memory of it. With -o wide
+also who runs them, on which card, and at what level each is held.`,
+		Example: `  divvy ps -o wide`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		wide, err := isWide(form)
+		if err != nil {
+			return err
+		}
 		at, err := a.find(cmd.Context())
 		if err != nil {
 			return err
@@ -45,17 +51,26 @@ socket, "dead" has ended while the driver still holds memory of it.`,
 			}
 			return a.writeJSON(list)
 		}
-		rows := newTable("PID", "SHARE", "USED", "CONTEXTS", "DRIVER", "DENIED", "STATE", "COMMAND")
+		head := []string{"PID", "SHARE", "USED", "CONTEXTS", "DRIVER", "DENIED", "STATE"}
+		if wide {
+			head = append(head, "ENFORCED", "CARD", "UID")
+		}
+		rows := newTable(append(head, "COMMAND")...)
 		for _, c := range list.Clients {
 			driver := "-"
 			if c.DriverBytes != nil {
 				driver = size.Short(*c.DriverBytes)
 			}
-			rows.add(strconv.Itoa(c.PID), c.Share, size.Short(c.UsedBytes), size.Short(c.ContextBytes), driver,
-				strconv.FormatUint(c.Denials, 10), c.State, c.Command)
+			row := []string{strconv.Itoa(c.PID), c.Share, size.Short(c.UsedBytes), size.Short(c.ContextBytes), driver,
+				strconv.FormatUint(c.Denials, 10), c.State}
+			if wide {
+				row = append(row, string(c.Enforcement), shortUUID(c.CardUUID), strconv.Itoa(c.UID))
+			}
+			rows.add(append(row, c.Command)...)
 		}
 		return rows.write(a.stdout)
 	})
+	wideFlag(cmd, &form)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd

@@ -47,7 +47,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 			return err
 		}
 		if share != "" {
-			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce", "open", "user"} {
+			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce", "mps-threads", "open", "user"} {
 				if cmd.Flags().Changed(flag) {
 					return withHint(usage(fmt.Errorf("--share joins a declared share: --%s cannot go with it", flag)),
 						"divvy share set "+share+" changes the share")
@@ -94,7 +94,14 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 	if err != nil {
 		return err
 	}
-	env := shareEnvironment(joined, front)
+	entry, err := joined.client.Enter(ctx, joined.share.Name)
+	if err != nil {
+		return err
+	}
+	if err := a.checkHeld(joined.share.Enforce, entry.Enforcement, path); err != nil {
+		return err
+	}
+	env := shareEnvironment(joined, front, entry.Environment)
 	child := &exec.Cmd{Path: path, Args: args, Env: env}
 	if u.isolated {
 		if child, err = a.isolate(joined, front, child); err != nil {
@@ -137,6 +144,7 @@ func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, e
 type membership struct {
 	share   api.Share
 	version api.Version
+	client  *client.Client
 	hold    *client.Hold
 }
 
@@ -168,6 +176,7 @@ func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (me
 		} else if m.share, err = p.client.CreateShare(ctx, spec); err != nil {
 			return err
 		}
+		m.client = p.client
 		if !m.share.Ephemeral {
 			return nil
 		}
@@ -177,8 +186,26 @@ func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (me
 	return m, err
 }
 
-// shareEnvironment is the environment that puts a program under a share.
-func shareEnvironment(m membership, front string) []string {
+// checkHeld refuses a program that the front library cannot be loaded into, where
+// nothing else holds it as strongly as its share demands; else it says so.
+func (a *app) checkHeld(demanded, level api.Enforcement, path string) error {
+	if level.Meets(api.EnforcedDriver) {
+		return nil
+	}
+	status, detail, hint := examineProgram(path)
+	if status == checkOK {
+		return nil
+	}
+	if !api.Booked.Meets(demanded) {
+		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("--enforce %s: %s", demanded, detail)}, hint)
+	}
+	a.note("held at level %s only: %s", api.Booked, detail)
+	return nil
+}
+
+// shareEnvironment is the environment that puts a program under a share, of which
+// others than the front library may need a part.
+func shareEnvironment(m membership, front string, others []string) []string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
 		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
@@ -190,6 +217,10 @@ func shareEnvironment(m membership, front string) []string {
 	}
 	if _, chosen := os.LookupEnv("CUDA_VISIBLE_DEVICES"); !chosen {
 		set["CUDA_VISIBLE_DEVICES"] = m.share.CardUUID
+	}
+	for _, entry := range others {
+		name, value, _ := strings.Cut(entry, "=")
+		set[name] = value
 	}
 	var env []string
 	for _, entry := range os.Environ() {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type promise struct {
 	gpu      string
 	tenant   string
 	enforce  string
+	threads  int
 	open     bool
 	user     string
 }
@@ -55,6 +57,7 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, its start, or PCI address; default: most free")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
 	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
+	flags.IntVar(&p.threads, "mps-threads", 0, "`percent` of the processors for each process, by MPS")
 	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
 	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
 	complete(cmd, "gpu", a.completeCards)
@@ -108,6 +111,8 @@ func (p *promise) check(cmd *cobra.Command) error {
 		return usage(fmt.Errorf("--cores: %d is not between 1 and 100 percent", p.cores))
 	case given("weight") && (p.weight < 1 || p.weight > 1000):
 		return usage(fmt.Errorf("--weight: %d is not between 1 and 1000", p.weight))
+	case given("mps-threads") && (p.threads < 1 || p.threads > 100):
+		return usage(fmt.Errorf("--mps-threads: %d is not between 1 and 100 percent", p.threads))
 	case given("priority") && (p.priority < 0 || p.priority > 100):
 		return usage(fmt.Errorf("--priority: %d is not between 0 and 100", p.priority))
 	}
@@ -139,7 +144,7 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 	}
 	return api.ShareSpec{
 		Open: p.open, JoinUID: joins, GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: api.Policy(p.policy), Weight: p.weight,
-		Priority: p.priority, Tenant: p.tenant, Enforce: api.Enforcement(p.enforce),
+		Priority: p.priority, Tenant: p.tenant, Enforce: api.Enforcement(p.enforce), ThreadsPercent: p.threads,
 	}, nil
 }
 
@@ -343,6 +348,7 @@ they stay, and each allocation of theirs fails from then on.`,
 
 func (a *app) shareListCommand() *cobra.Command {
 	var asJSON bool
+	var form string
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List shares, what they may use and what they use",
@@ -350,6 +356,10 @@ func (a *app) shareListCommand() *cobra.Command {
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		wide, err := isWide(form)
+		if err != nil {
+			return err
+		}
 		at, err := a.find(cmd.Context())
 		if err != nil {
 			return err
@@ -364,13 +374,22 @@ func (a *app) shareListCommand() *cobra.Command {
 			}
 			return a.writeJSON(list)
 		}
-		rows := newTable("NAME", "CARD", "MEMORY", "USED", "PEAK", "DENIED", "CLIENTS", "ENFORCED", "STATE")
+		head := []string{"NAME", "CARD", "MEMORY", "USED", "PEAK", "DENIED", "CLIENTS", "ENFORCED", "STATE"}
+		if wide {
+			head = append(head, "DEMANDED", "WHY NOT STRONGER")
+		}
+		rows := newTable(head...)
 		for _, s := range list.Shares {
-			rows.add(s.Name, shortUUID(s.CardUUID), quota(s), size.Short(s.UsedBytes), size.Short(s.PeakBytes),
-				strconv.FormatUint(s.Denials, 10), strconv.Itoa(s.Clients), string(s.Enforcement), s.State)
+			row := []string{s.Name, shortUUID(s.CardUUID), quota(s), size.Short(s.UsedBytes), size.Short(s.PeakBytes),
+				strconv.FormatUint(s.Denials, 10), strconv.Itoa(s.Clients), string(s.Enforcement), s.State}
+			if wide {
+				row = append(row, cmp.Or(string(s.Enforce), "-"), cmp.Or(s.EnforcementWhy, "-"))
+			}
+			rows.add(row...)
 		}
 		return rows.write(a.stdout)
 	})
+	wideFlag(cmd, &form)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd

@@ -96,6 +96,16 @@ func (c *Client) CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share
 	return s, err
 }
 
+// Enter puts this process, and what it starts from then on, under a share.
+func (c *Client) Enter(ctx context.Context, name string) (api.Entry, error) {
+	var entry api.Entry
+	path, err := sharePath(name)
+	if err != nil {
+		return entry, err
+	}
+	return entry, c.call(ctx, http.MethodPost, path+"/enter", nil, &entry)
+}
+
 // ChangeShare changes a share in place.
 func (c *Client) ChangeShare(ctx context.Context, name string, change api.ShareChange) (api.Share, error) {
 	var s api.Share

@@ -19,6 +19,15 @@ func (c *Core) mayJoin(s *share, uid int) error {
 	return fmt.Errorf("%w: it belongs to uid %d, this is uid %d", ErrNotYours, s.owner, uid)
 }
 
+// MayJoin is mayJoin by the share's name.
+func (c *Core) MayJoin(name string, uid int) error {
+	s, failure := c.share(name)
+	if failure != nil {
+		return failure
+	}
+	return c.mayJoin(s, uid)
+}
+
 func checkAccess(spec *Spec) *Failure {
 	switch {
 	case spec.JoinUID == nil:

@@ -42,6 +42,7 @@ type client struct {
 	state   State
 	page    bool // there is one to read
 	frozen  bool // its page is destroyed: it keeps what it has and gets nothing
+	unheld  bool // it is not held as its share demands: the same
 	granted uint64
 
 	granteds uint64 // the most that was ever granted
@@ -172,6 +173,18 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	c.endGraceIfAllBack(now)
 	c.settle(s.pool)
 	return nil
+}
+
+// Withhold gives a client nothing more, because it is not held as its share demands.
+func (c *Core) Withhold(now time.Time, id ClientID) {
+	cl := c.clients[id]
+	if cl == nil || cl.unheld {
+		return
+	}
+	c.setGranted(cl, cl.granted-c.takeCredit(cl, cl.granted))
+	cl.unheld = true
+	c.limitsChanged(cl.share)
+	c.settle(cl.share.pool)
 }
 
 // CheckToken says whether a process may come back as client id: as one that we

@@ -82,6 +82,8 @@ func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 		why = "the process is not attached"
 	case Broken:
 		why = "the process has destroyed its page"
+	case Unheld:
+		why = "the process is not held as its share demands"
 	case Front:
 		why = "refused by the front library"
 	}

@@ -39,6 +39,7 @@ const (
 	Revoked   Reason = "revoked"    // the share was deleted
 	NoClient  Reason = "no-client"  // detached, dead, or never attached
 	Broken    Reason = "broken"     // the client has destroyed its page
+	Unheld    Reason = "unheld"     // the client is not held as its share demands
 	Front     Reason = "front"      // the front library refused without asking
 )
 
@@ -89,6 +90,8 @@ func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
 		return c.deny(now, cl, w, 0, Broken)
 	case cl.state != Attached:
 		return c.deny(now, cl, w, 0, NoClient)
+	case cl.unheld:
+		return c.deny(now, cl, w, 0, Unheld)
 	case s.tight:
 		return c.deny(now, cl, w, 0, Shrinking)
 	}
@@ -167,7 +170,7 @@ func (c *Core) settle(p *pool) {
 		}
 		alone = cl
 	}
-	if alone == nil || alone.frozen || !alone.page || alone.share.tight || alone.share.revoked {
+	if alone == nil || alone.frozen || alone.unheld || !alone.page || alone.share.tight || alone.share.revoked {
 		return
 	}
 	if room := less(p.limit(c), p.granted); room > 0 {

@@ -40,10 +40,12 @@ type Spec struct {
 	Priority     int
 	Tenant       string
 	Enforce      string
-	Ephemeral    bool
-	Open         bool // every user's processes may attach
-	JoinUID      *int // besides its owner's and root's only this user's
-	Paused       bool // its programs get no time
+	// ThreadsPercent is what MPS leaves each process of the card's processors; 0: all.
+	ThreadsPercent int `json:",omitempty"`
+	Ephemeral      bool
+	Open           bool // every user's processes may attach
+	JoinUID        *int // besides its owner's and root's only this user's
+	Paused         bool // its programs get no time
 }
 
 // Change changes a share in place; nil fields stay.
@@ -289,11 +291,8 @@ func (c *Core) complete(spec *Spec) *Failure {
 	if spec.Weight == 0 {
 		spec.Weight = 1
 	}
-	switch spec.Enforce {
-	case "", "front", "booked":
-	case "mig", "driver", "mps":
-		return refuse(NotAllowed, "nothing on this machine enforces a share at level %q yet; the strongest is \"front\"", spec.Enforce).
-			hint("leave --enforce out, or --enforce front")
+	switch spec.Enforce { // whether the machine has it is the caller's to say
+	case "", "mig", "driver", "mps", "front", "booked":
 	default:
 		return refuse(Usage, "no enforcement level %q", spec.Enforce).hint("mig, driver, mps, front or booked")
 	}
@@ -312,6 +311,8 @@ func checkNumbers(spec *Spec) *Failure {
 		return refuse(Usage, "cores %d is not between 1 and 100 percent of a card", spec.CoresPercent)
 	case spec.Weight < 1 || spec.Weight > maxWeight:
 		return refuse(Usage, "weight %d is not between 1 and %d", spec.Weight, maxWeight)
+	case spec.ThreadsPercent < 0 || spec.ThreadsPercent > 100:
+		return refuse(Usage, "threads %d is not between 1 and 100 percent of a card's processors", spec.ThreadsPercent)
 	case spec.Priority < 0 || spec.Priority > maxPriority:
 		return refuse(Usage, "priority %d is not between 0 and %d", spec.Priority, maxPriority)
 	}

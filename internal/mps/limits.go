@@ -155,16 +155,24 @@ func (d *Daemon) Check(env []string, l Limits) error {
 	return nil
 }
 
-// Verify says whether a process that has initialised CUDA is under these limits:
-// a server of this daemon has it as a client, and it was started with them. What
-// a program does to its own environment before it initialises CUDA is not seen.
-func (d *Daemon) Verify(ctx context.Context, pid int, l Limits) error {
+// CheckProcess is Check of the environment that a process was started with.
+func (d *Daemon) CheckProcess(pid int, l Limits) error {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
 		return fmt.Errorf("environment of process %d: %w", pid, err)
 	}
 	if err := d.Check(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00"), l); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Verify says whether a process that has initialised CUDA is under these limits:
+// a server of this daemon has it as a client, and it was started with them. What
+// a program does to its own environment before it initialises CUDA is not seen.
+func (d *Daemon) Verify(ctx context.Context, pid int, l Limits) error {
+	if err := d.CheckProcess(pid, l); err != nil {
+		return err
 	}
 	status, err := d.Status(ctx)
 	if err != nil {

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/enforce"
+)
+
+// fakeMeans holds shares as the test says.
+type fakeMeans struct {
+	level api.Enforcement
+
+	mutex               sync.Mutex
+	holds, admits       error
+	verifies            error
+	held                map[string]enforce.Share
+	dropped, entered    []string
+	environment         []string
+	verified, admission int
+}
+
+func newFakeMeans(level api.Enforcement) *fakeMeans {
+	return &fakeMeans{level: level, held: map[string]enforce.Share{}}
+}
+
+func (f *fakeMeans) set(change func(*fakeMeans)) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	change(f)
+}
+
+func (f *fakeMeans) Level() api.Enforcement { return f.level }
+
+func (f *fakeMeans) Hold(_ context.Context, s enforce.Share) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.holds == nil {
+		f.held[s.Name] = s
+	}
+	return f.holds
+}
+
+func (f *fakeMeans) Holds(context.Context, enforce.Share) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.holds
+}
+
+func (f *fakeMeans) Enter(_ context.Context, s enforce.Share, pid int) ([]string, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.entered = append(f.entered, fmt.Sprintf("%s %d", s.Name, pid))
+	return f.environment, nil
+}
+
+func (f *fakeMeans) Admit(context.Context, enforce.Share, int, int) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.admission++
+	return f.admits
+}
+
+func (f *fakeMeans) Verify(context.Context, enforce.Share, int) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.verified++
+	return f.verifies
+}
+
+func (f *fakeMeans) Drop(_ context.Context, s enforce.Share) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	delete(f.held, s.Name)
+	f.dropped = append(f.dropped, s.Name)
+	return nil
+}
+
+// heldRig is an agent whose driver and MPS are fakes.
+func heldRig(t *testing.T, change ...func(*Config)) (r *rig, driver, mps *fakeMeans) {
+	t.Helper()
+	driver, mps = newFakeMeans(api.EnforcedDriver), newFakeMeans(api.EnforcedMPS)
+	r = newRig(t, append(change, func(c *Config) { c.Means = []enforce.Means{driver, mps} })...)
+	return r, driver, mps
+}
+
+func (r *rig) clientLevel(share string) api.Enforcement {
+	r.t.Helper()
+	list, err := r.client.Clients(r.t.Context())
+	must(r.t, err)
+	for _, c := range list.Clients {
+		if c.Share == share {
+			return c.Enforcement
+		}
+	}
+	return ""
+}
+
+func TestStrongestLevelIsChosen(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	spec := api.ShareSpec{Name: "a", MemoryBytes: gib}
+	if s := r.share(spec); s.Enforcement != api.EnforcedDriver || !strings.HasPrefix(s.EnforcementWhy, "mig:") {
+		t.Errorf("all hold: %q, %q", s.Enforcement, s.EnforcementWhy)
+	}
+	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
+	spec.Name = "b"
+	if s := r.share(spec); s.Enforcement != api.EnforcedMPS || !strings.Contains(s.EnforcementWhy, "driver: an old driver") {
+		t.Errorf("MPS only: %q, %q", s.Enforcement, s.EnforcementWhy)
+	}
+	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	spec.Name = "c"
+	if s := r.share(spec); s.Enforcement != api.EnforcedFront || strings.Contains(s.EnforcementWhy, "front") {
+		t.Errorf("neither: %q, %q", s.Enforcement, s.EnforcementWhy)
+	}
+	// What held once and does not now is seen by who looks, and told.
+	s, err := r.client.Share(t.Context(), "a")
+	must(t, err)
+	if s.Enforcement != api.EnforcedFront || !strings.Contains(s.EnforcementWhy, "an old driver") {
+		t.Errorf("a means that stopped: %q, %q", s.Enforcement, s.EnforcementWhy)
+	}
+	if e := r.awaitEvent("enforcement-changed"); e.Share != "a" && e.Share != "b" {
+		t.Errorf("event %+v", e)
+	}
+	driver.set(func(f *fakeMeans) { f.holds = nil })
+	if s, err = r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != api.EnforcedDriver {
+		t.Errorf("a means that is back: %q, %v", s.Enforcement, err)
+	}
+	must(t, r.client.DeleteShare(t.Context(), "a", false))
+	eventually(t, "the driver lets the share go", func() bool {
+		driver.mutex.Lock()
+		defer driver.mutex.Unlock()
+		return len(driver.held) == 0 && len(driver.dropped) == 1
+	})
+}
+
+func TestDemandIsMetOrRefused(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
+	for level, ok := range map[api.Enforcement]bool{api.EnforcedMIG: false, api.EnforcedDriver: false, api.EnforcedMPS: true, api.EnforcedFront: true, api.Booked: true} {
+		s, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: string(level), MemoryBytes: gib, Enforce: level})
+		if ok {
+			if err != nil || s.Enforcement != api.EnforcedMPS {
+				t.Errorf("%s: %q, %v", level, s.Enforcement, err)
+			}
+			continue
+		}
+		if e := wantCode(t, err, api.CodeNotAllowed); !strings.Contains(e.Message, string(level)+": ") || e.Hint == "" {
+			t.Errorf("%s: %q, hint %q", level, e.Message, e.Hint)
+		}
+		if _, err := r.client.Share(t.Context(), string(level)); err == nil {
+			t.Errorf("%s left a share", level)
+		}
+	}
+	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "threads", MemoryBytes: gib, ThreadsPercent: 30})
+	if e := wantCode(t, err, api.CodeNotAllowed); !strings.Contains(e.Message, "no daemon") {
+		t.Error(e.Message)
+	}
+}
+
+// Without the front library a share is only booked, unless something else holds it.
+func TestBooked(t *testing.T) {
+	r, driver, mps := heldRig(t, func(c *Config) { c.Front = func() error { return errors.New("not prepared") } })
+	if s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib}); s.Enforcement != api.EnforcedDriver {
+		t.Errorf("with a driver: %q", s.Enforcement)
+	}
+	for _, f := range []*fakeMeans{driver, mps} {
+		f.set(func(f *fakeMeans) { f.holds = errors.New("none") })
+	}
+	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.Enforcement != api.Booked || !strings.Contains(s.EnforcementWhy, "front: not prepared") {
+		t.Errorf("without: %q, %q", s.Enforcement, s.EnforcementWhy)
+	}
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{MemoryBytes: gib, Enforce: api.EnforcedFront})
+	wantCode(t, err, api.CodeNotAllowed)
+}
+
+func TestEnter(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	mps.set(func(f *fakeMeans) { f.environment = []string{"A=1"} })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	entry, err := r.client.Enter(t.Context(), "a")
+	must(t, err)
+	if entry.Enforcement != api.EnforcedDriver || len(entry.Environment) != 1 || len(driver.entered) != 1 {
+		t.Errorf("%+v, %v", entry, driver.entered)
+	}
+	_, err = r.client.Enter(t.Context(), "nobody")
+	wantCode(t, err, api.CodeNotFound)
+}
+
+// A changed quota is what is held from then on.
+func TestChangedQuotaIsHeld(t *testing.T) {
+	r, driver, _ := heldRig(t)
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	larger := uint64(2 * gib)
+	_, err := r.client.ChangeShare(t.Context(), "a", api.ShareChange{MemoryBytes: &larger})
+	must(t, err)
+	if got := driver.held["a"].MemoryBytes; got != larger {
+		t.Errorf("held to %d", got)
+	}
+}
+
+// A restarted agent holds its shares again.
+func TestRestartHoldsAgain(t *testing.T) {
+	r, driver, _ := heldRig(t)
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	must(t, r.stop())
+	driver.set(func(f *fakeMeans) { f.held = map[string]enforce.Share{} })
+	r.start()
+	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != api.EnforcedDriver || driver.held["a"].MemoryBytes != gib {
+		t.Errorf("%q, %v, %v", s.Enforcement, driver.held, err)
+	}
+	must(t, r.stop())
+	for _, f := range r.cfg.Means {
+		f.(*fakeMeans).set(func(f *fakeMeans) { f.holds = errors.New("gone") })
+	}
+	r.start()
+	if e := r.awaitEvent("enforcement-changed"); !strings.Contains(e.Message, `"driver" was asked for`) {
+		t.Error(e.Message)
+	}
+}
+
+// A process that came past what holds the share is held by the front, and that is
+// said; one in a share that demands more is refused.
+func TestProcessOutside(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	for _, f := range []*fakeMeans{driver, mps} {
+		f.set(func(f *fakeMeans) { f.admits = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	}
+	r.share(api.ShareSpec{Name: "open", MemoryBytes: gib})
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedMPS})
+	r.front("open")
+	if e := r.awaitEvent("not-enforced"); e.Share != "open" || e.PID == 0 {
+		t.Errorf("%+v", e)
+	}
+	if got := r.clientLevel("open"); got != api.EnforcedFront {
+		t.Errorf("level %q", got)
+	}
+	if _, err := newFront(r.cfg.ShareSocket("strict")); err == nil {
+		t.Error("a process that is not held attached to a share that demands it")
+	}
+	if e := r.awaitEvent("client-refused"); !strings.Contains(e.Message, "not held as the share demands") {
+		t.Error(e.Message)
+	}
+}
+
+// A client of another user would wait in its driver for ever: it is told instead.
+func TestProcessThatWouldWait(t *testing.T) {
+	r, _, mps := heldRig(t)
+	mps.set(func(f *fakeMeans) { f.admits = fmt.Errorf("%w: uid 7", enforce.ErrBlocked) })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	if _, err := newFront(r.cfg.ShareSocket("a")); err == nil {
+		t.Error("it attached")
+	}
+	if e := r.awaitEvent("client-refused"); !strings.Contains(e.Message, "uid 7") {
+		t.Error(e.Message)
+	}
+}
+
+// What MPS holds is known once the driver of a process runs.
+func TestVerifiedAfterTheStart(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	driver.set(func(f *fakeMeans) { f.holds = errors.New("none") })
+	mps.set(func(f *fakeMeans) { f.verifies = fmt.Errorf("%w of MPS", enforce.ErrOutside) })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	r.front("a")
+	if got := r.clientLevel("a"); got != api.EnforcedFront {
+		t.Errorf("before it is seen: %q", got)
+	}
+	mps.set(func(f *fakeMeans) { f.verifies = nil })
+	eventually(t, "MPS holds it", func() bool { return r.clientLevel("a") == api.EnforcedMPS })
+}
+
+// A process that is not held though its share demands it gets nothing more.
+func TestWithheld(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	driver.set(func(f *fakeMeans) { f.holds = errors.New("none") })
+	mps.set(func(f *fakeMeans) { f.verifies = errors.New("the daemon is gone") })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: api.EnforcedMPS})
+	f := r.front("a")
+	r.awaitEvent("not-enforced")
+	if err := f.alloc(256 * mib); err == nil {
+		t.Error("it got memory")
+	}
+}

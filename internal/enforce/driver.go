@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cgroup"
+)
+
+// Limiter is a driver that limits what control groups hold of a card.
+type Limiter interface {
+	// SetMemoryLimit sets a limit and reads it back; 0 takes it away.
+	SetMemoryLimit(uuid, group string, bytes uint64) error
+	// MemoryLimit returns the limit, 0 for none, and what is held.
+	MemoryLimit(uuid, group string) (limit, held uint64, err error)
+}
+
+const dropEvery = 20 * time.Millisecond
+
+// Driver holds the memory of shares by the driver's limits on control groups: each
+// share has a group, and whatever runs in it is held, however it reaches the
+// driver. It takes root.
+type Driver struct {
+	limits Limiter
+	proc   string
+	folder string // of the groups, from the root of the tree
+}
+
+var _ Means = (*Driver)(nil)
+
+// NewDriver holds shares by limits, in groups below folder.
+func NewDriver(limits Limiter, proc, folder string) *Driver {
+	return &Driver{limits: limits, proc: proc, folder: folder}
+}
+
+// Level is that of the driver.
+func (d *Driver) Level() api.Enforcement { return api.EnforcedDriver }
+
+func (d *Driver) group(s Share) (cgroup.Tree, string, error) {
+	tree, err := cgroup.Find(d.proc)
+	if err != nil {
+		return tree, "", err
+	}
+	return tree, tree.Path(d.folder + "/" + s.Name), nil
+}
+
+// Hold makes the share's group and limits it.
+func (d *Driver) Hold(_ context.Context, s Share) error {
+	if s.MemoryBytes == 0 {
+		return fmt.Errorf("%w: the driver limits memory, and the share has no quota of it", ErrCannot)
+	}
+	tree, path, err := d.group(s)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	// Before a group is made: most drivers do not have it.
+	if _, _, err := d.limits.MemoryLimit(s.CardUUID, tree.Path("")); err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	if _, err := tree.Make(d.folder + "/" + s.Name); err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	if err := d.limits.SetMemoryLimit(s.CardUUID, path, s.MemoryBytes); err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, errors.Join(err, tree.Remove(path)))
+	}
+	return nil
+}
+
+// Holds reads the limit back.
+func (d *Driver) Holds(_ context.Context, s Share) error {
+	_, path, err := d.group(s)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	limit, _, err := d.limits.MemoryLimit(s.CardUUID, path)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	if limit == 0 || limit > s.MemoryBytes {
+		return fmt.Errorf("%w: the driver's limit is %d bytes, not %d", ErrCannot, limit, s.MemoryBytes)
+	}
+	return nil
+}
+
+// Enter moves a process into the share's group.
+func (d *Driver) Enter(_ context.Context, s Share, pid int) ([]string, error) {
+	tree, path, err := d.group(s)
+	if err != nil {
+		return nil, err
+	}
+	return nil, tree.Enter(path, pid)
+}
+
+// Admit looks whether a process is in the share's group.
+func (d *Driver) Admit(_ context.Context, s Share, pid, _ int) error {
+	tree, path, err := d.group(s)
+	if err != nil {
+		return err
+	}
+	in, err := tree.Of(pid)
+	if err != nil {
+		return err
+	}
+	if !cgroup.Within(in, path) {
+		return fmt.Errorf("%w of the share's control group, in %s", ErrOutside, in)
+	}
+	return nil
+}
+
+// Verify is Admit: a process can be moved while it runs.
+func (d *Driver) Verify(ctx context.Context, s Share, pid int) error {
+	return d.Admit(ctx, s, pid, 0)
+}
+
+// Drop takes the limit away and removes the group, which takes until the last
+// process in it has ended, or ctx.
+func (d *Driver) Drop(ctx context.Context, s Share) error {
+	tree, path, err := d.group(s)
+	if err != nil || !tree.Has(path) {
+		return nil // there is no such group
+	}
+	// The limit first: an ancestor may count what a removed group had reserved.
+	failed := d.limits.SetMemoryLimit(s.CardUUID, path, 0)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return errors.Join(failed, fmt.Errorf("control group %s: processes are left in it: %w", path, ctx.Err()))
+		}
+		if tree.Remove(path) == nil {
+			_ = tree.Remove(tree.Path(d.folder)) // unless other shares have groups
+			return failed
+		}
+		timer.Reset(dropEvery)
+	}
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package enforce holds shares to their limits by other means than the front
+// library: by the driver, and by MPS. Each means is one level of enforcement; the
+// agent tries all of them for a share, and the strongest that holds is the share's
+// level. A means says that it holds only what it has read back.
+//
+// What no means here holds, the front library holds, or it is only booked: that is
+// the agent's to say.
+package enforce
+
+import (
+	"context"
+	"errors"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+// ErrCannot says that a means cannot hold a share, as things are on this machine.
+// The error that wraps it says why.
+var ErrCannot = errors.New("cannot hold it")
+
+// ErrOutside says that a process is not under the means that holds its share.
+var ErrOutside = errors.New("the process is outside")
+
+// ErrBlocked says that a process would wait in its driver for others to end.
+var ErrBlocked = errors.New("the process would wait for others to end")
+
+// Share is what is to be held.
+type Share struct {
+	Name           string
+	CardUUID       string
+	MemoryBytes    uint64 // 0: no quota
+	ThreadsPercent int    // of the card's processors at once; 0: no limit
+}
+
+// Means is one way of holding shares. Its methods may block for as long as the
+// driver or a control daemon does, and may be called at once.
+type Means interface {
+	Level() api.Enforcement
+	// Hold begins to hold a share, or goes on with changed limits.
+	Hold(ctx context.Context, s Share) error
+	// Holds says whether the share is held now.
+	Holds(ctx context.Context, s Share) error
+	// Enter puts a process, and what it starts from then on, under the share, and
+	// returns the environment that its programs need.
+	Enter(ctx context.Context, s Share, pid int) ([]string, error)
+	// Admit says whether a process that is about to initialise its driver will be
+	// held, and whether it can come up at all.
+	Admit(ctx context.Context, s Share, pid, uid int) error
+	// Verify says whether a process that has initialised its driver is held.
+	Verify(ctx context.Context, s Share, pid int) error
+	// Drop lets a share go. One that was never held is no error.
+	Drop(ctx context.Context, s Share) error
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/mps"
+)
+
+// MPS holds each process of a share by NVIDIA's MPS, on cards whose control daemon
+// runs. It holds processes one by one: their sum is the front library's to hold.
+type MPS struct {
+	folder string // has a directory for each card's daemon, by UUID
+}
+
+var _ Means = (*MPS)(nil)
+
+// NewMPS holds shares by the daemons that run in folder. It starts none.
+func NewMPS(folder string) *MPS { return &MPS{folder: folder} }
+
+// Level is that of MPS.
+func (m *MPS) Level() api.Enforcement { return api.EnforcedMPS }
+
+func (m *MPS) daemon(s Share) (*mps.Daemon, error) {
+	return mps.New(mps.Config{UUID: s.CardUUID, Directory: filepath.Join(m.folder, s.CardUUID)})
+}
+
+func limitsOf(s Share) mps.Limits {
+	return mps.Limits{ActiveThreadPercentage: s.ThreadsPercent, PinnedBytes: s.MemoryBytes}
+}
+
+// Hold looks whether the card's daemon answers; its clients carry their limits.
+func (m *MPS) Hold(ctx context.Context, s Share) error {
+	if s.MemoryBytes == 0 && s.ThreadsPercent == 0 {
+		return fmt.Errorf("%w: the share has neither a quota of memory nor one of threads", ErrCannot)
+	}
+	return m.Holds(ctx, s)
+}
+
+// Holds looks whether the card's daemon answers.
+func (m *MPS) Holds(ctx context.Context, s Share) error {
+	d, err := m.daemon(s)
+	if err == nil {
+		err = limitsOf(s).Validate()
+	}
+	if err == nil {
+		_, err = d.Status(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	return nil
+}
+
+// Enter says what the environment of the share's programs is.
+func (m *MPS) Enter(_ context.Context, s Share, _ int) ([]string, error) {
+	d, err := m.daemon(s)
+	if err != nil {
+		return nil, err
+	}
+	return d.ClientEnvironment(nil, limitsOf(s)), nil
+}
+
+// Admit looks whether a process has the environment that puts it under MPS, and
+// whether it would wait for another user's processes.
+func (m *MPS) Admit(ctx context.Context, s Share, pid, uid int) error {
+	d, err := m.daemon(s)
+	if err != nil {
+		return err
+	}
+	status, err := d.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckProcess(pid, limitsOf(s)); err != nil {
+		return outside(err) // it will not connect either
+	}
+	if err := status.Admit(uid); err != nil {
+		return fmt.Errorf("%w: %w", ErrBlocked, err)
+	}
+	return nil
+}
+
+// Verify asks the daemon whether it has the process as a client.
+func (m *MPS) Verify(ctx context.Context, s Share, pid int) error {
+	d, err := m.daemon(s)
+	if err != nil {
+		return err
+	}
+	return outside(d.Verify(ctx, pid, limitsOf(s)))
+}
+
+func outside(err error) error {
+	if errors.Is(err, mps.ErrNotInForce) {
+		return fmt.Errorf("%w of MPS: %w", ErrOutside, err)
+	}
+	return err
+}
+
+// Drop has nothing to undo: limits are in the environment of clients.
+func (m *MPS) Drop(context.Context, Share) error { return nil }

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/cgroup"
+	"github.com/divvy-gpu/divvy/internal/mps"
+)
+
+// needGroups skips where the test cannot make control groups.
+func needGroups(t *testing.T) cgroup.Tree {
+	t.Helper()
+	tree, err := cgroup.Find("/proc")
+	if err != nil {
+		t.Skipf("needs control groups of version 2: %v", err)
+	}
+	path, err := tree.Make("divvy-test-right")
+	if err != nil {
+		t.Skipf("needs the right to make control groups: %v", err)
+	}
+	if err := tree.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// wrapped starts a holder by a command line that ends with it; %s is its path.
+func (h *host) wrapped(t *testing.T, env []string, line string) *bench.Holder {
+	t.Helper()
+	folder := t.TempDir()
+	script := "#!/bin/sh\nexec " + fmt.Sprintf(line, filepath.Join(h.ToolsDirectory, "holder")) + "\n"
+	if err := os.WriteFile(filepath.Join(folder, "holder"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	target := h.Target
+	target.ToolsDirectory = folder
+	holder, err := target.StartHolder(context.Background(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holder.Kill)
+	return holder
+}
+
+// without takes the front library away from what `divvy run` starts.
+func (h *host) without(t *testing.T, share string) string {
+	return fmt.Sprintf("%s run --agent %s --share %s -- env -u LD_PRELOAD LD_LIBRARY_PATH=%s", divvy(t), h.AgentSocket, share, h.DriverDirectory)
+}
+
+// TestDriverHoldsWithoutTheFront: at level driver a program is held though nothing
+// of ours is loaded into it. The same program outside of the share gets the memory.
+func TestDriverHoldsWithoutTheFront(t *testing.T) {
+	tree := needGroups(t)
+	h := newHost(t, hostOptions{generation: generations[2]})
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: api.EnforcedDriver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share.Enforcement != api.EnforcedDriver {
+		t.Fatalf("level %q: %s", share.Enforcement, share.EnforcementWhy)
+	}
+	control := h.holderIn(t, h.Unheld())
+	do(t, control, "start")
+	alloc(t, control, 512*mib)
+
+	bare := h.wrapped(t, h.Unheld(), h.without(t, "held")+" %s")
+	do(t, bare, "start")
+	refused(t, bare, outOfMemory, "alloc %d", 512*mib)
+	alloc(t, bare, 256*mib)
+	if _, total := room(t, bare); total != 512*mib {
+		t.Errorf("it sees %d bytes", total)
+	}
+	// Both hold a program with the front.
+	both := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
+	do(t, both, "start")
+	refused(t, both, outOfMemory, "alloc %d", 256*mib)
+	h.wantLevels(t, "held", api.EnforcedDriver)
+	// One that comes past divvy run, as from a container, is refused here.
+	outside, err := h.StartHolder(context.Background(), h.Environ(share.Socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(outside.Kill)
+	if _, err := outside.Do("start"); err == nil {
+		t.Error("a program outside of the control group came under a share that demands the driver")
+	}
+	if e := h.event(t, "client-refused", "held"); !strings.Contains(e.Message, "outside of the share's control group") {
+		t.Error(e.Message)
+	}
+	// A larger quota is the driver's too.
+	larger := uint64(1024 * mib)
+	if _, err := h.client.ChangeShare(t.Context(), "held", api.ShareChange{MemoryBytes: &larger}); err != nil {
+		t.Fatal(err)
+	}
+	alloc(t, bare, 512*mib)
+	group, err := tree.Of(bare.PID)
+	if err != nil || !strings.HasSuffix(group, "/held") {
+		t.Errorf("in %q, %v", group, err)
+	}
+	for _, holder := range []*bench.Holder{bare, both, outside, control} {
+		holder.Kill()
+	}
+	if err := h.client.DeleteShare(t.Context(), "held", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the control group goes with its share", func() error {
+		if tree.Has(group) {
+			return errors.New("it is there")
+		}
+		return nil
+	}, h.agent)
+}
+
+// wantLevels checks that each program of a share, of which there is one at least,
+// is held at a level, in the document and in the table.
+func (h *host) wantLevels(t *testing.T, share string, level api.Enforcement) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("programs at level %s", level), func() error {
+		list, err := h.client.Clients(t.Context())
+		if err != nil {
+			return err
+		}
+		seen := 0
+		for _, c := range list.Clients {
+			if c.Share == share {
+				seen++
+				if c.Enforcement != level {
+					return fmt.Errorf("process %d at %q", c.PID, c.Enforcement)
+				}
+			}
+		}
+		if seen == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	}, h.agent)
+	out, err := exec.Command(divvy(t), "ps", "-o", "wide", "--agent", h.AgentSocket).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "ENFORCED") || !strings.Contains(string(out), string(level)) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// fakeMPS puts the fake control daemon where divvy looks for NVIDIA's.
+func fakeMPS(t *testing.T) {
+	t.Helper()
+	folder := t.TempDir()
+	for f := folder; f != os.TempDir() && f != "/"; f = filepath.Dir(f) {
+		if err := os.Chmod(f, 0o755); err != nil { // servers run as other users
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(folder, "nvidia-cuda-mps-control"), "./test/fakemps")
+	build.Dir = root(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the fake: %v: %s", err, out)
+	}
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+}
+
+// startMPS starts the daemon of the host's card.
+func (h *host) startMPS(t *testing.T) *mps.Daemon {
+	t.Helper()
+	devices, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid := devices.Cards[0].UUID
+	if err := os.Mkdir(filepath.Join(h.directory, "mps"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(h.directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := mps.New(mps.Config{UUID: uuid, Directory: filepath.Join(h.directory, "mps", uuid)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(context.Background(), true); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// TestMPSHoldsEachProcess: on a card whose control daemon runs (the fake one),
+// programs are held by MPS, without the front too, and it is looked at that they are.
+func TestMPSHoldsEachProcess(t *testing.T) {
+	fakeMPS(t)
+	h := newHost(t, hostOptions{})
+	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "early", MemoryBytes: 512 * mib, Enforce: api.EnforcedMPS}); err == nil {
+		t.Fatal("level mps without a control daemon")
+	}
+	daemon := h.startMPS(t)
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, ThreadsPercent: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share.Enforcement != api.EnforcedMPS || share.ThreadsPercent != 40 {
+		t.Fatalf("level %q: %s", share.Enforcement, share.EnforcementWhy)
+	}
+	bare := h.wrapped(t, h.Unheld(), h.without(t, "held")+" %s")
+	do(t, bare, "start")
+	refused(t, bare, outOfMemory, "alloc %d", 512*mib)
+	alloc(t, bare, 256*mib)
+	// It is a client of the daemon, with the limits that were asked for.
+	if err := daemon.Verify(t.Context(), bare.PID, mps.Limits{ActiveThreadPercentage: 40, PinnedBytes: 512 * mib}); err != nil {
+		t.Error(err)
+	}
+	// The trap: a pipe directory that leads nowhere holds nobody, and nothing says so.
+	lost := h.wrapped(t, h.Unheld(), h.without(t, "held")+" CUDA_MPS_PIPE_DIRECTORY=/nonexistent %s")
+	do(t, lost, "start")
+	alloc(t, lost, 1024*mib)
+	// And a limit for a card that the program does not see drops all limits.
+	dropped := h.wrapped(t, h.Unheld(), h.without(t, "held")+" CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+share.CardUUID+"=512M,GPU-00000000-0000=1G %s")
+	do(t, dropped, "start")
+	alloc(t, dropped, 1024*mib)
+
+	// Under the front, what MPS does not hold is found.
+	good := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
+	do(t, good, "start")
+	h.wantLevels(t, "held", api.EnforcedMPS)
+	astray := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held -- env CUDA_MPS_PIPE_DIRECTORY=/nonexistent", divvy(t), h.AgentSocket)+" %s")
+	do(t, astray, "start")
+	if e := h.event(t, "not-enforced", "held"); !strings.Contains(e.Message, "runs without MPS") {
+		t.Error(e.Message)
+	}
+}
+
+// TestMPSDaemonDies: its shares are held by the front alone then, and that is told.
+func TestMPSDaemonDies(t *testing.T) {
+	fakeMPS(t)
+	h := newHost(t, hostOptions{})
+	daemon := h.startMPS(t)
+	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+		t.Fatalf("level %q", got)
+	}
+	if err := daemon.Stop(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.look(t, "held"); s.Enforcement != api.EnforcedFront || !strings.Contains(s.EnforcementWhy, "no MPS control daemon answers") {
+		t.Errorf("level %q: %s", s.Enforcement, s.EnforcementWhy)
+	}
+	h.event(t, "enforcement-changed", "held")
+	if err := daemon.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+		t.Errorf("after its restart: level %q", got)
+	}
+}
+
+// A level that cannot be had ends divvy run with exit code 4 and the reason.
+func TestRunDemandsALevel(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	run := exec.Command(divvy(t), "run", "--agent", h.AgentSocket, "--mem", "256", "--enforce", "driver", "--", "true")
+	out, err := run.CombinedOutput()
+	var failed *exec.ExitError
+	if !errors.As(err, &failed) || failed.ExitCode() != 4 || !strings.Contains(string(out), "driver: ") {
+		t.Errorf("%v: %s", err, out)
+	}
+	// A static program is not held by a library, and that is said.
+	source := filepath.Join(t.TempDir(), "static.c")
+	if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	program := strings.TrimSuffix(source, ".c")
+	if out, err := exec.Command("gcc", "-static", "-o", program, source).CombinedOutput(); err != nil {
+		t.Skipf("needs a static C library: %s", out)
+	}
+	out, err = exec.Command(divvy(t), "run", "--agent", h.AgentSocket, "--mem", "256", "--enforce", "front", "--", program).CombinedOutput()
+	if !errors.As(err, &failed) || failed.ExitCode() != 4 || !strings.Contains(string(out), "statically linked") {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, err = exec.Command(divvy(t), "run", "--agent", h.AgentSocket, "--mem", "256", "--", program).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "held at level booked only") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
