@@ -24,9 +24,9 @@ type admitted struct {
 	why     string          // it is held less than its share
 }
 
-// examine looks at a process before its driver starts: what holds the share may
+// inspect looks at a process before its driver starts: what holds the share may
 // not hold it, as a container's, and what would keep it waiting for ever is said.
-func (c *connection) examine(pid, uid int) (admitted, error) {
+func (c *connection) inspect(pid, uid int) (admitted, error) {
 	var a admitted
 	if err := c.do(c.quit, func(time.Time) { a.grip = c.grips[c.share] }); err != nil {
 		return a, err

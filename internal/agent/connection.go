@@ -167,7 +167,7 @@ func (c *connection) hello(m wire.Message) error {
 		return c.refuse(m, wire.StatusProtocol, err.Error())
 	}
 	refused := errStopped
-	held, err := c.examine(a.process.PID, a.process.UID)
+	held, err := c.inspect(a.process.PID, a.process.UID)
 	a.member.level = held.level
 	if err == nil {
 		err = c.do(c.quit, func(now time.Time) { refused = c.admit(now, a) })

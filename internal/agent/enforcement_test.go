@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
 // fakeMeans holds shares as the test says.
@@ -25,6 +26,7 @@ type fakeMeans struct {
 	dropped, entered    []string
 	environment         []string
 	verified, admission int
+	serves              bool
 }
 
 func newFakeMeans(level api.Enforcement) *fakeMeans {
@@ -38,6 +40,12 @@ func (f *fakeMeans) set(change func(*fakeMeans)) {
 }
 
 func (f *fakeMeans) Level() api.Enforcement { return f.level }
+
+func (f *fakeMeans) Serves(context.Context, string) bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.serves
+}
 
 func (f *fakeMeans) Hold(_ context.Context, s enforce.Share) error {
 	f.mutex.Lock()
@@ -288,4 +296,17 @@ func TestWithheld(t *testing.T) {
 	if err := f.alloc(256 * mib); err == nil {
 		t.Error("it got memory")
 	}
+}
+
+// A card in exclusive mode is for one process, or for MPS, which has it then.
+func TestExclusiveCardUnderMPS(t *testing.T) {
+	r, _, mps := heldRig(t)
+	r.source.mutex.Lock()
+	r.source.health = gpu.Health{State: gpu.Unshareable, Detail: "exclusive", Exclusive: true}
+	r.source.mutex.Unlock()
+	if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "a", MemoryBytes: gib}); err == nil {
+		t.Error("a share on a card for one process")
+	}
+	mps.set(func(f *fakeMeans) { f.serves = true })
+	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib})
 }

@@ -3,10 +3,13 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -66,6 +69,9 @@ func (d *daemon) examine(quit <-chan struct{}) {
 			d.cfg.Logger.Debug("health", "card", c.UUID, "error", err)
 			continue
 		}
+		if health.Exclusive && d.served(c.UUID) {
+			health = gpu.Health{State: gpu.Well}
+		}
 		sick = sick || health.State != gpu.Well
 		if d.do(quit, func(now time.Time) {
 			d.core.SetCondition(now, c.UUID, core.Condition(health.State), health.Detail)
@@ -74,4 +80,11 @@ func (d *daemon) examine(quit <-chan struct{}) {
 		}
 	}
 	d.sick.Store(sick)
+}
+
+// served says whether several programs can use a card that is for one process.
+func (d *daemon) served(card string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), releasePatience)
+	defer cancel()
+	return slices.ContainsFunc(d.cfg.Means, func(m enforce.Means) bool { return m.Serves(ctx, card) })
 }

@@ -38,6 +38,9 @@ type Share struct {
 // driver or a control daemon does, and may be called at once.
 type Means interface {
 	Level() api.Enforcement
+	// Serves says whether several programs can use a card through it that is set to
+	// serve one process at a time.
+	Serves(ctx context.Context, cardUUID string) bool
 	// Hold begins to hold a share, or goes on with changed limits.
 	Hold(ctx context.Context, s Share) error
 	// Holds says whether the share is held now.

@@ -34,12 +34,13 @@ func limitsOf(s Share) mps.Limits {
 	return mps.Limits{ActiveThreadPercentage: s.ThreadsPercent, PinnedBytes: s.MemoryBytes}
 }
 
-// Hold looks whether the card's daemon answers; its clients carry their limits.
-func (m *MPS) Hold(ctx context.Context, s Share) error {
-	if s.MemoryBytes == 0 && s.ThreadsPercent == 0 {
-		return fmt.Errorf("%w: the share has neither a quota of memory nor one of threads", ErrCannot)
-	}
-	return m.Holds(ctx, s)
+// Hold looks whether the card's daemon answers; its clients carry their limits. A
+// share without any is under MPS too: other programs may not reach the card.
+func (m *MPS) Hold(ctx context.Context, s Share) error { return m.Holds(ctx, s) }
+
+// Serves says whether the card's daemon answers.
+func (m *MPS) Serves(ctx context.Context, cardUUID string) bool {
+	return m.Holds(ctx, Share{CardUUID: cardUUID}) == nil
 }
 
 // Holds looks whether the card's daemon answers.

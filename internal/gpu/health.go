@@ -22,6 +22,9 @@ const (
 type Health struct {
 	State  State
 	Detail string // empty: it is well
+	// Exclusive says that a card is Unshareable because it serves one process at a
+	// time, which may be the MPS server.
+	Exclusive bool
 }
 
 // Fault is something that the driver told of a card.

@@ -48,8 +48,8 @@ func (s *Source) Health(uuid string) (gpu.Health, error) {
 			return gpu.Health{State: gpu.NeedsReset, Detail: "the driver wants it to be reset"}, nil
 		}
 	}
-	if detail := s.unshareable(device); detail != "" {
-		return gpu.Health{State: gpu.Unshareable, Detail: detail}, nil
+	if detail, exclusive := s.unshareable(device); detail != "" {
+		return gpu.Health{State: gpu.Unshareable, Detail: detail, Exclusive: exclusive}, nil
 	}
 	if detail := s.damage(device); detail != "" {
 		return gpu.Health{State: gpu.Degraded, Detail: detail}, nil
@@ -57,23 +57,24 @@ func (s *Source) Health(uuid string) (gpu.Health, error) {
 	return gpu.Health{State: gpu.Well}, nil
 }
 
-// unshareable words why programs cannot share the card as a whole; empty: they can.
-func (s *Source) unshareable(device nvml.Device) string {
+// unshareable words why programs cannot share the card as a whole, empty when they
+// can, and says whether that is because it serves one process at a time.
+func (s *Source) unshareable(device nvml.Device) (detail string, exclusive bool) {
 	if s.has("nvmlDeviceGetMigMode") {
 		if current, _, result := s.library.DeviceGetMigMode(device); result == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE {
-			return "MIG mode is on: programs see its MIG devices, and shares divide whole cards"
+			return "MIG mode is on: programs see its MIG devices, and shares divide whole cards", false
 		}
 	}
 	if s.has("nvmlDeviceGetComputeMode") {
 		switch mode, result := s.library.DeviceGetComputeMode(device); {
 		case result != nvml.SUCCESS:
 		case mode == nvml.COMPUTEMODE_EXCLUSIVE_PROCESS || mode == nvml.COMPUTEMODE_EXCLUSIVE_THREAD:
-			return "its compute mode is exclusive: one process at a time can use it"
+			return "its compute mode is exclusive: one process at a time can use it, or the MPS server", true
 		case mode == nvml.COMPUTEMODE_PROHIBITED:
-			return "its compute mode is prohibited: no program can use it"
+			return "its compute mode is prohibited: no program can use it", false
 		}
 	}
-	return ""
+	return "", false
 }
 
 // damage words what is wrong with a card that works.
