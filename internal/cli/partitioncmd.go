@@ -28,8 +28,8 @@ func (a *app) partitionCommand() *cobra.Command {
 
 // partitionInput is what plan and show read.
 type partitionInput struct {
-	state, driver, root, selected string
-	force, asJSON                 bool
+	state, driver, root, mps, selected string
+	force, asJSON                      bool
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
@@ -41,6 +41,8 @@ func (in *partitionInput) stateFlag(cmd *cobra.Command) {
 func (in *partitionInput) driverFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&in.driver, "driver-dir", "", "`folder` of NVIDIA's libraries: ask nothing else")
 	complete(cmd, "driver-dir", fileCompletion)
+	cmd.Flags().StringVar(&in.mps, "mps-dir", "", "`folder` of the cards' MPS daemons; default: the machine's agent's")
+	complete(cmd, "mps-dir", fileCompletion)
 	cmd.Flags().StringVar(&in.root, "root", "", "ask only the files below this `folder` (or recorded)")
 	complete(cmd, "root", fileCompletion)
 }

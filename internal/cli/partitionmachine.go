@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	multiprocess "github.com/divvy-gpu/divvy/internal/partition/mps"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
@@ -38,7 +39,7 @@ func techniques(products *mig.Table) partition.Techniques {
 	for _, t := range techniquesByFiles() {
 		all = append(all, t)
 	}
-	return all
+	return append(all, multiprocess.Technique{})
 }
 
 // partitionCards is a driver that lists its cards too.
@@ -182,7 +183,10 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 	}
 	if in.driver != "" {
 		driver, closeDriver, err := a.openMIG(in.driver)
-		return sharedCards{driver, a}, partition.Techniques{partition.MIGTechnique{Products: products}}, closeDriver, err
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return a.served(in, driver), partition.Techniques{partition.MIGTechnique{Products: products}, multiprocess.Technique{}}, closeDriver, nil
 	}
 	tree, err := a.openTree(in.root)
 	if err != nil {
@@ -216,7 +220,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 	if driver != nil {
 		all = techniques(products)
 	}
-	return sharedCards{machine, a}, all, closeCards, nil
+	return a.served(in, machine), all, closeCards, nil
 }
 
 // openTree opens the files of this machine, or of one whose root or recording is

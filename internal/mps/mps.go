@@ -185,6 +185,12 @@ func (d *Daemon) await(ctx context.Context, done func() bool) error {
 	}
 }
 
+// Installed says whether there is a control daemon to start.
+func (d *Daemon) Installed() bool {
+	_, err := d.program()
+	return err == nil
+}
+
 func (d *Daemon) program() (string, error) {
 	name := d.cfg.Program
 	if name == "" {

@@ -108,7 +108,8 @@ func Explanations() []Explanation {
 			},
 			Cost:     "a daemon for one user; concurrency, not time-slicing",
 			Needs:    "clients of one user, or a daemon started for all; 48 or 60 clients at most",
-			Excludes: "a second user at the same time",
+			Excludes: "a second user at the same time; MIG on the same card (docs/mps.md)",
+			Against:  []string{"mig"},
 		},
 		{
 			Name: "replicas", Title: "several programs on a card, without limits", Vendors: "all",

@@ -28,6 +28,7 @@ type Rule struct {
 	VGPU  *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
 	GVTg  *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
 	VFIO  *VFIO         `yaml:"vfio,omitempty" json:"vfio,omitempty"`
+	MPS   *MPS          `yaml:"mps,omitempty" json:"mps,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -53,6 +54,9 @@ func (r Rule) wanted() map[string]wanted {
 	}
 	if r.VFIO != nil {
 		all[TechniqueVFIO] = r.VFIO
+	}
+	if r.MPS != nil {
+		all[TechniqueMPS] = r.MPS
 	}
 	return all
 }

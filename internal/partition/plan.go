@@ -138,6 +138,10 @@ func (s Step) String() string {
 	switch s.Action {
 	case ActionWrite:
 		return fmt.Sprintf("write %q to /%s", s.Value, s.File)
+	case ActionStart:
+		return fmt.Sprintf("start the MPS control daemon (several users, percent of threads, MiB: %s)", s.Value)
+	case ActionStop:
+		return strings.TrimSpace("stop the MPS control daemon " + s.Value)
 	case ActionOn:
 		return "switch MIG mode on"
 	case ActionOff:

@@ -62,6 +62,7 @@ type Card struct {
 	VGPU       *Hosts       `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
 	GVTg       *Hosts       `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
 	VFIO       *Passthrough `yaml:"vfio,omitempty" json:"vfio,omitempty"`
+	MPS        *Daemon      `yaml:"mps,omitempty" json:"mps,omitempty"`
 	// Shares are the agent's shares of the whole card.
 	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
@@ -114,6 +115,9 @@ func (c Card) divided() []divided {
 	}
 	if c.VFIO != nil {
 		all = append(all, c.VFIO)
+	}
+	if c.MPS != nil {
+		all = append(all, c.MPS)
 	}
 	return all
 }

@@ -294,3 +294,60 @@ func TestRunDemandsALevel(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// TestPartitionStartsMPS: a goal file starts a card's control daemon (the fake one),
+// changes it and stops it, but not under a client; the agent's shares are under it.
+func TestPartitionStartsMPS(t *testing.T) {
+	fakeMPS(t)
+	h := newHost(t, hostOptions{})
+	if err := os.Chmod(h.directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	goal := filepath.Join(h.directory, "goal.yaml")
+	apply := func(mps string, code int, says string, flags ...string) {
+		t.Helper()
+		if err := os.WriteFile(goal, []byte("schema: divvy.partition/v1\ncards:\n  - mps: "+mps+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		command := exec.Command(divvy(t), append([]string{"partition", "apply", goal, "--driver-dir", h.DriverDirectory, "--agent", h.AgentSocket,
+			"--mps-dir", filepath.Join(h.directory, "mps"), "--journal", filepath.Join(h.directory, "partition.journal")}, flags...)...)
+		command.Env = append(os.Environ(), "DIVVY_SIMULATOR="+h.SimulatorSocket)
+		out, err := command.CombinedOutput()
+		var failed *exec.ExitError
+		if errors.As(err, &failed) && failed.ExitCode() == code {
+			err = nil
+		} else if code != 0 && err == nil {
+			err = errors.New("it went well")
+		}
+		if err != nil || !strings.Contains(string(out), says) {
+			t.Fatalf("mps: %s: %v\n%s", mps, err, out)
+		}
+	}
+	apply("{enabled: true, activeThreadPercentage: 60}", 0, "start the MPS control daemon")
+	t.Cleanup(func() { apply("{enabled: false}", 0, "", "--force") })
+	apply("{enabled: true, activeThreadPercentage: 60}", 0, "nothing")
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: api.EnforcedMPS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
+	do(t, holder, "start")
+	h.wantLevels(t, share.Name, api.EnforcedMPS)
+	apply("{enabled: false}", 4, fmt.Sprint(holder.PID))
+	do(t, holder, "exit")
+	eventually(t, "its client has left", func() error {
+		list, err := h.client.Clients(t.Context())
+		if err == nil && len(list.Clients) > 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	}, h.agent)
+	apply("{enabled: true, pinnedMemoryMiB: 1024}", 0, "stop the MPS control daemon")
+	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+		t.Errorf("under the new daemon: level %q", got)
+	}
+	apply("{enabled: false}", 0, "stop the MPS control daemon")
+	if got := h.look(t, "held").Enforcement; got != api.EnforcedFront {
+		t.Errorf("without a daemon: level %q", got)
+	}
+}
