@@ -62,6 +62,13 @@ func TestMIGTakesNoSharedCard(t *testing.T) {
 func (d *divided) sayThatItIsDivided(t *testing.T, card string, agent []string) {
 	t.Helper()
 	const why = "MIG mode is on"
+	// By itself: nobody has asked it anything yet.
+	if e := d.event(t, "card-unshareable", ""); e.CardUUID != card || !strings.Contains(e.Message, why) {
+		t.Errorf("event %+v", e)
+	}
+	if e := d.event(t, "share-unusable", "train"); !strings.Contains(e.Message, why) {
+		t.Errorf("event %+v", e)
+	}
 	_, err := d.client.CreateShare(t.Context(), api.ShareSpec{Name: "late", GPU: card, MemoryBytes: 512 * mib})
 	if err == nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("a share of a divided card: %v", err)
@@ -69,12 +76,6 @@ func (d *divided) sayThatItIsDivided(t *testing.T, card string, agent []string) 
 	other := d.shareOf(t, api.ShareSpec{Name: "elsewhere", MemoryBytes: 512 * mib})
 	if other.CardUUID == card {
 		t.Error("a share that may go anywhere went to the divided card")
-	}
-	if e := d.event(t, "card-unshareable", ""); e.CardUUID != card || !strings.Contains(e.Message, why) {
-		t.Errorf("event %+v", e)
-	}
-	if e := d.event(t, "share-unusable", "train"); !strings.Contains(e.Message, why) {
-		t.Errorf("event %+v", e)
 	}
 	for _, command := range [][]string{{"devices"}, {"doctor"}} {
 		got := run(t, append(d.Bare(), "DIVVY_LIBDIR="+built(t, "lib", "divvy")), divvy(t), append(command, agent...)...)
