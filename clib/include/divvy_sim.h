@@ -158,6 +158,10 @@
  * then (one card only); count, payload: struct divvy_sim_time[count]; cursor: 0 at
  * the end */
 #define DIVVY_SIM_TIMES 48u
+/* control role. Who had a card when, from a moment on. card; cursor: the moment.
+ * out: offset: the moment until which this is all; bytes: since when it is known,
+ * which begins with the first question; count, payload: struct divvy_sim_run[count] */
+#define DIVVY_SIM_RUNS 49u
 
 /* Health and faults. What they do stands in docs/simulated-faults.md. */
 /* any role. out: descriptor: struct divvy_sim_notice, read-only */
@@ -191,7 +195,7 @@
 /*
  * Kept for what comes later, answered DIVVY_SIM_UNKNOWN until then:
  *   46..47 launches
- *   49..55 modelled time
+ *   50..55 modelled time
  */
 
 /* header.status */
@@ -406,6 +410,13 @@ struct divvy_sim_time {
 	uint64_t queued;  /* kernels that have not */
 };
 
+/* A time for which a process had a card without a break. */
+struct divvy_sim_run {
+	uint64_t process;
+	uint64_t fromns;
+	uint64_t tons;
+};
+
 /* How a card is, as of now. */
 struct divvy_sim_health {
 	uint64_t energymj;      /* since the simulator started */
@@ -510,6 +521,7 @@ _Static_assert(sizeof(struct divvy_sim_fault) == 56, "fault");
 _Static_assert(sizeof(struct divvy_sim_notice) == 192, "notice");
 _Static_assert(offsetof(struct divvy_sim_notice, flags) == 64, "notice flags");
 _Static_assert(sizeof(struct divvy_sim_time) == 48, "time");
+_Static_assert(sizeof(struct divvy_sim_run) == 24, "run");
 _Static_assert(sizeof(struct divvy_sim_item) == 64, "item");
 _Static_assert(sizeof(struct divvy_sim_slot) == 16, "slot");
 _Static_assert(offsetof(struct divvy_sim_ring, floor) == 64, "ring floor");

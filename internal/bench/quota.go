@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
 
 // SchemaQuota names the version of QuotaReport.
@@ -312,8 +313,9 @@ func (q *quota) run(ctx context.Context, c QuotaCase, names []string, duration t
 
 // sample is what the shares had had at a moment.
 type sample struct {
-	at   time.Duration
-	busy []time.Duration
+	at    time.Duration
+	busy  []time.Duration
+	owner map[silicon.ProcessID]int // share of a process
 }
 
 // watch samples the simulator's account for a while.
@@ -323,12 +325,16 @@ func (q *quota) watch(ctx context.Context, names []string, owner map[int]int, du
 		return nil, err
 	}
 	var samples []sample
+	history := history{truth: q.truth, runs: make([][]simgpu.Run, len(names))}
 	for {
 		s, err := q.sample(ctx, len(names), owner)
 		if err != nil {
 			return nil, err
 		}
 		samples = append(samples, s)
+		if err := history.read(ctx, s.owner); err != nil {
+			return nil, err
+		}
 		if s.at-samples[0].at >= duration {
 			break
 		}
@@ -346,7 +352,7 @@ func (q *quota) watch(ctx context.Context, names []string, owner map[int]int, du
 	for i := range outcomes {
 		outcomes[i] = outcome{
 			percent:   percent(last.busy[i]-first.busy[i], last.at-first.at),
-			most:      mostOfASecond(samples, i),
+			most:      100 * mostOf(history.runs[i], min(time.Second, last.at-first.at)).Seconds() / min(time.Second, last.at-first.at).Seconds(),
 			accounted: percent(accountedAfter[i].busy-accountedBefore[i].busy, accountedAfter[i].at-accountedBefore[i].at),
 		}
 	}
@@ -354,7 +360,7 @@ func (q *quota) watch(ctx context.Context, names []string, owner map[int]int, du
 }
 
 func (q *quota) sample(ctx context.Context, shares int, owner map[int]int) (sample, error) {
-	s := sample{busy: make([]time.Duration, shares)}
+	s := sample{busy: make([]time.Duration, shares), owner: map[silicon.ProcessID]int{}}
 	states, err := q.truth.CardTime(ctx)
 	if err != nil {
 		return s, err
@@ -362,6 +368,7 @@ func (q *quota) sample(ctx context.Context, shares int, owner map[int]int) (samp
 	for _, state := range states {
 		if i, ok := owner[state.PID]; ok {
 			s.busy[i] += time.Duration(state.BusyNS)
+			s.owner[state.Process] = i
 			s.at = time.Duration(state.AtNS)
 		}
 	}
@@ -391,22 +398,6 @@ func (q *quota) accounted(ctx context.Context, names []string) ([]reading, error
 		readings[i] = reading{at, time.Duration(share.CardTimeNs)}
 	}
 	return readings, nil
-}
-
-// mostOfASecond is the most that a share had in any second that begins and ends
-// with samples, or in the whole time when that is shorter.
-func mostOfASecond(samples []sample, share int) float64 {
-	most := 0.0
-	from := 0
-	for to := range samples {
-		for from+1 < to && samples[to].at-samples[from+1].at >= time.Second {
-			from++
-		}
-		if span := samples[to].at - samples[from].at; span >= time.Second || to == len(samples)-1 && most == 0 && span > 0 {
-			most = max(most, 100*float64(samples[to].busy[share]-samples[from].busy[share])/float64(span))
-		}
-	}
-	return most
 }
 
 func pause(ctx context.Context, d time.Duration) error {

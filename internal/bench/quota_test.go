@@ -4,8 +4,11 @@ package bench
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 func TestJudgeQuota(t *testing.T) {
@@ -29,25 +32,38 @@ func TestJudgeQuota(t *testing.T) {
 	}
 }
 
-func TestMostOfASecond(t *testing.T) {
-	var samples []sample
-	busy := time.Duration(0)
-	for i := range 100 { // 100 ms apart; the card is its own from 3 s to 3.5 s
-		samples = append(samples, sample{at: time.Duration(i) * 100 * time.Millisecond, busy: []time.Duration{0, busy}})
-		if i >= 30 && i < 35 {
-			busy += 100 * time.Millisecond
-		} else {
-			busy += 10 * time.Millisecond
+// The most that runs have within a window, beside a look at every window there is.
+func TestMostOf(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var runs []simgpu.Run
+		var busy [400]int
+		for at := random.IntN(20); ; {
+			to := at + 1 + random.IntN(30)
+			if to >= len(busy) {
+				break
+			}
+			runs = append(runs, simgpu.Run{FromNS: int64(at), ToNS: int64(to)})
+			for ; at < to; at++ {
+				busy[at] = 1
+			}
+			at += random.IntN(30)
+		}
+		window := 1 + random.IntN(150)
+		want := 0
+		for from := -window; from < len(busy); from++ {
+			sum := 0
+			for i := max(from, 0); i < min(from+window, len(busy)); i++ {
+				sum += busy[i]
+			}
+			want = max(want, sum)
+		}
+		if got := mostOf(runs, time.Duration(window)); got != time.Duration(want) {
+			t.Fatalf("%v of %d: %d, want %d", runs, window, got, want)
 		}
 	}
-	if got := mostOfASecond(samples, 0); got != 0 {
+	if got := mostOf(nil, time.Second); got != 0 {
 		t.Errorf("who had nothing had %v", got)
-	}
-	if got := mostOfASecond(samples, 1); math.Abs(got-55) > 1e-9 {
-		t.Errorf("%v %% of a second, want 55", got)
-	}
-	if got := mostOfASecond(samples[:5], 1); math.Abs(got-10) > 1e-9 {
-		t.Errorf("%v %% of less than a second, want 10", got)
 	}
 }
 

@@ -4,6 +4,7 @@ package simgpu
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"sync/atomic"
@@ -71,6 +72,9 @@ func (l *launcher) wait(item uint64) simwire.Header {
 func TestRing(t *testing.T) {
 	socket, truth := serve(t, Config{Cards: "2xT4"})
 	l := newLauncher(t, socket)
+	if runs, _, err := truth.Runs(t.Context(), 1, 0); len(runs) != 0 || !errors.Is(err, ErrForgotten) {
+		t.Errorf("before it was asked: %v, %v", runs, err)
+	}
 	now := uint64(nowNS())
 	kernel := l.put(simwire.ItemInfo{Kind: simwire.ItemKernel, Card: 1, DurationNS: 1e6, StampNS: now})
 	// What it is told is exact, however late it asks, and stands in its slot too.
@@ -102,6 +106,10 @@ func TestRing(t *testing.T) {
 	}
 	if busy, _, err := truth.CardBusy(t.Context(), 0); err != nil || busy != 0 {
 		t.Errorf("the other card was busy for %d ns (%v)", busy, err)
+	}
+	runs, until, err := truth.Runs(t.Context(), 1, int64(now))
+	if err != nil || len(runs) != 1 || runs[0].FromNS != int64(now) || runs[0].ToNS != int64(now+1e6) || until <= runs[0].ToNS {
+		t.Errorf("it ran at %+v, as far as is known at %d (%v)", runs, until, err)
 	}
 	l.put(simwire.ItemInfo{Kind: simwire.ItemKernel, Card: 1, DurationNS: 3600e9, StampNS: uint64(nowNS())})
 	_ = l.conn.Close()

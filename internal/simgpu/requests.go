@@ -85,6 +85,11 @@ func (k *kernel) dispatch(r request, out *answer) error {
 			return errDenied
 		}
 		return k.times(r.header, out)
+	case simwire.Runs:
+		if r.session.role != simwire.RoleControl {
+			return errDenied
+		}
+		return k.runs(r.header, out)
 	case simwire.Notice, simwire.Health, simwire.Faulted, simwire.Incidents, simwire.FaultInject, simwire.FaultClear, simwire.FaultList,
 		simwire.FaultReport:
 		return k.faults(r, out)

@@ -147,6 +147,7 @@ func TestRoles(t *testing.T) {
 		{simwire.Header{Type: simwire.Times, Card: 1}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Times, Kind: 1}, simwire.Denied},
 		{simwire.Header{Type: simwire.Times}, simwire.OK},
+		{simwire.Header{Type: simwire.Runs}, simwire.Denied},
 		{simwire.Header{Type: simwire.Ring}, simwire.Denied},
 		{simwire.Header{Type: simwire.Hello, Kind: simwire.RoleCompute, Process: 5, Token: 6}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Hello, Kind: simwire.RoleCompute}, simwire.OK},

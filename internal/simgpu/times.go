@@ -4,6 +4,7 @@ package simgpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,6 +73,28 @@ func (c *clock) deadTimes(card int, cursor uint64, room int) ([]simwire.TimeInfo
 	return list, 0
 }
 
+// runs gives a page of who had a card when.
+func (k *kernel) runs(h simwire.Header, out *answer) error {
+	card := index(h.Card)
+	if card < 0 || card >= k.machine.Slots() {
+		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+	}
+	until := k.settle()
+	all, since := k.clock.line.Runs(card, int64(min(h.Cursor, uint64(until))))
+	if room := simwire.PayloadBytes / simwire.RunBytes; len(all) > room {
+		all = all[:room]
+		until = all[room-1].ToNS
+	}
+	list := make([]simwire.RunInfo, len(all))
+	for i, r := range all {
+		list[i] = simwire.RunInfo{Process: uint64(r.Process), FromNS: uint64(r.FromNS), ToNS: uint64(r.ToNS)}
+	}
+	out.header.Offset, out.header.Bytes, out.header.Count = uint64(until), uint64(since), uint32(len(list))
+	var err error
+	out.payload, err = simwire.EncodeEntries(list)
+	return err
+}
+
 // TimeState is what a process has had of a card's time.
 type TimeState struct {
 	Process silicon.ProcessID
@@ -118,4 +141,45 @@ func (t *Truth) CardTime(ctx context.Context) ([]TimeState, error) {
 func (t *Truth) CardBusy(ctx context.Context, card int) (busyNS, atNS int64, err error) {
 	h, _, err := t.ask(ctx, simwire.Header{Type: simwire.Times, Card: uint32(card)})
 	return int64(h.Bytes), int64(h.Offset), err
+}
+
+// Run is a time for which a process had a card without a break, on
+// CLOCK_MONOTONIC.
+type Run struct {
+	Process      silicon.ProcessID
+	FromNS, ToNS int64
+}
+
+// ErrForgotten says that the simulator does not know any more, or not yet, what
+// was asked for.
+var ErrForgotten = errors.New("the simulator does not remember that time")
+
+// Runs lists who had a card when, from a moment until now, which it returns: ask
+// from there the next time. The simulator remembers from the first question on,
+// and then tens of thousands of runs; ErrForgotten says that it is less than was
+// asked for, with those it has.
+func (t *Truth) Runs(ctx context.Context, card int, fromNS int64) (list []Run, untilNS int64, err error) {
+	known := true
+	for {
+		h, payload, err := t.ask(ctx, simwire.Header{Type: simwire.Runs, Card: uint32(card), Cursor: uint64(fromNS)})
+		if err != nil {
+			return nil, 0, err
+		}
+		infos, err := simwire.DecodeEntries[simwire.RunInfo](payload, h.Count)
+		if err != nil {
+			return nil, 0, fmt.Errorf("ask the simulator: runs: %w", err)
+		}
+		for _, i := range infos {
+			list = append(list, Run{silicon.ProcessID(i.Process), int64(i.FromNS), int64(i.ToNS)})
+		}
+		known = known && int64(h.Bytes) <= fromNS
+		fromNS = int64(h.Offset)
+		switch {
+		case len(infos) == simwire.PayloadBytes/simwire.RunBytes:
+		case !known:
+			return list, max(fromNS, int64(h.Bytes)), ErrForgotten
+		default:
+			return list, fromNS, nil
+		}
+	}
 }

@@ -27,6 +27,7 @@ const (
 	EventBytes    = 128
 	ReleaseBytes  = 40
 	TimeBytes     = 48
+	RunBytes      = 24
 	HealthBytes   = 136
 	IncidentBytes = 40
 	FaultBytes    = 56
@@ -71,6 +72,7 @@ const (
 	EventLook    Type = 44
 	EventGate    Type = 45
 	Times        Type = 48
+	Runs         Type = 49
 	Notice       Type = 56
 	Health       Type = 57
 	Faulted      Type = 58
@@ -335,6 +337,13 @@ type TimeInfo struct {
 	Queued  uint64
 }
 
+// RunInfo is a time for which a process had a card without a break.
+type RunInfo struct {
+	Process uint64
+	FromNS  uint64
+	ToNS    uint64
+}
+
 // HealthInfo is how a card is, as of now.
 type HealthInfo struct {
 	EnergyMJ              uint64
@@ -518,7 +527,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | HealthInfo | IncidentInfo | FaultInfo | MigProfileInfo | MigGPUInfo | MigComputeInfo | TopologyInfo
+	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | RunInfo | HealthInfo | IncidentInfo | FaultInfo | MigProfileInfo | MigGPUInfo | MigComputeInfo | TopologyInfo
 }
 
 // EncodeEntries writes a list as a payload.

@@ -50,7 +50,7 @@ func TestNumbers(t *testing.T) {
 		"IPC_EXPORT": uint64(IPCExport), "IPC_OPEN": uint64(IPCOpen), "IPC_REVOKE": uint64(IPCRevoke),
 		"RESET": uint64(Reset), "EVENTS": uint64(Events), "RELEASES": uint64(Releases),
 		"RING": uint64(Ring), "WAIT": uint64(Wait), "GATE_DONE": uint64(GateDone), "EVENT_RECORD": uint64(EventRecord),
-		"EVENT_LOOK": uint64(EventLook), "EVENT_GATE": uint64(EventGate), "TIMES": uint64(Times),
+		"EVENT_LOOK": uint64(EventLook), "EVENT_GATE": uint64(EventGate), "TIMES": uint64(Times), "RUNS": uint64(Runs),
 		"NOTICE": uint64(Notice), "HEALTH": uint64(Health), "FAULTED": uint64(Faulted), "INCIDENTS": uint64(Incidents),
 		"FAULT_INJECT": uint64(FaultInject), "FAULT_CLEAR": uint64(FaultClear), "FAULT_LIST": uint64(FaultList), "FAULT_REPORT": uint64(FaultReport),
 		"LAST": LastIncident, "HEALTH_LOST": uint64(HealthLost), "HEALTH_RESET": uint64(HealthReset),
@@ -93,7 +93,7 @@ func TestLayouts(t *testing.T) {
 	field := regexp.MustCompile(`(?m)^\t(uint\d+_t|char) (\w+)(?:\[(\w+)\])?;`)
 	for name, value := range map[string]any{
 		"header": Header{}, "card": CardInfo{}, "process": ProcessInfo{}, "event": EventInfo{}, "release": ReleaseInfo{},
-		"time": TimeInfo{}, "item": ItemInfo{}, "slot": SlotInfo{}, "health": HealthInfo{}, "incident": IncidentInfo{},
+		"time": TimeInfo{}, "run": RunInfo{}, "item": ItemInfo{}, "slot": SlotInfo{}, "health": HealthInfo{}, "incident": IncidentInfo{},
 		"fault": FaultInfo{}, "notice": NoticeInfo{},
 		"mig_profile": MigProfileInfo{}, "mig_gpu": MigGPUInfo{}, "mig_compute": MigComputeInfo{},
 		"topology": TopologyInfo{},
@@ -135,7 +135,7 @@ func TestLayouts(t *testing.T) {
 	for name, pair := range map[string][2]int{
 		"header": {HeaderBytes, binary.Size(Header{})}, "card": {CardBytes, binary.Size(CardInfo{})},
 		"process": {ProcessBytes, binary.Size(ProcessInfo{})}, "event": {EventBytes, binary.Size(EventInfo{})},
-		"release": {ReleaseBytes, binary.Size(ReleaseInfo{})}, "time": {TimeBytes, binary.Size(TimeInfo{})},
+		"release": {ReleaseBytes, binary.Size(ReleaseInfo{})}, "time": {TimeBytes, binary.Size(TimeInfo{})}, "run": {RunBytes, binary.Size(RunInfo{})},
 		"item": {ItemBytes, binary.Size(ItemInfo{})}, "slot": {SlotBytes, binary.Size(SlotInfo{})},
 		"health": {HealthBytes, binary.Size(HealthInfo{})}, "incident": {IncidentBytes, binary.Size(IncidentInfo{})},
 		"fault": {FaultBytes, binary.Size(FaultInfo{})}, "notice": {NoticeBytes, binary.Size(NoticeInfo{})},

@@ -131,6 +131,7 @@ type card struct {
 	slow       int64      // see Slow; 0: never set
 	busy       int64
 	window     meter
+	runs       *runs // nil: nobody has asked for them
 }
 
 // Timeline is the time of all cards of one machine.
@@ -401,6 +402,9 @@ func (c *card) account(q *queue, from, to, sign int64) {
 	q.busy += sign * (to - from)
 	c.window.add(from, to, sign)
 	q.window.add(from, to, sign)
+	if c.runs != nil {
+		c.runs.add(c.owner.id, from, to, sign)
+	}
 }
 
 // End drops a process with all it has submitted; its cards are free at now. Call

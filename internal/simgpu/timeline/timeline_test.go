@@ -24,6 +24,7 @@ type naive struct {
 type naiveCard struct {
 	owner, last ProcessID
 	left        int64 // of the slice
+	ran         []Run
 	switching   int64
 }
 
@@ -121,6 +122,11 @@ func (n *naive) turn(card int) {
 	it := n.choice(c.owner, card)
 	it.begun = true
 	n.busy[c.owner][card]++
+	if last := len(c.ran) - 1; last >= 0 && c.ran[last].Process == c.owner && c.ran[last].ToNS == n.now {
+		c.ran[last].ToNS++
+	} else {
+		c.ran = append(c.ran, Run{c.owner, n.now, n.now + 1})
+	}
 	c.left--
 	if it.left--; it.left == 0 {
 		it.end = n.now + 1
@@ -175,6 +181,9 @@ func trial(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	config := Config{Cards: 1 + random.IntN(2), SliceNS: 1 + random.Int64N(30), SwitchNS: random.Int64N(3), Queued: 1000}
 	line, slow := New(config), newNaive(config)
+	for card := range config.Cards {
+		line.Runs(card, 0) // remember
+	}
 	ends := map[ProcessID]map[uint64]int64{}
 	live := []ProcessID{}
 	gates := map[ProcessID][]uint64{}
@@ -287,6 +296,11 @@ func trial(t *testing.T, random *rand.Rand) {
 		}
 		if floor, _ := line.Floor(id); floor != count[id] {
 			t.Fatalf("process %d: all is decided up to %d of %d", id, floor, count[id])
+		}
+	}
+	for card := range config.Cards {
+		if ran, since := line.Runs(card, 0); !slices.Equal(ran, slow.cards[card].ran) || since != 0 {
+			t.Fatalf("card %d ran %v since %d, the twin says %v", card, ran, since, slow.cards[card].ran)
 		}
 	}
 	for id, list := range busy {
@@ -454,5 +468,29 @@ func BenchmarkQueue(b *testing.B) {
 			line.Advance(now)
 			_ = line.Decided(1)
 		}
+	}
+}
+
+// What is remembered is bounded, and says from when on it is all.
+func TestRunsAreBounded(t *testing.T) {
+	line := New(Config{Cards: 1, SliceNS: 10, Queued: 10})
+	line.Runs(0, 0)
+	for i := range int64(3 * maxRuns) {
+		if _, err := line.Submit(1, Item{Kind: Kernel, DurationNS: 1, StampNS: 2 * i}); err != nil {
+			t.Fatal(err)
+		}
+		line.Advance(2*i + 2)
+	}
+	all, since := line.Runs(0, 0)
+	if len(all) == 0 || len(all) > maxRuns || all[0].FromNS < since || all[len(all)-1].ToNS != 2*(3*maxRuns)-1 {
+		t.Errorf("%d runs since %d", len(all), since)
+	}
+	for i := range all[1:] {
+		if all[i+1].FromNS != all[i].FromNS+2 {
+			t.Fatalf("after %v comes %v", all[i], all[i+1])
+		}
+	}
+	if last, _ := line.Runs(0, 2*(3*maxRuns)-12); len(last) != 6 {
+		t.Errorf("the last ones are %v", last)
 	}
 }
