@@ -59,7 +59,22 @@ func (a *Arbiter) eligibleFrom(now time.Duration, s *share) time.Duration {
 		return now
 	}
 	at := s.positiveFrom(now)
-	return max(at, s.allowedFrom(at, a.config.Window, a.config.Least))
+	return max(at, s.allowedFrom(at, a.config.Window, a.worth(s)))
+}
+
+// worth is how long a share must be allowed to use the card before it gets a
+// lease. The holder goes on with any; a share that its window holds back waits for
+// a long lease, because one pause costs less than many short ones, each of which
+// ends when somebody has woken.
+func (a *Arbiter) worth(s *share) time.Duration {
+	if s == a.holder && a.phase == held {
+		return a.config.Least
+	}
+	long := stretch(s.percent)
+	if a.contested(s) {
+		long = min(long, a.quantum())
+	}
+	return min(max(long, a.config.Least), a.config.Window*time.Duration(s.percent)/100)
 }
 
 // fill lets the balances grow to now.
@@ -87,7 +102,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		case !s.want:
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
-		case s.allowance(now, a.config.Window, a.config.Least) < a.config.Least:
+		case s.allowance(now, a.config.Window, a.worth(s)) < a.worth(s):
 			// It may not take it now, but makes up for a pause later.
 			s.keep(a.config.Debt, max(a.saving(s), a.config.Lag*time.Duration(s.percent)/100))
 		default:

@@ -2,10 +2,7 @@
 
 package arbiter
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // maxSpans bounds what a ledger remembers; beyond it the oldest spans are
 // joined, which counts the time between them as used.
@@ -115,17 +112,23 @@ func (l *ledger) allowance(now, window, most time.Duration) time.Duration {
 	return min(can+slack, most)
 }
 
-// allowedFrom is when the allowance is at least least, if nothing is used.
+// allowedFrom is when the allowance is at least least, which is no more than the
+// share's part of a window, if nothing is used until then: the allowance only
+// grows meanwhile.
 func (l *ledger) allowedFrom(now, window, least time.Duration) time.Duration {
 	if l.allowance(now, window, least) >= least {
 		return now
 	}
-	for _, s := range l.spans {
-		for _, at := range [2]time.Duration{s.from + window, s.to + window} {
-			if at > now && l.allowance(at, window, least) >= least {
-				return at
-			}
+	late, early := now+window, now
+	for late-early > allowedWithin {
+		if at := early + (late-early)/2; l.allowance(at, window, least) >= least {
+			late = at
+		} else {
+			early = at
 		}
 	}
-	return math.MaxInt64
+	return late
 }
+
+// allowedWithin is how exactly that is known.
+const allowedWithin = 10 * time.Microsecond

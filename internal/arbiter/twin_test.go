@@ -103,3 +103,24 @@ func checkAllowedFrom(t *testing.T, quick *ledger, slow *slowLedger, now, window
 		t.Fatalf("at %d: %d allowed now, told to wait until %d", now, got, at)
 	}
 }
+
+// A share whose window holds it back waits a little for a long lease: with short
+// ones its pauses would split ever further, and each costs a wake-up.
+func TestOnePauseInsteadOfMany(t *testing.T) {
+	const ms = time.Millisecond
+	a := New(Default(10*ms), newCard(1, ms))
+	now := time.Second
+	a.Set(now, []Terms{{Name: "a", Policy: Fixed, CoresPercent: 90}})
+	s := a.shares[0]
+	for at := time.Duration(0); at < now; at += 10 * ms { // in many short pauses it left a tenth of the time
+		s.charge(at, 9*ms)
+	}
+	s.balance = 100 * int64(50*ms)
+	from := a.eligibleFrom(now, s)
+	if pause := from - now; pause < 2*ms || pause > 5*ms {
+		t.Errorf("it pauses for %v", pause)
+	}
+	if can, want := s.allowance(from, a.config.Window, time.Second), 30*ms; can < want {
+		t.Errorf("then it may use the card for %v, wants %v", can, want)
+	}
+}
