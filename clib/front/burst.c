@@ -302,6 +302,12 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 	} else if (burst->unknown) {
 		learn(gate, burst, took);
 	}
+	for (uint32_t i = 0; i < GATE_GET(burst->keys); i++) {
+		const struct estimate *estimate = estimate_find(&gate->estimates, GATE_GET(burst->key[i].key));
+
+		if (estimate != NULL)
+			longest_note(&gate->kernel, now, estimate_high(estimate));
+	}
 	if (burst->weight != 0)
 		took = measured ? took * burst->weight : 0;
 	backlog_done(&gate->backlog, GATE_GET(burst->high), took);
@@ -325,6 +331,7 @@ void burst_look(struct gate *gate, uint64_t now)
 	uint8_t *link = &gate->first;
 	uint8_t before = 0;
 	unsigned misses = 0;
+	const struct burst *oldest;
 
 	while (*link != 0 && misses < MISSES) {
 		uint8_t index = *link;
@@ -348,7 +355,11 @@ void burst_look(struct gate *gate, uint64_t now)
 			gate->last = before;
 		give_free(gate, burst);
 	}
-	backlog_look(&gate->backlog, now, gate->first != 0 ? GATE_GET(gate->burst[gate->first - 1].high) : gate->backlog.inflight);
+	oldest = gate->first != 0 ? &gate->burst[gate->first - 1] : NULL;
+	backlog_look(&gate->backlog, now, oldest != NULL ? GATE_GET(oldest->high) : gate->backlog.inflight);
+	/* what was never measured may well take as long again as it has by now */
+	if (oldest != NULL && oldest->unknown && gate->backlog.drain < 2 * now - oldest->opened)
+		gate->backlog.drain = 2 * now - oldest->opened;
 }
 
 static void unmeasure(struct gate *gate, struct burst *burst)

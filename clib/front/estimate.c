@@ -53,3 +53,16 @@ void estimate_doubt(struct estimates *all, uint64_t key, uint64_t ns)
 	if (estimate == NULL || ns <= estimate->typical || ++estimate->doubted >= ESTIMATE_DOUBTS)
 		estimate_learn(all, key, ns);
 }
+
+#define LONGEST_NS 1000000000u
+
+void longest_note(struct longest *longest, uint64_t now, uint32_t ns)
+{
+	if (now - longest->since > LONGEST_NS) {
+		longest->before = longest->now;
+		longest->now = 0;
+		longest->since = now;
+	}
+	if (ns > longest->now)
+		longest->now = ns;
+}

@@ -85,6 +85,20 @@ static inline uint64_t estimate_key(const void *function, const uint32_t grid[3]
 	return estimate_mix(one, other + shared) | 1u << 31;
 }
 
+/* The longest of what was launched in the last second or two. */
+struct longest {
+	uint64_t since;
+	uint32_t now;
+	uint32_t before;
+};
+
+void longest_note(struct longest *longest, uint64_t now, uint32_t ns);
+
+static inline uint32_t longest_of(const struct longest *longest)
+{
+	return longest->now > longest->before ? longest->now : longest->before;
+}
+
 #pragma GCC visibility pop
 
 #endif

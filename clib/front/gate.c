@@ -59,6 +59,7 @@ void gate_publish(struct gate *gate)
 	store(&card->waitns, gate->backlog.waited);
 	store(&card->latens, gate->late);
 	store(&card->lastendns, gate->backlog.lastend);
+	store(&card->kernelns, longest_of(&gate->kernel));
 }
 
 static bool is_gated(const struct front_pages *pages)
@@ -66,15 +67,27 @@ static bool is_gated(const struct front_pages *pages)
 	return GATE_GET(pages->limits.gated) != 0;
 }
 
-uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages)
+uint64_t gate_lease_of(const struct front_pages *pages)
 {
+	const struct divvy_limits *limits = &pages->limits;
+	uint64_t end, turn;
+
 	if (!is_gated(pages))
 		return UINT64_MAX;
+	do {
+		end = __atomic_load_n(&limits->leaseendns, __ATOMIC_ACQUIRE);
+		turn = __atomic_load_n(&limits->leaseturn, __ATOMIC_ACQUIRE);
+	} while (end != __atomic_load_n(&limits->leaseendns, __ATOMIC_ACQUIRE));
+	return turn == 0 || turn == GATE_GET(pages->client.turn) ? end : 0;
+}
+
+uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages)
+{
 	if (gate->away && gate->awaypages != pages) {
 		gate->away = false;
 		gate->bucket = (struct bucket){.since = 0};
 	}
-	return __atomic_load_n(&pages->limits.leaseendns, __ATOMIC_ACQUIRE);
+	return gate_lease_of(pages);
 }
 
 /* What a share goes on at while its agent is away: a process's part of it. */

@@ -122,6 +122,7 @@ struct gate {
 	uint8_t freelist;
 	uint8_t everused;
 	struct backlog backlog;
+	struct longest kernel;
 	struct cover cover;
 	struct bucket bucket;
 	struct gate_context context[GATE_CONTEXTS];
@@ -154,7 +155,9 @@ bool burst_unknown_pending(const struct gate *gate, uint64_t key);
 
 /* Writes what this process says of itself to its page. */
 void gate_publish(struct gate *gate);
-/* Until when launches need no asking: 0 without a lease, UINT64_MAX where none is needed. */
+/* Until when launches of this process need no asking: 0 without a lease, UINT64_MAX where none is needed. */
+uint64_t gate_lease_of(const struct front_pages *pages);
+/* The same, with the lock; notices that the agent is back. */
 uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages);
 
 /* gatewait.c */

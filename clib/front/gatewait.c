@@ -57,8 +57,8 @@ void gate_await_lease(struct gate *gate, uint64_t ahead)
 	uint32_t word = __atomic_load_n(&limits->leaseword, __ATOMIC_ACQUIRE);
 	uint64_t now = clock_now(), end, wait = LONGEST_WAIT_NS;
 
-	end = __atomic_load_n(&limits->leaseendns, __ATOMIC_ACQUIRE);
-	if (__atomic_load_n(&limits->gated, __ATOMIC_ACQUIRE) == 0 || end > now + ahead)
+	end = gate_lease_of(pages);
+	if (end > now + ahead)
 		return;
 	if (!ask(gate, pages, word, now))
 		return;
@@ -116,7 +116,7 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 		*wait = GATE_IDLE_NS - (now - gate->idlesince);
 		return false;
 	}
-	leased = __atomic_load_n(&pages->limits.leaseendns, __ATOMIC_ACQUIRE) > now;
+	leased = gate_lease_of(pages) > now;
 	*wait = SHORTEST_LOOK_NS;
 	if (leased && gate->waiting > 0)
 		return false; /* they are about to launch */

@@ -97,7 +97,8 @@ struct divvy_limits {
 	uint32_t gated;      /* 1: launches need a lease; 0: they do not wait */
 	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
 	uint64_t leasebeginns; /* from when the share should have launched; the agent may have been late */
-	uint64_t reserved[6];
+	uint64_t leaseturn;  /* the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes */
+	uint64_t reserved[5];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -115,6 +116,7 @@ struct divvy_client_card {
 	uint64_t waitns;       /* process: how long its launches have waited for a lease so far */
 	uint64_t latens;       /* process: by how much its first launches came after leasebeginns, all leases summed */
 	uint64_t lastendns;    /* process: when the last of its work that it knows of has ended */
+	uint64_t kernelns;     /* process: the longest of what it has launched lately, by its estimate; 0: unknown */
 };
 
 struct divvy_client {
@@ -124,7 +126,8 @@ struct divvy_client {
 	uint64_t token;     /* names this client to a restarted agent */
 	uint64_t chargedsequence; /* agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer */
 	uint64_t byname;    /* process: answers of cuGetProcAddress chosen by name, because the address told nothing */
-	uint64_t reserved[3];
+	uint64_t turn;      /* agent: number of this process among those that take turns; never 0 */
+	uint64_t reserved[2];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 
@@ -214,10 +217,10 @@ _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
 _Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
 _Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
-_Static_assert(sizeof(struct divvy_client_card) == 104, "client card");
+_Static_assert(sizeof(struct divvy_client_card) == 112, "client card");
 _Static_assert(offsetof(struct divvy_client_card, busyns) == 56, "client card busy");
 _Static_assert(offsetof(struct divvy_client_card, latens) == 88, "client card late");
-_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 104, "client");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 112, "client");
 _Static_assert(offsetof(struct divvy_client, chargedsequence) == 24, "client charged sequence");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");

@@ -20,7 +20,7 @@
 
 #define US 1000ull
 #define MS 1000000ull
-#define HEAD_START (100 * MS)
+#define HEAD_START (250 * MS)
 #define PER_THREAD ((CUstream)2)
 
 static const char source[] = ".version 6.0\n"

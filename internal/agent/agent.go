@@ -120,7 +120,8 @@ type daemon struct {
 	tasks   sync.WaitGroup
 	quit    chan struct{} // closed to end them
 	api     *net.UnixListener
-	sick    atomic.Bool // a card was not well when last looked at
+	turns   atomic.Uint64 // that processes have been given
+	sick    atomic.Bool   // a card was not well when last looked at
 	// places for connections: of processes, and of the HTTP interface
 	attachments, conns *places
 

@@ -31,6 +31,7 @@ type connection struct {
 	conn  *net.UnixConn
 	id    core.ClientID // after HELLO
 	card  string
+	turn  uint64        // of its process among those that launch
 	ended chan struct{} // closed when nothing is read any more
 }
 
@@ -68,7 +69,7 @@ func (c *connection) serve() {
 			m.conn = nil
 			c.dropWaiter(m)
 			c.core.Detach(now, c.id)
-			c.clientEnded(m.share)
+			c.clientEnded(m)
 		}
 	})
 }
@@ -215,7 +216,7 @@ func (c *connection) gone(err error) error {
 		if m := c.members[c.id]; m != nil && m.conn == c {
 			m.conn = nil
 			c.core.Detach(now, c.id)
-			c.clientEnded(m.share)
+			c.clientEnded(m)
 		}
 	})
 	return err
@@ -242,7 +243,8 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 		return nil, err
 	}
 	a.process.Command = c.table.Command(peer.PID)
-	a.member = &member{share: c.share, conn: c, process: a.handle}
+	c.turn = c.turns.Add(1)
+	a.member = &member{share: c.share, turn: c.turn, conn: c, process: a.handle}
 	if a.member.namespace, err = c.table.Namespace(peer.PID); err == nil {
 		a.member.insidePID, _ = c.table.Inside(peer.PID)
 	}
@@ -252,7 +254,7 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 		_, _ = rand.Read(random[:]) // never fails
 		a.id = core.ClientID(binary.LittleEndian.Uint64(random[:]))
 	}
-	if a.page, err = wire.NewClientPage(uint64(a.id)); err == nil {
+	if a.page, err = wire.NewClientPage(uint64(a.id), c.turn); err == nil {
 		a.member.page = a.page
 		a.member.inode, err = a.page.Inode()
 		// On the ledger the page belongs to the loop, its descriptor to us.

@@ -10,9 +10,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// leastBacklog is what a process may keep, however many the share has.
-const leastBacklog = 500 * time.Microsecond
-
 // leases are the arbiters of all cards and the timer that wakes them. They
 // belong to the loop, but for the timer's descriptor.
 type leases struct {
@@ -47,7 +44,8 @@ type meter struct{ *daemon }
 
 func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 	w := m.core.Work(time.Now(), uint64(now), share)
-	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late, LastEnd: w.LastEnd}
+	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late,
+		LastEnd: w.LastEnd, Kernel: w.Kernel}
 }
 
 func (d *daemon) leasedCard(uuid string) *leasedCard {
@@ -119,10 +117,8 @@ func (d *daemon) writeLease(share string) {
 	}
 	lease := wire.Lease{}
 	if k != nil && k.arbiter.Gated(share) {
-		attached, _ := d.core.InUse(share)
 		l := k.arbiter.Lease(share)
-		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)),
-			BacklogNs: uint64(max(l.Backlog/time.Duration(max(attached, 1)), min(l.Backlog, leastBacklog)))}
+		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(l.Backlog), Turn: l.Process}
 	}
 	if err := s.limits.SetLease(lease); err != nil {
 		d.cfg.Logger.Error("lease", "share", share, "error", err)
@@ -146,7 +142,7 @@ func (c *connection) wantLease(m wire.Message) error {
 			}
 			return
 		}
-		k.arbiter.Want(monotonic(), c.share)
+		k.arbiter.Want(monotonic(), c.share, c.turn)
 	})
 }
 
@@ -155,25 +151,23 @@ func (c *connection) leaseBack(m wire.Message) error {
 	if m.Slot != theSlot {
 		return nil
 	}
-	return c.do(c.quit, func(now time.Time) {
-		at := monotonic()
-		if k := c.cardOf(c.share); k != nil && c.core.Work(now, uint64(at), c.share).InFlight == 0 {
-			k.arbiter.Back(at, c.share)
+	return c.do(c.quit, func(time.Time) {
+		if k := c.cardOf(c.share); k != nil {
+			k.arbiter.Back(monotonic(), c.share, c.turn)
 		}
 	})
 }
 
 // clientEnded: a process of a share has closed its socket or ended.
-func (d *daemon) clientEnded(share string) {
-	if k := d.cardOf(share); k != nil {
-		attached, _ := d.core.InUse(share)
-		k.arbiter.Ended(monotonic(), share, attached == 0)
+func (d *daemon) clientEnded(m *member) {
+	if k := d.cardOf(m.share); k != nil {
+		k.arbiter.Ended(monotonic(), m.share, m.turn, d.core.Attached(m.share) == 0)
 	}
 }
 
 // clientReleased: the driver no longer shows a process of a share.
 func (d *daemon) clientReleased(share string) {
-	if _, ending := d.core.InUse(share); ending {
+	if d.core.Ending(share) {
 		return
 	}
 	if k := d.cardOf(share); k != nil {

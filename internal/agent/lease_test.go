@@ -55,10 +55,6 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 	if left := end - monotonic(); left > r.cfg.Quantum {
 		t.Errorf("a lease of %v", left)
 	}
-	r.front("free")
-	if l := f.limits.Load().Lease(); l.BacklogNs != uint64(10*time.Millisecond/2) {
-		t.Errorf("of two processes each may keep %v", time.Duration(l.BacklogNs))
-	}
 	must(t, r.client.DeleteShare(context.Background(), "fixed", true))
 	if l := f.limits.Load().Lease(); l.Gated {
 		t.Errorf("alone again: %+v", l)

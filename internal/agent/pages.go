@@ -16,6 +16,7 @@ const theSlot = 0
 // It belongs to the loop.
 type member struct {
 	share     string
+	turn      uint64           // of its launches, among those of other processes
 	page      *wire.ClientPage // nil until a client of an earlier life is back
 	inode     uint64           // of the page, 0 without one
 	conn      *connection      // nil while it is detached
@@ -74,6 +75,7 @@ func (p pages) Read(id core.ClientID) (core.Reading, bool) {
 		CreditBytes: n.CreditBytes, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Denials: n.Denials, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
+		KernelNs: n.KernelNs,
 	}, page.Valid()
 }
 

@@ -153,7 +153,7 @@ func (d *daemon) awaitDeath(id core.ClientID, p *socket.Process) {
 			}
 			d.dropWaiter(m)
 			d.core.Died(now, id)
-			d.clientEnded(m.share)
+			d.clientEnded(m)
 		}
 	})
 }

@@ -12,7 +12,7 @@
 // one, because a program that launches whenever it likes would take its time
 // from those that wait for theirs. The next share is admitted when the work of
 // the one before is estimated to end within the handover time, so that the card
-// does not run dry in between.
+// does not run dry in between. Within a share the processes take turns.
 //
 // A fixed share has a balance that fills at its rate. It gets a lease while the
 // balance is positive, and pays what its processes measured, or the part of the
@@ -63,6 +63,7 @@ type Usage struct {
 	Processes int           // that say so
 	Late      time.Duration // by how much they were late to use their leases so far
 	LastEnd   time.Duration // when the last of their work that has ended did; 0: unknown
+	Kernel    time.Duration // the longest of what they have launched lately; 0: unknown
 }
 
 // Meter reads what the processes of a share say.
@@ -135,8 +136,9 @@ type Orders struct {
 // Lease says until when a share may launch.
 type Lease struct {
 	Share   string
+	Process uint64        // the only one that may; 0: all of the share's
 	End     time.Duration // 0: not now
-	Backlog time.Duration // how much unfinished work its processes may keep
+	Backlog time.Duration // how much unfinished work a process may keep
 }
 
 // Event is something worth telling.
@@ -149,7 +151,10 @@ type Event struct {
 type share struct {
 	Terms
 	ledger
-	want     bool          // asked since its last lease was granted
+	waiting  []uint64      // processes that have asked since they had a lease, in order
+	process  uint64        // that has its lease, or had its last one; 0: all
+	idle     int           // turns in a row that its processes left idle
+	joint    int           // so many of its next leases are for all of its processes
 	seen     time.Duration // busy and submitted, when last settled
 	served   time.Duration // when its last lease was granted
 	begun    time.Duration // from when it should have been able to use its last lease
@@ -158,6 +163,7 @@ type share struct {
 	wanted   time.Duration // when it asked last
 	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
+	kernel   time.Duration // the longest that it launches
 
 	// Several processes that measure beside each other count the same time
 	// more than once: together they had the card no longer than there was for
@@ -169,6 +175,8 @@ type share struct {
 	dropped time.Duration // what they said beyond that
 	crowded time.Duration // of what they are thought to have used, what crowding knows of
 }
+
+func (s *share) wants() bool { return len(s.waiting) > 0 }
 
 func (s *share) fixed() bool { return s.Policy == Fixed }
 
@@ -195,11 +203,9 @@ type Arbiter struct {
 	clock    time.Duration // of the fair shares: where the last one that was served stood
 	begun    time.Duration // of the lease
 	end      time.Duration // of the lease, or of the wait when draining or dying
-	until    time.Duration // end of the lease
 	charged  time.Duration // of what was used in the lease
 
 	handover handover
-	outlasts time.Duration // by how much work outlasted leases lately
 	turn     turn          // of the holder, or of the last one
 	left     time.Duration // when the card was left last
 	rest     time.Duration // until when the work of the last holder runs, as it seemed then
@@ -245,7 +251,9 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		a.stop(now)
 	}
 	for _, s := range a.shares {
-		s.want = s.want && a.gated && !s.Paused
+		if !a.gated || s.Paused {
+			s.waiting = nil
+		}
 	}
 	a.step(now)
 }
@@ -288,7 +296,7 @@ func (a *Arbiter) Overruns(name string) uint64 {
 // Lease is what was ordered last for a share.
 func (a *Arbiter) Lease(name string) Lease {
 	if s := a.find(name); s != nil {
-		return Lease{Share: name, End: s.told.End, Backlog: a.backlog(a.due, s)}
+		return Lease{Share: name, Process: s.told.Process, End: s.told.End, Backlog: a.backlog(a.due, s)}
 	}
 	return Lease{}
 }
@@ -302,17 +310,19 @@ func (a *Arbiter) find(name string) *share {
 	return nil
 }
 
-// Want: launches of a share wait.
-func (a *Arbiter) Want(now time.Duration, name string) {
+// Want: launches of a process of a share wait. Processes are numbered from 1.
+func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 	s := a.find(name)
 	if s == nil || !a.gated || s.Paused {
 		return
 	}
 	a.fill(now)
-	if !s.want && s != a.holder {
+	if !s.wants() && s != a.holder {
 		a.enter(s)
 	}
-	s.want = true
+	if !slices.Contains(s.waiting, process) {
+		s.waiting = append(s.waiting, process)
+	}
 	recent := a.recent(now, s)
 	s.wanted = now
 	if !recent {
@@ -321,35 +331,33 @@ func (a *Arbiter) Want(now time.Duration, name string) {
 	a.step(now)
 }
 
-// Back: no process of a share has anything in flight.
-func (a *Arbiter) Back(now time.Duration, name string) {
+// Back: a process of a share has nothing in flight any more.
+func (a *Arbiter) Back(now time.Duration, name string, process uint64) {
 	a.fill(now)
 	if s := a.find(name); s != nil && a.gated && a.config.Overlap {
-		a.leaveOverlap(now, s)
+		if a.meet(now, s); !s.flying {
+			a.tell(now, s, 0)
+		}
 	}
-	if s := a.holder; s != nil && s.Name == name && a.phase != dying {
+	if s := a.holder; s != nil && s.Name == name && a.phase != dying &&
+		(s.process == process || s.process == 0 && a.meter.Usage(now, name).Submitted == 0) {
 		a.stop(now)
 	}
 	a.step(now)
 }
 
-// Ended: a process of a share has ended, and the driver may not know yet;
-// alone says that it was the share's last. Its lease ends with the last one.
-// Whoever is next waits until Released, or until the drain time is over.
-func (a *Arbiter) Ended(now time.Duration, name string, alone bool) {
+// Ended: a process of a share has ended, and the driver may not know yet; alone
+// says that it was the share's last. If the lease was its own, whoever is next
+// waits until Released, or until the drain time is over.
+func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bool) {
 	a.fill(now)
-	if s := a.holder; s != nil && s.Name == name && a.phase != dying {
+	if s := a.find(name); s != nil {
+		s.waiting = slices.DeleteFunc(s.waiting, func(p uint64) bool { return p == process })
+	}
+	if s := a.holder; s != nil && s.Name == name && a.phase != dying && (s.process == process || s.process == 0 && alone) {
 		a.settle(now)
-		if alone {
-			s.want = false
-			a.closeLease(now)
-			a.phase, a.end = dying, now+a.config.Drain
-		}
-	} else if s := a.find(name); s != nil && alone {
-		s.want = false
-		if a.gated && a.config.Overlap {
-			a.leaveOverlap(now, s)
-		}
+		a.closeLease(now)
+		a.phase, a.end = dying, now+a.config.Drain
 	}
 	a.step(now)
 }
@@ -391,6 +399,9 @@ func (a *Arbiter) Drain() Orders {
 // tell orders a lease, unless it was the last that was ordered.
 func (a *Arbiter) tell(now time.Duration, s *share, end time.Duration) {
 	l := Lease{Share: s.Name, End: end, Backlog: a.backlog(now, s)}
+	if end > 0 {
+		l.Process = s.process
+	}
 	if s.told != l {
 		s.told = l
 		a.orders.Leases = append(a.orders.Leases, l)

@@ -12,7 +12,7 @@ import (
 func (a *Arbiter) choose(now time.Duration) *share {
 	var best *share
 	for _, s := range a.shares {
-		if !s.want || a.eligibleFrom(now, s) > now {
+		if !s.wants() || a.eligibleFrom(now, s) > now {
 			continue
 		}
 		if best == nil || a.before(s, best) {
@@ -72,9 +72,9 @@ func (a *Arbiter) worth(s *share) time.Duration {
 	}
 	long := stretch(s.percent)
 	if a.contested(s) {
-		long = min(long, a.quantum())
+		long = min(long, a.quantum(s))
 	}
-	return min(max(long, a.config.Least), a.config.Window*time.Duration(s.percent)/100)
+	return min(max(long, a.config.Least), s.part(a.config.Window))
 }
 
 // fill lets the balances grow to now.
@@ -83,7 +83,7 @@ func (a *Arbiter) fill(now time.Duration) {
 	behind := time.Duration(0)
 	for _, s := range a.shares {
 		if !s.fixed() {
-			if a.gated && s.want && s != a.holder {
+			if a.gated && s.wants() && s != a.holder {
 				a.meet(now, s)
 			}
 			continue
@@ -94,12 +94,12 @@ func (a *Arbiter) fill(now time.Duration) {
 			s.keep(a.config.Debt, a.saving(s))
 			continue
 		}
-		if s.want && s != a.holder {
+		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
-		case !s.want:
+		case !s.wants():
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
 		case s.allowance(now, a.config.Window, a.worth(s)) < a.worth(s):
@@ -115,7 +115,7 @@ func (a *Arbiter) fill(now time.Duration) {
 	// The card gives less than was promised. Time stands still for all who want
 	// it, so that each falls short by the same part.
 	for _, s := range a.shares {
-		if s.fixed() && (s.want || s == a.holder) {
+		if s.fixed() && (s.wants() || s == a.holder) {
 			s.balance -= int64(behind) * s.percent
 			s.keep(a.config.Debt, a.config.Window)
 		}
@@ -142,7 +142,7 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	}
 	first := time.Duration(math.MaxInt64)
 	for _, s := range a.shares {
-		if s.want {
+		if s.wants() {
 			first = min(first, a.eligibleFrom(now, s))
 		}
 	}
@@ -151,7 +151,8 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	}
 	switch a.phase {
 	case held:
-		if next := a.choose(now); next != nil && next != a.holder && (a.outranks(next, a.holder) || a.end > a.begun+a.quantum()) {
+		if next := a.choose(now); next != nil && !a.goesOn(next) &&
+			(next != a.holder && a.outranks(next, a.holder) || a.end > a.begun+a.quantum(a.holder)) {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.

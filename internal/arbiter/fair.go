@@ -79,16 +79,14 @@ func (a *Arbiter) outranks(s, holder *share) bool {
 	return s.Priority > holder.Priority && !a.urgent(holder)
 }
 
-// quantum is how long a lease may be now: shorter where many wait, so that a turn
-// of all does not take too long; longer where work outlasts leases, because its
-// kernels are long, or where each change of the holder costs much, because the
-// host is busy.
-func (a *Arbiter) quantum() time.Duration {
+// quantum is how long a lease of a share may be now: shorter where many wait, so
+// that a turn of all does not take too long; longer for one with long kernels, so
+// that one of them is not most of what it takes, or where each change of the holder
+// costs much, because the host is busy.
+func (a *Arbiter) quantum(s *share) time.Duration {
 	waiting := 0
 	for _, s := range a.shares {
-		if s.want {
-			waiting++
-		}
+		waiting += len(s.waiting)
 	}
 	q := a.config.Quantum
 	if waiting > crowd {
@@ -97,18 +95,7 @@ func (a *Arbiter) quantum() time.Duration {
 	if a.handover.before > 2*a.handover.least {
 		q = 2 * q
 	}
-	return min(max(q, shortQuantum, 2*a.outlasts, LeastQuantum), MostQuantum)
-}
-
-// outlast takes note of how long the holder's work, of which remaining is still to
-// run, outlasts its lease.
-func (a *Arbiter) outlast(now, remaining time.Duration) {
-	const fades = 8
-	over := time.Duration(0)
-	if remaining > 0 {
-		over = min(now+remaining-a.until, MostQuantum)
-	}
-	a.outlasts = max(a.outlasts-a.outlasts/fades, over)
+	return min(max(q, shortQuantum, 2*s.kernel, LeastQuantum), MostQuantum)
 }
 
 const (

@@ -27,11 +27,11 @@ func (a *Arbiter) step(now time.Duration) {
 		case next == nil:
 			return // nobody is kept from anything
 		case next != a.holder && a.outranks(next, a.holder):
-		case a.cut(now, next):
+		case !a.goesOn(next) && a.cut(now):
 			return
 		case a.end-now > a.handover.before:
 			return
-		case next == a.holder:
+		case a.goesOn(next):
 			a.prolong(now)
 			return
 		case a.remaining(now) >= a.handover.before:
@@ -43,7 +43,7 @@ func (a *Arbiter) step(now time.Duration) {
 		if next == nil {
 			return
 		}
-		if next != a.holder || a.phase == dying {
+		if !a.goesOn(next) || a.phase == dying {
 			switch {
 			case a.phase == draining && (a.remaining(now) < a.handover.before || a.outranks(next, a.holder)):
 			case now >= a.end:
@@ -61,12 +61,12 @@ func (a *Arbiter) step(now time.Duration) {
 
 // cut shortens a lease that was long because nobody else wanted the card, and
 // says whether it did.
-func (a *Arbiter) cut(now time.Duration, next *share) bool {
-	end := max(a.begun+a.quantum(), now+a.handover.before)
-	if next == a.holder || a.end <= end {
+func (a *Arbiter) cut(now time.Duration) bool {
+	end := max(a.begun+a.quantum(a.holder), now+a.handover.before)
+	if a.end <= end {
 		return false
 	}
-	a.end, a.until = end, end
+	a.end = end
 	a.tell(now, a.holder, end)
 	return true
 }
@@ -76,7 +76,7 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 	if a.phase != held || now < a.end {
 		return
 	}
-	if a.choose(now) == a.holder {
+	if a.goesOn(a.choose(now)) {
 		return // step prolongs it
 	}
 	over := a.end
@@ -87,12 +87,13 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 // grant gives a share a lease.
 func (a *Arbiter) grant(now time.Duration, s *share) {
 	a.endTurn()
+	s.spare(a.config.Window, s.kernel)
 	a.turn = turn{handed: a.left == now}
 	a.phase, a.holder = held, s
 	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
-	a.end, a.charged = a.begun+a.length(now, s, a.quantum()), 0
-	a.until = a.end
-	s.want, s.served, s.begun, s.hadAt = false, now, a.due, now
+	s.nextProcess()
+	a.end, a.charged = a.begun+a.length(now, s, a.quantum(s)), 0
+	s.served, s.begun, s.hadAt = now, a.due, now
 	if !s.fixed() {
 		a.clock = max(a.clock, s.fair.at)
 	}
@@ -104,9 +105,9 @@ func (a *Arbiter) prolong(now time.Duration) {
 	s := a.holder
 	a.idle(min(now, a.end))
 	left := max(a.end-now, 0)
-	a.end = now + max(left, a.length(now, s, left+a.quantum()))
-	a.begun, a.until, a.charged = now, a.end, 0
-	s.want, s.served = false, now
+	a.end = now + max(left, a.length(now, s, left+a.quantum(s)))
+	a.begun, a.charged = now, 0
+	s.waiting, s.served = nil, now // nobody else waits, or all may launch
 	a.tell(now, s, a.end)
 }
 
@@ -121,14 +122,62 @@ func (a *Arbiter) length(now time.Duration, s *share, most time.Duration) time.D
 	return max(s.allowance(now, a.config.Window, most), a.config.Least)
 }
 
-// contested says whether another share wants the card.
+// contested says whether another share, or another process of this one, wants the
+// card.
 func (a *Arbiter) contested(holder *share) bool {
 	for _, s := range a.shares {
-		if s != holder && s.want {
+		if s != holder && s.wants() {
 			return true
 		}
 	}
-	return false
+	others := len(holder.waiting)
+	if holder != a.holder || a.goesOn(holder) {
+		others-- // for it waits itself
+	}
+	return others > 0
+}
+
+// goesOn says whether s is the holder, and its lease can go on: nobody but those who
+// have it wants another.
+func (a *Arbiter) goesOn(s *share) bool {
+	switch {
+	case s == nil || s != a.holder:
+		return false
+	case s.process == 0:
+		return a.config.Overlap || s.joint > 0 || len(s.waiting) == 1
+	}
+	return len(s.waiting) == 1 && s.waiting[0] == s.process
+}
+
+// nextProcess says which process of a share gets a lease that begins now. They
+// take turns, so that each one's work is measured and bounded as if it were the
+// only one; but where they leave much of their turns idle the next leases are for
+// all, for one's pauses are time for the others.
+func (s *share) nextProcess() {
+	if s.joint > 0 {
+		s.joint--
+		s.process, s.waiting = 0, nil
+		return
+	}
+	s.process, s.waiting = s.waiting[0], s.waiting[1:]
+}
+
+// leftIdle takes note of how much of its turn a process of the holder has used,
+// while others of it waited.
+func (a *Arbiter) leftIdle(now time.Duration) {
+	const turns, leases = 4, 64
+	s := a.holder
+	had := min(now, a.end) - a.begun - a.turn.late
+	if s.process == 0 || len(s.waiting) == 0 || had <= a.config.Least {
+		return
+	}
+	s.idle++
+	if a.charged >= had/2 {
+		s.idle = 0
+	}
+	if s.idle == turns {
+		s.idle, s.joint = 0, leases
+	}
 }
 
 // stretch is how long the lease of a share is that nobody else wants: so long that
@@ -156,13 +205,13 @@ func (a *Arbiter) stop(now time.Duration) {
 func (a *Arbiter) leave(now time.Duration) {
 	remaining := a.remaining(now)
 	a.rest = now + remaining
-	a.outlast(now, remaining)
 	a.phase, a.holder, a.left = free, nil, now
 }
 
 // closeLease takes the lease of the holder away.
 func (a *Arbiter) closeLease(now time.Duration) {
 	if a.phase == held {
+		a.leftIdle(now)
 		a.idle(min(now, a.end))
 	}
 	a.tell(now, a.holder, 0)
@@ -180,7 +229,7 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	said := min(max(total-s.seen, -a.config.Debt), a.config.Debt)
 	s.seen = total
 	late := min(max(u.Late-s.late, 0), a.config.Quantum)
-	s.late = u.Late
+	s.late, s.kernel = u.Late, min(bound(u.Kernel), a.config.Debt)
 	if s == a.holder {
 		a.turn.late += late
 	}
@@ -216,8 +265,8 @@ func (a *Arbiter) holds(now time.Duration, s *share) bool {
 	return s == a.holder && a.phase == held
 }
 
-// believe returns what of what its processes say a share can have used. One
-// process knows; what several say is bounded by what there was: the share had the
+// believe returns what of what its processes say a share can have used. One that
+// has the card alone knows; what several say is bounded by what there was: the share had the
 // card from its first launch, which came late after the grant, until its last work
 // ended. What they have in flight may take as long as they say, until it has ended.
 func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag time.Duration) time.Duration {
@@ -232,16 +281,17 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 		s.had += max(until-s.hadAt-late, 0)
 	}
 	s.hadAt, s.flying = now, u.Submitted > 0
+	several := u.Processes > 1 && s.process == 0
 	used := said
 	switch most := s.had - s.taken; {
-	case u.Processes > 1 && s.flying:
+	case several && s.flying:
 		used = min(said, max(most+bound(u.Submitted), 0))
-	case u.Processes > 1:
+	case several:
 		used = min(said, most)
 	}
 	s.taken += used
 	s.dropped += said - used
-	if u.Processes == 1 {
+	if !several {
 		s.had = s.taken - bound(u.Submitted)
 	}
 	// What they left unused in the past is no leave to count twice now.

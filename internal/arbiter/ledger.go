@@ -15,6 +15,7 @@ type ledger struct {
 	balance int64         // in hundredths of a nanosecond of card time
 	filled  time.Duration // until when the balance has grown
 	spans   []span        // when it used the card, in order, apart
+	reserve time.Duration // of its part of a window that leases leave: what outlasts them
 }
 
 type span struct{ from, to time.Duration }
@@ -79,11 +80,35 @@ func (l *ledger) forget(now, window time.Duration) {
 	l.spans = l.spans[n:]
 }
 
+// part is how much of a window leases may give.
+func (l *ledger) part(window time.Duration) time.Duration {
+	return window*time.Duration(l.percent)/100 - l.reserve
+}
+
+// spare learns how much of a window leases must leave for what is launched at
+// their ends by several processes at once: what was used until the last end of its
+// work shall be no more than its part and one kernel. It is half the part at most.
+func (l *ledger) spare(window, kernel time.Duration) {
+	const fades = 64
+	if len(l.spans) == 0 {
+		return
+	}
+	tail := l.spans[len(l.spans)-1].to - window
+	more := -l.part(window) - l.reserve - kernel
+	for _, s := range l.spans {
+		more += max(s.to-max(s.from, tail), 0)
+	}
+	if more <= 0 {
+		more = -l.reserve / fades
+	}
+	l.reserve = min(l.reserve+more, window*time.Duration(l.percent)/200)
+}
+
 // allowance is for how long from now the share can use the card without a
 // pause, up to most, before it has used more than its part of a window.
 func (l *ledger) allowance(now, window, most time.Duration) time.Duration {
 	tail := now - window // of the window, which moves on while the card is used
-	slack := time.Duration(int64(window) * l.percent / 100)
+	slack := l.part(window)
 	for _, s := range l.spans {
 		slack -= max(s.to-max(s.from, tail), 0)
 	}

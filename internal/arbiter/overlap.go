@@ -57,11 +57,11 @@ func (a *Arbiter) overlap(now time.Duration) {
 	a.crowding.note(now, said, used)
 	a.crowding.used = flying
 	for _, s := range a.shares {
-		if !s.want || s.told.End-now > a.config.Handover || a.eligibleFrom(now, s) > now {
+		if !s.wants() || s.told.End-now > a.config.Handover || a.eligibleFrom(now, s) > now {
 			continue
 		}
 		left := max(s.told.End-now, 0)
-		s.want, s.served, s.begun = false, now, a.due
+		s.process, s.waiting, s.served, s.begun = 0, nil, now, a.due
 		if left == 0 {
 			s.hadAt = now
 		}
@@ -69,17 +69,11 @@ func (a *Arbiter) overlap(now time.Duration) {
 	}
 }
 
-// leaveOverlap ends the lease of a share that has nothing to run.
-func (a *Arbiter) leaveOverlap(now time.Duration, s *share) {
-	a.meet(now, s)
-	a.tell(now, s, 0)
-}
-
 // nextOverlap is NextWake for shares beside each other.
 func (a *Arbiter) nextOverlap(now time.Duration) time.Duration {
 	first := time.Duration(math.MaxInt64)
 	for _, s := range a.shares {
-		if s.want {
+		if s.wants() {
 			first = min(first, max(a.eligibleFrom(now, s), s.told.End-a.config.Handover))
 		}
 	}

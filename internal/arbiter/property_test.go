@@ -42,6 +42,7 @@ type load struct {
 	processes []*process
 	begin     time.Duration // of the lease, as the processes see it
 	lease     time.Duration // its end
+	turn      uint64        // of the process that has it; 0: all
 	most      time.Duration // unfinished work
 	lateOf    time.Duration // beginning of the last lease that was used
 	late      time.Duration
@@ -52,6 +53,7 @@ type load struct {
 
 type process struct {
 	share     *load
+	turn      uint64
 	cost      time.Duration // of a kernel
 	thinks    time.Duration // that a kernel cost, 0: what it did
 	gap       time.Duration // from the end of a kernel to the next launch; 0: keeps a backlog
@@ -72,26 +74,13 @@ func (p *process) remaining(now time.Duration) time.Duration {
 	return max(p.drain-now, 0)
 }
 
-// backlog is what each of its processes may keep.
+// backlog is what a process may keep.
 func (l *load) backlog() time.Duration {
 	most := l.most
 	if most == 0 {
 		most = 5 * time.Millisecond
 	}
-	return most / time.Duration(len(l.processes))
-}
-
-// inFlight is the most that the processes have in flight when a lease ends,
-// beyond what runs within it.
-func (l *load) inFlight() time.Duration {
-	if len(l.processes) == 1 {
-		return l.processes[0].cost
-	}
-	var sum time.Duration
-	for _, p := range l.processes {
-		sum += max(l.backlog(), p.cost)
-	}
-	return sum
+	return most
 }
 
 func newCard(seed uint64, late time.Duration) *card {
@@ -108,7 +97,8 @@ func (c *card) Usage(now time.Duration, name string) (u Usage) {
 	for _, p := range l.processes {
 		u.Busy += p.busy
 		u.Submitted += p.submitted
-		u.Remaining += p.remaining(now)
+		u.Remaining = max(u.Remaining, p.remaining(now))
+		u.Kernel = max(u.Kernel, p.cost)
 	}
 	u.Late, u.Processes = l.late, len(l.processes)
 	return u
@@ -127,7 +117,7 @@ func (c *card) lateness() time.Duration {
 func (c *card) arrange() {
 	for _, l := range c.arbiter.Drain().Leases {
 		s := c.shares[l.Share]
-		s.begin, s.lease, s.most = c.arbiter.LeaseBegin(l.Share), l.End, l.Backlog
+		s.begin, s.lease, s.turn, s.most = c.arbiter.LeaseBegin(l.Share), l.End, l.Process, l.Backlog
 		s.word++
 		c.at(c.now+c.lateness(), func() { c.launchAll(s) })
 	}
@@ -156,13 +146,13 @@ func (c *card) launchAll(s *load) {
 func (c *card) launch(p *process) {
 	s := p.share
 	for !p.thinking && (p.submitted == 0 || p.gap == 0 && p.submitted+p.cost <= max(s.backlog(), p.cost)) {
-		if c.now+p.remaining(c.now) >= s.lease {
+		if s.turn != 0 && s.turn != p.turn || c.now+p.remaining(c.now) >= s.lease {
 			if !p.waits {
 				p.waits, p.since = true, c.now
 			}
 			if p.asked != s.word {
 				p.asked = s.word
-				c.at(c.now+c.lateness(), func() { c.arbiter.Want(c.now, s.name); c.arrange() })
+				c.at(c.now+c.lateness(), func() { c.arbiter.Want(c.now, s.name, p.turn); c.arrange() })
 			}
 			return
 		}
@@ -211,23 +201,15 @@ func (c *card) giveBack(p *process, epoch int) {
 	if p.submitted > 0 || p.epoch != epoch {
 		return
 	}
-	c.at(c.now+c.lateness(), func() {
-		for _, other := range p.share.processes {
-			if other.submitted > 0 {
-				return
-			}
-		}
-		c.arbiter.Back(c.now, p.share.name)
-		c.arrange()
-	})
+	c.at(c.now+c.lateness(), func() { c.arbiter.Back(c.now, p.share.name, p.turn); c.arrange() })
 }
 
 func (c *card) run(t *testing.T, terms []Terms, loads []*load, until time.Duration) {
 	t.Helper()
 	for _, l := range loads {
 		c.shares[l.name] = l
-		for _, p := range l.processes {
-			p.share, p.asked = l, -1
+		for i, p := range l.processes {
+			p.share, p.turn, p.asked = l, uint64(i+1), -1
 			c.at(time.Duration(c.random.Int64N(int64(time.Millisecond))), func() { c.launch(p) })
 		}
 	}
@@ -297,25 +279,30 @@ func TestFixedShareGetsItsPart(t *testing.T) {
 	}
 }
 
-// Processes that measure beside each other count time more than once. They are
-// charged for no more than the card had for them, from the grant on: what they
-// left unused of that before their first launch is lost.
-func TestProcessesThatCountTwice(t *testing.T) {
+// The processes of a share have the card one after the other. Together they use no
+// more than its part and one kernel in any second, and each gets its turn.
+func TestProcessesTakeTurns(t *testing.T) {
 	const seconds = 10
-	c := newCard(3, 300*time.Microsecond)
-	l := program("a", 4, time.Millisecond, 0)
-	for _, p := range l.processes {
-		p.thinks = 4 * p.cost
-	}
-	c.run(t, []Terms{{Name: "a", Policy: Fixed, CoresPercent: 30}}, []*load{l}, seconds*time.Second)
-	got := 100 * l.busy.Seconds() / seconds
-	said := c.Usage(c.now, "a").Busy - c.arbiter.Overcount("a")
-	t.Logf("%.3f %%, %v of %v", got, said, l.busy)
-	if got < 29 || got > 30.5 {
-		t.Errorf("got %.3f %% of the card, promised 30 %%", got)
-	}
-	if off := (said - l.busy).Abs(); off > l.busy*3/100 {
-		t.Errorf("accounted %v, used %v", said, l.busy)
+	for _, cores := range []int{5, 30, 90} {
+		for _, cost := range []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+			c := newCard(3, 300*time.Microsecond)
+			l := program("a", 4, cost, 0)
+			c.run(t, []Terms{{Name: "a", Policy: Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
+			got := 100 * l.busy.Seconds() / seconds
+			most := l.mostOf(time.Second)
+			t.Logf("%d %%, %v: %.3f %%, at most %v in a second", cores, cost, got, most)
+			if got < float64(cores)-0.5 || got > float64(cores)+0.5 {
+				t.Errorf("%v: got %.3f %% of the card, promised %d %%", cost, got, cores)
+			}
+			if limit := time.Duration(cores)*10*time.Millisecond + cost; most > limit {
+				t.Errorf("%v: used %v in one second, at most %v is its part and one kernel", cost, most, limit)
+			}
+			for i, p := range l.processes {
+				if p.busy < l.busy/8 || p.busy > l.busy/2 {
+					t.Errorf("%d %%, %v: process %d had %v of %v", cores, cost, i, p.busy, l.busy)
+				}
+			}
+		}
 	}
 }
 
@@ -357,7 +344,7 @@ func TestSharesTogether(t *testing.T) {
 				if got > promised+0.5 || got < 0.97*promised-0.5 {
 					t.Errorf("%s got %.3f %%, promised %v %%", l.name, got, promised)
 				}
-				if limit := time.Duration(terms[i].CoresPercent)*10*time.Millisecond + l.inFlight() + c.arbiter.config.Handover + 2*c.late; most > limit {
+				if limit := time.Duration(terms[i].CoresPercent)*10*time.Millisecond + l.processes[0].cost + c.arbiter.config.Handover + 2*c.late; most > limit {
 					t.Errorf("%s used %v in one second, at most %v is its part and what it had in flight", l.name, most, limit)
 				}
 			}
@@ -434,7 +421,7 @@ func TestNobodyStarves(t *testing.T) {
 				}
 				continue
 			}
-			if most, limit := l.mostOf(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.inFlight()+c.arbiter.config.Quantum; most > limit {
+			if most, limit := l.mostOf(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.processes[0].cost+c.arbiter.config.Handover+2*c.late; most > limit {
 				t.Errorf("seed %d: %s used %v in one second, limit %v (%d processes, %v, gap %v)", seed, l.name, most, limit,
 					len(l.processes), l.processes[0].cost, l.processes[0].gap)
 			}

@@ -91,11 +91,17 @@ func (w *stage) duration(text string) time.Duration {
 }
 
 func (w *stage) do(words []string) {
-	name := ""
+	name, process := "", uint64(1)
 	if len(words) > 1 {
 		name = words[1]
 	}
+	if len(words) > 2 {
+		if n, err := strconv.ParseUint(words[2], 10, 64); err == nil {
+			process = n
+		}
+	}
 	switch words[0] {
+	// want, back, ended NAME [PROCESS]
 	case "share": // share NAME POLICY CORES [PRIORITY [WEIGHT]]
 		terms := Terms{Name: name, Policy: Policy(words[2]), Weight: 1}
 		terms.CoresPercent, _ = strconv.Atoi(words[3])
@@ -135,16 +141,16 @@ func (w *stage) do(words []string) {
 	case "gated":
 		fmt.Fprintln(&w.out, w.arbiter.Gated(name))
 	case "want":
-		w.arbiter.Want(w.now, name)
+		w.arbiter.Want(w.now, name, process)
 	case "back":
 		w.usage(name).Submitted, w.usage(name).Remaining = 0, 0
-		w.arbiter.Back(w.now, name)
+		w.arbiter.Back(w.now, name, process)
 	case "busy": // busy NAME TIME: measured so much more
 		w.usage(name).Busy += w.duration(words[2])
 	case "flight": // flight NAME TIME: has so much in flight
 		w.usage(name).Submitted, w.usage(name).Remaining = w.duration(words[2]), w.duration(words[2])
 	case "ended":
-		w.arbiter.Ended(w.now, name, len(words) > 2 && words[2] == "last")
+		w.arbiter.Ended(w.now, name, process, words[len(words)-1] == "last")
 	case "released":
 		w.arbiter.Released(w.now, name)
 	case "wake":
@@ -200,6 +206,9 @@ func (w *stage) drain() {
 		what := "no lease"
 		if l.End > 0 {
 			what = fmt.Sprintf("lease until %v", l.End)
+			if l.Process > 1 {
+				what += fmt.Sprintf(" for process %d", l.Process)
+			}
 		}
 		if l.Backlog < w.arbiter.config.Backlog {
 			what += fmt.Sprintf(", backlog %v", l.Backlog)

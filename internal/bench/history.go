@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu"
-	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
 
 // history collects when shares had the first card, by the simulator's account.
@@ -20,7 +19,7 @@ type history struct {
 }
 
 // read goes on from where it was; the first time it begins now.
-func (h *history) read(ctx context.Context, owner map[silicon.ProcessID]int) error {
+func (h *history) read(ctx context.Context, owner map[uint64]int) error {
 	begins := h.until == 0
 	list, until, err := h.truth.Runs(ctx, 0, h.until)
 	if err != nil && !(begins && errors.Is(err, simgpu.ErrForgotten)) {
@@ -31,7 +30,7 @@ func (h *history) read(ctx context.Context, owner map[silicon.ProcessID]int) err
 		return nil
 	}
 	for _, r := range list {
-		if i, ok := owner[r.Process]; ok {
+		if i, ok := owner[uint64(r.Process)]; ok {
 			h.runs[i] = append(h.runs[i], r)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
-	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
 
 // SchemaQuota names the version of QuotaReport.
@@ -315,7 +314,7 @@ func (q *quota) run(ctx context.Context, c QuotaCase, names []string, duration t
 type sample struct {
 	at    time.Duration
 	busy  []time.Duration
-	owner map[silicon.ProcessID]int // share of a process
+	owner map[uint64]int // share of a process
 }
 
 // watch samples the simulator's account for a while.
@@ -360,7 +359,7 @@ func (q *quota) watch(ctx context.Context, names []string, owner map[int]int, du
 }
 
 func (q *quota) sample(ctx context.Context, shares int, owner map[int]int) (sample, error) {
-	s := sample{busy: make([]time.Duration, shares), owner: map[silicon.ProcessID]int{}}
+	s := sample{busy: make([]time.Duration, shares), owner: map[uint64]int{}}
 	states, err := q.truth.CardTime(ctx)
 	if err != nil {
 		return s, err
@@ -368,7 +367,7 @@ func (q *quota) sample(ctx context.Context, shares int, owner map[int]int) (samp
 	for _, state := range states {
 		if i, ok := owner[state.PID]; ok {
 			s.busy[i] += time.Duration(state.BusyNS)
-			s.owner[state.Process] = i
+			s.owner[uint64(state.Process)] = i
 			s.at = time.Duration(state.AtNS)
 		}
 	}

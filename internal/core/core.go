@@ -43,6 +43,7 @@ type Reading struct {
 	Allocations, Denials, Launches       uint64
 	BusyNs, WaitNs, LateNs               uint64
 	InFlightNs, DrainNs, LastEndNs       uint64
+	KernelNs                             uint64
 }
 
 // Config bounds a core.

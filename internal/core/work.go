@@ -2,7 +2,10 @@
 
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // work is what a client says of its time on the card.
 type work struct {
@@ -32,10 +35,11 @@ func (w *work) observe(r Reading) {
 type Work struct {
 	Busy      time.Duration // measured since this agent knows them, gone ones included
 	InFlight  time.Duration // estimate of what they have in flight, as submitted
-	Remaining time.Duration // estimate of how long that still takes, beside each other
+	Remaining time.Duration // estimate of how long that still takes
 	Processes int           // that are attached
-	Late      time.Duration // by how much their launches came late, on average
+	Late      time.Duration // by how much their first launches under a lease came late
 	LastEnd   time.Duration // when the last of their work that is known to have ended did, by the pages' clock
+	Kernel    time.Duration // the longest of what they have launched lately; 0: unknown
 }
 
 // Work reads the pages of a share; monotonicNs is the clock of the pages.
@@ -45,21 +49,21 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 		return Work{}
 	}
 	sum := Work{Busy: nanoseconds(s.counted)}
-	late := time.Duration(0)
 	for _, cl := range s.clients {
 		r, ok := c.read(now, cl)
 		sum.Busy += nanoseconds(cl.work.counted)
-		late += nanoseconds(cl.work.late)
+		sum.Late += nanoseconds(cl.work.late)
 		sum.Processes++
 		sum.LastEnd = max(sum.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
-		if !ok || cl.state != Attached || !cl.page || r.InFlightNs == 0 {
+		if !ok || cl.state != Attached || !cl.page {
 			continue
 		}
-		sum.InFlight += nanoseconds(r.InFlightNs)
-		// Each one's estimate has been drawn out by the others already.
-		sum.Remaining = max(sum.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
+		sum.Kernel = max(sum.Kernel, nanoseconds(r.KernelNs))
+		if r.InFlightNs > 0 {
+			sum.InFlight += nanoseconds(r.InFlightNs)
+			sum.Remaining = max(sum.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
+		}
 	}
-	sum.Late = late / time.Duration(max(sum.Processes, 1))
 	return sum
 }
 
@@ -68,18 +72,23 @@ const mostNanoseconds = 1 << 50
 
 func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, mostNanoseconds)) }
 
-// InUse says how many processes of a share are attached, and whether the driver
-// may still show one that has ended.
-func (c *Core) InUse(name string) (attached int, ending bool) {
+// Attached is how many processes of a share are attached.
+func (c *Core) Attached(name string) (n int) {
 	if s := c.byName[name]; s != nil {
 		for _, cl := range s.clients {
 			if cl.state == Attached {
-				attached++
+				n++
 			}
-			ending = ending || cl.ending()
 		}
 	}
-	return attached, ending
+	return n
+}
+
+// Ending says whether the driver may still show a process of a share that has
+// ended.
+func (c *Core) Ending(name string) bool {
+	s := c.byName[name]
+	return s != nil && slices.ContainsFunc(s.clients, (*client).ending)
 }
 
 // Terms are what a share was promised of its card's time.

@@ -16,7 +16,7 @@ func TestLayout(t *testing.T) {
 		"Client.ChargedSequence": ClientOffsetChargedSequence, "Client.Card": ClientOffsetCard,
 		"ClientCard.PeakBytes": ClientCardOffsetPeakBytes,
 		"Limits.LeaseWord":     LimitsOffsetLeaseWord, "Limits.BacklogNs": LimitsOffsetBacklogNs,
-		"ClientCard.BusyNs": ClientCardOffsetBusyNs, "ClientCard.LateNs": ClientCardOffsetLateNs, "ClientCard.LastEndNs": ClientCardOffsetLastEndNs,
+		"ClientCard.BusyNs": ClientCardOffsetBusyNs, "ClientCard.LateNs": ClientCardOffsetLateNs, "ClientCard.KernelNs": ClientCardOffsetKernelNs,
 		"Message.Bytes": MessageOffsetBytes, "Message.Text": MessageOffsetText,
 	}
 	for _, view := range []any{LimitsCard{}, Limits{}, ClientCard{}, Client{}, Message{}} {

@@ -226,6 +226,7 @@ type Lease struct {
 	BeginNs   uint64 // from when they should have launched
 	EndNs     uint64 // until when they may launch; 0: not now
 	BacklogNs uint64 // how much unfinished work each may keep
+	Turn      uint64 // of the only process that may launch; 0: all may
 }
 
 // SetLease stores a lease and wakes all who wait for one. It does nothing when
@@ -241,6 +242,11 @@ func (l *LimitsPage) SetLease(to Lease) error {
 	}
 	atomic.StoreUint64(&v.BacklogNs, to.BacklogNs)
 	atomic.StoreUint64(&v.LeaseBeginNs, to.BeginNs)
+	if to.Turn != atomic.LoadUint64(&v.LeaseTurn) {
+		// Nobody takes the end of another's lease for its own.
+		atomic.StoreUint64(&v.LeaseEndNs, 0)
+		atomic.StoreUint64(&v.LeaseTurn, to.Turn)
+	}
 	atomic.StoreUint64(&v.LeaseEndNs, to.EndNs)
 	atomic.StoreUint32(&v.Gated, gated)
 	atomic.AddUint32(&v.LeaseWord, 1)
@@ -259,6 +265,7 @@ func (l *LimitsPage) Lease() Lease {
 	return Lease{
 		Gated: atomic.LoadUint32(&v.Gated) == 1, BeginNs: atomic.LoadUint64(&v.LeaseBeginNs),
 		EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
+		Turn: atomic.LoadUint64(&v.LeaseTurn),
 	}
 }
 
@@ -277,8 +284,9 @@ type ClientPage struct {
 	view *Client
 }
 
-// NewClientPage makes the page of the client with token.
-func NewClientPage(token uint64) (*ClientPage, error) {
+// NewClientPage makes the page of the client with token, whose launches take turns
+// under the number turn.
+func NewClientPage(token, turn uint64) (*ClientPage, error) {
 	p, err := newPage("divvy-client", clientSeals)
 	if err != nil {
 		return nil, err
@@ -287,6 +295,7 @@ func NewClientPage(token uint64) (*ClientPage, error) {
 	c.view.Version = Version
 	c.view.SizeBytes = ClientSize
 	c.view.Token = token
+	c.view.Turn = turn
 	atomic.StoreUint64(&c.view.Magic, ClientMagic)
 	return c, nil
 }
@@ -319,7 +328,7 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // can be trusted.
 type Counters struct {
 	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
-	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs               uint64
+	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs, KernelNs     uint64
 }
 
 // Counters reads a slot.
@@ -338,6 +347,7 @@ func (c *ClientPage) Counters(slot int) Counters {
 		WaitNs:       atomic.LoadUint64(&card.WaitNs),
 		LateNs:       atomic.LoadUint64(&card.LateNs),
 		LastEndNs:    atomic.LoadUint64(&card.LastEndNs),
+		KernelNs:     atomic.LoadUint64(&card.KernelNs),
 	}
 }
 

@@ -103,7 +103,8 @@ type Limits struct {
 	Gated        uint32   // 1: launches need a lease; 0: they do not wait
 	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
 	LeaseBeginNs uint64   // from when the share should have launched; the agent may have been late
-	Reserved     [6]uint64
+	LeaseTurn    uint64   // the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes
+	Reserved     [5]uint64
 	Card         [8]LimitsCard
 }
 
@@ -126,7 +127,8 @@ const (
 	LimitsOffsetGated        = 124
 	LimitsOffsetBacklogNs    = 128
 	LimitsOffsetLeaseBeginNs = 136
-	LimitsOffsetReserved     = 144
+	LimitsOffsetLeaseTurn    = 144
+	LimitsOffsetReserved     = 152
 	LimitsOffsetCard         = 192
 )
 
@@ -145,11 +147,12 @@ type ClientCard struct {
 	WaitNs       uint64 // process: how long its launches have waited for a lease so far
 	LateNs       uint64 // process: by how much its first launches came after leasebeginns, all leases summed
 	LastEndNs    uint64 // process: when the last of its work that it knows of has ended
+	KernelNs     uint64 // process: the longest of what it has launched lately, by its estimate; 0: unknown
 }
 
 // Size and offsets of ClientCard.
 const (
-	ClientCardSize               = 104
+	ClientCardSize               = 112
 	ClientCardOffsetCreditBytes  = 0
 	ClientCardOffsetGrantedBytes = 8
 	ClientCardOffsetContextBytes = 16
@@ -163,6 +166,7 @@ const (
 	ClientCardOffsetWaitNs       = 80
 	ClientCardOffsetLateNs       = 88
 	ClientCardOffsetLastEndNs    = 96
+	ClientCardOffsetKernelNs     = 104
 )
 
 // Client is struct divvy_client.
@@ -173,20 +177,22 @@ type Client struct {
 	Token           uint64 // names this client to a restarted agent
 	ChargedSequence uint64 // agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer
 	Byname          uint64 // process: answers of cuGetProcAddress chosen by name, because the address told nothing
-	Reserved        [3]uint64
+	Turn            uint64 // agent: number of this process among those that take turns; never 0
+	Reserved        [2]uint64
 	Card            [8]ClientCard
 }
 
 // Size and offsets of Client.
 const (
-	ClientSize                  = 896
+	ClientSize                  = 960
 	ClientOffsetMagic           = 0
 	ClientOffsetVersion         = 8
 	ClientOffsetSizeBytes       = 12
 	ClientOffsetToken           = 16
 	ClientOffsetChargedSequence = 24
 	ClientOffsetByname          = 32
-	ClientOffsetReserved        = 40
+	ClientOffsetTurn            = 40
+	ClientOffsetReserved        = 48
 	ClientOffsetCard            = 64
 )
 

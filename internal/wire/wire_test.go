@@ -58,7 +58,7 @@ func TestLimitsPageIsReadOnlyForOthers(t *testing.T) {
 }
 
 func TestClientPageSurvivesItsClient(t *testing.T) {
-	page, err := NewClientPage(42)
+	page, err := NewClientPage(42, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 
 // Two mappings of one page, two sides: what is taken and given adds up.
 func TestCreditAddsUp(t *testing.T) {
-	mine, err := NewClientPage(1)
+	mine, err := NewClientPage(1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ var words = map[string]string{
 	"leaseendns": "LeaseEndNs", "leasebeginns": "LeaseBeginNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
 	"peakbytes": "PeakBytes", "chargedsequence": "ChargedSequence",
 	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
-	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs",
+	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs", "kernelns": "KernelNs", "leaseturn": "LeaseTurn",
 }
 
 // generate writes constants, structs, and the size and offsets of each struct.
