@@ -224,7 +224,7 @@ func New(config Config, meter Meter) *Arbiter {
 func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	a.fill(now)
 	fixed := 0
-	partly := false
+	partly, changed := false, false
 	kept := make([]*share, 0, len(all))
 	for _, t := range all {
 		s := a.find(t.Name)
@@ -233,7 +233,16 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			u := a.meter.Usage(now, t.Name)
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 		}
+		anew := t.Policy == Fixed && (s.Policy != Fixed || s.CoresPercent != t.CoresPercent)
+		if anew && a.gated {
+			a.meet(now, s)
+		}
 		s.Terms = t
+		if anew {
+			// A new promise begins with an account of its own, and holds at once.
+			s.ledger = ledger{filled: now}
+			changed = changed || s == a.holder
+		}
 		s.percent = int64(min(max(t.CoresPercent, 1), 100))
 		if s.fixed() {
 			fixed++
@@ -247,7 +256,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		a.phase, a.holder = free, nil
 	}
 	a.gated = partly || fixed > 0 && len(kept) > 1 || promised(kept)
-	if a.holder != nil && (!a.gated || a.holder.Paused) {
+	if a.holder != nil && (!a.gated || a.holder.Paused || changed) {
 		a.stop(now)
 	}
 	for _, s := range a.shares {
