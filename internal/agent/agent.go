@@ -313,6 +313,9 @@ func (d *daemon) run(ctx context.Context) error {
 // closeAll ends every connection and watcher; the loop has ended.
 func (d *daemon) closeAll() {
 	d.time.timer.close()
+	if err := d.time.trace.close(); err != nil {
+		d.cfg.Logger.Warn("leases", "error", err)
+	}
 	for _, m := range d.members {
 		m.close()
 	}

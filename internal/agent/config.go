@@ -50,6 +50,9 @@ type Config struct {
 	// Quantum is for how long a share gets a card at once, where its time is
 	// leased.
 	Quantum time.Duration
+	// LeaseTrace is a file that all decisions on leases are appended to, so that
+	// they can be replayed; empty: none.
+	LeaseTrace string
 	// Overlap lets shares have a card beside each other instead of in turns.
 	Overlap bool
 

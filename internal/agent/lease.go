@@ -16,6 +16,7 @@ type leases struct {
 	cards []*leasedCard
 	timer *leaseTimer
 	next  time.Duration // when the timer is set to go off; 0: it is not
+	trace *leaseTrace   // nil: none is kept
 }
 
 // leasedCard is a card whose time is leased, or would be.
@@ -30,8 +31,17 @@ func (d *daemon) openLeases() error {
 		return err
 	}
 	d.time.timer = timer
+	if d.cfg.LeaseTrace != "" {
+		if d.time.trace, err = openLeaseTrace(d.cfg.LeaseTrace); err != nil {
+			return err
+		}
+	}
 	for _, c := range d.cards {
-		d.time.cards = append(d.time.cards, &leasedCard{uuid: c.UUID, arbiter: arbiter.New(d.cfg.arbiter(), meter{d})})
+		k := &leasedCard{uuid: c.UUID, arbiter: arbiter.New(d.cfg.arbiter(), meter{d})}
+		d.time.cards = append(d.time.cards, k)
+		if d.time.trace != nil {
+			k.arbiter.Record(c.UUID, d.time.trace.keep)
+		}
 	}
 	return nil
 }

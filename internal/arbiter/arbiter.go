@@ -84,6 +84,7 @@ type Config struct {
 	Debt     time.Duration // most that a share owes
 	Window   time.Duration // in which no fixed share uses more than its part
 	Backlog  time.Duration // unfinished work that a share may keep
+	Deepest  time.Duration // the same, on a busy host or when nobody else wants the card
 	Brief    time.Duration // the same, beside a share of a higher priority
 	Recent   time.Duration // for how long one that has asked is counted on to ask again
 	Overlap  bool          // shares have the card beside each other (overlap.go)
@@ -100,7 +101,7 @@ func Default(quantum time.Duration) Config {
 	return Config{
 		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
 		Burst: quantum + time.Millisecond, Saving: 5 * quantum, Late: quantum / 2, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
-		Backlog: 5 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
+		Backlog: 5 * time.Millisecond, Deepest: 9 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
 	}
 }
 
@@ -115,7 +116,7 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst}, {"saving", c.Saving}, {"late", c.Late},
-		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window}, {"backlog", c.Backlog}, {"brief backlog", c.Brief}, {"recent", c.Recent},
+		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window}, {"backlog", c.Backlog}, {"deepest backlog", c.Deepest}, {"brief backlog", c.Brief}, {"recent", c.Recent},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %v is not positive", d.name, d.value))
@@ -213,6 +214,7 @@ type Arbiter struct {
 	asked    time.Duration // what NextWake said last
 
 	orders Orders
+	trace  *trace // nil: nobody records
 }
 
 // New returns an arbiter of an idle card without shares.
@@ -222,6 +224,7 @@ func New(config Config, meter Meter) *Arbiter {
 
 // Set says which shares there are now, and on which terms.
 func (a *Arbiter) Set(now time.Duration, all []Terms) {
+	defer a.trace.end(Call{Method: callSet, Now: now, Terms: all})
 	a.fill(now)
 	fixed := 0
 	partly, changed := false, false
@@ -321,6 +324,7 @@ func (a *Arbiter) find(name string) *share {
 
 // Want: launches of a process of a share wait. Processes are numbered from 1.
 func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
+	defer a.trace.end(Call{Method: callWant, Now: now, Share: name, Process: process})
 	s := a.find(name)
 	if s == nil || !a.gated || s.Paused {
 		return
@@ -342,6 +346,7 @@ func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 
 // Back: a process of a share has nothing in flight any more.
 func (a *Arbiter) Back(now time.Duration, name string, process uint64) {
+	defer a.trace.end(Call{Method: callBack, Now: now, Share: name, Process: process})
 	a.fill(now)
 	if s := a.find(name); s != nil && a.gated && a.config.Overlap {
 		if a.meet(now, s); !s.flying {
@@ -359,6 +364,7 @@ func (a *Arbiter) Back(now time.Duration, name string, process uint64) {
 // says that it was the share's last. If the lease was its own, whoever is next
 // waits until Released, or until the drain time is over.
 func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bool) {
+	defer a.trace.end(Call{Method: callEnded, Now: now, Share: name, Process: process, Alone: alone})
 	a.fill(now)
 	if s := a.find(name); s != nil {
 		s.waiting = slices.DeleteFunc(s.waiting, func(p uint64) bool { return p == process })
@@ -373,6 +379,7 @@ func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bo
 
 // Released: the driver no longer shows any process of a share that has ended.
 func (a *Arbiter) Released(now time.Duration, name string) {
+	defer a.trace.end(Call{Method: callReleased, Now: now, Share: name})
 	a.fill(now)
 	if s := a.holder; s != nil && s.Name == name && a.phase == dying {
 		a.phase, a.holder = free, nil
@@ -391,6 +398,7 @@ func (a *Arbiter) LeaseBegin(name string) time.Duration {
 
 // Tick does what time brings. Call it at NextWake or later.
 func (a *Arbiter) Tick(now time.Duration) {
+	defer a.trace.end(Call{Method: callTick, Now: now})
 	a.fill(now)
 	if a.asked > 0 {
 		a.due = min(a.asked, now)
@@ -402,6 +410,7 @@ func (a *Arbiter) Tick(now time.Duration) {
 func (a *Arbiter) Drain() Orders {
 	orders := a.orders
 	a.orders = Orders{}
+	a.trace.end(Call{Method: callDrain, Orders: &orders})
 	return orders
 }
 

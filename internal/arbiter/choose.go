@@ -130,6 +130,7 @@ func (a *Arbiter) saving(s *share) time.Duration {
 // NextWake is when Tick has something to do; 0: never, as things are.
 func (a *Arbiter) NextWake(now time.Duration) time.Duration {
 	a.asked = a.nextWake(now)
+	a.trace.end(Call{Method: callWake, Now: now, Wake: a.asked})
 	return a.asked
 }
 

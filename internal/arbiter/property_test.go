@@ -204,7 +204,7 @@ func (c *card) giveBack(p *process, epoch int) {
 	c.at(c.now+c.lateness(), func() { c.arbiter.Back(c.now, p.share.name, p.turn); c.arrange() })
 }
 
-func (c *card) run(t *testing.T, terms []Terms, loads []*load, until time.Duration) {
+func (c *card) run(t testing.TB, terms []Terms, loads []*load, until time.Duration) {
 	t.Helper()
 	for _, l := range loads {
 		c.shares[l.name] = l

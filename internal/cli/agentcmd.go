@@ -28,6 +28,7 @@ type agentFlags struct {
 	creation  string
 	private   string
 	cdi       string
+	trace     string
 	quantum   time.Duration
 	overlap   bool
 	worker    bool
@@ -72,6 +73,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
+	flags.StringVar(&f.trace, "lease-trace", "", "`file` to append all decisions on leases to, for a replay")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
@@ -102,7 +104,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			return cfg, err
 		}
 	}
-	cfg.Quantum, cfg.Overlap = f.quantum, f.overlap
+	cfg.Quantum, cfg.Overlap, cfg.LeaseTrace = f.quantum, f.overlap, f.trace
 	cfg.ProductVersion = version
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {

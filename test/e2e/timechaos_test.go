@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/bench"
 )
 
@@ -117,7 +119,9 @@ func TestTimeChaos(t *testing.T) {
 	seconds := fromEnvironment(t, "DIVVY_CHAOS_SECONDS", 3)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d seconds", seed, seconds)
-	h := newHost(t, hostOptions{})
+	trace := filepath.Join(t.TempDir(), "leases")
+	h := newHost(t, hostOptions{agentFlags: []string{"--lease-trace", trace}})
+	defer replayLeases(t, trace)
 	m := &timeMonkey{t: t, host: h, random: rand.New(rand.NewPCG(seed, 7)), done: map[string]int{}}
 	for i := range 3 {
 		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: fmt.Sprintf("chaos-%d", i), MemoryBytes: 2 << 30, Policy: api.Equal})
@@ -167,4 +171,28 @@ func TestTimeChaos(t *testing.T) {
 		}
 		return nil
 	}, h.simulator, h.agent)
+}
+
+// replayLeases leads the pure arbiter through what the agents decided: it decides the
+// same, so that a failure here can be looked at without a card, a clock or a process.
+func replayLeases(t *testing.T, trace string) {
+	t.Helper()
+	file, err := os.Open(trace)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer file.Close()
+	calls, err := arbiter.Replay(file, nil)
+	if err != nil || calls == 0 {
+		t.Errorf("%d calls of the arbiters were replayed: %v", calls, err)
+	}
+	t.Logf("replayed %d calls of the arbiters", calls)
+	if keep := os.Getenv("DIVVY_KEEP_TRACES"); t.Failed() && keep != "" {
+		kept := filepath.Join(keep, fmt.Sprintf("leases-%d", time.Now().UnixNano()))
+		if err := exec.Command("cp", trace, kept).Run(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("the trace is kept: %s", kept)
+	}
 }
