@@ -117,7 +117,7 @@ var rooms = []room{
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/bench", "internal/cgroup", "internal/client", "internal/library", "internal/mps", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/library", "internal/mps", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

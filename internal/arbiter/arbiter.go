@@ -177,7 +177,8 @@ type share struct {
 	crowded time.Duration // of what they are thought to have used, what crowding knows of
 }
 
-func (s *share) wants() bool { return len(s.waiting) > 0 }
+// wants says whether a process waits that may have a lease.
+func (s *share) wants() bool { return len(s.waiting) > 0 && !s.Paused }
 
 func (s *share) fixed() bool { return s.Policy == Fixed }
 
@@ -263,7 +264,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		a.stop(now)
 	}
 	for _, s := range a.shares {
-		if !a.gated || s.Paused {
+		if !a.gated {
 			s.waiting = nil
 		}
 	}
@@ -326,7 +327,7 @@ func (a *Arbiter) find(name string) *share {
 func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 	defer a.trace.end(Call{Method: callWant, Now: now, Share: name, Process: process})
 	s := a.find(name)
-	if s == nil || !a.gated || s.Paused {
+	if s == nil || !a.gated {
 		return
 	}
 	a.fill(now)

@@ -47,7 +47,7 @@ func (a *Arbiter) recent(now time.Duration, s *share) bool { return now-s.wanted
 // backlog is how much unfinished work the processes of a share may keep: little
 // when one of a higher priority may want the card at any moment, for what is in
 // flight cannot be taken back; more on a busy host, and when nobody else wants the
-// card.
+// card, but no more than may still run after a change that should hold.
 func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	for _, other := range a.shares {
 		if other.Priority > s.Priority && a.recent(now, other) {
@@ -58,7 +58,7 @@ func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	if !a.contested(s) {
 		most *= 2
 	}
-	return most
+	return min(most, a.config.Deepest)
 }
 
 // holdBack tells shares of lower priorities that a share has begun to ask.
@@ -86,7 +86,9 @@ func (a *Arbiter) outranks(s, holder *share) bool {
 func (a *Arbiter) quantum(s *share) time.Duration {
 	waiting := 0
 	for _, s := range a.shares {
-		waiting += len(s.waiting)
+		if s.wants() {
+			waiting += len(s.waiting)
+		}
 	}
 	q := a.config.Quantum
 	if waiting > crowd {

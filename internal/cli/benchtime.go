@@ -13,7 +13,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/bench"
 )
 
-const maxProbes = 100000
+const (
+	maxProbes  = 100000
+	maxChanges = 10000
+)
 
 func microseconds(of float64) string { return strconv.FormatFloat(of, 'f', 0, 64) + " us" }
 
@@ -134,6 +137,49 @@ kernels of 1 ms. The same without Divvy for comparison.`,
 		})
 	})
 	cmd.Flags().IntVar(&count, "count", count, "launches, alone and beside the neighbour")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func (a *app) benchChangeCommand() *cobra.Command {
+	var asJSON bool
+	rounds := 50
+	cmd := &cobra.Command{
+		Use:   "change",
+		Short: "How soon a change of a share holds",
+		Long: `Of two busy shares one is given a higher priority, paused and resumed, again and
+again: how long until the simulator's record shows it. Then the part of a fixed share
+is raised and lowered: what it has of the card from 10 ms and one kernel after that on.`,
+		Example: `  divvy bench change --json`,
+		Args:    noArguments,
+	}
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
+		if rounds < 1 || rounds > maxChanges {
+			return usage(fmt.Errorf("--rounds: %d is not between 1 and %d", rounds, maxChanges))
+		}
+		return a.underLoad(cmd.Context(), func(ctx context.Context, target bench.Target) error {
+			r, err := bench.Change(ctx, bench.ChangeOptions{Target: target, Rounds: rounds})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.writeJSON(r)
+			}
+			text := func(q bench.Quantiles) string { return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", q.P50, q.P99) }
+			bound := fmt.Sprintf("%.0f ms", 10+r.KernelUs/1000)
+			rows := newTable("WHAT", "SEEN", "TARGET")
+			rows.add("another has a higher priority: its last kernel ends", text(r.Priority), bound)
+			rows.add("paused: its last kernel ends", text(r.Pause), bound)
+			rows.add("resumed: its first kernel begins", text(r.Resume), bound)
+			rows.add("nothing was changed: it goes on", text(r.Unchanged), "")
+			for _, p := range r.Parts {
+				rows.add(fmt.Sprintf("%d %% becomes %d %%: from then on", p.FromPercent, p.ToPercent),
+					fmt.Sprintf("%s, at worst %.1f points off", percentText(p.GotPercent), p.WorstPoints), fmt.Sprintf("%d%%", p.ToPercent))
+			}
+			return rows.write(a.stdout)
+		})
+	})
+	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how often each")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
