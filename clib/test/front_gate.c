@@ -239,7 +239,7 @@ static void times_an_unknown_one_alone(void)
 	CHECK(launch(20 * MS, 3) == CUDA_SUCCESS); /* not before the first has ended */
 	CHECK(near(busy() - word(&mine()->busyns), 20 * MS, 15));
 	synchronise();
-	EVENTUALLY(backs == 1, 5);
+	EVENTUALLY(backs >= 1, 5); /* a busy host may have left the card idle between the two */
 	CHECK(near(word(&mine()->busyns), 40 * MS, 10));
 }
 
