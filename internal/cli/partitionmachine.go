@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
@@ -111,7 +112,7 @@ func (m *machineCards) State(ctx context.Context) (partition.State, error) {
 			state.Cards = append(state.Cards, c)
 			continue
 		}
-		state.Cards[i] = both(c, state.Cards[i])
+		state.Cards[i] = m.both(c, state.Cards[i])
 	}
 	return state, nil
 }
@@ -133,7 +134,7 @@ func (m *machineCards) Observe(ctx context.Context, id string) (partition.Card, 
 	case driverErr != nil || err != nil:
 		return driven, driverErr
 	}
-	return both(driven, seen), nil
+	return m.both(driven, seen), nil
 }
 
 // Differences are those of NVIDIA's driver.
@@ -144,14 +145,54 @@ func (m *machineCards) Differences() []string {
 	return m.mig.Differences()
 }
 
+// vgpuSource is the part of a driver that vGPUs take.
+type vgpuSource interface {
+	VGPU(uuid string) (nvml.VGPU, error)
+	SetVGPUMixed(uuid string, on bool) error
+	SetVGPUScheduler(uuid, policy string) error
+}
+
 // both is what the driver and the kernel say of one card.
-func both(driven, seen partition.Card) partition.Card {
+func (m *machineCards) both(driven, seen partition.Card) partition.Card {
 	driven.Index, driven.SRIOV, driven.VGPU, driven.VFIO = seen.Index, seen.SRIOV, seen.VGPU, seen.VFIO
+	if source, ok := m.mig.source.(vgpuSource); ok && driven.VGPU != nil {
+		told, _ := source.VGPU(driven.UUID) // a card that went away tells nothing
+		driven.VGPU.Scheduler = told.Scheduler.Value
+		if told.Mixed.Known {
+			driven.VGPU.Placement = map[bool]string{true: partition.PlacementMixed, false: partition.PlacementHomogeneous}[told.Mixed.Value]
+		}
+	}
 	return driven
+}
+
+// set sets what only NVIDIA's driver sets of vGPUs.
+func (m *machineCards) set(ctx context.Context, id string, s partition.Step) error {
+	driver, err := m.driver()
+	if err != nil || driver == nil {
+		return errors.Join(fmt.Errorf("%s: %w", s, gpu.ErrNoDriver), err)
+	}
+	source, ok := driver.source.(vgpuSource)
+	if !ok {
+		return fmt.Errorf("%s: %w", s, gpu.ErrNotSupported)
+	}
+	card, err := driver.Observe(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch s.Setting {
+	case vgpu.SettingPlacement:
+		return source.SetVGPUMixed(card.UUID, s.Value == partition.PlacementMixed)
+	case vgpu.SettingScheduler:
+		return source.SetVGPUScheduler(card.UUID, s.Value)
+	}
+	return fmt.Errorf("unknown step %q", s)
 }
 
 // Do takes one step.
 func (m *machineCards) Do(ctx context.Context, id string, s partition.Step) error {
+	if s.Action == partition.ActionSet {
+		return m.set(ctx, id, s)
+	}
 	switch s.Technique {
 	case partition.TechniqueMIG:
 		driver, err := m.driver()

@@ -10,8 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
+	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 )
 
 // TestPlansOfMachines compares the plans for the goals MACHINE.WORD.yaml in
@@ -86,5 +92,92 @@ func TestExamples(t *testing.T) {
 		if !strings.Contains(fields, field) {
 			t.Errorf("no example has %s", field)
 		}
+	}
+}
+
+// fakeVGPU is the driver of one card of a vGPU host.
+type fakeVGPU struct {
+	fakeMIG
+	mixed  bool
+	policy string
+}
+
+func (f *fakeVGPU) Cards() ([]gpu.Card, error) {
+	return []gpu.Card{{UUID: "GPU-22222222-0e0e-4b4b-8c8c-000000000002", Name: "NVIDIA A40", PCIAddress: "0000:5e:00.0"}}, nil
+}
+
+func (f *fakeVGPU) VGPU(string) (nvml.VGPU, error) {
+	return nvml.VGPU{Mixed: gpu.Known(f.mixed), Scheduler: gpu.Known(f.policy)}, nil
+}
+
+func (f *fakeVGPU) SetVGPUMixed(_ string, on bool) error {
+	f.mixed = on
+	return nil
+}
+
+func (f *fakeVGPU) SetVGPUScheduler(_, policy string) error {
+	f.policy = policy
+	return nil
+}
+
+// TestDriverAndKernel: one plan goes through the kernel's files and NVIDIA's
+// driver, and that driver is let go of before a card is taken from it.
+func TestDriverAndKernel(t *testing.T) {
+	fake, err := fakekernel.Unpack("../gpu/testdata/machines/nvidia-mdev.txtar", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := sysfs.Open(fake.Folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	products, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var observers []kernel.Observer
+	for _, technique := range techniquesByFiles() {
+		observers = append(observers, technique)
+	}
+	driver, open := &fakeVGPU{policy: "best-effort"}, 0
+	machine := &machineCards{kernel: kernel.New(inventory.Sources{Tree: tree, Products: products}, fake, observers...)}
+	machine.open = func() (*migDriver, func() error, error) {
+		open++
+		return &migDriver{source: driver, products: products, command: func(int) string { return "" }}, func() error { open--; return nil }, nil
+	}
+	apply := func(rule string) (string, error) {
+		t.Helper()
+		goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: [{match: {model: [A40]}, "+rule+"}]"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+		err = a.applyGoal(t.Context(), machine, partition.Planner{Techniques: techniques(products)}, goal, filepath.Join(t.TempDir(), "journal"), false)
+		return out.String(), err
+	}
+	out, err := apply("vgpu: {devices: {}, placement: mixed, scheduler: fixed-share}")
+	if err != nil || !driver.mixed || driver.policy != "fixed-share" || !strings.Contains(out, "done: 3 steps, verified") {
+		t.Fatalf("%v, %+v\n%s", err, driver, out)
+	}
+	if out, err := apply("vgpu: {devices: {}, placement: mixed}"); err != nil || !strings.Contains(out, "nothing to do") {
+		t.Errorf("again: %v\n%s", err, out)
+	}
+	if err := fake.Write("sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "0"); err != nil { // as sriov-manage -d
+		t.Fatal(err)
+	}
+	state, err := machine.State(t.Context())
+	if err != nil || len(state.Cards) != 2 || open != 1 {
+		t.Fatalf("%d cards, %v, opened %d times", len(state.Cards), err, open)
+	}
+	if err := machine.Do(t.Context(), "0000:5e:00.0", partition.Step{
+		Technique: partition.TechniqueVFIO, Action: partition.ActionWrite, File: "sys/bus/pci/drivers/nvidia/unbind", Value: "0000:5e:00.0",
+	}); err != nil || open != 0 {
+		t.Errorf("%v, the driver is open %d times", err, open)
 	}
 }

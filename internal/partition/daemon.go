@@ -68,9 +68,10 @@ func (d *Daemon) validate() error {
 	return nil
 }
 
+// layout is empty where none runs, as for a card whose driver is not there.
 func (d *Daemon) layout() string {
 	if !d.Running {
-		return "MPS off"
+		return ""
 	}
 	users := "one user at a time"
 	if d.Multiuser {
@@ -87,6 +88,9 @@ func (d *Daemon) parts() []string { return nil }
 
 func (d *Daemon) lines() []string {
 	line := d.layout()
+	if !d.Running {
+		line = "MPS off"
+	}
 	if len(d.Clients) > 0 {
 		line += ", used by " + Describe(d.Clients)
 	}

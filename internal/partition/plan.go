@@ -61,7 +61,7 @@ func named(t Technique, from, to Card) []Step {
 // techniques that do not give up what is in use.
 func (all Techniques) Busy(c Card, steps []Step, force bool) string {
 	for _, t := range all {
-		if force && t.Name() == TechniqueMIG {
+		if force && (t.Name() == TechniqueMIG || t.Name() == TechniqueMPS) {
 			continue
 		}
 		var own []Step
@@ -124,14 +124,18 @@ type Step struct {
 	Action    string `json:"action"`
 	Profile   string `json:"profile,omitempty"`
 	Start     int    `json:"start"`
-	Slices    int    `json:"slices,omitempty"` // of a compute instance
-	File      string `json:"file,omitempty"`   // below the root, of ActionWrite
+	Slices    int    `json:"slices,omitempty"`  // of a compute instance
+	File      string `json:"file,omitempty"`    // below the root, of ActionWrite
+	Setting   string `json:"setting,omitempty"` // of ActionSet
 	Value     string `json:"value,omitempty"`
 	Why       string `json:"why,omitempty"`
 }
 
-// ActionWrite writes Value to File.
-const ActionWrite = "write"
+// Actions that several techniques take.
+const (
+	ActionWrite = "write" // Value to File
+	ActionSet   = "set"   // Setting to Value, through the card's driver
+)
 
 // String shows a step as a line.
 func (s Step) String() string {
@@ -142,6 +146,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("start the MPS control daemon (several users, percent of threads, MiB: %s)", s.Value)
 	case ActionStop:
 		return strings.TrimSpace("stop the MPS control daemon " + s.Value)
+	case ActionSet:
+		return fmt.Sprintf("set %s to %s", s.Setting, s.Value)
 	case ActionOn:
 		return "switch MIG mode on"
 	case ActionOff:

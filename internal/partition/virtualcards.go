@@ -18,7 +18,7 @@ const (
 // Placements of vGPUs on a card.
 const (
 	PlacementHomogeneous = "homogeneous" // all of one size
-	PlacementMixed       = "mixed"       // the card's mixed-size mode is on
+	PlacementMixed       = "mixed"       // the card's mixed-size mode
 )
 
 // VirtualCards is how many virtual cards of which type are wanted.
@@ -26,8 +26,9 @@ type VirtualCards struct {
 	// Devices counts by the driver's name of a type or its id: NVIDIA A40-12Q,
 	// nvidia-563, 1414, i915-GVTg_V5_4.
 	Devices map[string]int `yaml:"devices" json:"devices"`
-	// Placement is of NVIDIA's; absent: homogeneous.
+	// Placement and Scheduler are of NVIDIA's; absent: as it is.
 	Placement string `yaml:"placement,omitempty" json:"placement,omitempty"`
+	Scheduler string `yaml:"scheduler,omitempty" json:"scheduler,omitempty"` // best-effort, equal-share, fixed-share
 }
 
 func (v *VirtualCards) validate() error {
@@ -46,6 +47,8 @@ func (v *VirtualCards) validate() error {
 		return fmt.Errorf("%d virtual cards", total)
 	case v.Placement != "" && v.Placement != PlacementHomogeneous && v.Placement != PlacementMixed:
 		return fmt.Errorf("placement %q is not homogeneous or mixed", v.Placement)
+	case v.Scheduler != "" && !slices.Contains([]string{"best-effort", "equal-share", "fixed-share"}, v.Scheduler):
+		return fmt.Errorf("scheduler %q is not best-effort, equal-share or fixed-share", v.Scheduler)
 	}
 	return nil
 }
@@ -68,6 +71,9 @@ const (
 type Hosts struct {
 	By string `yaml:"by" json:"by"`
 	On []Host `yaml:"on" json:"on"`
+	// Placement and Scheduler are what NVIDIA's driver tells; empty: nothing.
+	Placement string `yaml:"placement,omitempty" json:"placement,omitempty"`
+	Scheduler string `yaml:"scheduler,omitempty" json:"scheduler,omitempty"`
 }
 
 // Host is a function that carries virtual cards: the card itself, or a virtual
@@ -111,14 +117,34 @@ func (h *Hosts) validate() error {
 }
 
 func (h *Hosts) layout() string {
-	return strings.Join(append([]string{"virtual cards"}, h.parts()...), ", ")
+	words := h.parts()
+	if h.Placement != "" {
+		words = append(words, h.Placement+" vGPUs")
+	}
+	if h.Scheduler != "" {
+		words = append(words, "scheduler "+h.Scheduler)
+	}
+	return strings.Join(words, ", ")
 }
 
+// asking is h without what another state does not tell.
+func (h *Hosts) asking(o *Hosts) *Hosts {
+	seen := *h
+	if o.Placement == "" {
+		seen.Placement = ""
+	}
+	if o.Scheduler == "" {
+		seen.Scheduler = ""
+	}
+	return &seen
+}
+
+// parts goes by ids, since a full card does not tell names.
 func (h *Hosts) parts() []string {
 	var names []string
 	for _, host := range h.On {
 		for _, card := range host.Made {
-			names = append(names, strings.TrimRight(fmt.Sprintf("%s on %s %s", h.Name(card.Type), host.Address, card.UUID), " "))
+			names = append(names, strings.TrimRight(fmt.Sprintf("virtual card of %s on %s %s", card.Type, host.Address, card.UUID), " "))
 		}
 	}
 	slices.Sort(names)
@@ -140,6 +166,12 @@ func (h *Hosts) lines() []string {
 				offers = append(offers, offer)
 			}
 		}
+	}
+	if h.Placement != "" {
+		lines = append(lines, h.Placement+" vGPUs")
+	}
+	if h.Scheduler != "" {
+		lines = append(lines, "vGPU scheduler "+h.Scheduler)
 	}
 	if offers != nil {
 		lines = append(lines, "room for virtual cards of "+strings.Join(offers, " or "))

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func processes(holders []gpu.Holder) []partition.Process {
 
 // Do writes what a step says. Only files below sys are written.
 func (k *Kernel) Do(_ context.Context, _ string, s partition.Step) error {
-	if s.Action != partition.ActionWrite || !strings.HasPrefix(s.File, "sys/") {
+	if s.Action != partition.ActionWrite || !strings.HasPrefix(s.File, "sys/") || !fs.ValidPath(s.File) {
 		return fmt.Errorf("%s is not done by the kernel's files", s)
 	}
 	return k.to.Write(s.File, s.Value)

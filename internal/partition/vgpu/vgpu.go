@@ -5,7 +5,8 @@
 // Facts are from the kernel's document vfio-mediated-device, NVIDIA's vGPU user
 // guide (18.0) and NVIDIA/vgpu-device-manager. Which types go beside each other is
 // the driver's word; known before it speaks is that a card takes vGPUs of one
-// size, unless its mixed-size mode is on.
+// size, unless its mixed-size mode is on. That mode, and how vGPUs share time, only
+// NVIDIA's library tells and sets.
 package vgpu
 
 import (
@@ -21,6 +22,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/partition"
+)
+
+// Settings that NVIDIA's driver sets.
+const (
+	SettingPlacement = "vgpu-placement"
+	SettingScheduler = "vgpu-scheduler"
 )
 
 // Technique is one vendor's virtual cards.
@@ -80,10 +87,13 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	if err != nil {
 		return c, err
 	}
-	if err := t.size(c, *now, missing, want.Placement); err != nil {
+	after := partition.Hosts{By: now.By, Placement: now.Placement, Scheduler: now.Scheduler}
+	if err := t.modes(&after, want); err != nil {
 		return c, err
 	}
-	after := partition.Hosts{By: now.By}
+	if err := t.size(c, after, *now, missing); err != nil {
+		return c, err
+	}
 	var inUse []string
 	for _, host := range now.On {
 		made := slices.Clone(host.Made)
@@ -100,14 +110,61 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 		}
 		after.On = append(after.On, host)
 	}
+	if after.Scheduler != now.Scheduler && inUse == nil {
+		inUse = guests(*now)
+	}
 	if inUse != nil {
 		return c, fmt.Errorf("%w: %s", partition.ErrInUse, strings.Join(inUse, "; "))
+	}
+	if after.Placement != now.Placement && len(made(after)) > 0 {
+		return c, fmt.Errorf("%w: sizes are mixed or not while a card has no vGPU; it keeps %s", partition.ErrImpossible, strings.Join(made(after), ", "))
 	}
 	if err := place(&after, *now, missing); err != nil {
 		return c, err
 	}
 	*t.of(&c) = &after
 	return c, nil
+}
+
+// modes sets what only NVIDIA's driver sets.
+func (t Technique) modes(after *partition.Hosts, want *partition.VirtualCards) error {
+	for _, mode := range []struct {
+		what, want string
+		now        *string
+	}{{"placement", want.Placement, &after.Placement}, {"scheduler", want.Scheduler, &after.Scheduler}} {
+		switch {
+		case mode.want == "" || mode.want == *mode.now:
+		case *mode.now == "" && mode.want == partition.PlacementHomogeneous: // as without the mode
+		case *mode.now == "":
+			return fmt.Errorf("%w: the %s is set by NVIDIA's driver of a vGPU host, which is not here or was not asked", partition.ErrImpossible, mode.what)
+		default:
+			*mode.now = mode.want
+		}
+	}
+	return nil
+}
+
+// made lists virtual cards, guests those that are in use.
+func made(hosts partition.Hosts) []string {
+	var words []string
+	for _, host := range hosts.On {
+		for _, card := range host.Made {
+			words = append(words, hosts.Name(card.Type)+" on "+host.Address)
+		}
+	}
+	return words
+}
+
+func guests(hosts partition.Hosts) []string {
+	var words []string
+	for _, host := range hosts.On {
+		for _, card := range host.Made {
+			if len(card.Processes) > 0 {
+				words = append(words, used(hosts, host, card))
+			}
+		}
+	}
+	return words
 }
 
 // byID turns names and ids of types into counts by id.
@@ -150,7 +207,7 @@ func sized(name string) string {
 }
 
 // size refuses what NVIDIA's cards do not carry together.
-func (t Technique) size(c partition.Card, hosts partition.Hosts, counts map[string]int, placement string) error {
+func (t Technique) size(c partition.Card, after, hosts partition.Hosts, counts map[string]int) error {
 	if t.vendor != gpu.VendorNVIDIA {
 		return nil
 	}
@@ -161,12 +218,11 @@ func (t Technique) size(c partition.Card, hosts partition.Hosts, counts map[stri
 		case counts[id] == 0 || sized(name) == "":
 		case !c.MIGUnknown && backed(name) != c.MIG:
 			return fmt.Errorf("%w: %s is for cards whose MIG mode is %s", partition.ErrImpossible, name, map[bool]string{true: "on", false: "off"}[backed(name)])
-		case backed(name) || placement == partition.PlacementMixed:
+		case backed(name) || after.Placement == partition.PlacementMixed:
 		case first == "":
 			first = name
 		case sized(name) != sized(first):
-			return fmt.Errorf("%w: %s and %s are of different sizes, and a card takes one size unless its mixed-size mode is on: "+
-				"run nvidia-smi vgpu -i %s -shm 1 after its virtual functions are on, and say placement: mixed", partition.ErrImpossible, first, name, c.Address)
+			return fmt.Errorf("%w: %s and %s are of different sizes, and a card takes one size unless its mixed-size mode is on: say placement: mixed", partition.ErrImpossible, first, name)
 		}
 	}
 	return nil
@@ -176,7 +232,7 @@ func (t Technique) size(c partition.Card, hosts partition.Hosts, counts map[stri
 // a card as many as it offers. Where others go first only the driver knows what
 // there will be room for.
 func place(after *partition.Hosts, now partition.Hosts, missing map[string]int) error {
-	unknown := false
+	unknown := after.Placement != now.Placement
 	each(now, *after, func(partition.Host, partition.VirtualCard) { unknown = true })
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
 		name := now.Name(id)
@@ -261,6 +317,13 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 		}
 		steps = append(steps, s)
 	})
+	set := func(setting, now, want string) {
+		if want != "" && now != want {
+			steps = append(steps, partition.Step{Action: partition.ActionSet, Setting: setting, Value: want, Why: "it is " + now})
+		}
+	}
+	set(SettingPlacement, before.Placement, after.Placement)
+	set(SettingScheduler, before.Scheduler, after.Scheduler)
 	each(*after, *before, func(host partition.Host, card partition.VirtualCard) {
 		s := partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(host.Address, path.Join("mdev_supported_types", card.Type, "create")), Value: card.UUID, Why: after.Name(card.Type) + " is wanted"}
 		if after.By == partition.ByFunction {
@@ -288,6 +351,9 @@ func (t Technique) Busy(c partition.Card, steps []partition.Step) string {
 	hosts := *t.of(&c)
 	if hosts == nil {
 		return ""
+	}
+	if slices.ContainsFunc(steps, func(s partition.Step) bool { return s.Setting == SettingScheduler }) {
+		return strings.Join(guests(*hosts), "; ")
 	}
 	var words []string
 	for _, host := range hosts.On {

@@ -63,17 +63,43 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestMixed: where the goal says that the card's mixed-size mode is on, the driver
-// decides.
-func TestMixed(t *testing.T) {
+// TestModes: sizes go together, and guests share time, as the driver is told; it is
+// told while no vGPU, or no guest, is in the way.
+func TestModes(t *testing.T) {
 	m := open(t, "nvidia-mdev")
-	r := want(map[string]int{"NVIDIA A40-2Q": 1, "NVIDIA A40-12Q": 1})
-	if p := m.Plan(t, a40, r); !strings.Contains(p.Reason, "nvidia-smi vgpu -i 0000:5e:00.0 -shm 1") {
-		t.Errorf("%q: %s", p.Refused, p.Reason)
+	observe := func(address, placement, scheduler string) partition.Card {
+		c, err := m.Observe(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.VGPU.Placement, c.VGPU.Scheduler = placement, scheduler
+		return c
 	}
-	r.VGPU.Placement = partition.PlacementMixed
-	if p := m.Plan(t, a40, r); p.Refused != partition.RefusedImpossible || !strings.Contains(p.Reason, "room for 0") {
-		t.Errorf("the driver offers none: %q, %s", p.Refused, p.Reason)
+	both := map[string]int{"NVIDIA A40-2Q": 1, "NVIDIA A40-12Q": 1}
+	for _, c := range []struct {
+		name                 string
+		address              string
+		placement, scheduler string // as the driver tells
+		want                 partition.VirtualCards
+		refused, text        string
+	}{
+		{"sizes, mode unknown", a40, "", "", partition.VirtualCards{Devices: both}, partition.RefusedImpossible, "say placement: mixed"},
+		{"no driver", a40, "", "", partition.VirtualCards{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "not here or was not asked"},
+		{"a vGPU stays", a40, "homogeneous", "", partition.VirtualCards{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "while a card has no vGPU; it keeps NVIDIA A40-2Q on 0000:5e:00.4"},
+		{"none stays", a40, "homogeneous", "", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-12Q": 1}, Placement: "mixed"}, "", "/remove\nset vgpu-placement to mixed\nwrite"},
+		{"mode is on", a40, "mixed", "", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 2}}, "", "nvidia-558/create"},
+		{"scheduler", a40, "homogeneous", "best-effort", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share"}, "", "set vgpu-scheduler to fixed-share\n"},
+		{"scheduler, as it is", a40, "homogeneous", "fixed-share", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share", Placement: "homogeneous"}, "", ""},
+		{"scheduler under a guest", t4, "homogeneous", "best-effort", partition.VirtualCards{Devices: map[string]int{"GRID T4-2Q": 1}, Scheduler: "equal-share"}, partition.RefusedInUse, "5100 (qemu-system-x86)"},
+	} {
+		card := observe(c.address, c.placement, c.scheduler)
+		p := partition.Planner{Techniques: m.Techniques}.Card(card, partition.Rule{VGPU: &c.want})
+		if got := fakekernel.Steps(p); p.Refused != c.refused || !strings.Contains(got, c.text) || c.text == "" && len(p.Steps) > 0 {
+			t.Errorf("%s: %q, %s", c.name, p.Refused, got)
+		}
+		if p.Refused == "" && c.placement != "" && len(p.Steps) > 0 && len(m.Techniques.Steps(p.After, p.Before)) == 0 {
+			t.Errorf("%s: no way back", c.name)
+		}
 	}
 }
 
