@@ -420,6 +420,9 @@ side channels, what it costs, what it needs and what it excludes.`,
 				fmt.Fprintf(a.stdout, "  %-10s %s\n", map[bool]string{true: "isolation"}[i == 0], line)
 			}
 			fmt.Fprintf(a.stdout, "  cost       %s\n  needs      %s\n  excludes   %s\n", t.Cost, t.Needs, t.Excludes)
+			if t.Goal != "" {
+				fmt.Fprintf(a.stdout, "  in a rule  %s\n", t.Goal)
+			}
 		}
 		return nil
 	})

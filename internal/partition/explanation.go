@@ -14,6 +14,7 @@ type Explanation struct {
 	Needs     string   `json:"needs"`
 	Excludes  string   `json:"excludes"`
 	Against   []string `json:"against,omitempty"` // techniques that a card cannot have beside it
+	Goal      string   `json:"goal,omitempty"`    // how a rule of a goal asks for it
 }
 
 // techniqueShare is how Explanations calls shares, which no goal speaks of.
@@ -31,6 +32,7 @@ func Explanations() []Explanation {
 	return []Explanation{
 		{
 			Name: "passthrough", Title: "the whole card to one guest (VFIO)", Vendors: "all",
+			Goal: "vfio: {enabled: true}",
 			Isolation: []string{
 				"memory: the whole card, behind the IOMMU", "compute: the whole card", "faults: the guest's alone; a card that cannot be reset may take the host's bus with it",
 				"side channels: none within the card; the bus is shared",
@@ -42,6 +44,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "mig", Title: "Multi-Instance GPU", Vendors: "nvidia (A30, A100, H100 and later data-centre cards; not L4, L40S, A10, A40)",
+			Goal: "mig: {enabled: true, devices: {3g.40gb: 2}}",
 			Isolation: []string{
 				"memory: own slices of memory, cache and bandwidth", "compute: own processors", "faults: most stay within an instance; a reset takes all",
 				"side channels: narrow; PCIe, power and clock are shared",
@@ -52,6 +55,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "sriov", Title: "virtual functions", Vendors: "amd (MxGPU), intel (i915, xe), nvidia (carries vGPU)",
+			Goal: "sriov: {vfs: 4}",
 			Isolation: []string{
 				"memory: own part, behind the IOMMU", "compute: time slices, by the card's scheduler", "faults: a function reset as a rule; a hang can hold up others for a slice",
 				"side channels: caches are shared in time",
@@ -62,6 +66,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "vgpu", Title: "NVIDIA vGPU", Vendors: "nvidia",
+			Goal: "vgpu: {devices: {NVIDIA A40-12Q: 2}}",
 			Isolation: []string{
 				"memory: a fixed frame buffer", "compute: time slices (best effort, equal, fixed), or MIG slices for MIG-backed types", "faults: the guest's as a rule",
 				"side channels: time-sliced types share caches",
@@ -73,6 +78,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "amd-partition", Title: "compute and memory partition modes", Vendors: "amd (MI300 and later)",
+			Goal: "amd: {compute: CPX}",
 			Isolation: []string{
 				"memory: NPS4 keeps a partition to its quadrant; with NPS1 all is shared", "compute: own dies (XCD)", "faults: a reset takes the whole card",
 				"side channels: the last cache and the fabric are shared",
@@ -84,6 +90,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "gvt-g", Title: "Intel GVT-g", Vendors: "intel (Broadwell to Comet Lake graphics)",
+			Goal:      "gvtg: {devices: {i915-GVTg_V5_8: 1}}",
 			Isolation: []string{"memory: own part of the aperture", "compute: time slices by weight", "faults: a guest can hang all", "side channels: not closed"},
 			Cost:      "legacy: no longer developed",
 			Needs:     "a kernel that still has it, i915.enable_gvt=1",
@@ -102,6 +109,7 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "mps", Title: "NVIDIA MPS", Vendors: "nvidia",
+			Goal: "mps: {enabled: true}",
 			Isolation: []string{
 				"memory: own address spaces (Volta on); a limit that a client is asked to keep", "compute: at the same time, a part of the processors each", "faults: one client's fault ends all clients of the server",
 				"side channels: not closed",

@@ -171,3 +171,28 @@ func TestRoom(t *testing.T) {
 		t.Errorf("%v, %v", room, err)
 	}
 }
+
+// TestExplainedGoals: what explain shows is a rule for that very technique, and
+// techniques that exclude each other are told.
+func TestExplainedGoals(t *testing.T) {
+	named := map[string]bool{}
+	for _, e := range Explanations() {
+		named[e.Name] = true
+		if e.Goal == "" {
+			continue
+		}
+		g, err := ParseGoal([]byte("schema: "+SchemaGoal+"\ncards:\n- "+e.Goal+"\n"), "")
+		if err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		} else if g.Cards[0].wanted()[e.Name] == nil {
+			t.Errorf("%s: %+v", e.Name, g)
+		}
+	}
+	for _, e := range Explanations() {
+		for _, other := range e.Against {
+			if !named[other] || !excludes(other, e.Name) {
+				t.Errorf("%s is against %s", e.Name, other)
+			}
+		}
+	}
+}

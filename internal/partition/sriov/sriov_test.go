@@ -3,6 +3,9 @@
 package sriov_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,6 +80,35 @@ func TestRefusals(t *testing.T) {
 		if p := open(t, c.machine).Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
 			t.Errorf("%s, %+v: %q, %s", c.machine, c.want, p.Refused, p.Reason)
 		}
+	}
+}
+
+// TestProgramsOnFunctions: a program of the host that has a function's device file
+// open keeps the function, as a guest does. AMD's host driver is not asked for
+// functions.
+func TestProgramsOnFunctions(t *testing.T) {
+	m := open(t, "flex170")
+	for name, target := range map[string]string{
+		"sys/devices/pci0000:4a/0000:4a:02.0/0000:4b:00.0/0000:4c:01.0/0000:4d:00.2/drm/renderD130/dev": "",
+		"proc/640/comm": "", "proc/640/fd/5": "/dev/dri/renderD130",
+	} {
+		at := filepath.Join(m.Fake.Folder, name)
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		if target == "" {
+			err = errors.Join(err, os.WriteFile(at, []byte("blender\n"), 0o644))
+		} else {
+			err = errors.Join(err, os.Symlink(target, at))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := m.Plan(t, flex, want(partition.SRIOV{})); p.Refused != partition.RefusedInUse || !strings.Contains(p.Reason, "vf2 (0000:4d:00.2) is used by 640 (blender)") {
+		t.Errorf("%q: %s", p.Refused, fakekernel.Steps(p))
+	}
+	host := partition.Card{UUID: "x", Vendor: "amd", Name: "AMD Instinct MI300X", SRIOV: &partition.Functions{Total: 8, Driver: "gim"}}
+	if p := (partition.Planner{Techniques: m.Techniques}).Card(host, want(partition.SRIOV{VFs: 8})); !strings.Contains(p.Reason, "modprobe gim vf_num=8") {
+		t.Errorf("%q: %s", p.Refused, p.Reason)
 	}
 }
 
