@@ -11,10 +11,9 @@
 /* MIG. Compute instances are devices of their own: CARD, MEMORY, PROCESSES, CHARGE
  * and all else that names a card takes them by indices above the cards'. A divided
  * card itself has no room for processes. A card without MIG is UNSUPPORTED. */
-/* any role; card; kind: DIVVY_SIM_MIG_PROFILES (none while the driver does not tell),
- * _GPUS or _COMPUTES. out: count, payload: struct divvy_sim_mig_profile[count],
- * divvy_sim_mig_gpu or divvy_sim_mig_compute; bytes: 1 if it is divided; offset: 1 if
- * it will be after its next reset; object: a number that changes with all this */
+/* any role; card. out: payload: struct divvy_sim_mig_profile[count] (none while the
+ * driver does not tell), divvy_sim_mig_gpu[kind] and divvy_sim_mig_compute[cursor];
+ * bytes: 1 if it is divided; offset: 1 if it will be after its next reset */
 #define DIVVY_SIM_MIG_LIST 64u
 /* any role, of root or the simulator's own user; card; kind: DIVVY_SIM_MIG_*.
  * SET_MODE: bytes: 1 to divide it, 0 not to. out: count: 1 if that is in force, 0 if
@@ -31,11 +30,6 @@
 
 /* any role; card, or a MIG device. out: payload: struct divvy_sim_topology */
 #define DIVVY_SIM_TOPOLOGY 67u
-
-/* kind of MIG_LIST */
-#define DIVVY_SIM_MIG_PROFILES 0u
-#define DIVVY_SIM_MIG_GPUS 1u
-#define DIVVY_SIM_MIG_COMPUTES 2u
 
 /* kind of MIG_CHANGE */
 #define DIVVY_SIM_MIG_SET_MODE 0u

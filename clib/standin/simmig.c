@@ -11,8 +11,6 @@
 
 #include "sim.h"
 
-enum { TRIES = 8 };
-
 struct device {
 	struct divvy_sim_card facts; /* first: its address is the handle */
 	struct device *next;
@@ -20,45 +18,39 @@ struct device {
 
 static struct device *_Atomic devices; /* grows at the front, never shrinks */
 
-/* One list; *changes is the number it belongs to. */
-static int list(uint32_t card, uint32_t kind, void *out, size_t each, uint32_t most, uint32_t *count, struct sim_mig *mode,
-		uint64_t *changes)
+/* Entries off the front of what was told; NULL: there are not so many, or not so much. */
+static const unsigned char *take(void *out, size_t each, uint64_t count, uint32_t most, const unsigned char *from, size_t *left)
 {
-	struct divvy_sim_header header = {.type = DIVVY_SIM_MIG_LIST, .card = card, .kind = kind};
-	int result = sim_request(&header, out, each * most, -1, NULL);
-
-	if (result != 0)
-		return result;
-	if (header.count > most || header.payloadbytes != header.count * each)
-		return -EIO;
-	*count = header.count;
-	mode->current = header.bytes != 0;
-	mode->pending = header.offset != 0;
-	*changes = header.object;
-	return 0;
+	if (!from || count > most || count * each > *left)
+		return NULL;
+	memcpy(out, from, count * each);
+	*left -= count * each;
+	return from + count * each;
 }
 
 int sim_mig(uint32_t card, struct sim_mig *out)
 {
-	for (int i = 0; i < TRIES; i++) {
-		uint64_t changes[3] = {0};
-		int result = list(card, DIVVY_SIM_MIG_PROFILES, out->profiles, sizeof(out->profiles[0]), SIM_MIG_PROFILES,
-				  &out->profilecount, out, &changes[0]);
+	struct divvy_sim_header header = {.type = DIVVY_SIM_MIG_LIST, .card = card};
+	unsigned char told[sizeof(out->profiles) + sizeof(out->gpus) + sizeof(out->computes)];
+	int result = sim_request(&header, told, sizeof(told), -1, NULL);
+	const unsigned char *next = told;
+	size_t left = header.payloadbytes;
 
-		if (result == 0)
-			result = list(card, DIVVY_SIM_MIG_GPUS, out->gpus, sizeof(out->gpus[0]), SIM_MIG_INSTANCES,
-				      &out->gpucount, out, &changes[1]);
-		if (result == 0)
-			result = list(card, DIVVY_SIM_MIG_COMPUTES, out->computes, sizeof(out->computes[0]),
-				      SIM_MIG_INSTANCES, &out->computecount, out, &changes[2]);
-		if (result != 0)
-			return result;
-		for (uint32_t p = 0; p < out->profilecount; p++)
-			out->profiles[p].name[sizeof(out->profiles[p].name) - 1] = 0;
-		if (changes[0] == changes[1] && changes[1] == changes[2])
-			return 0;
-	}
-	return -EIO; /* it never stands still */
+	if (result != 0)
+		return result;
+	next = take(out->profiles, sizeof(out->profiles[0]), header.count, SIM_MIG_PROFILES, next, &left);
+	next = take(out->gpus, sizeof(out->gpus[0]), header.kind, SIM_MIG_INSTANCES, next, &left);
+	next = take(out->computes, sizeof(out->computes[0]), header.cursor, SIM_MIG_INSTANCES, next, &left);
+	if (!next || left != 0)
+		return -EIO;
+	out->current = header.bytes != 0;
+	out->pending = header.offset != 0;
+	out->profilecount = header.count;
+	out->gpucount = header.kind;
+	out->computecount = (uint32_t)header.cursor;
+	for (uint32_t p = 0; p < out->profilecount; p++)
+		out->profiles[p].name[sizeof(out->profiles[p].name) - 1] = 0;
+	return 0;
 }
 
 int sim_mig_change(uint32_t card, uint32_t change, uint64_t value, uint64_t start, uint64_t *number, uint32_t *done)

@@ -5,6 +5,7 @@ package simgpu
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/simgpu/partition"
@@ -136,7 +137,7 @@ func (k *kernel) mig(r request, out *answer) error {
 		return fmt.Errorf("card %d has no MIG: %w", card, partition.ErrUnsupported)
 	}
 	if h.Type == simwire.MigList {
-		return k.listMig(card, h.Kind, out)
+		return k.listMig(card, out)
 	}
 	if r.session.uid != 0 && r.session.uid != os.Geteuid() {
 		return errDenied
@@ -145,56 +146,57 @@ func (k *kernel) mig(r request, out *answer) error {
 	return k.changeMig(card, h, out)
 }
 
-func (k *kernel) listMig(card int, kind uint32, out *answer) error {
+// listMig tells all of a card's division at once, so that it is of one moment.
+func (k *kernel) listMig(card int, out *answer) error {
 	d := k.division.cards
 	current, pending := d.Mode(card)
-	out.header.Bytes, out.header.Offset, out.header.Object = uint64(flag(current)), uint64(flag(pending)), d.Changes()
-	product := d.Product(card)
-	var err error
-	switch kind {
-	case simwire.MigProfiles:
-		var list []simwire.MigProfileInfo
-		for i, f := range product.Profiles {
-			if f.NVML < 0 || !d.Visible(card) {
-				continue
-			}
-			info := simwire.MigProfileInfo{ID: uint32(f.ID), NVML: uint32(f.NVML), Slices: uint32(f.Slices), MemoryMiB: uint32(f.MemoryMiB),
-				Multiprocessors: uint32(d.Multiprocessors(card, i, f.Slices)), Most: uint32(f.Most), Size: uint32(f.Size),
-				CopyEngines: uint32(f.Copy), Decoders: uint32(f.Engines.Dec), Encoders: uint32(f.Engines.Enc),
-				JPEGs: uint32(f.Engines.JPEG), OFAs: uint32(f.Engines.OFA)}
-			for _, s := range f.Starts {
-				info.Starts |= 1 << s
-			}
-			if current {
-				info.Remaining = uint32(d.Remaining(card, i))
-			}
-			simwire.SetText(info.Name[:], f.Name)
-			list = append(list, info)
+	profiles := k.migProfiles(card, current)
+	gpus, computes := []simwire.MigGPUInfo{}, []simwire.MigComputeInfo{}
+	for _, g := range d.GPUs(card) {
+		gpus = append(gpus, simwire.MigGPUInfo{Number: g.Number, ID: uint32(g.ID), Profile: uint32(d.Product(card).Profiles[g.Profile].ID),
+			Start: uint32(g.Start), Computes: uint32(len(g.Computes))})
+		for _, c := range g.Computes {
+			computes = append(computes, simwire.MigComputeInfo{UUID: c.UUID, Number: c.Number, GPUNumber: g.Number, GPU: uint32(g.ID), ID: uint32(c.ID),
+				Profile: uint32(c.Profile), Start: uint32(c.Start), Slices: uint32(c.Slices), Card: uint32(k.division.slot(card, c.Unit))})
 		}
-		out.header.Count = uint32(len(list))
-		out.payload, err = simwire.EncodeEntries(list)
-	case simwire.MigGPUs:
-		var list []simwire.MigGPUInfo
-		for _, g := range d.GPUs(card) {
-			list = append(list, simwire.MigGPUInfo{Number: g.Number, ID: uint32(g.ID), Profile: uint32(product.Profiles[g.Profile].ID),
-				Start: uint32(g.Start), Computes: uint32(len(g.Computes))})
-		}
-		out.header.Count = uint32(len(list))
-		out.payload, err = simwire.EncodeEntries(list)
-	case simwire.MigComputes:
-		var list []simwire.MigComputeInfo
-		for _, g := range d.GPUs(card) {
-			for _, c := range g.Computes {
-				list = append(list, simwire.MigComputeInfo{UUID: c.UUID, Number: c.Number, GPUNumber: g.Number, GPU: uint32(g.ID), ID: uint32(c.ID),
-					Profile: uint32(c.Profile), Start: uint32(c.Start), Slices: uint32(c.Slices), Card: uint32(k.division.slot(card, c.Unit))})
-			}
-		}
-		out.header.Count = uint32(len(list))
-		out.payload, err = simwire.EncodeEntries(list)
-	default:
-		return fmt.Errorf("list %d of MIG: %w", kind, silicon.ErrInvalid)
 	}
+	out.header.Bytes, out.header.Offset = uint64(flag(current)), uint64(flag(pending))
+	out.header.Count, out.header.Kind, out.header.Cursor = uint32(len(profiles)), uint32(len(gpus)), uint64(len(computes))
+	first, err := simwire.EncodeEntries(profiles)
+	if err != nil {
+		return err
+	}
+	second, err := simwire.EncodeEntries(gpus)
+	if err != nil {
+		return err
+	}
+	third, err := simwire.EncodeEntries(computes)
+	out.payload = slices.Concat(first, second, third)
 	return err
+}
+
+// migProfiles are those that the driver tells of a card.
+func (k *kernel) migProfiles(card int, current bool) []simwire.MigProfileInfo {
+	d := k.division.cards
+	list := []simwire.MigProfileInfo{}
+	for i, f := range d.Product(card).Profiles {
+		if f.NVML < 0 || !d.Visible(card) {
+			continue
+		}
+		info := simwire.MigProfileInfo{ID: uint32(f.ID), NVML: uint32(f.NVML), Slices: uint32(f.Slices), MemoryMiB: uint32(f.MemoryMiB),
+			Multiprocessors: uint32(d.Multiprocessors(card, i, f.Slices)), Most: uint32(f.Most), Size: uint32(f.Size),
+			CopyEngines: uint32(f.Copy), Decoders: uint32(f.Engines.Dec), Encoders: uint32(f.Engines.Enc),
+			JPEGs: uint32(f.Engines.JPEG), OFAs: uint32(f.Engines.OFA)}
+		for _, s := range f.Starts {
+			info.Starts |= 1 << s
+		}
+		if current {
+			info.Remaining = uint32(d.Remaining(card, i))
+		}
+		simwire.SetText(info.Name[:], f.Name)
+		list = append(list, info)
+	}
+	return list
 }
 
 func (k *kernel) changeMig(card int, h simwire.Header, out *answer) error {

@@ -72,9 +72,8 @@ type card struct {
 
 // Cards is MIG of all cards of a machine. One goroutine owns it.
 type Cards struct {
-	cards   []card
-	number  uint64
-	changes uint64
+	cards  []card
+	number uint64
 }
 
 // New returns cards that are not divided.
@@ -84,9 +83,6 @@ func New() *Cards { return &Cards{} }
 func (c *Cards) Add(product *mig.Product, uuid [16]byte, multiprocessors int) {
 	c.cards = append(c.cards, card{product: product, uuid: uuid, sms: multiprocessors})
 }
-
-// Changes is a number that changes with whatever can be asked here.
-func (c *Cards) Changes() uint64 { return c.changes }
 
 // Product is the model of a card; nil: it has no MIG.
 func (c *Cards) Product(index int) *mig.Product { return c.cards[index].product }
@@ -103,7 +99,6 @@ func (c *Cards) SetMode(index int, on, inUse bool) error {
 		return fmt.Errorf("card %d: %w", index, ErrUnsupported)
 	}
 	c.cards[index].pending = on
-	c.changes++
 	if inUse && c.cards[index].current != on {
 		return fmt.Errorf("switch MIG mode of card %d: %w", index, ErrInUse)
 	}
@@ -116,7 +111,6 @@ func (c *Cards) Reset(index int) {
 	k := &c.cards[index]
 	if k.current != k.pending {
 		k.current, k.gpus = k.pending, nil
-		c.changes++
 	}
 }
 
@@ -226,7 +220,6 @@ func (c *Cards) CreateGPU(index, profileID, start int) (GPU, error) {
 		start = k.choose(profile, starts)
 	}
 	c.number++
-	c.changes++
 	g := GPU{Number: c.number, ID: k.gpuID(start, f.Size), Profile: profile, Start: start}
 	k.gpus = append(k.gpus, g)
 	slices.SortFunc(k.gpus, func(a, b GPU) int { return a.ID - b.ID })
@@ -268,7 +261,6 @@ func (c *Cards) DestroyGPU(index int, number uint64) error {
 		return fmt.Errorf("GPU instance %d has %d compute instances: %w", k.gpus[at].ID, n, ErrInUse)
 	}
 	k.gpus = slices.Delete(slices.Clone(k.gpus), at, at+1)
-	c.changes++
 	return nil
 }
 
@@ -335,7 +327,6 @@ func (c *Cards) CreateCompute(index int, number uint64, profile, start int) (Com
 		start = free[0]
 	}
 	c.number++
-	c.changes++
 	made := Compute{Number: c.number, Profile: profile, Start: start, Slices: ComputeSlices(profile), Unit: unit}
 	for slices.ContainsFunc(g.Computes, func(o Compute) bool { return o.ID == made.ID }) {
 		made.ID++
@@ -378,7 +369,6 @@ func (c *Cards) DestroyCompute(index int, number uint64) error {
 		g := &k.gpus[i]
 		if at := slices.IndexFunc(g.Computes, func(o Compute) bool { return o.Number == number }); at >= 0 {
 			g.Computes = slices.Delete(slices.Clone(g.Computes), at, at+1)
-			c.changes++
 			return nil
 		}
 	}

@@ -90,13 +90,6 @@ const (
 	Cap          Type = 70
 )
 
-// Kinds of MigList.
-const (
-	MigProfiles uint32 = 0
-	MigGPUs     uint32 = 1
-	MigComputes uint32 = 2
-)
-
 // Kinds of MigChange.
 const (
 	MigSetMode        uint32 = 0

@@ -62,7 +62,6 @@ func TestNumbers(t *testing.T) {
 		"NOT_FOUND": uint64(NotFound), "OWN": uint64(Own), "MISMATCH": uint64(Mismatch), "LIMIT": uint64(Limit),
 		"DENIED": uint64(Denied), "UNKNOWN": uint64(Unknown), "IN_USE": uint64(InUse), "RESOURCES": uint64(Resources), "UNSUPPORTED": uint64(Unsupported),
 		"MIG_LIST": uint64(MigList), "MIG_CHANGE": uint64(MigChange), "MIG_USE": uint64(MigUse),
-		"MIG_PROFILES": uint64(MigProfiles), "MIG_GPUS": uint64(MigGPUs), "MIG_COMPUTES": uint64(MigComputes),
 		"MIG_SET_MODE": uint64(MigSetMode), "MIG_CREATE_GPU": uint64(MigCreateGPU), "MIG_DESTROY_GPU": uint64(MigDestroyGPU),
 		"MIG_CREATE_COMPUTE": uint64(MigCreateCompute), "MIG_DESTROY_COMPUTE": uint64(MigDestroyCompute), "MIG_ANYWHERE": MigAnywhere,
 		"LIMIT_SET": uint64(LimitSet), "LIMIT_GET": uint64(LimitGet), "CAP": uint64(Cap), "NO_LIMIT": NoLimit,
