@@ -151,7 +151,7 @@ func TestMIGEndToEnd(t *testing.T) {
 			t.Errorf("in a %s: %v", profile, err)
 		}
 	}
-	d.seeTheirOwn(t, devices)
+	d.seeTheirOwn(t, truth, devices)
 	user := d.runBeside(t, truth, devices)
 
 	got := d.apply(t, d.goal(t, seven), 4)
@@ -186,7 +186,7 @@ func TestMIGEndToEnd(t *testing.T) {
 
 // seeTheirOwn: programs beside each other see one device each, with the memory of
 // its profile, and fill it without the other noticing.
-func (d *divided) seeTheirOwn(t *testing.T, devices map[string][]string) {
+func (d *divided) seeTheirOwn(t *testing.T, truth *simgpu.Truth, devices map[string][]string) {
 	t.Helper()
 	want := map[string]uint64{"1g.10gb": 9984 * mib, "2g.20gb": 20096 * mib, "3g.40gb": 40448 * mib}
 	holders := map[string]*bench.Holder{}
@@ -209,8 +209,27 @@ func (d *divided) seeTheirOwn(t *testing.T, devices map[string][]string) {
 		if free, total := room(t, h); total != want[profile] || free != 0 {
 			t.Errorf("in a %s: %d of %d bytes are free, want 0 of %d", profile, free, total, want[profile])
 		}
+		if holds := held(t, truth, h.PID); holds != want[profile] {
+			t.Errorf("in a %s: the simulator knows of %d bytes, want %d", profile, holds, want[profile])
+		}
 		h.Kill()
 	}
+}
+
+// held is what a process holds of all cards, by the simulator's account.
+func held(t *testing.T, truth *simgpu.Truth, pid int) uint64 {
+	t.Helper()
+	states, err := truth.Processes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum uint64
+	for _, s := range states {
+		if s.PID == pid {
+			sum += s.Bytes
+		}
+	}
+	return sum
 }
 
 // runBeside lets two programs want all the time of two devices: each has all of
