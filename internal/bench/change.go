@@ -23,21 +23,34 @@ const (
 	changeMore   = 60
 )
 
-// ChangeReport says how soon a change of a share holds. Times are from the call to
-// what the simulator's own record shows, beside a busy share, and so hold what was in
-// flight.
+// ChangeReport says how soon a change of a share holds, by the simulator's own record.
 type ChangeReport struct {
-	Schema    string    `json:"schema"`
-	Simulated bool      `json:"simulated"`
-	Rounds    int       `json:"rounds"`
-	KernelUs  float64   `json:"kernelUs"`
-	Priority  Quantiles `json:"priorityMs"` // the other one was given a higher priority: the last kernel of this one ends
-	Pause     Quantiles `json:"pauseMs"`    // the last kernel of the paused one ends
-	Resume    Quantiles `json:"resumeMs"`   // the first one begins
-	// Unchanged is the control: nothing was changed, and the last kernel ends when
-	// looking does.
-	Unchanged Quantiles  `json:"unchangedMs"`
-	Parts     []PartRate `json:"parts"`
+	Schema    string       `json:"schema"`
+	Simulated bool         `json:"simulated"`
+	Rounds    int          `json:"rounds"`
+	KernelUs  float64      `json:"kernelUs"`
+	Changes   []ChangeSeen `json:"changes"`
+	Parts     []PartRate   `json:"parts"`
+}
+
+// Changes of one of two busy equal shares.
+const (
+	ChangeNothing  = "nothing"  // the control
+	ChangePriority = "priority" // the other one is given a higher one
+	ChangePause    = "pause"
+	ChangeResume   = "resume"
+)
+
+// ChangeSeen is what became of a share that was changed.
+type ChangeSeen struct {
+	Change string `json:"change"`
+	// Ms is from the call to the beginning of its first kernel, when it was resumed, or
+	// else to the end of its last one; at most for how long it was looked at.
+	Ms Quantiles `json:"ms"`
+	// AfterPercent is what it had of the card from 10 ms and one kernel after the call
+	// on, on average, and MostPercent in any round.
+	AfterPercent float64 `json:"afterPercent"`
+	MostPercent  float64 `json:"mostPercent"`
 }
 
 // PartRate is what a fixed share alone on the card had from 10 ms and one kernel
@@ -93,20 +106,22 @@ func (o ChangeOptions) turns(ctx context.Context, truth *simgpu.Truth, report *C
 	if err := pause(ctx, quotaWarmUp); err != nil {
 		return err
 	}
-	var unchanged, priority, paused, resumed []time.Duration
+	steps := []struct {
+		name  string
+		of    *watched // is changed
+		to    api.ShareChange
+		times []time.Duration
+	}{
+		{ChangeNothing, one, api.ShareChange{}, nil},
+		{ChangePriority, other, api.ShareChange{Priority: new(10)}, nil},
+		{"", other, api.ShareChange{Priority: new(0)}, nil}, // not looked at
+		{ChangePause, one, api.ShareChange{Paused: new(true)}, nil},
+		{ChangeResume, one, api.ShareChange{Paused: new(false)}, nil},
+	}
+	seen := map[string]*ChangeSeen{}
 	for range o.Rounds {
-		for _, step := range []struct {
-			of    *watched // is changed
-			to    api.ShareChange
-			times *[]time.Duration // of one; nil: not looked at
-			first bool
-		}{
-			{one, api.ShareChange{}, &unchanged, false},
-			{other, api.ShareChange{Priority: new(10)}, &priority, false},
-			{other, api.ShareChange{Priority: new(0)}, nil, false},
-			{one, api.ShareChange{Paused: new(true)}, &paused, false},
-			{one, api.ShareChange{Paused: new(false)}, &resumed, true},
-		} {
+		for i := range steps {
+			step := &steps[i]
 			since, err := step.of.change(ctx, step.to)
 			if err != nil {
 				return err
@@ -118,22 +133,45 @@ func (o ChangeOptions) turns(ctx context.Context, truth *simgpu.Truth, report *C
 			if err != nil {
 				return err
 			}
-			switch {
-			case step.times == nil:
-			case len(runs) == 0 && step.first:
-				return fmt.Errorf("a resumed share had no kernel within %v", changeLook)
-			case step.first:
-				*step.times = append(*step.times, time.Duration(runs[0].FromNS)-since)
-			case len(runs) > 0:
-				*step.times = append(*step.times, time.Duration(runs[len(runs)-1].ToNS)-since)
-			default:
-				*step.times = append(*step.times, 0)
+			if seen[step.name] == nil {
+				seen[step.name] = &ChangeSeen{Change: step.name}
 			}
+			step.times = append(step.times, turned(runs, since, step.name == ChangeResume))
+			after := partOf(runs, since+changeBound, since+changeLook)
+			seen[step.name].AfterPercent += after / float64(o.Rounds)
+			seen[step.name].MostPercent = max(seen[step.name].MostPercent, after)
 		}
 	}
-	report.Unchanged, report.Priority = quantiles(unchanged), quantiles(priority)
-	report.Pause, report.Resume = quantiles(paused), quantiles(resumed)
+	for _, step := range steps {
+		if s := seen[step.name]; step.name != "" {
+			s.Ms = quantiles(step.times)
+			report.Changes = append(report.Changes, *s)
+		}
+	}
 	return nil
+}
+
+// turned is how long after a moment the first of some runs begins, or the last one
+// ends.
+func turned(runs []simgpu.Run, since time.Duration, first bool) time.Duration {
+	switch {
+	case first && len(runs) == 0:
+		return changeLook
+	case first:
+		return time.Duration(runs[0].FromNS) - since
+	case len(runs) == 0:
+		return 0
+	}
+	return min(time.Duration(runs[len(runs)-1].ToNS)-since, changeLook)
+}
+
+// partOf is how many percent of a time runs fill.
+func partOf(runs []simgpu.Run, from, to time.Duration) float64 {
+	got := int64(0)
+	for _, r := range runs {
+		got += max(min(r.ToNS, int64(to))-max(r.FromNS, int64(from)), 0)
+	}
+	return 100 * float64(got) / float64(to-from)
 }
 
 // parts changes the part of a share that is alone on the card.
@@ -166,11 +204,7 @@ func (o ChangeOptions) parts(ctx context.Context, truth *simgpu.Truth, report *C
 			if err != nil {
 				return err
 			}
-			got, until := int64(0), int64(since+changeBound+changeRate)
-			for _, r := range runs {
-				got += max(min(r.ToNS, until)-r.FromNS, 0)
-			}
-			percent := 100 * float64(got) / float64(changeRate)
+			percent := partOf(runs, since+changeBound, since+changeBound+changeRate)
 			p.GotPercent += percent / float64(o.Rounds)
 			p.WorstPoints = max(p.WorstPoints, percent-float64(p.ToPercent), float64(p.ToPercent)-percent)
 		}

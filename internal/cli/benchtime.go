@@ -141,6 +141,14 @@ kernels of 1 ms. The same without Divvy for comparison.`,
 	return cmd
 }
 
+// changeWords tells what is looked at after a change.
+var changeWords = map[string]struct{ change, sign, target string }{
+	bench.ChangeNothing:  {"nothing is changed", "its last kernel ends", ""},
+	bench.ChangePriority: {"another has a higher priority", "its last kernel ends", "nothing, or what that one leaves"},
+	bench.ChangePause:    {"paused", "its last kernel ends", "nothing"},
+	bench.ChangeResume:   {"resumed", "its first kernel begins", ""},
+}
+
 func (a *app) benchChangeCommand() *cobra.Command {
 	var asJSON bool
 	rounds := 50
@@ -165,15 +173,15 @@ is raised and lowered: what it has of the card from 10 ms and one kernel after t
 			if asJSON {
 				return a.writeJSON(r)
 			}
-			text := func(q bench.Quantiles) string { return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", q.P50, q.P99) }
-			bound := fmt.Sprintf("%.0f ms", 10+r.KernelUs/1000)
 			rows := newTable("WHAT", "SEEN", "TARGET")
-			rows.add("another has a higher priority: its last kernel ends", text(r.Priority), bound)
-			rows.add("paused: its last kernel ends", text(r.Pause), bound)
-			rows.add("resumed: its first kernel begins", text(r.Resume), bound)
-			rows.add("nothing was changed: it goes on", text(r.Unchanged), "")
+			bound := fmt.Sprintf("%.0f ms", 10+r.KernelUs/1000)
+			for _, c := range r.Changes {
+				what := changeWords[c.Change]
+				rows.add(what.change+": "+what.sign, fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", c.Ms.P50, c.Ms.P99), "")
+				rows.add("from "+bound+" on it has of the card", fmt.Sprintf("%s, at most %s", percentText(c.AfterPercent), percentText(c.MostPercent)), what.target)
+			}
 			for _, p := range r.Parts {
-				rows.add(fmt.Sprintf("%d %% becomes %d %%: from then on", p.FromPercent, p.ToPercent),
+				rows.add(fmt.Sprintf("%d %% becomes %d %%: from %s on it has", p.FromPercent, p.ToPercent, bound),
 					fmt.Sprintf("%s, at worst %.1f points off", percentText(p.GotPercent), p.WorstPoints), fmt.Sprintf("%d%%", p.ToPercent))
 			}
 			return rows.write(a.stdout)
