@@ -44,6 +44,7 @@ var rooms = []room{
 	{path: "internal/partition/amd", may: []string{"internal/gpu", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{"internal/partition/fakekernel"}},
 	{path: "internal/partition/mps", may: []string{"internal/partition"}},
+	{path: "internal/partition/replicas", may: []string{"internal/partition"}},
 	{path: "internal/partition/sriov", may: []string{"internal/gpu", "internal/gpu/intel", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{"internal/partition/fakekernel"}},
 	{path: "internal/partition/vgpu", may: []string{"internal/gpu", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/partition"},
@@ -100,7 +101,7 @@ var rooms = []room{
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/library", "internal/mig", "internal/mps", "internal/partition",
-			"internal/partition/amd", "internal/partition/guest", "internal/partition/kernel", "internal/partition/mps", "internal/partition/sriov",
+			"internal/partition/amd", "internal/partition/guest", "internal/partition/kernel", "internal/partition/mps", "internal/partition/replicas", "internal/partition/sriov",
 			"internal/partition/vfio", "internal/partition/vgpu",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/wire",

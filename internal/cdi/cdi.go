@@ -36,6 +36,8 @@ const Vendor = "divvy.dev"
 const (
 	ClassShare = "share"
 	ClassCard  = "card"
+	// ClassReplica is one of several names of a whole card.
+	ClassReplica = "replica"
 )
 
 // Where things are inside a container. The front looks for its share's socket

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
@@ -28,8 +29,8 @@ func (a *app) partitionCommand() *cobra.Command {
 
 // partitionInput is what plan and show read.
 type partitionInput struct {
-	state, driver, root, mps, selected string
-	force, asJSON                      bool
+	state, driver, root, mps, cdi, selected string
+	force, asJSON                           bool
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
@@ -43,6 +44,8 @@ func (in *partitionInput) driverFlag(cmd *cobra.Command) {
 	complete(cmd, "driver-dir", fileCompletion)
 	cmd.Flags().StringVar(&in.mps, "mps-dir", "", "`folder` of the cards' MPS daemons; default: the machine's agent's")
 	complete(cmd, "mps-dir", fileCompletion)
+	cmd.Flags().StringVar(&in.cdi, "cdi-dir", cdi.DynamicFolder, "`folder` of CDI files with the cards' replicas")
+	complete(cmd, "cdi-dir", fileCompletion)
 	cmd.Flags().StringVar(&in.root, "root", "", "ask only the files below this `folder` (or recorded)")
 	complete(cmd, "root", fileCompletion)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	multiprocess "github.com/divvy-gpu/divvy/internal/partition/mps"
+	"github.com/divvy-gpu/divvy/internal/partition/replicas"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
@@ -40,7 +41,7 @@ func techniques(products *mig.Table) partition.Techniques {
 	for _, t := range techniquesByFiles() {
 		all = append(all, t)
 	}
-	return append(all, multiprocess.Technique{})
+	return append(all, multiprocess.Technique{}, replicas.Technique{})
 }
 
 // partitionCards is a driver that lists its cards too.
@@ -227,7 +228,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return a.served(in, driver), partition.Techniques{partition.MIGTechnique{Products: products}, multiprocess.Technique{}}, closeDriver, nil
+		return a.served(in, driver), partition.Techniques{partition.MIGTechnique{Products: products}, multiprocess.Technique{}, replicas.Technique{}}, closeDriver, nil
 	}
 	tree, err := a.openTree(in.root)
 	if err != nil {
@@ -258,6 +259,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	all = append(all, replicas.Technique{})
 	if driver != nil {
 		all = techniques(products)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/mps"
 	"github.com/divvy-gpu/divvy/internal/partition"
@@ -27,13 +28,15 @@ type servedCards struct {
 	uuids  map[string]string // by what a card was asked for
 }
 
-// served adds what the agents and the control daemons here say of cards.
+// served adds what agents, control daemons and CDI files here say of cards.
 func (a *app) served(in partitionInput, cards partitionCards) partitionCards {
 	folder := in.mps
 	if folder == "" {
 		folder = agent.System().MPSFolder()
 	}
-	return sharedCards{servedCards{partitionCards: cards, folder: folder, uuids: map[string]string{}}, a}
+	served := servedCards{partitionCards: cards, folder: folder, uuids: map[string]string{}}
+	named := namedCards{partitionCards: served, app: a, folder: cdi.Folder(in.cdi), driver: in.driver, known: map[string]partition.Card{}}
+	return sharedCards{named, a}
 }
 
 // State observes all cards and their daemons.

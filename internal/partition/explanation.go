@@ -124,7 +124,8 @@ func Explanations() []Explanation {
 			Isolation: []string{"memory: none, the first takes all", "compute: the driver's time slices", "faults: as between any two programs", "side channels: not closed"},
 			Cost:      "nothing",
 			Needs:     "programs that trust each other",
-			Excludes:  "a promise of any kind",
+			Excludes:  "a promise of any kind; MIG on the same card",
+			Against:   []string{"mig"},
 		},
 	}
 }

@@ -21,14 +21,15 @@ type Goal struct {
 // Rule is what the cards that it matches should be: one field a technique. Of
 // techniques that it does not name it says nothing.
 type Rule struct {
-	Match Match         `yaml:"match" json:"match"`
-	MIG   *MIG          `yaml:"mig,omitempty" json:"mig,omitempty"`
-	AMD   *AMD          `yaml:"amd,omitempty" json:"amd,omitempty"`
-	SRIOV *SRIOV        `yaml:"sriov,omitempty" json:"sriov,omitempty"`
-	VGPU  *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
-	GVTg  *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
-	VFIO  *VFIO         `yaml:"vfio,omitempty" json:"vfio,omitempty"`
-	MPS   *MPS          `yaml:"mps,omitempty" json:"mps,omitempty"`
+	Match    Match         `yaml:"match" json:"match"`
+	MIG      *MIG          `yaml:"mig,omitempty" json:"mig,omitempty"`
+	AMD      *AMD          `yaml:"amd,omitempty" json:"amd,omitempty"`
+	SRIOV    *SRIOV        `yaml:"sriov,omitempty" json:"sriov,omitempty"`
+	VGPU     *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
+	GVTg     *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
+	VFIO     *VFIO         `yaml:"vfio,omitempty" json:"vfio,omitempty"`
+	MPS      *MPS          `yaml:"mps,omitempty" json:"mps,omitempty"`
+	Replicas *Replicas     `yaml:"replicas,omitempty" json:"replicas,omitempty"`
 }
 
 // wanted is what a rule says of one technique.
@@ -57,6 +58,9 @@ func (r Rule) wanted() map[string]wanted {
 	}
 	if r.MPS != nil {
 		all[TechniqueMPS] = r.MPS
+	}
+	if r.Replicas != nil {
+		all[TechniqueReplicas] = r.Replicas
 	}
 	return all
 }

@@ -142,6 +142,8 @@ func (s Step) String() string {
 	switch s.Action {
 	case ActionWrite:
 		return fmt.Sprintf("write %q to /%s", s.Value, s.File)
+	case ActionName:
+		return fmt.Sprintf("name %s replicas", s.Value)
 	case ActionStart:
 		return fmt.Sprintf("start the MPS control daemon (several users, percent of threads, MiB: %s)", s.Value)
 	case ActionStop:

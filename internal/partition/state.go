@@ -63,6 +63,7 @@ type Card struct {
 	GVTg       *Hosts       `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
 	VFIO       *Passthrough `yaml:"vfio,omitempty" json:"vfio,omitempty"`
 	MPS        *Daemon      `yaml:"mps,omitempty" json:"mps,omitempty"`
+	Replicas   *Replicas    `yaml:"replicas,omitempty" json:"replicas,omitempty"`
 	// Shares are the agent's shares of the whole card.
 	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
 	// Model is the card's model as its own driver tells of it; nil: no driver was
@@ -118,6 +119,9 @@ func (c Card) divided() []divided {
 	}
 	if c.MPS != nil {
 		all = append(all, c.MPS)
+	}
+	if c.Replicas != nil {
+		all = append(all, c.Replicas)
 	}
 	return all
 }

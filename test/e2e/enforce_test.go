@@ -303,25 +303,9 @@ func TestPartitionStartsMPS(t *testing.T) {
 	if err := os.Chmod(h.directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	goal := filepath.Join(h.directory, "goal.yaml")
 	apply := func(mps string, code int, says string, flags ...string) {
 		t.Helper()
-		if err := os.WriteFile(goal, []byte("schema: divvy.partition/v1\ncards:\n  - mps: "+mps+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		command := exec.Command(divvy(t), append([]string{"partition", "apply", goal, "--driver-dir", h.DriverDirectory, "--agent", h.AgentSocket,
-			"--mps-dir", filepath.Join(h.directory, "mps"), "--journal", filepath.Join(h.directory, "partition.journal")}, flags...)...)
-		command.Env = append(os.Environ(), "DIVVY_SIMULATOR="+h.SimulatorSocket)
-		out, err := command.CombinedOutput()
-		var failed *exec.ExitError
-		if errors.As(err, &failed) && failed.ExitCode() == code {
-			err = nil
-		} else if code != 0 && err == nil {
-			err = errors.New("it went well")
-		}
-		if err != nil || !strings.Contains(string(out), says) {
-			t.Fatalf("mps: %s: %v\n%s", mps, err, out)
-		}
+		h.applyGoal(t, "mps: "+mps, code, says, flags...)
 	}
 	apply("{enabled: true, activeThreadPercentage: 60}", 0, "start the MPS control daemon")
 	t.Cleanup(func() { apply("{enabled: false}", 0, "", "--force") })
@@ -350,4 +334,41 @@ func TestPartitionStartsMPS(t *testing.T) {
 	if got := h.look(t, "held").Enforcement; got != api.EnforcedFront {
 		t.Errorf("without a daemon: level %q", got)
 	}
+}
+
+// applyGoal makes the host's card what a rule says; the command has to end with a
+// code and to say something.
+func (h *host) applyGoal(t *testing.T, rule string, code int, says string, flags ...string) {
+	t.Helper()
+	goal := filepath.Join(h.directory, "goal.yaml")
+	if err := os.WriteFile(goal, []byte("schema: divvy.partition/v1\ncards:\n  - "+rule+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(divvy(t), append([]string{"partition", "apply", goal, "--driver-dir", h.DriverDirectory, "--agent", h.AgentSocket,
+		"--mps-dir", filepath.Join(h.directory, "mps"), "--cdi-dir", filepath.Join(h.directory, "cdi"),
+		"--journal", filepath.Join(h.directory, "partition.journal")}, flags...)...)
+	command.Env = append(os.Environ(), "DIVVY_SIMULATOR="+h.SimulatorSocket)
+	out, err := command.CombinedOutput()
+	if command.ProcessState.ExitCode() != code || !strings.Contains(string(out), says) {
+		t.Fatalf("%s: %v\n%s", rule, err, out)
+	}
+}
+
+// TestReplicas: a card gets names for containers, which go again.
+func TestReplicas(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	want := func(count int) {
+		t.Helper()
+		out, err := exec.Command(divvy(t), "cdi", "list", "--dir", filepath.Join(h.directory, "cdi")).CombinedOutput()
+		if got := strings.Count(string(out), "divvy.dev/replica=GPU-"); err != nil || got != count || strings.Count(string(out), "ready") != count {
+			t.Errorf("%d replicas, want %d: %v\n%s", got, count, err, out)
+		}
+	}
+	h.applyGoal(t, "replicas: {count: 3}", 0, "name 3 replicas")
+	want(3)
+	h.applyGoal(t, "replicas: {count: 3}", 0, "nothing")
+	h.applyGoal(t, "replicas: {count: 1}", 0, "name 1 replicas")
+	want(1)
+	h.applyGoal(t, "replicas: {count: 0}", 0, "name 0 replicas")
+	want(0)
 }
