@@ -256,13 +256,22 @@ func (d *daemon) enterShare(w http.ResponseWriter, r *http.Request, peer socket.
 	}); err != nil {
 		return err
 	}
-	entry := api.Entry{Enforcement: g.level}
+	entry := api.Entry{}
+	var entered []enforce.Means
 	for _, m := range g.means {
 		env, err := m.Enter(r.Context(), g.share, peer.PID)
-		if err != nil {
+		switch {
+		case errors.Is(err, enforce.ErrOutside):
+			entry.Why = joinReason(entry.Why, reason(m, err))
+			continue
+		case err != nil:
 			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("enter share %q at level %q: %v", name, m.Level(), err)}
 		}
+		entered = append(entered, m)
 		entry.Environment = append(entry.Environment, env...)
+	}
+	if entry.Enforcement = strongest(entered, g.base); !entry.Enforcement.Meets(g.demanded) {
+		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("share %q demands level %q: %s", name, g.demanded, entry.Why)}
 	}
 	write(w, http.StatusOK, entry)
 	return nil

@@ -21,7 +21,7 @@ type fakeMeans struct {
 
 	mutex               sync.Mutex
 	holds, admits       error
-	verifies            error
+	verifies, enters    error
 	held                map[string]enforce.Share
 	dropped, entered    []string
 	environment         []string
@@ -66,7 +66,7 @@ func (f *fakeMeans) Enter(_ context.Context, s enforce.Share, pid int) ([]string
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.entered = append(f.entered, fmt.Sprintf("%s %d", s.Name, pid))
-	return f.environment, nil
+	return f.environment, f.enters
 }
 
 func (f *fakeMeans) Admit(context.Context, enforce.Share, int, int) error {
@@ -198,6 +198,16 @@ func TestEnter(t *testing.T) {
 	if entry.Enforcement != api.EnforcedDriver || len(entry.Environment) != 1 || len(driver.entered) != 1 {
 		t.Errorf("%+v, %v", entry, driver.entered)
 	}
+	// A process that would escape from limits by it is held less, or refused.
+	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	entry, err = r.client.Enter(t.Context(), "a")
+	must(t, err)
+	if entry.Enforcement != api.EnforcedMPS || entry.Why == "" {
+		t.Errorf("%+v", entry)
+	}
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	_, err = r.client.Enter(t.Context(), "strict")
+	wantCode(t, err, api.CodeNotAllowed)
 	_, err = r.client.Enter(t.Context(), "nobody")
 	wantCode(t, err, api.CodeNotFound)
 }

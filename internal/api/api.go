@@ -214,6 +214,7 @@ type Client struct {
 type Entry struct {
 	Enforcement Enforcement `json:"enforcement"`
 	Environment []string    `json:"environment,omitempty"`
+	Why         string      `json:"why,omitempty"` // it is held less than the share
 }
 
 // Clients answers GET /v1/clients.

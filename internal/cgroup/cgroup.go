@@ -115,6 +115,22 @@ func (t Tree) Make(name string) (string, error) {
 	return path, nil
 }
 
+// Bound returns the file of a limit on memory or processors that holds a group or
+// one above it, empty if there is none: a process that leaves would escape it.
+func (t Tree) Bound(path string) string {
+	for ; Within(path, t.root) && path != t.root; path = filepath.Dir(path) {
+		for _, name := range []string{"memory.max", "memory.high", "cpu.max", "cpuset.cpus"} {
+			file := filepath.Join(path, name)
+			raw, err := os.ReadFile(file)
+			words := strings.Fields(string(raw))
+			if err == nil && len(words) > 0 && words[0] != "max" {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
 // Enter puts a process into a group; what it starts from then on is in it too.
 func (t Tree) Enter(path string, pid int) error {
 	err := os.WriteFile(filepath.Join(path, processes), []byte(strconv.Itoa(pid)), 0)

@@ -99,3 +99,21 @@ func TestRealTree(t *testing.T) {
 		t.Error("still there")
 	}
 }
+
+func TestBound(t *testing.T) {
+	root := proc(t, map[string]string{
+		"memory.max": "1", "free/cpu.max": "max 100000", "free/memory.max": "max", "free/cpuset.cpus": "\n",
+		"held/memory.max": "1073741824", "held/below/memory.max": "max", "slow/cpu.max": "50000 100000", "pinned/cpuset.cpus": "0-3\n",
+	})
+	tree := Tree{root: root}
+	for name, want := range map[string]string{
+		"free": "", "held": "held/memory.max", "held/below": "held/memory.max", "slow": "slow/cpu.max", "pinned": "pinned/cpuset.cpus", ".": "", "../elsewhere": "",
+	} {
+		if want != "" {
+			want = filepath.Join(root, want)
+		}
+		if got := tree.Bound(filepath.Join(root, name)); got != want {
+			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+}

@@ -98,6 +98,9 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 	if err != nil {
 		return err
 	}
+	if entry.Why != "" {
+		a.note("held at level %s: %s", entry.Enforcement, entry.Why)
+	}
 	if err := a.checkHeld(joined.share.Enforce, entry.Enforcement, path); err != nil {
 		return err
 	}

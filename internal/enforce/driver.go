@@ -90,11 +90,19 @@ func (d *Driver) Holds(_ context.Context, s Share) error {
 	return nil
 }
 
-// Enter moves a process into the share's group.
+// Enter moves a process into the share's group, unless it would escape from limits
+// of the one that it is in.
 func (d *Driver) Enter(_ context.Context, s Share, pid int) ([]string, error) {
 	tree, path, err := d.group(s)
 	if err != nil {
 		return nil, err
+	}
+	in, err := tree.Of(pid)
+	if err != nil {
+		return nil, err
+	}
+	if bound := tree.Bound(in); bound != "" && !cgroup.Within(in, path) {
+		return nil, fmt.Errorf("%w of the share's control group: it would escape from %s", ErrOutside, bound)
 	}
 	return nil, tree.Enter(path, pid)
 }

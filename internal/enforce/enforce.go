@@ -46,7 +46,7 @@ type Means interface {
 	// Holds says whether the share is held now.
 	Holds(ctx context.Context, s Share) error
 	// Enter puts a process, and what it starts from then on, under the share, and
-	// returns the environment that its programs need.
+	// returns the environment that its programs need. ErrOutside: it may not.
 	Enter(ctx context.Context, s Share, pid int) ([]string, error)
 	// Admit says whether a process that is about to initialise its driver will be
 	// held, and whether it can come up at all.
