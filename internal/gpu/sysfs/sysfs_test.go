@@ -3,6 +3,7 @@
 package sysfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,4 +143,42 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q is an address", text)
 		}
 	})
+}
+
+// TestWrite: what is there is written, as the kernel's own files take it; nothing
+// is made anew or outside, and recordings do not change.
+func TestWrite(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "mode"), []byte("longer than that\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc", filepath.Join(folder, "out")); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Write("mode", "CPX"); err != nil || tree.Text("mode").Value != "CPX" {
+		t.Errorf("%v, %v", err, tree.Text("mode"))
+	}
+	for _, name := range []string{"none", "../mode", "out/divvy-test"} {
+		if tree.Write(name, "x") == nil {
+			t.Errorf("wrote %s", name)
+		}
+	}
+	if err := Of(os.DirFS(folder)).Write("mode", "SPX"); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("recorded: %v", err)
+	}
+	kernel, err := Open("/proc/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := kernel.Text("comm").Value
+	if err := kernel.Write("comm", "divvytest"); err != nil || kernel.Text("comm").Value != "divvytest" {
+		t.Errorf("the kernel's: %v, %v", err, kernel.Text("comm"))
+	}
+	if err := errors.Join(kernel.Write("comm", before), kernel.Close(), tree.Close()); err != nil {
+		t.Error(err)
+	}
 }

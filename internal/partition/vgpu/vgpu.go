@@ -94,22 +94,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	if err := t.size(c, after, *now, missing); err != nil {
 		return c, err
 	}
-	var inUse []string
-	for _, host := range now.On {
-		made := slices.Clone(host.Made)
-		host.Made = nil
-		slices.SortStableFunc(made, func(a, b partition.VirtualCard) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
-		for _, card := range made {
-			switch {
-			case missing[card.Type] > 0:
-				missing[card.Type]--
-				host.Made = append(host.Made, card)
-			case len(card.Processes) > 0:
-				inUse = append(inUse, used(*now, host, card))
-			}
-		}
-		after.On = append(after.On, host)
-	}
+	inUse := keep(&after, *now, missing)
 	if after.Scheduler != now.Scheduler && inUse == nil {
 		inUse = guests(*now)
 	}
@@ -124,6 +109,27 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	}
 	*t.of(&c) = &after
 	return c, nil
+}
+
+// keep leaves what is wanted where it is, those in use first, and takes it off what
+// is missing. It words what is in use and not wanted.
+func keep(after *partition.Hosts, now partition.Hosts, missing map[string]int) (inUse []string) {
+	for _, host := range now.On {
+		cards := slices.Clone(host.Made)
+		slices.SortStableFunc(cards, func(a, b partition.VirtualCard) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
+		host.Made = nil
+		for _, card := range cards {
+			switch {
+			case missing[card.Type] > 0:
+				missing[card.Type]--
+				host.Made = append(host.Made, card)
+			case len(card.Processes) > 0:
+				inUse = append(inUse, used(now, host, card))
+			}
+		}
+		after.On = append(after.On, host)
+	}
+	return inUse
 }
 
 // modes sets what only NVIDIA's driver sets.
