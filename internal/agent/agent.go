@@ -307,6 +307,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.closeAll()
 	d.tasks.Wait()
+	d.restGrips()
 	return left
 }
 

@@ -233,6 +233,17 @@ func (d *daemon) release(g grip) error {
 	return failed
 }
 
+// restGrips lets go of what nobody uses; the loop has ended.
+func (d *daemon) restGrips() {
+	for _, g := range d.grips {
+		for _, m := range g.means {
+			if err := m.Rest(g.share); err != nil {
+				d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)
+			}
+		}
+	}
+}
+
 // dropGrip is the loop's part of release.
 func (d *daemon) dropGrip(share string) {
 	g, ok := d.grips[share]

@@ -83,6 +83,8 @@ func (f *fakeMeans) Verify(context.Context, enforce.Share, int) error {
 	return f.verifies
 }
 
+func (f *fakeMeans) Rest(enforce.Share) error { return nil }
+
 func (f *fakeMeans) Drop(_ context.Context, s enforce.Share) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -14,6 +15,8 @@ import (
 
 // Limiter is a driver that limits what control groups hold of a card.
 type Limiter interface {
+	// LimitsMemory says why the driver of a card has no such limits; nil: it has.
+	LimitsMemory(uuid string) error
 	// SetMemoryLimit sets a limit and reads it back; 0 takes it away.
 	SetMemoryLimit(uuid, group string, bytes uint64) error
 	// MemoryLimit returns the limit, 0 for none, and what is held.
@@ -57,19 +60,20 @@ func (d *Driver) Hold(_ context.Context, s Share) error {
 	if s.MemoryBytes == 0 {
 		return fmt.Errorf("%w: the driver limits memory, and the share has no quota of it", ErrCannot)
 	}
-	tree, path, err := d.group(s)
-	if err != nil {
+	// Not by a limit that is read: drivers do not agree on what that says of a group
+	// without one.
+	if err := d.limits.LimitsMemory(s.CardUUID); err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
-	// Before a group is made: most drivers do not have it.
-	if _, _, err := d.limits.MemoryLimit(s.CardUUID, tree.Path("")); err != nil {
+	tree, path, err := d.group(s)
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
 	if _, err := tree.Make(d.folder + "/" + s.Name); err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
 	if err := d.limits.SetMemoryLimit(s.CardUUID, path, s.MemoryBytes); err != nil {
-		return fmt.Errorf("%w: %w", ErrCannot, errors.Join(err, tree.Remove(path)))
+		return fmt.Errorf("%w: %w", ErrCannot, errors.Join(err, tree.Remove(path), d.tidy(tree)))
 	}
 	return nil
 }
@@ -128,6 +132,18 @@ func (d *Driver) Verify(ctx context.Context, s Share, pid int) error {
 	return d.Admit(ctx, s, pid, 0)
 }
 
+// Rest removes the share's group, and with it the limit, if no process is in it.
+func (d *Driver) Rest(s Share) error {
+	tree, path, err := d.group(s)
+	if err != nil {
+		return nil // there is no such group
+	}
+	if err := tree.Remove(path); err != nil && !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	return d.tidy(tree)
+}
+
 // Drop takes the limit away and removes the group, which takes until the last
 // process in it has ended, or ctx.
 func (d *Driver) Drop(ctx context.Context, s Share) error {
@@ -146,9 +162,17 @@ func (d *Driver) Drop(ctx context.Context, s Share) error {
 			return errors.Join(failed, fmt.Errorf("control group %s: processes are left in it: %w", path, ctx.Err()))
 		}
 		if tree.Remove(path) == nil {
-			_ = tree.Remove(tree.Path(d.folder)) // unless other shares have groups
-			return failed
+			return errors.Join(failed, d.tidy(tree))
 		}
 		timer.Reset(dropEvery)
 	}
+}
+
+// tidy removes the folder of the groups, unless other shares have one there.
+func (d *Driver) tidy(tree cgroup.Tree) error {
+	err := tree.Remove(tree.Path(d.folder))
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil
+	}
+	return err
 }

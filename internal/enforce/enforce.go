@@ -53,6 +53,8 @@ type Means interface {
 	Admit(ctx context.Context, s Share, pid, uid int) error
 	// Verify says whether a process that has initialised its driver is held.
 	Verify(ctx context.Context, s Share, pid int) error
+	// Rest lets go of what nobody uses, before the agent ends; what is held stays so.
+	Rest(s Share) error
 	// Drop lets a share go. One that was never held is no error.
 	Drop(ctx context.Context, s Share) error
 }

@@ -19,6 +19,8 @@ type fakeLimits struct {
 	lies   bool // takes limits and keeps none
 }
 
+func (f *fakeLimits) LimitsMemory(string) error { return f.broken }
+
 func (f *fakeLimits) SetMemoryLimit(_, group string, bytes uint64) error {
 	if f.broken == nil && !f.lies {
 		f.limits[filepath.Base(group)] = bytes
@@ -71,6 +73,12 @@ func TestDriver(t *testing.T) {
 	}
 	if err := d.Admit(t.Context(), s, os.Getpid(), 0); !errors.Is(err, ErrOutside) {
 		t.Errorf("a process outside: %v", err)
+	}
+	if err := d.Rest(s); err != nil || groups.Has(path) {
+		t.Errorf("rest: %v", err)
+	}
+	if err := d.Hold(t.Context(), s); err != nil || !groups.Has(path) {
+		t.Errorf("hold again: %v", err)
 	}
 	limits.limits["a"] = 0
 	if err := d.Holds(t.Context(), s); !errors.Is(err, ErrCannot) {

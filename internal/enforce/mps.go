@@ -50,7 +50,7 @@ func (m *MPS) Holds(ctx context.Context, s Share) error {
 		err = limitsOf(s).Validate()
 	}
 	if err == nil {
-		_, err = d.Status(ctx)
+		_, err = d.ActiveThreadPercentage(ctx) // it answers
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
@@ -102,6 +102,9 @@ func outside(err error) error {
 	}
 	return err
 }
+
+// Rest has nothing to let go of.
+func (m *MPS) Rest(Share) error { return nil }
 
 // Drop has nothing to undo: limits are in the environment of clients.
 func (m *MPS) Drop(context.Context, Share) error { return nil }

@@ -17,6 +17,15 @@ func limitSymbols() []string {
 	return []string{"nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"}
 }
 
+// LimitsMemory says why a card's driver limits no control groups; nil: it has the
+// calls.
+func (s *Source) LimitsMemory(uuid string) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	_, err := s.limitedLocked(uuid)
+	return err
+}
+
 // SetMemoryLimit lets the processes of a control group, whose folder is group, hold
 // at most so many bytes of a card together, and reads back whether the driver says
 // so too. The driver guarantees as much only by the kernel's dmem controller; it is
