@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -116,4 +117,16 @@ func TestBound(t *testing.T) {
 			t.Errorf("%s: %q, not %q", name, got, want)
 		}
 	}
+}
+
+// Whatever the mounts are, a tree that is found is mounted as version 2.
+func FuzzFind(f *testing.F) {
+	f.Add("31 20 0:27 / /sys/fs/cgroup rw - cgroup2 none rw\n")
+	f.Add(`1 2 3 / /a\04 rw - cgroup2`)
+	f.Fuzz(func(t *testing.T, mounts string) {
+		tree, err := Find(proc(t, map[string]string{"self/mountinfo": mounts}))
+		if err == nil && (tree.root == "" || !strings.Contains(mounts, "cgroup2")) {
+			t.Errorf("%q has a tree at %q", mounts, tree.root)
+		}
+	})
 }

@@ -75,3 +75,17 @@ func TestValue(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseDaemon(f *testing.F) {
+	f.Add("true 30 1024")
+	f.Add("false 100 0")
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := partition.ParseDaemon(text)
+		if err != nil {
+			return
+		}
+		if again, err := partition.ParseDaemon(d.Value()); err != nil || !same(again, d) || d.ActiveThreadPercentage > 100 {
+			t.Errorf("%q is %+v, and then %+v: %v", text, d, again, err)
+		}
+	})
+}
