@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu"
@@ -30,6 +31,30 @@ func (a *account) reset(ctx context.Context) error {
 	a.seen = 0
 	return a.truth.Reset(ctx)
 }
+
+// awaitEmpty waits until the cards hold nothing of anybody: what the dead held is
+// released a little later than they die.
+func (a *account) awaitEmpty(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, emptyDeadline)
+	defer cancel()
+	for {
+		cards, err := a.truth.Cards(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(cards, func(c simgpu.CardState) bool { return c.UsedBytes > 0 }) {
+			return nil
+		}
+		if err := pause(ctx, emptyPoll); err != nil {
+			return fmt.Errorf("wait until the cards are empty: %w", err)
+		}
+	}
+}
+
+const (
+	emptyDeadline = 10 * time.Second
+	emptyPoll     = 10 * time.Millisecond
+)
 
 // peak is the most that was held of a card at any moment since the last reset.
 func (a *account) peak(ctx context.Context, uuid string) (uint64, error) {

@@ -85,6 +85,9 @@ func restartUnder(ctx context.Context, o RestartOptions, pressed bool, report *R
 		return err
 	}
 	defer account.close()
+	if err := account.awaitEmpty(ctx); err != nil { // of those of the last time
+		return err
+	}
 	clients := uint64(o.Clients)
 	quota := clients * (contextBytes + each)
 	if pressed {
