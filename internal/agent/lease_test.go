@@ -45,7 +45,7 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 		t.Errorf("alone: %+v", l)
 	}
 	r.share(api.ShareSpec{Name: "fixed", MemoryBytes: gib, CoresPercent: 30})
-	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(9*time.Millisecond) {
+	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(7*time.Millisecond) {
 		t.Errorf("beside a fixed share: %+v", l)
 	}
 	end := f.lease()

@@ -101,7 +101,7 @@ func Default(quantum time.Duration) Config {
 	return Config{
 		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
 		Burst: quantum + time.Millisecond, Saving: 5 * quantum, Late: quantum / 2, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
-		Backlog: 5 * time.Millisecond, Deepest: 9 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
+		Backlog: 5 * time.Millisecond, Deepest: 7 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
 	}
 }
 
@@ -237,11 +237,15 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			u := a.meter.Usage(now, t.Name)
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 		}
+		resumed := s.Paused && !t.Paused
 		anew := t.Policy == Fixed && (s.Policy != Fixed || s.CoresPercent != t.CoresPercent)
 		if anew && a.gated {
 			a.meet(now, s)
 		}
 		s.Terms = t
+		if resumed {
+			a.enter(s) // what it had no use of it cannot claim now
+		}
 		if anew {
 			// A new promise begins with an account of its own, and holds at once.
 			s.ledger = ledger{filled: now}

@@ -54,12 +54,15 @@ func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 			return a.config.Brief
 		}
 	}
-	most := a.config.Backlog + 4*(a.handover.before-a.handover.least)
-	if !a.contested(s) {
-		most *= 2
+	if a.busyHost() || !a.contested(s) {
+		return a.config.Deepest
 	}
-	return min(most, a.config.Deepest)
+	return a.config.Backlog
 }
+
+// busyHost says that timers and programs wake so late that each change of the
+// holder costs much.
+func (a *Arbiter) busyHost() bool { return a.handover.before > 2*a.handover.least }
 
 // holdBack tells shares of lower priorities that a share has begun to ask.
 func (a *Arbiter) holdBack(now time.Duration, s *share) {
@@ -94,7 +97,7 @@ func (a *Arbiter) quantum(s *share) time.Duration {
 	if waiting > crowd {
 		q = q * crowd / time.Duration(waiting)
 	}
-	if a.handover.before > 2*a.handover.least {
+	if a.busyHost() {
 		q = 2 * q
 	}
 	return min(max(q, shortQuantum, 2*s.kernel, LeastQuantum), MostQuantum)

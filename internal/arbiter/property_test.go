@@ -421,7 +421,7 @@ func TestNobodyStarves(t *testing.T) {
 				}
 				continue
 			}
-			if most, limit := l.mostOf(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.processes[0].cost+c.arbiter.config.Handover+2*c.late; most > limit {
+			if most, limit := l.mostOf(time.Second), time.Duration(s.CoresPercent)*10*time.Millisecond+l.processes[0].cost+c.arbiter.config.Handover+4*c.late; most > limit {
 				t.Errorf("seed %d: %s used %v in one second, limit %v (%d processes, %v, gap %v)", seed, l.name, most, limit,
 					len(l.processes), l.processes[0].cost, l.processes[0].gap)
 			}
