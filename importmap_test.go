@@ -89,7 +89,7 @@ var rooms = []room{
 	{path: "internal/cdi", thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/simgpu"},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/process", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",

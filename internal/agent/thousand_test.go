@@ -3,16 +3,12 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 // A thousand attached clients cost the agent little memory, and no time while
@@ -37,11 +33,16 @@ func TestThousandClients(t *testing.T) {
 	}
 	// The comparison with the driver that the attachments asked for.
 	<-time.After(1200 * time.Millisecond)
-	before := cpuTicks(t, pid)
+	table := process.New("/proc")
+	before, err := table.CPU(pid)
+	must(t, err)
 	const idle = 2 * time.Second
 	<-time.After(idle)
-	percent := float64(cpuTicks(t, pid)-before) / float64(idle/time.Second) // 100 ticks a second
-	resident := residentBytes(t, pid)
+	after, err := table.CPU(pid)
+	must(t, err)
+	percent := 100 * (after - before).Seconds() / idle.Seconds()
+	resident, err := table.Resident(pid)
+	must(t, err)
 	t.Logf("%d clients: attach p50 %v p99 %v, charge p50 %v p99 %v, %d MiB resident, %.1f%% of a core while idle", n,
 		percentile(times, 50), percentile(times, 99), percentile(charges, 50), percentile(charges, 99), resident/mib, percent)
 	if resident > 100*mib && !raceDetector {
@@ -50,33 +51,4 @@ func TestThousandClients(t *testing.T) {
 	if percent > 1 {
 		t.Errorf("%.1f%% of a core while idle", percent)
 	}
-}
-
-func cpuTicks(t *testing.T, pid int) uint64 {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must(t, err)
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+2:]))
-	var sum uint64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseUint(field, 10, 64)
-		must(t, err)
-		sum += n
-	}
-	return sum
-}
-
-func residentBytes(t *testing.T, pid int) uint64 {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(t, err)
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			n, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
-			must(t, err)
-			return n * 1024
-		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
 }

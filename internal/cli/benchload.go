@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/size"
 )
 
 // underLoad runs a measurement on a simulated card and an agent of its own.
@@ -126,16 +127,21 @@ again. Exit code 1 unless exactly one got it in every round.`,
 
 func (a *app) benchStormCommand() *cobra.Command {
 	var asJSON bool
-	o := bench.StormOptions{Clients: 300}
+	o := bench.StormOptions{Clients: 300, Crowd: 1000}
 	cmd := &cobra.Command{
-		Use:     "storm",
-		Short:   "How long many processes take to attach to one share at the same moment",
+		Use:   "storm",
+		Short: "How long many processes take to attach to one share, and what they cost the agent",
+		Long: `Lets processes attach to one share at the same moment, and as many start without
+Divvy. Then a crowd attaches, one after the other, and does nothing: what the agent uses.`,
 		Example: `  divvy bench storm --clients 100`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if o.Clients < 1 || o.Clients > 1000 {
 			return usage(fmt.Errorf("--clients: %d is not between 1 and 1000", o.Clients))
+		}
+		if o.Crowd < 0 || o.Crowd > 1000 {
+			return usage(fmt.Errorf("--crowd: %d is not between 0 and 1000", o.Crowd))
 		}
 		return a.underLoad(cmd.Context(), func(ctx context.Context, target bench.Target) error {
 			o.Target = target
@@ -146,12 +152,20 @@ func (a *app) benchStormCommand() *cobra.Command {
 			if asJSON {
 				return a.writeJSON(r)
 			}
-			rows := newTable("CLIENTS", "ALL ATTACHED AFTER", "EACH", "FAILED")
-			rows.add(strconv.Itoa(r.Clients), milliseconds(r.AllMs), quantilesText(r.AttachMs), strconv.Itoa(r.Failed))
+			rows := newTable("WHAT", "SEEN", "TARGET", "WITHOUT DIVVY")
+			rows.add(fmt.Sprintf("%d at once: all attached after", r.Clients), milliseconds(r.AllMs), "1000 ms", milliseconds(r.UnheldAllMs))
+			rows.add("each", quantilesText(r.AttachMs), "", "")
+			rows.add("failed", strconv.Itoa(r.Failed), "0", "")
+			if c := r.Crowd; c != nil {
+				rows.add(fmt.Sprintf("%d one after the other: each", c.Clients), quantilesText(c.AttachMs), "p99 20 ms", quantilesText(c.UnheldAttachMs))
+				rows.add("the agent then takes", size.Short(c.AgentBytes), "100MiB", "")
+				rows.add("and of a core, while they are idle", percentText(c.AgentIdlePercent), "1%", "")
+			}
 			return rows.write(a.stdout)
 		})
 	})
-	cmd.Flags().IntVar(&o.Clients, "clients", o.Clients, "processes")
+	cmd.Flags().IntVar(&o.Clients, "clients", o.Clients, "processes at once")
+	cmd.Flags().IntVar(&o.Crowd, "crowd", o.Crowd, "processes one after the other; 0: none")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -63,6 +64,43 @@ func (t Table) Running(pid int, start uint64) bool {
 func (t Table) Stopped(pid int) bool {
 	state, _, err := t.stat(pid)
 	return err == nil && state == 'T'
+}
+
+// CPU returns the processor time that a process and its threads have used, which
+// the kernel counts in hundredths of a second.
+func (t Table) CPU(pid int) (time.Duration, error) {
+	raw, err := t.read(pid, "stat")
+	if err != nil {
+		return 0, err
+	}
+	// The command, in parentheses, may hold anything; utime and stime are the 12th
+	// and 13th field after it (proc_pid_stat(5)).
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
+	}
+	var sum time.Duration
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.ParseUint(field, 10, 40)
+		if err != nil {
+			return 0, fmt.Errorf("process %d: processor time: %w", pid, err)
+		}
+		sum += time.Duration(ticks) * (time.Second / 100)
+	}
+	return sum, nil
+}
+
+// Resident returns how much memory of a process is in the machine, in bytes.
+func (t Table) Resident(pid int) (uint64, error) {
+	raw, err := t.read(pid, "statm")
+	if err != nil {
+		return 0, err
+	}
+	var all, resident uint64 // in pages
+	if _, err := fmt.Sscan(string(raw), &all, &resident); err != nil {
+		return 0, fmt.Errorf("process %d: unexpected /proc/%d/statm: %w", pid, pid, err)
+	}
+	return resident * uint64(os.Getpagesize()), nil
 }
 
 func (t Table) stat(pid int) (state byte, start uint64, err error) {

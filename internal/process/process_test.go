@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, path, text string) {
@@ -67,6 +68,18 @@ func TestThisProcess(t *testing.T) {
 	}
 	if pid, err := table.Inside(os.Getpid()); err != nil || pid != os.Getpid() {
 		t.Errorf("inside %d, %v", pid, err)
+	}
+	if used, err := table.Resident(os.Getpid()); err != nil || used < 1<<20 || used > 1<<40 {
+		t.Errorf("%d bytes resident, %v", used, err)
+	}
+	for begun := time.Now(); ; {
+		if used, err := table.CPU(os.Getpid()); err != nil || used > time.Hour {
+			t.Fatalf("%v of processor time, %v", used, err)
+		} else if used > 0 {
+			break // it was busy waiting for this
+		} else if time.Since(begun) > time.Minute {
+			t.Fatal("no processor time in a minute of work")
+		}
 	}
 }
 
