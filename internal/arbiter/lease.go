@@ -108,6 +108,7 @@ func (a *Arbiter) prolong(now time.Duration) {
 	a.end = now + max(left, a.length(now, s, left+a.quantum(s)))
 	a.begun, a.charged = now, 0
 	s.waiting, s.served = nil, now // nobody else waits, or all may launch
+	s.joint = max(s.joint-1, 0)
 	if !s.fixed() {
 		a.clock = max(a.clock, s.fair.at)
 	}
