@@ -89,6 +89,7 @@ func Storm(ctx context.Context, o StormOptions) (StormReport, error) {
 	}
 	report.Attached = seen.Clients
 	clients.kill()
+	remove() // the card has no room for both
 	if o.Crowd > 0 {
 		report.Crowd = &Crowd{Clients: o.Crowd}
 		err = o.crowd(ctx, report.Crowd)
@@ -107,7 +108,14 @@ func (o StormOptions) crowd(ctx context.Context, report *Crowd) error {
 		return fmt.Errorf("control without Divvy: %w", err)
 	}
 	unheld.kill()
-
+	account, err := openAccount(ctx, o.SimulatorSocket)
+	if err != nil {
+		return err
+	}
+	defer account.close()
+	if err := account.awaitEmpty(ctx); err != nil {
+		return err
+	}
 	share, remove, err := o.roomFor(ctx, "bench-crowd", o.Crowd)
 	if err != nil {
 		return err
