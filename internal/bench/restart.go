@@ -102,18 +102,10 @@ func restartUnder(ctx context.Context, o RestartOptions, pressed bool, report *R
 		return err
 	}
 	defer remove()
-	var holders []*Holder
-	defer func() {
-		for _, h := range holders {
-			h.Kill()
-		}
-	}()
-	for range o.Clients {
-		h, err := o.StartHolder(ctx, o.Environ(share.Socket))
-		if err != nil {
-			return err
-		}
-		holders = append(holders, h)
+	holders, err := o.spawnAll(ctx, o.Environ(share.Socket), o.Clients)
+	defer holders.kill()
+	if err != nil {
+		return err
 	}
 	if _, failed := startAll(holders); len(failed) > 0 {
 		return fmt.Errorf("start clients: %w", errors.Join(failed...))

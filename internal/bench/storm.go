@@ -61,7 +61,7 @@ func Storm(ctx context.Context, o StormOptions) (StormReport, error) {
 	}
 	report.Clients = o.Clients
 	unheld, err := o.spawnAll(ctx, o.Unheld(), o.Clients)
-	defer func() { unheld.kill() }()
+	defer unheld.kill()
 	if err != nil {
 		return report, fmt.Errorf("control without Divvy: %w", err)
 	}
@@ -76,7 +76,7 @@ func Storm(ctx context.Context, o StormOptions) (StormReport, error) {
 	}
 	defer remove()
 	clients, err := o.spawnAll(ctx, o.Environ(share), o.Clients)
-	defer func() { clients.kill() }()
+	defer clients.kill()
 	if err != nil {
 		return report, err
 	}
@@ -100,7 +100,7 @@ func Storm(ctx context.Context, o StormOptions) (StormReport, error) {
 // crowd lets processes attach one after the other, without Divvy and with it.
 func (o StormOptions) crowd(ctx context.Context, report *Crowd) error {
 	unheld, err := o.spawnAll(ctx, o.Unheld(), o.Crowd)
-	defer func() { unheld.kill() }()
+	defer unheld.kill()
 	if err == nil {
 		report.UnheldAttachMs, err = unheld.inTurn()
 	}
@@ -122,7 +122,7 @@ func (o StormOptions) crowd(ctx context.Context, report *Crowd) error {
 	}
 	defer remove()
 	clients, err := o.spawnAll(ctx, o.Environ(share), o.Crowd)
-	defer func() { clients.kill() }()
+	defer clients.kill()
 	if err != nil {
 		return err
 	}
