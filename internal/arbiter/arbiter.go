@@ -353,11 +353,7 @@ func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 func (a *Arbiter) Back(now time.Duration, name string, process uint64) {
 	defer a.trace.end(Call{Method: callBack, Now: now, Share: name, Process: process})
 	a.fill(now)
-	if s := a.find(name); s != nil && a.gated && a.config.Overlap {
-		if a.meet(now, s); !s.flying {
-			a.tell(now, s, 0)
-		}
-	}
+	a.leaveOverlap(now, name)
 	if s := a.holder; s != nil && s.Name == name && a.phase != dying &&
 		(s.process == process || s.process == 0 && a.meter.Usage(now, name).Submitted == 0) {
 		a.stop(now)
@@ -373,6 +369,9 @@ func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bo
 	a.fill(now)
 	if s := a.find(name); s != nil {
 		s.waiting = slices.DeleteFunc(s.waiting, func(p uint64) bool { return p == process })
+	}
+	if alone {
+		a.leaveOverlap(now, name)
 	}
 	if s := a.holder; s != nil && s.Name == name && a.phase != dying && (s.process == process || s.process == 0 && alone) {
 		a.settle(now)

@@ -97,12 +97,13 @@ func (a *Arbiter) fill(now time.Duration) {
 		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
+		worth := a.worth(s)
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
 		case !s.wants():
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
-		case s.allowance(now, a.config.Window, a.worth(s)) < a.worth(s):
+		case s.allowance(now, a.config.Window, worth) < worth:
 			// It may not take it now, but makes up for a pause later.
 			s.keep(a.config.Debt, max(a.saving(s), a.config.Lag*time.Duration(s.percent)/100))
 		default:

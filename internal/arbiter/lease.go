@@ -148,7 +148,7 @@ func (a *Arbiter) goesOn(s *share) bool {
 	case s == nil || s != a.holder:
 		return false
 	case s.process == 0:
-		return a.config.Overlap || s.joint > 0 || len(s.waiting) == 1
+		return s.joint > 0 || len(s.waiting) == 1
 	}
 	return len(s.waiting) == 1 && s.waiting[0] == s.process
 }

@@ -69,6 +69,17 @@ func (a *Arbiter) overlap(now time.Duration) {
 	}
 }
 
+// leaveOverlap ends the lease of a share that has nothing in flight.
+func (a *Arbiter) leaveOverlap(now time.Duration, name string) {
+	s := a.find(name)
+	if s == nil || !a.gated || !a.config.Overlap {
+		return
+	}
+	if a.meet(now, s); !s.flying {
+		a.tell(now, s, 0)
+	}
+}
+
 // nextOverlap is NextWake for shares beside each other.
 func (a *Arbiter) nextOverlap(now time.Duration) time.Duration {
 	first := time.Duration(math.MaxInt64)
