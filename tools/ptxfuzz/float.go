@@ -98,7 +98,7 @@ func floatCompares(t string, k kind) []template {
 				one("setp."+name+modifier+"."+t, compare, pred, k, k),
 				one("set."+name+modifier+".u32."+t, "("+compare+" ? 0xffffffffu : 0)", b32, k, k),
 				one("set."+name+modifier+".f32."+t, "("+compare+" ? 0x3f800000u : 0)", f32, k, k))
-			for operation, sign := range map[string]string{"and": "&", "or": "|", "xor": "^"} {
+			for operation, sign := range pairs("and", "&", "or", "|", "xor", "^") {
 				found = append(found, inRegisters(template{ptx: "setp." + name + "." + operation + modifier + "." + t + " $d|$e, $a, $b, $c;",
 					c:    []string{"(" + compare + " " + sign + " $c)", "(!" + compare + " " + sign + " $c)"},
 					outs: []kind{pred, pred}, ins: []kind{k, k, pred}}))

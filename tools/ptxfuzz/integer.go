@@ -38,15 +38,15 @@ func integerFamilies() []family {
 			// neither 0 nor -1: what those give is not defined everywhere
 			divisor := fmt.Sprintf("or.%s $d, $b, 1; and.%s $d, $d, -3; ", b, b)
 			c := fmt.Sprintf("(%s)(($b | 1) & ~(%s)2)", t, u)
-			for name, sign := range map[string]string{"div": "/", "rem": "%"} {
+			for name, sign := range pairs("div", "/", "rem", "%") {
 				add(name, template{ptx: divisor + name + "." + t + " $d, $a, $d;", outs: []kind{w}, ins: []kind{w, w},
 					c: []string{fmt.Sprintf("(%s)(%s %s %s)", u, x("a"), sign, c)}})
 			}
-			for name, sign := range map[string]string{"min": "<", "max": ">"} {
+			for name, sign := range pairs("min", "<", "max", ">") {
 				add("minmax", one(name+"."+t, fmt.Sprintf("((%s)$a %s (%s)$b ? $a : $b)", t, sign, t), w, w, w))
 			}
 			add("shift", one("shr."+t, fmt.Sprintf("(%s)shift_right_%s($a, $b)", u, t), w, w, b32))
-			for name, sign := range map[string]string{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="} {
+			for name, sign := range pairs("eq", "==", "ne", "!=", "lt", "<", "le", "<=", "gt", ">", "ge", ">=") {
 				compare := fmt.Sprintf("((%s)$a %s (%s)$b)", t, sign, t)
 				add("setp", one("setp."+name+"."+t, compare, pred, w, w))
 				compared(add, name, t, compare, w)
@@ -58,14 +58,14 @@ func integerFamilies() []family {
 			add("bfind", one("bfind."+t, fmt.Sprintf("bfind_%s($a, 0)", t), b32, w))
 			add("bfind", one("bfind.shiftamt."+t, fmt.Sprintf("bfind_%s($a, 1)", t), b32, w))
 		}
-		for name, sign := range map[string]string{"lo": "<", "ls": "<=", "hi": ">", "hs": ">="} {
+		for name, sign := range pairs("lo", "<", "ls", "<=", "hi", ">", "hs", ">=") {
 			add("setp", one("setp."+name+"."+u, fmt.Sprintf("($a %s $b)", sign), pred, w, w))
 		}
 		add("setp", one("setp.eq."+b, "($a == $b)", pred, w, w))
 		add("setp", one("setp.ne."+b, "($a != $b)", pred, w, w))
 		add("sign", one("abs."+s, fmt.Sprintf("(%s)((%s)$a < 0 ? -$a : $a)", u, s), w, w))
 		add("sign", one("neg."+s, fmt.Sprintf("(%s)(-$a)", u), w, w))
-		for name, sign := range map[string]string{"and": "&", "or": "|", "xor": "^"} {
+		for name, sign := range pairs("and", "&", "or", "|", "xor", "^") {
 			add("logic", one(name+"."+b, fmt.Sprintf("(%s)($a %s $b)", u, sign), w, w, w))
 		}
 		add("not", one("not."+b, fmt.Sprintf("(%s)(~$a)", u), w, w))
@@ -100,13 +100,12 @@ func integerFamilies() []family {
 	return result
 }
 
-// compared are set and setp with a second predicate. What it adds is the same in every run
-// because add keeps the order of names, and main sorts the templates of each.
+// compared are set and setp with a second predicate.
 func compared(add func(string, template), name, t, compare string, w kind) {
 	add("set", one("set."+name+".u32."+t, "("+compare+" ? 0xffffffffu : 0)", b32, w, w))
 	add("set", one("set."+name+".s32."+t, "("+compare+" ? 0xffffffffu : 0)", b32, w, w))
 	add("set", one("set."+name+".f32."+t, "("+compare+" ? 0x3f800000u : 0)", f32, w, w))
-	for operation, sign := range map[string]string{"and": "&", "or": "|", "xor": "^"} {
+	for operation, sign := range pairs("and", "&", "or", "|", "xor", "^") {
 		add("setp.bool", inRegisters(one("setp."+name+"."+operation+"."+t, "("+compare+" "+sign+" $c)", pred, w, w, pred)))
 		add("setp.bool", template{ptx: "setp." + name + "." + operation + "." + t + " $d|$e, $a, $b, $c;",
 			c:    []string{"(" + compare + " " + sign + " $c)", "(!" + compare + " " + sign + " $c)"},
@@ -175,7 +174,7 @@ func only32(add func(string, template)) {
 }
 
 func predicates(add func(string, template)) {
-	for name, sign := range map[string]string{"and": "&", "or": "|", "xor": "^"} {
+	for name, sign := range pairs("and", "&", "or", "|", "xor", "^") {
 		add("predicate", inRegisters(one(name+".pred", "($a "+sign+" $b)", pred, pred, pred)))
 	}
 	add("predicate", inRegisters(one("not.pred", "(!$a)", pred, pred)))

@@ -13,14 +13,12 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 func main() {
@@ -41,9 +39,6 @@ func main() {
 
 func generate(seed uint64, first, cases int, folder string) error {
 	all := families()
-	for _, f := range all { // maps gave them in any order
-		slices.SortStableFunc(f.templates, func(a, b template) int { return cmp.Compare(a.ptx, b.ptx) })
-	}
 	var kernels []*kernel
 	for i := first; i < first+cases; i++ {
 		kernels = append(kernels, newKernel(fmt.Sprintf("case%d", i), rand.New(rand.NewPCG(seed, uint64(i))), all))

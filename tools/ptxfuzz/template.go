@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 )
 
@@ -51,6 +53,18 @@ type template struct {
 	ins  []kind
 	// registers says that operands must be in registers, not immediate.
 	registers bool
+}
+
+// pairs are names and what is written for each in C, in this order: a map's order
+// differs from run to run, and with it the case of a seed.
+func pairs(texts ...string) iter.Seq2[string, string] {
+	return func(yield func(name, c string) bool) {
+		for pair := range slices.Chunk(texts, 2) {
+			if !yield(pair[0], pair[1]) {
+				return
+			}
+		}
+	}
 }
 
 // family is a group of templates that is as likely as any other group.
