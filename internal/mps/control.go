@@ -69,13 +69,16 @@ func (d *Daemon) daemonEnvironment(env []string) []string {
 	})
 }
 
-// capped keeps the start of what is written to it.
-type capped struct{ bytes.Buffer }
+// capped keeps the start of what is written to it. It hides how else a buffer can be
+// filled.
+type capped struct{ kept bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {
-	c.Buffer.Write(p[:min(len(p), maxAnswerBytes-c.Len())])
+	c.kept.Write(p[:min(len(p), maxAnswerBytes-c.kept.Len())])
 	return len(p), nil
 }
+
+func (c *capped) String() string { return c.kept.String() }
 
 // ActiveThreadPercentage is what clients of later servers get of the card's
 // threads at most.
