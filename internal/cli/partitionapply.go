@@ -40,6 +40,12 @@ Refuses all when one card is refused. A second time it does nothing.`,
 		if err != nil {
 			return err
 		}
+		if !dry {
+			if in.lock, err = lockFile(path + ".lock"); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, in.lock.Close()) }()
+		}
 		cards, all, closeCards, err := a.openCards(in)
 		if err != nil {
 			return err
@@ -76,7 +82,8 @@ func (l partitionLog) Append(record []byte) error {
 	return l.journal.Sync()
 }
 
-// lockFile lets one apply run at a time; it goes with the process.
+// lockFile lets one apply run at a time; it goes with the process, and with the
+// programs that it is handed to.
 func lockFile(name string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
@@ -92,11 +99,6 @@ func lockFile(name string) (*os.File, error) {
 }
 
 func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner partition.Planner, goal partition.Goal, path string, asJSON bool) (err error) {
-	lock, err := lockFile(path + ".lock")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
 	kept, records, lost, err := journal.Open(path)
 	if err != nil {
 		return err
@@ -124,13 +126,20 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 	if err := a.tellPlan(plan, asJSON); err != nil {
 		return err
 	}
+	steps := 0
 	for _, card := range plan.Cards {
-		if err := partition.Apply(ctx, planner.Techniques, driver, log, card); err != nil {
+		taken, err := partition.Apply(ctx, planner.Techniques, driver, log, card)
+		if err != nil {
 			return applyError(err)
 		}
+		if more := taken[len(card.Steps):]; len(more) > 0 && !asJSON {
+			fmt.Fprintf(a.stdout, "card %d, then:\n", card.Index)
+			a.printSteps(more, len(card.Steps))
+		}
+		steps += len(taken)
 	}
-	if plan.Steps > 0 && !asJSON {
-		fmt.Fprintf(a.stdout, "done: %d steps, verified\n", plan.Steps)
+	if steps > 0 && !asJSON {
+		fmt.Fprintf(a.stdout, "done: %d steps, verified\n", steps)
 	}
 	return nil
 }

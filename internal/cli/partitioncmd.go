@@ -31,6 +31,7 @@ func (a *app) partitionCommand() *cobra.Command {
 type partitionInput struct {
 	state, driver, root, mps, cdi, selected string
 	force, asJSON                           bool
+	lock                                    *os.File // of an apply; programs that it runs hold it too
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
@@ -318,12 +319,9 @@ func (a *app) printPlan(plan partition.Plan) {
 			fmt.Fprintln(a.stdout, "  as wanted: nothing to do")
 			continue
 		}
-		for n, s := range c.Steps {
-			line := fmt.Sprintf("%2d. %s", n+1, s)
-			if s.Why != "" {
-				line += " (" + s.Why + ")"
-			}
-			fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
+		a.printSteps(c.Steps, 0)
+		if c.Awaits != "" {
+			fmt.Fprintf(a.stdout, "  then: %s\n", oneLine(c.Awaits))
 		}
 		if len(c.Before.Shares) > 0 && c.Force {
 			fmt.Fprintf(a.stdout, "  whatever becomes of its shares: %s\n", oneLine(strings.Join(c.Before.Shares, ", ")))
@@ -334,6 +332,17 @@ func (a *app) printPlan(plan partition.Plan) {
 	}
 	if len(plan.Cards) == 0 {
 		fmt.Fprintln(a.stdout, "no card is meant by this file")
+	}
+}
+
+// printSteps prints steps, numbered after those that went before.
+func (a *app) printSteps(steps []partition.Step, before int) {
+	for n, s := range steps {
+		line := fmt.Sprintf("%2d. %s", before+n+1, s)
+		if s.Why != "" {
+			line += " (" + s.Why + ")"
+		}
+		fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
 	}
 }
 

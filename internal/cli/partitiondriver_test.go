@@ -89,10 +89,19 @@ func TestApplyGoals(t *testing.T) {
 	driver := &migDriver{source: fake, products: table, command: func(pid int) string { return fmt.Sprint("p", pid) }}
 	path := filepath.Join(t.TempDir(), "deeper/journal")
 	apply := func(devices map[string]int) (string, error) {
+		lock, err := lockFile(path + ".lock") // as the command does
+		if err != nil {
+			return "", err
+		}
+		defer func() {
+			if err := lock.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
 		var out, complaints bytes.Buffer
 		a := &app{stdout: &out, stderr: &complaints, getenv: func(string) string { return "" }}
 		goal := partition.Goal{Schema: partition.SchemaGoal, Cards: []partition.Rule{{MIG: &partition.MIG{Enabled: true, Devices: devices}}}}
-		err := a.applyGoal(t.Context(), driver, partition.Planner{Techniques: techniques(table)}, goal, path, false)
+		err = a.applyGoal(t.Context(), driver, partition.Planner{Techniques: techniques(table)}, goal, path, false)
 		return out.String(), err
 	}
 	layout := func() string {

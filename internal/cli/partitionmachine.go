@@ -20,6 +20,7 @@ import (
 	multiprocess "github.com/divvy-gpu/divvy/internal/partition/mps"
 	"github.com/divvy-gpu/divvy/internal/partition/replicas"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/tool"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
@@ -35,11 +36,15 @@ func techniquesByFiles() []byFiles {
 	return []byFiles{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg(), vfio.Technique{}}
 }
 
-// techniques are the ways of dividing cards that this program knows.
+// techniques are the ways of dividing cards that this program knows. MIG is on
+// virtual functions where both are, since it does not outlive a change of these.
 func techniques(products *mig.Table) partition.Techniques {
-	all := partition.Techniques{partition.MIGTechnique{Products: products}}
+	var all partition.Techniques
 	for _, t := range techniquesByFiles() {
 		all = append(all, t)
+		if t.Name() == partition.TechniqueSRIOV {
+			all = append(all, partition.MIGTechnique{Products: products})
+		}
 	}
 	return append(all, multiprocess.Technique{}, replicas.Technique{})
 }
@@ -54,7 +59,8 @@ type partitionCards interface {
 
 // machineCards is the cards of a machine: its kernel's, with what NVIDIA's driver
 // knows of those that it drives. The driver is let go of before a card is taken
-// from it, since it is not given while a program has it open.
+// from it, by a file or by a program, since it is not given while a program has it
+// open.
 type machineCards struct {
 	kernel *kernel.Kernel
 	open   func() (*migDriver, func() error, error) // nil: the driver is not asked
@@ -191,11 +197,10 @@ func (m *machineCards) set(ctx context.Context, id string, s partition.Step) err
 
 // Do takes one step.
 func (m *machineCards) Do(ctx context.Context, id string, s partition.Step) error {
-	if s.Action == partition.ActionSet {
+	switch {
+	case s.Action == partition.ActionSet:
 		return m.set(ctx, id, s)
-	}
-	switch s.Technique {
-	case partition.TechniqueMIG:
+	case s.Technique == partition.TechniqueMIG:
 		driver, err := m.driver()
 		if err != nil {
 			return err
@@ -204,7 +209,7 @@ func (m *machineCards) Do(ctx context.Context, id string, s partition.Step) erro
 			return fmt.Errorf("%s: %w", s, gpu.ErrNoDriver)
 		}
 		return driver.Do(ctx, id, s)
-	case partition.TechniqueVFIO:
+	case s.Technique == partition.TechniqueVFIO, s.Action == partition.ActionRun:
 		if err := m.Close(); err != nil {
 			return err
 		}
@@ -249,7 +254,7 @@ func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.
 		observers = append(observers, t)
 		all = append(all, t)
 	}
-	machine.kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: own}, tree, observers...)
+	machine.kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: own}, tool.Machine{Tree: tree, Held: in.lock}, observers...)
 	closeCards = func() error { return errors.Join(machine.Close(), tree.Close()) }
 	if in.root != "" {
 		return machine, all, closeCards, nil

@@ -168,7 +168,7 @@ func TestDriverAndKernel(t *testing.T) {
 	if out, err := apply("vgpu: {devices: {}, placement: mixed}"); err != nil || !strings.Contains(out, "nothing to do") {
 		t.Errorf("again: %v\n%s", err, out)
 	}
-	if err := fake.Write("sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "0"); err != nil { // as sriov-manage -d
+	if err := fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", "0000:5e:00.0"); err != nil {
 		t.Fatal(err)
 	}
 	state, err := machine.State(t.Context())
@@ -180,4 +180,87 @@ func TestDriverAndKernel(t *testing.T) {
 	}); err != nil || open != 0 {
 		t.Errorf("%v, the driver is open %d times", err, open)
 	}
+}
+
+// managerScript does what NVIDIA's sriov-manage does to the files below its root:
+// the card has no driver meanwhile, and all its functions come or go. It tells
+// which file it was handed, and is refused the card while a file says so.
+const managerScript = `#!/bin/sh
+set -e
+root=${0%/usr/lib/nvidia/sriov-manage}
+readlink /proc/self/fd/3 >"$root/held"
+if [ -e "$root/busy" ]; then echo "Cannot obtain unbindLock for $2" >&2; exit 1; fi
+card=$(readlink -f "$root/sys/bus/pci/devices/$2")
+rm "$card/driver"
+if [ "$1" = -d ]; then
+	rm -rf "$card"/virtfn* "$root"/sys/bus/pci/devices/0000:21:00.[4-7] "$(dirname "$card")"/0000:21:00.[4-7]
+	echo 0 >"$card/sriov_numvfs"
+else
+	for n in 0 1 2 3; do
+		vf=0000:21:00.$((n + 4))
+		at=$(dirname "$card")/$vf
+		mkdir -p "$at/nvidia"
+		cp "$card/vendor" "$card/device" "$card/class" "$at"
+		echo 0 >"$at/nvidia/current_vgpu_type"
+		echo "1155 : NVIDIA L40S-12Q" >"$at/nvidia/creatable_vgpu_types"
+		ln -s "../$2" "$at/physfn"
+		ln -s "../$vf" "$card/virtfn$n"
+		ln -s "../../../${at#"$root"/sys/}" "$root/sys/bus/pci/devices/$vf"
+	done
+	echo 4 >"$card/sriov_numvfs"
+fi
+ln -s ../../../../bus/pci/drivers/nvidia "$card/driver"
+`
+
+// TestVendorsProgram: an apply runs NVIDIA's program for functions and then makes
+// the vGPUs that they offer; a program that fails is quoted.
+func TestVendorsProgram(t *testing.T) {
+	root := t.TempDir()
+	if _, err := fakekernel.Unpack("../gpu/testdata/machines/nvidia-off.txtar", root); err != nil {
+		t.Fatal(err)
+	}
+	put := func(name, text string, mode os.FileMode) string {
+		t.Helper()
+		at := filepath.Join(root, name)
+		if err := os.WriteFile(at, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	program := put("usr/lib/nvidia/sriov-manage", managerScript, 0o755)
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put("sys/bus/pci/devices/0000:21:00.0/sriov_totalvfs", "4\n", 0o644)
+	journal := filepath.Join(t.TempDir(), "journal")
+	apply := func(rule string, code int, says string) {
+		t.Helper()
+		goal := put("goal.yaml", "schema: "+partition.SchemaGoal+"\ncards: [{match: {index: [0]}, "+rule+"}]", 0o644)
+		var out bytes.Buffer
+		if got := Main([]string{"partition", "apply", goal, "--root", root, "--journal", journal}, strings.NewReader(""), &out, &out); got != code || !strings.Contains(out.String(), says) {
+			t.Fatalf("%s: %d, not %d with %q:\n%s", rule, got, code, says, &out)
+		}
+	}
+	lock, err := lockFile(journal + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply("sriov: {vfs: 4}", exitNotAllowed, "another divvy partition apply is running")
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	busy := put("busy", "", 0o644)
+	apply("sriov: {vfs: 4}", exitFailed, "exit status 1: Cannot obtain unbindLock for 0000:21:00.0; it is as it was")
+	if err := os.Remove(busy); err != nil {
+		t.Fatal(err)
+	}
+	const vgpus = "vgpu: {devices: {NVIDIA L40S-12Q: 2}}"
+	apply(vgpus, 0, "card 0, then:\n  2. write \"1155\" to /sys/bus/pci/devices/0000:21:00.4/nvidia/current_vgpu_type (NVIDIA L40S-12Q is wanted)\n  3. write")
+	apply(vgpus, 0, "as wanted: nothing to do")
+	if raw, err := os.ReadFile(filepath.Join(root, "held")); err != nil || strings.TrimSpace(string(raw)) != journal+".lock" {
+		t.Errorf("the program holds %q, %v", raw, err)
+	}
+	apply("sriov: {vfs: 0}", exitNotAllowed, "carries vGPU type 1155; vf2 (0000:21:00.5) carries vGPU type 1155: apply vgpu: {devices: {}} first")
+	apply("vgpu: {devices: {}}", 0, "done: 2 steps, verified")
+	apply("sriov: {vfs: 0}", 0, "1. run /usr/lib/nvidia/sriov-manage -d 0000:21:00.0")
 }

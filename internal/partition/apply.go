@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Driver changes cards.
@@ -50,38 +51,72 @@ func write(log Log, r record) error {
 	return nil
 }
 
-// Apply carries out a card's plan. It ends in the planned state, or, with an
+// Apply carries out a card's plan, with the steps that can only be planned on the
+// way, and returns all that it took. It ends in the planned state, or, with an
 // error, in the state that was; only when the way back fails too is the card
 // somewhere between, and Recover takes it up from the log.
-func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) error {
+func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) ([]Step, error) {
 	if p.Refused != "" {
-		return fmt.Errorf("card %s: %s", p.UUID, p.Reason)
+		return nil, fmt.Errorf("card %s: %s", p.UUID, p.Reason)
 	}
 	if len(p.Steps) == 0 {
-		return nil
+		return nil, nil
 	}
 	id := p.Before.ID()
 	now, err := d.Observe(ctx, id)
 	if err != nil {
-		return fmt.Errorf("observe card %s: %w", p.UUID, err)
+		return nil, fmt.Errorf("observe card %s: %w", p.UUID, err)
 	}
 	if !now.alike(p.Before) {
-		return fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
+		return nil, fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
 	}
 	if busy := all.Busy(now, p.Steps, p.Force); busy != "" {
-		return fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
+		return nil, fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
 	}
-	if err := write(log, record{Event: recordBegin, ID: id, Before: &p.Before, After: &p.After}); err != nil {
-		return err
+	begin := record{Event: recordBegin, ID: id, Before: &p.Before, After: &p.After}
+	if p.Awaits != "" {
+		begin.After = &p.Before // what these steps lead to is not what is wanted
 	}
-	err = follow(ctx, d, id, p.Steps, p.After)
+	if err := write(log, begin); err != nil {
+		return nil, err
+	}
+	taken := p.Steps
+	if err = follow(ctx, d, id, p.Steps, p.After); err == nil && p.Awaits != "" {
+		var more []Step
+		more, err = finish(ctx, all, d, log, p)
+		taken = slices.Concat(taken, more)
+	}
 	if err != nil {
 		if back := restore(ctx, all, d, id, p.Before); back != nil {
-			return errors.Join(fmt.Errorf("card %s: %w", p.UUID, err), fmt.Errorf("card %s: the way back: %w", p.UUID, back))
+			return nil, errors.Join(fmt.Errorf("card %s: %w", p.UUID, err), fmt.Errorf("card %s: the way back: %w", p.UUID, back))
 		}
-		return errors.Join(fmt.Errorf("card %s: %w; it is as it was", p.UUID, err), write(log, record{Event: recordEnd, ID: id}))
+		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", p.UUID, err), write(log, record{Event: recordEnd, ID: id}))
 	}
-	return write(log, record{Event: recordEnd, ID: id})
+	return taken, write(log, record{Event: recordEnd, ID: id})
+}
+
+// finish plans what waited for the steps of a plan, and takes those steps. The way
+// back from there is to where that plan began.
+func finish(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) ([]Step, error) {
+	id := p.Before.ID()
+	now, err := d.Observe(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("observe: %w", err)
+	}
+	rest := Planner{Techniques: all, Force: p.Force}.Card(now, p.rule)
+	switch {
+	case rest.Refused != "":
+		return nil, fmt.Errorf("the rest: %s", rest.Reason)
+	case rest.Awaits != "":
+		return nil, fmt.Errorf("the rest: %w: %s", ErrImpossible, rest.Awaits)
+	}
+	if busy := all.Busy(now, rest.Steps, p.Force); busy != "" {
+		return nil, fmt.Errorf("the rest: %w: %s", ErrInUse, busy)
+	}
+	if err := write(log, record{Event: recordBegin, ID: id, Before: &p.Before, After: &rest.After}); err != nil {
+		return nil, err
+	}
+	return rest.Steps, follow(ctx, d, id, rest.Steps, rest.After)
 }
 
 // follow takes steps and looks whether they led where they should.

@@ -159,7 +159,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 				for _, late := range []bool{false, true} {
 					d := &fakeDriver{card: c.card, failAt: at, late: late, crash: true}
 					log := &fakeLog{}
-					err := Apply(t.Context(), planner(t).Techniques, d, log, plan)
+					_, err := Apply(t.Context(), planner(t).Techniques, d, log, plan)
 					if (err == nil) != (at > len(plan.Steps)) {
 						t.Fatalf("call %d: %v", at, err)
 					}
@@ -198,7 +198,7 @@ func TestFailureRollsBack(t *testing.T) {
 	for at := 1; at <= len(plan.Steps); at++ {
 		d := &fakeDriver{card: card, failAt: at}
 		log := &fakeLog{}
-		if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as it was") {
+		if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as it was") {
 			t.Fatalf("step %d: %v", at, err)
 		}
 		if d.card.Layout() != card.Layout() {
@@ -215,7 +215,7 @@ func TestFailureRollsBack(t *testing.T) {
 func TestSuccessIsVerified(t *testing.T) {
 	card := a100(true)
 	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}}))
-	if err := Apply(t.Context(), planner(t).Techniques, &fakeDriver{card: card, lie: true}, &fakeLog{}, plan); err == nil || !strings.Contains(err.Error(), "reported success") {
+	if _, err := Apply(t.Context(), planner(t).Techniques, &fakeDriver{card: card, lie: true}, &fakeLog{}, plan); err == nil || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("%v", err)
 	}
 }
@@ -225,12 +225,12 @@ func TestLogFailures(t *testing.T) {
 	card := a100(true)
 	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"7g.40gb": 1}}))
 	d := &fakeDriver{card: card}
-	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{failAt: 1}, plan); !errors.Is(err, errFake) || d.calls != 0 {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{failAt: 1}, plan); !errors.Is(err, errFake) || d.calls != 0 {
 		t.Errorf("%v after %d steps", err, d.calls)
 	}
 	d = &fakeDriver{card: card}
 	log := &fakeLog{failAt: 2}
-	if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) {
 		t.Errorf("%v", err)
 	}
 	if outcome, err := Recover(t.Context(), planner(t).Techniques, d, &fakeLog{}, log.records); err != nil || outcome[card.ID()] != OutcomeDone {
@@ -244,18 +244,18 @@ func TestWhatHappensBetween(t *testing.T) {
 	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0})
 	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}}))
 	d := &fakeDriver{card: a100(true)}
-	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrChanged) || d.calls > 0 {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrChanged) || d.calls > 0 {
 		t.Errorf("changed: %v", err)
 	}
 	used := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0, Processes: []Process{{PID: 42, Command: "train"}}})
 	d = &fakeDriver{card: used}
-	if err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "42 (train)") || d.calls > 0 {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, &fakeLog{}, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "42 (train)") || d.calls > 0 {
 		t.Errorf("used: %v", err)
 	}
 
 	d = &fakeDriver{card: card, failAt: 4, crash: true} // one of two instances is complete
 	log := &fakeLog{}
-	if err := Apply(t.Context(), planner(t).Techniques, d, log, plan); err == nil {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); err == nil {
 		t.Fatal("no crash")
 	}
 	d.dead, d.failAt = false, 0

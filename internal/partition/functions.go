@@ -52,6 +52,11 @@ type Functions struct {
 	Total     int    `yaml:"total" json:"total"` // that the card and its driver allow
 	Driver    string `yaml:"driver,omitempty" json:"driver,omitempty"`
 	Autoprobe *bool  `yaml:"autoprobe,omitempty" json:"autoprobe,omitempty"`
+	// Tool is the vendor's program, below the root, that switches all functions of
+	// a card whose driver takes no number; absent: there is none.
+	Tool string `yaml:"tool,omitempty" json:"tool,omitempty"`
+	// Users have a card open of which Tool takes its driver away for a moment.
+	Users []Process `yaml:"users,omitempty" json:"users,omitempty"`
 	// Places are where settings are; one is in all of them that have it.
 	Places []Place    `yaml:"places,omitempty" json:"places,omitempty"`
 	On     []Function `yaml:"on" json:"on"`
@@ -159,4 +164,14 @@ func (f *Functions) Names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// withFunctions adds to a rule the virtual functions that NVIDIA's vGPUs are made
+// on, where they are off and the rule says nothing of them.
+func (r Rule) withFunctions(c Card) Rule {
+	off := c.vendor() == "nvidia" && c.VGPU == nil && c.SRIOV != nil && c.SRIOV.Total > 0 && len(c.SRIOV.On) == 0
+	if off && r.SRIOV == nil && r.VGPU != nil && r.VGPU.Count() > 0 {
+		r.SRIOV = &SRIOV{VFs: c.SRIOV.Total}
+	}
+	return r
 }

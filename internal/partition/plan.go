@@ -79,6 +79,7 @@ func (all Techniques) Busy(c Card, steps []Step, force bool) string {
 
 // aim returns a card as a rule wants it.
 func (all Techniques) aim(c Card, r Rule, force bool) (Card, error) {
+	r = r.withFunctions(c)
 	wanted := r.wanted()
 	after := c
 	for _, t := range all {
@@ -125,16 +126,19 @@ type Step struct {
 	Profile   string `json:"profile,omitempty"`
 	Start     int    `json:"start"`
 	Slices    int    `json:"slices,omitempty"`  // of a compute instance
-	File      string `json:"file,omitempty"`    // below the root, of ActionWrite
+	File      string `json:"file,omitempty"`    // below the root, of ActionWrite and ActionRun
 	Setting   string `json:"setting,omitempty"` // of ActionSet
 	Value     string `json:"value,omitempty"`
-	Why       string `json:"why,omitempty"`
+	// Arguments are those of the program of ActionRun.
+	Arguments []string `json:"arguments,omitempty"`
+	Why       string   `json:"why,omitempty"`
 }
 
 // Actions that several techniques take.
 const (
 	ActionWrite = "write" // Value to File
 	ActionSet   = "set"   // Setting to Value, through the card's driver
+	ActionRun   = "run"   // the program File, the vendor's own
 )
 
 // String shows a step as a line.
@@ -142,6 +146,8 @@ func (s Step) String() string {
 	switch s.Action {
 	case ActionWrite:
 		return fmt.Sprintf("write %q to /%s", s.Value, s.File)
+	case ActionRun:
+		return fmt.Sprintf("run /%s %s", s.File, strings.Join(s.Arguments, " "))
 	case ActionName:
 		return fmt.Sprintf("name %s replicas", s.Value)
 	case ActionStart:
@@ -185,8 +191,12 @@ type CardPlan struct {
 	Kept       int  `json:"kept"`
 	NeedsReset bool `json:"needsReset"` // a step resets the card
 	Force      bool `json:"force"`      // what is in use may be destroyed
-	Before     Card `json:"before"`
-	After      Card `json:"after"`
+	// Awaits says that more steps follow, and what is known only after these.
+	Awaits string `json:"awaits,omitempty"`
+	Before Card   `json:"before"`
+	After  Card   `json:"after"`
+
+	rule Rule // for the steps that follow
 }
 
 // Plan is the plans of all cards that a goal speaks of.
@@ -230,7 +240,7 @@ func (p Planner) Plan(s State, g Goal) Plan {
 
 // Card plans one card.
 func (p Planner) Card(c Card, r Rule) CardPlan {
-	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force}
+	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force, rule: r}
 	after, err := p.Techniques.aim(c, r, p.Force)
 	var steps []Step
 	if err == nil {
@@ -239,6 +249,7 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 		}
 	}
 	if err == nil {
+		plan.Awaits, after.Awaits = after.Awaits, ""
 		plan.Before, plan.After, plan.Steps = c.asked(after), after, steps
 	} else {
 		plan.Refused, plan.Reason = RefusedImpossible, err.Error()

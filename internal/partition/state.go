@@ -69,6 +69,9 @@ type Card struct {
 	// Model is the card's model as its own driver tells of it; nil: no driver was
 	// asked, or it does not tell, and the table counts.
 	Model *mig.Product `yaml:"-" json:"-"`
+	// Awaits is set by a technique's Aim that cannot tell all of what a rule wants
+	// before the steps so far were taken: what it waits to know.
+	Awaits string `yaml:"-" json:"-"`
 }
 
 // ID is what a driver finds the card by: its PCI address, which it keeps under

@@ -31,8 +31,16 @@ type VirtualCards struct {
 	Scheduler string `yaml:"scheduler,omitempty" json:"scheduler,omitempty"` // best-effort, equal-share, fixed-share
 }
 
-func (v *VirtualCards) validate() error {
+// Count is how many virtual cards are wanted of all types.
+func (v *VirtualCards) Count() int {
 	total := 0
+	for _, n := range v.Devices {
+		total += n
+	}
+	return total
+}
+
+func (v *VirtualCards) validate() error {
 	for name, n := range v.Devices {
 		if err := checkType(name); err != nil {
 			return err
@@ -40,11 +48,10 @@ func (v *VirtualCards) validate() error {
 		if n < 0 || n > maxFunctions {
 			return fmt.Errorf("%d of %s", n, name)
 		}
-		total += n
 	}
 	switch {
-	case total > maxFunctions:
-		return fmt.Errorf("%d virtual cards", total)
+	case v.Count() > maxFunctions:
+		return fmt.Errorf("%d virtual cards", v.Count())
 	case v.Placement != "" && v.Placement != PlacementHomogeneous && v.Placement != PlacementMixed:
 		return fmt.Errorf("placement %q is not homogeneous or mixed", v.Placement)
 	case v.Scheduler != "" && !slices.Contains([]string{"best-effort", "equal-share", "fixed-share"}, v.Scheduler):

@@ -16,7 +16,7 @@ const folder = "internal/gpu/testdata/machines"
 func main() {
 	for name, make := range map[string]func(comment string) *machine{
 		"mi300x-cpx": mi300xCPX, "mi210-xgmi": mi210XGMI, "flex170": flex170, "battlemage": battlemage,
-		"nvidia-mdev": nvidiaMdev, "nvidia-vfio": nvidiaVFIO, "gvtg-laptop": gvtgLaptop, "mixed": mixed,
+		"nvidia-mdev": nvidiaMdev, "nvidia-vfio": nvidiaVFIO, "nvidia-off": nvidiaOff, "gvtg-laptop": gvtgLaptop, "mixed": mixed,
 		"others": others, "no-gpu": noGPU,
 	} {
 		comment := "# " + name + ": hand-made by tools/machinegen; sources in README.md.\n"

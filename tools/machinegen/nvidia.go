@@ -13,6 +13,11 @@ func (m *machine) nvidiaCard(address, model, uuid string, minor int) {
 	m.files["dev/nvidiactl"] = ""
 }
 
+// manager is the program that comes with the driver of vGPU hosts.
+func (m *machine) manager() {
+	m.put("usr/lib/nvidia", attributes{"sriov-manage": "#!/bin/sh\n# NVIDIA's program; tests play it.\nexit 1"})
+}
+
 func (m *machine) mdevType(folder, id, name, description, free string) {
 	m.put(folder+"/mdev_supported_types/"+id, attributes{"name": name, "description": description, "available_instances": free, "device_api": "vfio-pci"})
 }
@@ -22,6 +27,7 @@ func (m *machine) mdevType(folder, id, name, description, free string) {
 func nvidiaMdev(comment string) *machine {
 	m := newMachine(comment)
 	m.put("sys/module/nvidia", attributes{"version": "535.183.04"})
+	m.manager()
 	t4 := m.add(card{
 		at: "pci0000:3a/0000:3a:00.0/0000:3b:00.0", vendor: 0x10de, device: 0x1eb8, class: 0x030200, driver: "nvidia", node: 0, group: 33,
 		link: "8.0 GT/s x16",
@@ -57,6 +63,7 @@ func nvidiaMdev(comment string) *machine {
 func nvidiaVFIO(comment string) *machine {
 	m := newMachine(comment)
 	m.put("sys/module/nvidia", attributes{"version": "570.133.10"})
+	m.manager()
 	const at = "pci0000:40/0000:40:01.1/0000:41:00.0"
 	pf := m.add(card{
 		at: at, vendor: 0x10de, device: 0x2335, class: 0x030200, driver: "nvidia", node: 1, group: 51, link: "32.0 GT/s x16",
@@ -75,6 +82,23 @@ func nvidiaVFIO(comment string) *machine {
 		}
 		m.put(vf+"/nvidia", attributes{"current_vgpu_type": current, "creatable_vgpu_types": creatable})
 	}
+	return m
+}
+
+// nvidiaOff: the same kind of host after it was started: an L40S whose functions
+// are off, and another that a program of the host has open.
+func nvidiaOff(comment string) *machine {
+	m := newMachine(comment)
+	m.put("sys/module/nvidia", attributes{"version": "570.133.10"})
+	m.manager()
+	for n, bus := range []string{"21", "31"} {
+		m.add(card{
+			at: fmt.Sprintf("pci0000:20/0000:20:0%d.1/0000:%s:00.0", n+1, bus), vendor: 0x10de, device: 0x26b9, class: 0x030200, driver: "nvidia", node: 0, group: 20 + n,
+			link: "16.0 GT/s x16", more: attributes{"sriov_totalvfs": "32", "sriov_numvfs": "0"},
+		})
+		m.nvidiaCard("0000:"+bus+":00.0", "NVIDIA L40S", fmt.Sprintf("GPU-55555555-0e0e-4b4b-8c8c-00000000000%d", n+5), n)
+	}
+	m.process(2200, "dcgm", "/dev/nvidia1", "pos:\t0")
 	return m
 }
 

@@ -70,6 +70,21 @@ func (t *Tree) Write(name, value string) error {
 	return errors.Join(err, file.Close())
 }
 
+// Path is where on this machine a file lies that is there, for what takes paths.
+func (t *Tree) Path(name string) (string, error) {
+	if t.root == nil {
+		return "", ErrReadOnly
+	}
+	info, err := t.root.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file", name)
+	}
+	return filepath.Abs(filepath.Join(t.root.Name(), name))
+}
+
 // Text is the content of a file without the white space around it.
 func (t *Tree) Text(name string) gpu.Fact[string] { return t.text(name, maxFile) }
 

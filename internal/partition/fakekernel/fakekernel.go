@@ -22,17 +22,21 @@ type Kernel struct {
 	Folder string
 	// Writes counts what was asked for.
 	Writes int
-	// FailAt is the write that fails, from 1; 0: none. With Late it fails after
-	// its effect.
+	// FailAt is the write or program that fails, from 1; 0: none. With Late it fails
+	// after its effect, a program with Torn in the middle of it.
 	FailAt int
 	Late   bool
+	Torn   bool
 	// Dead: after the failing write all others fail, as after a crash.
 	Dead bool
 	// Lies says that writes succeed and do nothing.
 	Lies bool
 
-	drivers map[string]string // the drivers of functions as unpacked
-	offers  map[string]string // the vGPU types of virtual functions that have one
+	drivers   map[string]string         // the drivers of functions as unpacked
+	offers    map[string]string         // the vGPU types of virtual functions that have one
+	told      map[string]string         // what NVIDIA's driver tells of cards that it has let go
+	recorded  map[string][]sysfs.Record // what NVIDIA's driver shows on virtual functions, as unpacked
+	functions map[string]string         // the first virtual functions of cards as unpacked
 }
 
 // Unpack makes the machine of an archive below a folder.
@@ -45,7 +49,7 @@ func Unpack(archive, folder string) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Folder: folder, drivers: map[string]string{}, offers: map[string]string{}}
+	k := &Kernel{Folder: folder, drivers: map[string]string{}, offers: map[string]string{}, told: map[string]string{}, recorded: map[string][]sysfs.Record{}, functions: map[string]string{}}
 	for _, r := range records {
 		if r.Target != "" {
 			err = k.link(r.Name, r.Target)
@@ -58,6 +62,7 @@ func Unpack(archive, folder string) (*Kernel, error) {
 		if filepath.Base(r.Name) == "driver" {
 			k.drivers[filepath.Base(filepath.Dir(r.Name))] = filepath.Base(r.Target)
 		}
+		k.record(r)
 	}
 	return k, nil
 }
@@ -91,15 +96,20 @@ func set(name, value string) error { return os.WriteFile(name, []byte(value+"\n"
 
 // Write does what the kernel does when a value is written to an attribute.
 func (k *Kernel) Write(name, value string) error {
+	return k.act(name, func(bool) error { return k.write(name, strings.TrimSpace(value)) })
+}
+
+// act lets something happen, unless it is to fail.
+func (k *Kernel) act(name string, happens func(torn bool) error) error {
 	k.Writes++
 	fails := k.FailAt > 0 && k.Writes == k.FailAt
 	switch {
-	case fails && !k.Late, k.Dead && k.FailAt > 0 && k.Writes > k.FailAt:
+	case fails && !k.Late && !k.Torn, k.Dead && k.FailAt > 0 && k.Writes > k.FailAt:
 		return syscall.EIO
 	case k.Lies:
 		return nil
 	}
-	if err := k.write(name, strings.TrimSpace(value)); err != nil {
+	if err := happens(fails && k.Torn); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if fails {
@@ -114,8 +124,7 @@ func (k *Kernel) write(name, value string) error {
 		return k.probe(value)
 	}
 	if base == "unbind" {
-		// What only a driver shows goes with it.
-		return errors.Join(os.Remove(filepath.Join(k.device(value), "driver")), os.RemoveAll(filepath.Join(k.Folder, "proc/driver/nvidia/gpus", value)))
+		return k.unbind(value)
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Join(k.Folder, filepath.Dir(name)))
 	if err != nil {
@@ -135,7 +144,7 @@ func (k *Kernel) write(name, value string) error {
 			return err
 		}
 	case "sriov_numvfs":
-		if err := k.functions(folder, value); err != nil {
+		if err := k.number(folder, value); err != nil {
 			return err
 		}
 	case "driver_override":
@@ -152,97 +161,6 @@ func (k *Kernel) write(name, value string) error {
 	return set(at, value)
 }
 
-// functions switches virtual functions on or off: numbered from the card's own
-// function, quotas that nobody set shared out, all given back at the end.
-func (k *Kernel) functions(folder, value string) error {
-	wanted, err := strconv.Atoi(value)
-	now, total := number(filepath.Join(folder, "sriov_numvfs")), number(filepath.Join(folder, "sriov_totalvfs"))
-	switch {
-	case err != nil:
-		return syscall.EINVAL
-	case wanted > total:
-		return syscall.ERANGE
-	case wanted > 0 && now > 0 && wanted != now:
-		return syscall.EBUSY
-	}
-	for n := range now {
-		if wanted > 0 {
-			break
-		}
-		address := filepath.Base(readLink(filepath.Join(folder, fmt.Sprintf("virtfn%d", n))))
-		for _, gone := range []string{k.device(address), filepath.Join(k.Folder, "sys/bus/pci/devices", address), filepath.Join(folder, fmt.Sprintf("virtfn%d", n))} {
-			if err := os.RemoveAll(gone); err != nil {
-				return err
-			}
-		}
-		if err := k.quota(folder, n+1, "0", true); err != nil {
-			return err
-		}
-	}
-	for n := range wanted - now {
-		if err := k.function(folder, n); err != nil {
-			return err
-		}
-		if err := k.quota(folder, n+1, strconv.Itoa(16<<30/wanted), false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// function makes one virtual function beside its card.
-func (k *Kernel) function(folder string, n int) error {
-	card := filepath.Base(folder)
-	slot, _, _ := strings.Cut(card, ".")
-	address := fmt.Sprintf("%s.%d", slot, n+1)
-	at := filepath.Join(filepath.Dir(folder), address)
-	if err := os.MkdirAll(at, 0o755); err != nil {
-		return err
-	}
-	for _, name := range []string{"vendor", "device", "class"} {
-		if err := set(filepath.Join(at, name), text(filepath.Join(folder, name))); err != nil {
-			return err
-		}
-	}
-	inside, err := filepath.Rel(filepath.Join(k.Folder, "sys"), at)
-	if err != nil {
-		return err
-	}
-	for link, target := range map[string]string{
-		filepath.Join(at, "physfn"):                             "../" + card,
-		filepath.Join(folder, fmt.Sprintf("virtfn%d", n)):       "../" + address,
-		filepath.Join(k.Folder, "sys/bus/pci/devices", address): "../../../" + inside,
-	} {
-		if err := os.Symlink(target, link); err != nil {
-			return err
-		}
-	}
-	if text(filepath.Join(folder, "sriov_drivers_autoprobe")) == "1" {
-		k.drivers[address] = filepath.Base(readLink(filepath.Join(folder, "driver")))
-		return k.probe(address)
-	}
-	return nil
-}
-
-// quota sets the memory of a function: always, or where nobody has.
-func (k *Kernel) quota(folder string, n int, value string, always bool) error {
-	for _, pattern := range []string{"sriov_admin/vf%d/profile/vram_quota", "drm/card*/*iov/vf%d/gt*/lmem_quota"} {
-		files, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf(pattern, n)))
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			if !always && text(file) != "0" {
-				continue
-			}
-			if err := set(file, value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 func readLink(name string) string {
 	target, err := os.Readlink(name)
 	if err != nil {
@@ -251,7 +169,7 @@ func readLink(name string) string {
 	return target
 }
 
-func number(name string) int {
+func count(name string) int {
 	n, err := strconv.Atoi(text(name))
 	if err != nil {
 		return 0
@@ -266,6 +184,15 @@ func (k *Kernel) device(address string) string {
 		return filepath.Join(k.Folder, "none")
 	}
 	return at
+}
+
+// unbind takes a function from its driver. What only a driver shows goes with it.
+func (k *Kernel) unbind(address string) error {
+	shown := filepath.Join(k.Folder, "proc/driver/nvidia/gpus", address)
+	if told := text(filepath.Join(shown, "information")); told != "" {
+		k.told[address] = told + "\n"
+	}
+	return errors.Join(os.Remove(filepath.Join(k.device(address), "driver")), os.RemoveAll(shown))
 }
 
 // probe binds a function to the driver that its override names, else to the one
@@ -285,5 +212,15 @@ func (k *Kernel) probe(address string) error {
 	if driver == "" {
 		return nil
 	}
-	return os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(folder, "driver"))
+	return k.bind(address, driver)
+}
+
+// bind gives a function to a driver.
+func (k *Kernel) bind(address, driver string) error {
+	if told := k.told[address]; told != "" && driver == "nvidia" {
+		if err := k.put(filepath.Join("proc/driver/nvidia/gpus", address, "information"), told); err != nil {
+			return err
+		}
+	}
+	return os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(k.device(address), "driver"))
 }

@@ -93,43 +93,52 @@ func (l *Log) Append(record []byte) error {
 // Apply carries out a plan and fails the test if it does not succeed.
 func (m Machine) Apply(t testing.TB, p partition.CardPlan) {
 	t.Helper()
-	if err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err != nil {
+	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Faults carries out a plan over kernels that fail: each write is refused,
-// before or after its effect, once with what comes after (a crash, from which the
-// next apply recovers) and once without (a rollback); and one that reports success
-// and does nothing. open makes the machine anew. The card ends as it was or as it
-// was planned, and both happen.
+// Ways in which a write or a program fails: before its effect, after it, and in the
+// middle, which a write has not.
+const (
+	early = iota
+	late
+	torn
+)
+
+// Faults carries out a plan over kernels that fail: each write and each program
+// fails in each way, once with all that comes after (a crash, from which the next
+// apply recovers) and once without (a rollback); and one that reports success and
+// does nothing. open makes the machine anew. The card ends as it was or as it was
+// planned, and both happen.
 func Faults(t *testing.T, open func() Machine, address string, r partition.Rule) {
 	t.Helper()
 	m := open()
 	p := m.Plan(t, address, r)
-	steps := len(p.Steps)
-	if p.Refused != "" || steps == 0 {
+	if p.Refused != "" || len(p.Steps) == 0 {
 		t.Fatalf("nothing to fail: %s", Steps(p))
 	}
+	whole := open()
+	whole.Apply(t, whole.Plan(t, address, r))
 	for _, crash := range []bool{false, true} {
 		ends := map[bool]int{}
-		for at := 1; at <= steps; at++ {
-			for _, late := range []bool{false, true} {
+		for at := 1; at <= whole.Fake.Writes; at++ {
+			for _, way := range []int{early, late, torn} {
 				m := open()
 				p := m.Plan(t, address, r)
-				m.Fake.FailAt, m.Fake.Late, m.Fake.Dead = at, late, crash
+				m.Fake.FailAt, m.Fake.Late, m.Fake.Torn, m.Fake.Dead = at, way == late, way == torn, crash
 				kept := &Log{}
-				if err := partition.Apply(t.Context(), m.Techniques, m, kept, p); err == nil {
+				if _, err := partition.Apply(t.Context(), m.Techniques, m, kept, p); err == nil {
 					t.Fatalf("write %d was refused, but the apply succeeded", at)
 				}
 				m.Fake.FailAt = 0
 				if _, err := partition.Recover(t.Context(), m.Techniques, m, kept, kept.Records); err != nil {
-					t.Fatalf("write %d, late %v, crash %v: recover: %v", at, late, crash, err)
+					t.Fatalf("write %d, way %d, crash %v: recover: %v", at, way, crash, err)
 				}
 				again := m.Plan(t, address, r)
 				reached := again.Refused == "" && len(again.Steps) == 0
 				if before := p.Before.Layout(); !reached && again.Before.Layout() != before {
-					t.Fatalf("write %d, late %v, crash %v: left between: %s, was %s", at, late, crash, again.Before.Layout(), before)
+					t.Fatalf("write %d, way %d, crash %v: left between: %s, was %s", at, way, crash, again.Before.Layout(), before)
 				}
 				ends[reached]++
 			}
@@ -139,7 +148,7 @@ func Faults(t *testing.T, open func() Machine, address string, r partition.Rule)
 		}
 	}
 	m.Fake.Lies = true
-	if err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err == nil || !strings.Contains(err.Error(), "reported success") {
+	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err == nil || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("a kernel that does nothing: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // create makes a mediated device of the type in a folder, if there is room. A
 // card of NVIDIA's takes one type then.
 func (k *Kernel) create(folder, uuid string) error {
-	if number(filepath.Join(folder, "available_instances")) == 0 {
+	if count(filepath.Join(folder, "available_instances")) == 0 {
 		return syscall.EINVAL
 	}
 	bus := filepath.Join(k.Folder, "sys/bus/mdev/devices")
@@ -120,7 +120,7 @@ func (k *Kernel) assign(folder, kind string) error {
 		}
 		return errors.Join(err, set(offers, k.offers[folder]))
 	}
-	if number(filepath.Join(folder, "current_vgpu_type")) != 0 {
+	if count(filepath.Join(folder, "current_vgpu_type")) != 0 {
 		return syscall.EBUSY
 	}
 	if !strings.Contains("\n"+text(offers), "\n"+kind+" ") {

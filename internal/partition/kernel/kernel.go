@@ -2,7 +2,7 @@
 
 // Package kernel carries out partition plans through the kernel's files: it
 // reads cards of all vendors below a root, lets techniques tell how each is
-// divided, and writes what their steps say. It decides nothing.
+// divided, and writes and runs what their steps say. It decides nothing.
 package kernel
 
 import (
@@ -26,23 +26,26 @@ type Observer interface {
 	Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card)
 }
 
-// Writer writes a value to a file below the root; *sysfs.Tree is one.
-type Writer interface {
+// Hands change a machine; tool.Machine is one.
+type Hands interface {
+	// Write writes a value to a file below the root.
 	Write(name, value string) error
+	// Run runs a program below the root to its end.
+	Run(ctx context.Context, program string, arguments ...string) error
 }
 
 // Kernel is a machine's kernel. It is not for concurrent use.
 type Kernel struct {
 	from      inventory.Sources
-	to        Writer
+	to        Hands
 	observers []Observer
 }
 
 var _ partition.Driver = (*Kernel)(nil)
 
-// New returns the kernel whose files are read from one place and written to
-// another, which is the same but in tests.
-func New(from inventory.Sources, to Writer, observers ...Observer) *Kernel {
+// New returns the kernel whose files are read from one place and which is changed
+// by hands that are there, but in tests.
+func New(from inventory.Sources, to Hands, observers ...Observer) *Kernel {
 	return &Kernel{from: from, to: to, observers: observers}
 }
 
@@ -114,10 +117,13 @@ func processes(holders []gpu.Holder) []partition.Process {
 	return list
 }
 
-// Do writes what a step says. Only files below sys are written.
-func (k *Kernel) Do(_ context.Context, _ string, s partition.Step) error {
-	if s.Action != partition.ActionWrite || !strings.HasPrefix(s.File, "sys/") || !fs.ValidPath(s.File) {
-		return fmt.Errorf("%s is not done by the kernel's files", s)
+// Do writes or runs what a step says. Only files below sys are written.
+func (k *Kernel) Do(ctx context.Context, _ string, s partition.Step) error {
+	switch {
+	case s.Action == partition.ActionRun && fs.ValidPath(s.File):
+		return k.to.Run(ctx, s.File, s.Arguments...)
+	case s.Action == partition.ActionWrite && strings.HasPrefix(s.File, "sys/") && fs.ValidPath(s.File):
+		return k.to.Write(s.File, s.Value)
 	}
-	return k.to.Write(s.File, s.Value)
+	return fmt.Errorf("%s is not done by the kernel's files", s)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/tool"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
@@ -36,9 +37,10 @@ func all() (partition.Techniques, []kernel.Observer) {
 // not change.
 func TestOutside(t *testing.T) {
 	tree := sysfs.Of(fstest.MapFS{})
-	k := kernel.New(inventory.Sources{Tree: tree}, tree)
+	k := kernel.New(inventory.Sources{Tree: tree}, tool.Machine{Tree: tree})
 	for _, s := range []partition.Step{
 		{Action: partition.ActionWrite, File: "etc/passwd"}, {Action: partition.ActionWrite, File: "sys/../etc/passwd"}, {Action: "other", File: "sys/a"}, {Action: partition.ActionWrite, File: "sys/a"},
+		{Action: partition.ActionRun, File: "../bin/true"}, {Action: partition.ActionRun, File: "usr/bin/true"},
 	} {
 		if err := k.Do(t.Context(), "", s); err == nil {
 			t.Errorf("done: %+v", s)
@@ -81,7 +83,7 @@ func FuzzPlans(f *testing.F) {
 		}
 		planners, observers := all()
 		tree := sysfs.Of(files)
-		state, err := kernel.New(inventory.Sources{Tree: tree, Products: products}, tree, observers...).State(t.Context())
+		state, err := kernel.New(inventory.Sources{Tree: tree, Products: products}, tool.Machine{Tree: tree}, observers...).State(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@
 // (sriov_drivers_autoprobe), and how Intel's drivers provision each. Facts are
 // from the kernel's documents sysfs-bus-pci and sysfs-driver-intel-xe-sriov
 // (Linux 6.19; vram_quota 7.0), and for i915 from Intel's data-centre packages
-// (iov, prelim_iov). NVIDIA's and AMD's host drivers make functions in their own
-// ways, which plans name.
+// (iov, prelim_iov). NVIDIA's functions are switched by its own program
+// (nvidia.go). AMD's host driver makes functions in its own way, which plans name.
 package sriov
 
 import (
@@ -56,6 +56,9 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	if probe := tree.Text(path.Join(f.Folder, "sriov_drivers_autoprobe")); probe.Known {
 		on := probe.Value != "0"
 		all.Autoprobe = &on
+	}
+	if c.Vendor == gpu.VendorNVIDIA {
+		all.Tool, all.Users = manager(tree), slices.Clone(c.Processes)
 	}
 	for n, vf := range bus.VFs(f) {
 		at, _ := bus.Find(vf.ID)
@@ -179,8 +182,28 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 		if busy := t.Busy(c, []partition.Step{off(c)}); busy != "" {
 			return c, fmt.Errorf("%w: %s", partition.ErrInUse, busy)
 		}
+		if carried := carried(c); carried != "" {
+			return c, fmt.Errorf("%w: %s", partition.ErrInUse, carried)
+		}
+		if c.Vendor == gpu.VendorNVIDIA {
+			to.VGPU = nil // functions that were made anew tell what they offer
+		}
 	}
 	return to, nil
+}
+
+// carried words the vGPUs that would go with their functions.
+func carried(c partition.Card) string {
+	var words []string
+	for n, vf := range c.SRIOV.On {
+		if vf.Carries != "" {
+			words = append(words, fmt.Sprintf("vf%d (%s) carries %s", n+1, vf.Address, vf.Carries))
+		}
+	}
+	if words == nil {
+		return ""
+	}
+	return strings.Join(words, "; ") + ": apply vgpu: {devices: {}} first"
 }
 
 // known refuses settings that the card has not.
@@ -203,11 +226,7 @@ func known(c partition.Card, each map[string]string) error {
 func ownWay(c partition.Card, vfs int) error {
 	switch {
 	case c.Vendor == gpu.VendorNVIDIA:
-		how := "-e"
-		if vfs == 0 {
-			how = "-d"
-		}
-		return fmt.Errorf("%w: NVIDIA's driver switches all functions of a card by its own tool: run /usr/lib/nvidia/sriov-manage %s %s and apply again", partition.ErrImpossible, how, c.Address)
+		return byManager(c, vfs)
 	case c.Vendor == gpu.VendorAMD:
 		return fmt.Errorf("%w: AMD's host driver takes the number when it is loaded: run modprobe gim vf_num=%d (one number a card, with commas) and apply again", partition.ErrImpossible, vfs)
 	}
@@ -230,8 +249,19 @@ func renewed(from, to partition.Card) bool {
 	return false
 }
 
+// off switches all functions off, on as many on.
 func off(c partition.Card) partition.Step {
+	if c.SRIOV.Tool != "" {
+		return manage(c, "-d", "functions are to go, and all of them go together")
+	}
 	return partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(c.Address, "sriov_numvfs"), Value: "0", Why: "number and quotas change only while no function is on"}
+}
+
+func on(c partition.Card, n int) partition.Step {
+	if c.SRIOV.Tool != "" {
+		return manage(c, "-e", "functions are wanted, and all of them come together")
+	}
+	return partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(c.Address, "sriov_numvfs"), Value: strconv.Itoa(n), Why: "functions are wanted"}
 }
 
 // Steps switches functions off if they must be made anew, sets what is asked, and
@@ -272,12 +302,13 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 		}
 	}
 	if anew && len(to.SRIOV.On) > 0 {
-		write("sriov_numvfs", strconv.Itoa(len(to.SRIOV.On)), "functions are wanted")
+		steps = append(steps, on(from, len(to.SRIOV.On)))
 	}
 	return steps
 }
 
-// Busy words who uses functions that would go.
+// Busy words who uses functions that would go, or a card whose driver would let it
+// go meanwhile.
 func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 	if c.SRIOV == nil || !slices.ContainsFunc(steps, func(s partition.Step) bool { return s.File == off(c).File }) {
 		return ""
@@ -286,9 +317,10 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 	for n, vf := range c.SRIOV.On {
 		if len(vf.Processes) > 0 {
 			words = append(words, fmt.Sprintf("vf%d (%s) is used by %s", n+1, vf.Address, partition.Describe(vf.Processes)))
-		} else if vf.Carries != "" {
-			words = append(words, fmt.Sprintf("vf%d (%s) carries %s", n+1, vf.Address, vf.Carries))
 		}
+	}
+	if len(c.SRIOV.Users) > 0 {
+		words = append(words, "its driver lets a card go only when nobody has it open; it is open in "+partition.Describe(c.SRIOV.Users))
 	}
 	return strings.Join(words, "; ")
 }

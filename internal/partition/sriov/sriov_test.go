@@ -18,6 +18,8 @@ const (
 	flex       = "0000:4d:00.0" // two of 31 functions are on, nobody uses them
 	battlemage = "0000:03:00.0" // three of 7, a guest has the first
 	vgpuHost   = "0000:41:00.0" // an H200 with four functions, one of which carries a vGPU
+	idle       = "0000:21:00.0" // an L40S whose 32 functions are off
+	watched    = "0000:31:00.0" // another, which a monitor has open
 )
 
 func want(functions partition.SRIOV) partition.Rule { return partition.Rule{SRIOV: &functions} }
@@ -73,8 +75,11 @@ func TestRefusals(t *testing.T) {
 		{"battlemage", battlemage, partition.SRIOV{VFs: 3, Each: map[string]string{"vram_quota": "1073741824"}}, partition.RefusedInUse, "3300 (qemu-system-x86)"},
 		{"battlemage", "0000:08:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "has no virtual functions"},
 		{"battlemage", "0000:08:00.0", partition.SRIOV{}, "", ""},
-		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 28}, partition.RefusedImpossible, "sriov-manage -e 0000:41:00.0"},
+		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 28}, partition.RefusedInUse, "vf2 (0000:41:00.5) carries vGPU type 1414"},
 		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 4}, "", ""},
+		{"nvidia-off", idle, partition.SRIOV{VFs: 4}, partition.RefusedImpossible, "all 32 functions of NVIDIA L40S on, or none: vfs: 32 and vfs: 0 can be had"},
+		{"nvidia-off", watched, partition.SRIOV{VFs: 32}, partition.RefusedInUse, "its driver lets a card go only when nobody has it open; it is open in 2200 (dcgm)"},
+		{"nvidia-off", watched, partition.SRIOV{}, "", ""},
 		{"mi210-xgmi", "0000:43:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "no virtual functions"},
 	} {
 		if p := open(t, c.machine).Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {

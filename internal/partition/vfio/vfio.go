@@ -29,7 +29,7 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	tree := bus.Tree()
 	p := &partition.Passthrough{Group: tree.LinkBase(path.Join(f.Folder, "iommu_group")).Value, Functions: []partition.DrivenFunction{function(tree, f.Address)}}
 	for _, mate := range tree.Names(path.Join("sys/kernel/iommu_groups", p.Group, "devices")) {
-		if p.Group != "" && mate != f.Address && sysfs.Slot(mate) == sysfs.Slot(f.Address) {
+		if other, _ := bus.Find(mate); p.Group != "" && mate != f.Address && sysfs.Slot(mate) == sysfs.Slot(f.Address) && other.Physical == "" {
 			p.Functions = append(p.Functions, function(tree, mate))
 		}
 	}

@@ -39,7 +39,7 @@ func TestThereAndBack(t *testing.T) {
 			m := open(t, machine)
 			if machine == "nvidia-mdev" {
 				m.Apply(t, m.Plan(t, c.address, partition.Rule{VGPU: &partition.VirtualCards{}}))
-				if err := m.Fake.Write("sys/bus/pci/devices/0000:5e:00.0/sriov_numvfs", "0"); err != nil { // as sriov-manage -d
+				if err := m.Fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", "0000:5e:00.0"); err != nil {
 					t.Fatal(err)
 				}
 			}

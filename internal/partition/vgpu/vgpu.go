@@ -44,7 +44,7 @@ var _ partition.Technique = Technique{}
 func NVIDIA() Technique {
 	return Technique{
 		name: partition.TechniqueVGPU, vendor: gpu.VendorNVIDIA,
-		needs:  "the driver is not that of a vGPU host, or no virtual functions are on (/usr/lib/nvidia/sriov-manage -e ADDRESS)",
+		needs:  "its driver is not that of a vGPU host",
 		of:     func(c *partition.Card) **partition.Hosts { return &c.VGPU },
 		wanted: func(r partition.Rule) *partition.VirtualCards { return r.VGPU },
 	}
@@ -73,12 +73,12 @@ func (t Technique) On(c partition.Card) bool {
 // use is not given up with force either: the kernel would wait for its user.
 func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
 	want, now := t.wanted(r), *t.of(&c)
-	total := 0
-	for _, n := range want.Devices {
-		total += n
-	}
 	if now == nil {
-		if total == 0 {
+		if want.Count() == 0 {
+			return c, nil
+		}
+		if t.vendor == gpu.VendorNVIDIA && planned(c) {
+			c.Awaits = "virtual cards, of the types that the functions offer when they are on"
 			return c, nil
 		}
 		return c, fmt.Errorf("%w: %s offers no virtual cards: %s", partition.ErrImpossible, c.Name, t.needs)
@@ -109,6 +109,11 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	}
 	*t.of(&c) = &after
 	return c, nil
+}
+
+// planned says whether virtual functions will be on that are not yet.
+func planned(c partition.Card) bool {
+	return c.SRIOV != nil && slices.ContainsFunc(c.SRIOV.On, func(f partition.Function) bool { return f.Address == "" })
 }
 
 // keep leaves what is wanted where it is, those in use first, and takes it off what
@@ -312,8 +317,14 @@ func has(hosts partition.Hosts, uuid string) bool {
 // Steps removes what is not wanted, then makes what is.
 func (t Technique) Steps(from, to partition.Card) []partition.Step {
 	before, after := *t.of(&from), *t.of(&to)
-	if before == nil || after == nil {
+	if before == nil {
 		return nil
+	}
+	if after == nil {
+		if t.vendor != gpu.VendorNVIDIA || to.SRIOV == nil || len(to.SRIOV.On) > 0 {
+			return nil // it says nothing of virtual cards
+		}
+		after = &partition.Hosts{} // without functions there are none
 	}
 	var steps []partition.Step
 	each(*before, *after, func(host partition.Host, card partition.VirtualCard) {

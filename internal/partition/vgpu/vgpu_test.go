@@ -8,6 +8,8 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
 
@@ -121,6 +123,52 @@ func TestMIGBacked(t *testing.T) {
 	if !strings.Contains(p.Reason, "for cards whose MIG mode is off") {
 		t.Errorf("%q: %s", p.Refused, p.Reason)
 	}
+}
+
+// off is the vGPU host with its functions off, as after it was started.
+func off(t *testing.T) fakekernel.Machine {
+	m := fakekernel.Open(t, "nvidia-vfio", sriov.Technique{}, vgpu.NVIDIA(), vfio.Technique{})
+	if err := m.Fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", h200); err != nil {
+		t.Fatal(err)
+	}
+	m.Fake.Writes = 0
+	return m
+}
+
+// TestFunctionsFirst: where the functions are off that carry vGPUs, they are
+// switched on, and the vGPUs are planned by what they offer then.
+func TestFunctionsFirst(t *testing.T) {
+	m := off(t)
+	three := want(map[string]int{"NVIDIA H200X-141C": 3})
+	p := m.Plan(t, h200, three)
+	if got := fakekernel.Steps(p); p.Refused != "" || p.Awaits == "" || got != "run /usr/lib/nvidia/sriov-manage -e "+h200+"\n" {
+		t.Fatalf("%q, %q: %s", p.Refused, p.Awaits, got)
+	}
+	taken, err := partition.Apply(t.Context(), m.Techniques, m, &fakekernel.Log{}, p)
+	if err != nil || len(taken) != 4 || taken[1].Value != "1428" {
+		t.Fatalf("%v: %v", err, taken)
+	}
+	if again := m.Plan(t, h200, three); again.Refused != "" || len(again.Steps) > 0 {
+		t.Errorf("again: %s", fakekernel.Steps(again))
+	}
+	// What is not offered is known too late: all goes back.
+	m = off(t)
+	if _, err := partition.Apply(t.Context(), m.Techniques, m, &fakekernel.Log{}, m.Plan(t, h200, want(map[string]int{"NVIDIA A40-2Q": 1}))); err == nil || !strings.Contains(err.Error(), "no type NVIDIA A40-2Q; it offers NVIDIA H200X-1-18C, NVIDIA H200X-141C; it is as it was") {
+		t.Errorf("%v", err)
+	}
+	if c, err := m.Observe(t.Context(), h200); err != nil || len(c.SRIOV.On) != 0 {
+		t.Errorf("%v, %d functions", err, len(c.SRIOV.On))
+	}
+	// A rule that wants no functions has no vGPUs.
+	none := three
+	none.SRIOV = &partition.SRIOV{}
+	if p := m.Plan(t, h200, none); p.Refused != partition.RefusedImpossible {
+		t.Errorf("%q: %s", p.Refused, fakekernel.Steps(p))
+	}
+	if p := m.Plan(t, h200, want(nil)); p.Refused != "" || len(p.Steps) > 0 {
+		t.Errorf("none wanted: %s", fakekernel.Steps(p))
+	}
+	fakekernel.Faults(t, func() fakekernel.Machine { return off(t) }, h200, three)
 }
 
 func TestFaults(t *testing.T) {
