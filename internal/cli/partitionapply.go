@@ -64,7 +64,7 @@ Refuses all when one card is refused. A second time it does nothing.`,
 	in.driverFlag(cmd)
 	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
-	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use")
+	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use, and take the console's card")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the steps only")
 	cmd.Flags().StringVar(&path, "journal", "", "`file` for the way back after a crash; default: under /var/lib/divvy")
 	complete(cmd, "journal", fileCompletion)

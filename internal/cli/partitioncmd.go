@@ -283,7 +283,7 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 	in.stateFlag(cmd)
 	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
-	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use")
+	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use, and to take the console's card")
 	jsonFlag(cmd, &in.asJSON)
 	return cmd
 }
@@ -308,6 +308,8 @@ func (a *app) printPlan(plan partition.Plan) {
 		case c.Refused != "":
 			fmt.Fprintf(a.stdout, "  refused, %s\n", oneLine(c.Reason))
 			switch {
+			case c.Refused == partition.RefusedSpared:
+				fmt.Fprintln(a.stdout, "  hint: --force, where nobody needs that screen")
 			case c.Refused != partition.RefusedInUse:
 			case len(c.Before.Shares) > 0:
 				fmt.Fprintf(a.stdout, "  hint: divvy share delete %s\n", oneLine(c.Before.Shares[0]))

@@ -38,7 +38,7 @@ func Explanations() []Explanation {
 				"side channels: none within the card; the bus is shared",
 			},
 			Cost:     "one guest a card, and the host loses the card",
-			Needs:    "an IOMMU that is on, and a group that holds nothing else",
+			Needs:    "an IOMMU that is on, and a group that holds nothing else; another card for the machine's console",
 			Excludes: "every other way on this card",
 			Against:  []string{"mig", "sriov", "vgpu", "amd-partition", "gvt-g", "mps", "replicas"},
 		},

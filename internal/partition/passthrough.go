@@ -29,6 +29,8 @@ func (*VFIO) validate() error { return nil }
 type Passthrough struct {
 	Group  string `yaml:"group,omitempty" json:"group,omitempty"` // IOMMU group
 	Cannot string `yaml:"cannot,omitempty" json:"cannot,omitempty"`
+	// Console is why the card is the machine's console; absent: it is not.
+	Console string `yaml:"console,omitempty" json:"console,omitempty"`
 	// Functions are the card's own and those that go with it: of its slot and
 	// group, such as its sound.
 	Functions []DrivenFunction `yaml:"functions" json:"functions"`
@@ -74,6 +76,9 @@ func (p *Passthrough) parts() []string { return nil }
 
 func (p *Passthrough) lines() []string {
 	if !p.Handed() {
+		if p.Console != "" {
+			return []string{"the machine's console: " + p.Console}
+		}
 		return nil
 	}
 	line := "handed to guests by VFIO, IOMMU group " + p.Group

@@ -18,8 +18,8 @@ type Technique interface {
 	// On says whether a card is divided this way.
 	On(c Card) bool
 	// Aim returns a card as a rule that names the technique wants it. It fails
-	// with ErrImpossible or ErrInUse; with force some techniques give up what is in
-	// use.
+	// with ErrImpossible, ErrInUse or ErrSpared; with force nothing is spared, and
+	// some techniques give up what is in use.
 	Aim(c Card, r Rule, force bool) (Card, error)
 	// Steps leads from one state of a card to another as far as this technique can
 	// tell them apart. It is used forward, and to roll back from anywhere between.
@@ -176,6 +176,7 @@ func (s Step) String() string {
 const (
 	RefusedImpossible = "impossible"
 	RefusedInUse      = "in-use"
+	RefusedSpared     = "spared" // without force
 )
 
 // CardPlan is how one card gets from what it is to what it should be.
@@ -253,8 +254,11 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 		plan.Before, plan.After, plan.Steps = c.asked(after), after, steps
 	} else {
 		plan.Refused, plan.Reason = RefusedImpossible, err.Error()
-		if errors.Is(err, ErrInUse) {
+		switch {
+		case errors.Is(err, ErrInUse):
 			plan.Refused = RefusedInUse
+		case errors.Is(err, ErrSpared):
+			plan.Refused = RefusedSpared
 		}
 	}
 	plan.NeedsReset = slices.ContainsFunc(plan.Steps, func(s Step) bool { return s.Action == ActionReset })

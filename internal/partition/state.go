@@ -284,5 +284,9 @@ func Describe(processes []Process) string {
 // ErrImpossible says that a goal cannot be reached, whatever is given up for it.
 var ErrImpossible = errors.New("impossible")
 
+// ErrSpared says that a goal is reached with force only: it takes what the machine
+// itself needs.
+var ErrSpared = errors.New("spared")
+
 // ErrInUse says that a goal can be reached only by destroying what is in use.
 var ErrInUse = errors.New("in use")

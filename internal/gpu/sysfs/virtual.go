@@ -52,6 +52,32 @@ func (b *Bus) Passthrough(f Function) gpu.Capability {
 	return c
 }
 
+// Console says why a card is the machine's console, empty if it is not: the
+// firmware used it first (boot_vga; on newer kernels boot_display, for cards that
+// are no VGA ones too), or it has all framebuffers that there are.
+func (b *Bus) Console(f Function) string {
+	for _, name := range []string{"boot_vga", "boot_display"} {
+		if b.tree.Text(path.Join(f.Folder, name)).Value == "1" {
+			return name + " is 1"
+		}
+	}
+	const framebuffers = "sys/class/graphics"
+	var own []string
+	for _, name := range b.tree.Names(framebuffers) {
+		if number, ok := strings.CutPrefix(name, "fb"); !ok || strings.Trim(number, "0123456789") != "" {
+			continue
+		}
+		if b.tree.LinkBase(path.Join(framebuffers, name, "device")).Value != f.Address {
+			return "" // another has one, or the firmware's own is in use
+		}
+		own = append(own, name)
+	}
+	if own == nil {
+		return ""
+	}
+	return "it has the only framebuffer, " + own[0]
+}
+
 // VFIONodes lists the device files through which a guest would hold a function:
 // those of its group, and its own under newer kernels.
 func (b *Bus) VFIONodes(folder string) []string {

@@ -27,7 +27,7 @@ const drivers = "sys/bus/pci/drivers"
 // get it.
 func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	tree := bus.Tree()
-	p := &partition.Passthrough{Group: tree.LinkBase(path.Join(f.Folder, "iommu_group")).Value, Functions: []partition.DrivenFunction{function(tree, f.Address)}}
+	p := &partition.Passthrough{Group: tree.LinkBase(path.Join(f.Folder, "iommu_group")).Value, Console: bus.Console(f), Functions: []partition.DrivenFunction{function(tree, f.Address)}}
 	for _, mate := range tree.Names(path.Join("sys/kernel/iommu_groups", p.Group, "devices")) {
 		if other, _ := bus.Find(mate); p.Group != "" && mate != f.Address && sysfs.Slot(mate) == sysfs.Slot(f.Address) && other.Physical == "" {
 			p.Functions = append(p.Functions, function(tree, mate))
@@ -66,8 +66,8 @@ func (Technique) Name() string { return partition.TechniqueVFIO }
 func (Technique) On(c partition.Card) bool { return c.VFIO != nil && c.VFIO.Handed() }
 
 // Aim hands a card over or takes it back. What is in use is not taken with force
-// either: the kernel would wait for its user.
-func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
+// either: the kernel would wait for its user. The machine's console is spared.
+func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partition.Card, error) {
 	if c.VFIO == nil || len(c.VFIO.Functions) == 0 {
 		if !r.VFIO.Enabled {
 			return c, nil
@@ -90,6 +90,10 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	}
 	if !changes {
 		return c, nil
+	}
+	if r.VFIO.Enabled && c.VFIO.Console != "" && !force {
+		return c, fmt.Errorf("%w: %s is this machine's console (%s), whose screen would go dark: "+
+			"make another card the first one in the firmware's settings", partition.ErrSpared, c.Name, c.VFIO.Console)
 	}
 	if len(c.VFIO.Users) > 0 {
 		return c, fmt.Errorf("%w: a card changes its driver only when nobody has it open; it is open in %s", partition.ErrInUse, partition.Describe(c.VFIO.Users))

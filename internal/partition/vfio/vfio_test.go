@@ -3,6 +3,9 @@
 package vfio_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,6 +80,47 @@ func TestRefusals(t *testing.T) {
 		if p := open(t, c.machine).Plan(t, c.address, want(c.enabled)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
 			t.Errorf("%s %s: %q, %s", c.machine, c.address, p.Refused, p.Reason)
 		}
+	}
+}
+
+// TestConsole: the card of the machine's console is not handed over without force.
+func TestConsole(t *testing.T) {
+	for name, c := range map[string]struct {
+		files  map[string]string // links, or "1" in a file
+		spared string
+	}{
+		"firmware's":       {map[string]string{"sys/bus/pci/devices/0000:9a:00.0/boot_vga": "1"}, "(boot_vga is 1)"},
+		"only framebuffer": {map[string]string{"sys/class/graphics/fb0/device": "../../../0000:9a:00.0", "sys/class/graphics/fbcon": "1"}, "(it has the only framebuffer, fb0)"},
+		"one of two":       {map[string]string{"sys/class/graphics/fb0/device": "../../../0000:9a:00.0", "sys/class/graphics/fb1/device": "../../../0000:03:00.0"}, ""},
+		"another's":        {map[string]string{"sys/class/graphics/fb0/device": "../../../simple-framebuffer.0"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := open(t, "mixed")
+			for file, text := range c.files {
+				at := filepath.Join(m.Fake.Folder, file)
+				err := os.MkdirAll(filepath.Dir(at), 0o755)
+				if text == "1" {
+					err = errors.Join(err, os.WriteFile(at, []byte("1\n"), 0o644))
+				} else {
+					err = errors.Join(err, os.Symlink(text, at))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			card, err := m.Observe(t.Context(), "0000:9a:00.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := partition.Planner{Techniques: m.Techniques}.Card(card, want(true))
+			if (p.Refused == partition.RefusedSpared) != (c.spared != "") || !strings.Contains(p.Reason, c.spared) {
+				t.Errorf("%q: %s", p.Refused, p.Reason)
+			}
+			m.Apply(t, m.Plan(t, "0000:9a:00.0", want(true))) // with force
+			if back := m.Plan(t, "0000:9a:00.0", want(false)); back.Refused != "" || len(back.Steps) == 0 {
+				t.Errorf("back: %q: %s", back.Refused, fakekernel.Steps(back))
+			}
+		})
 	}
 }
 
