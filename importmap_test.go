@@ -41,7 +41,7 @@ var rooms = []room{
 	{path: "internal/gpu/inventory", may: []string{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
-	{path: "internal/partition/amd", may: []string{"internal/gpu", "internal/gpu/sysfs", "internal/partition"},
+	{path: "internal/partition/amd", may: []string{"internal/gpu", "internal/gpu/amd", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{"internal/partition/fakekernel"}},
 	{path: "internal/partition/mps", may: []string{"internal/partition"}},
 	{path: "internal/partition/replicas", may: []string{"internal/partition"}},

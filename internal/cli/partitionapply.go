@@ -127,14 +127,18 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 		return err
 	}
 	steps := 0
-	for _, card := range plan.Cards {
-		taken, err := partition.Apply(ctx, planner.Techniques, driver, log, card)
+	for _, band := range plan.Bands() {
+		taken, err := partition.Apply(ctx, planner.Techniques, driver, log, band...)
 		if err != nil {
 			return applyError(err)
 		}
-		if more := taken[len(card.Steps):]; len(more) > 0 && !asJSON {
-			fmt.Fprintf(a.stdout, "card %d, then:\n", card.Index)
-			a.printSteps(more, len(card.Steps))
+		planned := 0
+		for _, card := range band {
+			planned += len(card.Steps)
+		}
+		if more := taken[planned:]; len(more) > 0 && !asJSON {
+			fmt.Fprintf(a.stdout, "card %d, then:\n", band[0].Index)
+			a.printSteps(more, planned)
 		}
 		steps += len(taken)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -317,6 +318,9 @@ func (a *app) printPlan(plan partition.Plan) {
 				fmt.Fprintln(a.stdout, "  hint: end these processes first")
 			}
 			continue
+		case c.Joined != nil:
+			others := slices.DeleteFunc(slices.Clone(c.Joined), func(id string) bool { return id == c.Before.ID() })
+			fmt.Fprintf(a.stdout, "  together with %s: the driver lets go of all of them, then takes all again\n", oneLine(strings.Join(others, ", ")))
 		case len(c.Steps) == 0:
 			fmt.Fprintln(a.stdout, "  as wanted: nothing to do")
 			continue

@@ -161,7 +161,7 @@ type vgpuSource interface {
 
 // both is what the driver and the kernel say of one card.
 func (m *machineCards) both(driven, seen partition.Card) partition.Card {
-	driven.Index, driven.SRIOV, driven.VGPU, driven.VFIO = seen.Index, seen.SRIOV, seen.VGPU, seen.VFIO
+	driven.Index, driven.Driver, driven.SRIOV, driven.VGPU, driven.VFIO = seen.Index, seen.Driver, seen.SRIOV, seen.VGPU, seen.VFIO
 	if source, ok := m.mig.source.(vgpuSource); ok && driven.VGPU != nil {
 		told, _ := source.VGPU(driven.UUID) // a card that went away tells nothing
 		driven.VGPU.Scheduler = told.Scheduler.Value

@@ -52,5 +52,8 @@ func (c Card) asked(o Card) Card {
 func (c Card) alike(o Card) bool {
 	c = c.asking(o)
 	o.MIGUnknown = o.MIGUnknown || c.MIGUnknown // while another driver has it
+	if o.VFIO != nil && o.VFIO.Handed() {
+		c.AMD, o.AMD = nil, nil // nor does vfio-pci know of these
+	}
 	return c.Layout() == o.Layout()
 }

@@ -36,6 +36,11 @@ type AMDModes struct {
 	Memory       string   `yaml:"memory,omitempty" json:"memory,omitempty"`
 	ComputeModes []string `yaml:"computeModes,flow" json:"computeModes"`
 	MemoryModes  []string `yaml:"memoryModes,omitempty,flow" json:"memoryModes,omitempty"`
+	// Hive is the addresses of the cards that XGMI joins, this one too: they have
+	// one memory mode. Strangers are cards that may be joined with it too, but that
+	// another driver has.
+	Hive      []string `yaml:"hive,omitempty,flow" json:"hive,omitempty"`
+	Strangers []string `yaml:"strangers,omitempty,flow" json:"strangers,omitempty"`
 }
 
 func (m *AMDModes) validate() error {
@@ -47,23 +52,14 @@ func (m *AMDModes) validate() error {
 	return nil
 }
 
-// layout is empty for a card that is one partition, as for one whose driver is not
-// there.
 func (m *AMDModes) layout() string {
-	if m.Compute == "SPX" && (m.Memory == "" || m.Memory == "NPS1") {
-		return ""
-	}
-	return m.mode()
-}
-
-func (m *AMDModes) mode() string {
 	return strings.TrimSuffix("partition mode "+m.Compute+"/"+m.Memory, "/")
 }
 
 func (m *AMDModes) parts() []string { return nil }
 
 func (m *AMDModes) lines() []string {
-	line := m.mode() + " of " + strings.Join(m.ComputeModes, ", ")
+	line := m.layout() + " of " + strings.Join(m.ComputeModes, ", ")
 	if m.MemoryModes != nil {
 		line += " and " + strings.Join(m.MemoryModes, ", ")
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Driver changes cards.
@@ -38,6 +39,48 @@ type record struct {
 	ID     string `json:"id"` // of the card
 	Before *Card  `json:"before,omitempty"`
 	After  *Card  `json:"after,omitempty"`
+	// Rest is what becomes of cards that change together with it.
+	Rest []change `json:"rest,omitempty"`
+}
+
+// change is what becomes of a card.
+type change struct {
+	Before Card `json:"before"`
+	After  Card `json:"after"`
+}
+
+func begin(band []CardPlan) record {
+	r := record{Event: recordBegin, ID: band[0].Before.ID(), Before: &band[0].Before, After: &band[0].After}
+	for _, p := range band[1:] {
+		r.Rest = append(r.Rest, change{p.Before, p.After})
+	}
+	return r
+}
+
+// undoing is a record whose changes are not to be finished.
+func undoing(r record) record {
+	r.After = r.Before
+	for i, c := range r.Rest {
+		r.Rest[i].After = c.Before
+	}
+	return r
+}
+
+// befores and afters are the two states of all cards of a record.
+func (r record) befores() []Card {
+	cards := []Card{*r.Before}
+	for _, c := range r.Rest {
+		cards = append(cards, c.Before)
+	}
+	return cards
+}
+
+func (r record) afters() []Card {
+	cards := []Card{*r.After}
+	for _, c := range r.Rest {
+		cards = append(cards, c.After)
+	}
+	return cards
 }
 
 func write(log Log, r record) error {
@@ -51,98 +94,158 @@ func write(log Log, r record) error {
 	return nil
 }
 
-// Apply carries out a card's plan, with the steps that can only be planned on the
-// way, and returns all that it took. It ends in the planned state, or, with an
-// error, in the state that was; only when the way back fails too is the card
-// somewhere between, and Recover takes it up from the log.
-func Apply(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) ([]Step, error) {
-	if p.Refused != "" {
-		return nil, fmt.Errorf("card %s: %s", p.UUID, p.Reason)
+// Apply carries out the plan of a card, or of those of one of Plan.Bands, with the
+// steps that can only be planned on the way, and returns all that it took. It
+// ends in the planned state, or, with an error, in the state that was; only when
+// the way back fails too is a card somewhere between, and Recover takes it up
+// from the log.
+func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardPlan) ([]Step, error) {
+	var names []string
+	for _, p := range band {
+		if p.Refused != "" {
+			return nil, fmt.Errorf("card %s: %s", p.UUID, p.Reason)
+		}
+		names = append(names, p.UUID)
 	}
-	if len(p.Steps) == 0 {
+	steps := stepsOf(band)
+	if len(steps) == 0 {
 		return nil, nil
 	}
-	id := p.Before.ID()
-	now, err := d.Observe(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("observe card %s: %w", p.UUID, err)
+	for _, p := range band {
+		now, err := d.Observe(ctx, p.Before.ID())
+		if err != nil {
+			return nil, fmt.Errorf("observe card %s: %w", p.UUID, err)
+		}
+		if !now.alike(p.Before) {
+			return nil, fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
+		}
+		if busy := all.Busy(now, p.Steps, p.Force); busy != "" {
+			return nil, fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
+		}
 	}
-	if !now.alike(p.Before) {
-		return nil, fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
+	more := slices.ContainsFunc(band, func(p CardPlan) bool { return p.Awaits != "" })
+	r := begin(band)
+	if more {
+		r = undoing(r) // what these steps lead to is not what is wanted
 	}
-	if busy := all.Busy(now, p.Steps, p.Force); busy != "" {
-		return nil, fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
-	}
-	begin := record{Event: recordBegin, ID: id, Before: &p.Before, After: &p.After}
-	if p.Awaits != "" {
-		begin.After = &p.Before // what these steps lead to is not what is wanted
-	}
-	if err := write(log, begin); err != nil {
+	if err := write(log, r); err != nil {
 		return nil, err
 	}
-	taken := p.Steps
-	if err = follow(ctx, d, id, p.Steps, p.After); err == nil && p.Awaits != "" {
-		var more []Step
-		more, err = finish(ctx, all, d, log, p)
-		taken = slices.Concat(taken, more)
+	taken := plain(steps)
+	err := follow(ctx, d, steps, begin(band).afters())
+	if err == nil && more {
+		var rest []Step
+		rest, err = finish(ctx, all, d, log, band)
+		taken = append(taken, rest...)
 	}
 	if err != nil {
-		if back := restore(ctx, all, d, id, p.Before); back != nil {
-			return nil, errors.Join(fmt.Errorf("card %s: %w", p.UUID, err), fmt.Errorf("card %s: the way back: %w", p.UUID, back))
+		name := strings.Join(names, ", ")
+		if back := restore(ctx, all, d, r.befores()); back != nil {
+			return nil, errors.Join(fmt.Errorf("card %s: %w", name, err), fmt.Errorf("card %s: the way back: %w", name, back))
 		}
-		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", p.UUID, err), write(log, record{Event: recordEnd, ID: id}))
+		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", name, err), write(log, record{Event: recordEnd, ID: r.ID}))
 	}
-	return taken, write(log, record{Event: recordEnd, ID: id})
+	return taken, write(log, record{Event: recordEnd, ID: r.ID})
 }
 
-// finish plans what waited for the steps of a plan, and takes those steps. The way
-// back from there is to where that plan began.
-func finish(ctx context.Context, all Techniques, d Driver, log Log, p CardPlan) ([]Step, error) {
-	id := p.Before.ID()
-	now, err := d.Observe(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+// finish plans what waited for the steps of plans, and takes those steps. The way
+// back from there is to where these plans began.
+func finish(ctx context.Context, all Techniques, d Driver, log Log, band []CardPlan) ([]Step, error) {
+	whole, rest := slices.Clone(band), slices.Clone(band)
+	for i, p := range band {
+		now, err := d.Observe(ctx, p.Before.ID())
+		if err != nil {
+			return nil, fmt.Errorf("observe: %w", err)
+		}
+		rest[i] = Planner{Techniques: all, Force: p.Force}.Card(now, p.rule)
+		switch {
+		case rest[i].Refused != "":
+			return nil, fmt.Errorf("the rest: %s", rest[i].Reason)
+		case rest[i].Awaits != "":
+			return nil, fmt.Errorf("the rest: %w: %s", ErrImpossible, rest[i].Awaits)
+		}
+		if busy := all.Busy(now, rest[i].Steps, p.Force); busy != "" {
+			return nil, fmt.Errorf("the rest: %w: %s", ErrInUse, busy)
+		}
+		whole[i].After = rest[i].After
 	}
-	rest := Planner{Techniques: all, Force: p.Force}.Card(now, p.rule)
-	switch {
-	case rest.Refused != "":
-		return nil, fmt.Errorf("the rest: %s", rest.Reason)
-	case rest.Awaits != "":
-		return nil, fmt.Errorf("the rest: %w: %s", ErrImpossible, rest.Awaits)
-	}
-	if busy := all.Busy(now, rest.Steps, p.Force); busy != "" {
-		return nil, fmt.Errorf("the rest: %w: %s", ErrInUse, busy)
-	}
-	if err := write(log, record{Event: recordBegin, ID: id, Before: &p.Before, After: &rest.After}); err != nil {
+	if err := write(log, begin(whole)); err != nil {
 		return nil, err
 	}
-	return rest.Steps, follow(ctx, d, id, rest.Steps, rest.After)
+	steps := stepsOf(rest)
+	return plain(steps), follow(ctx, d, steps, begin(rest).afters())
 }
 
 // follow takes steps and looks whether they led where they should.
-func follow(ctx context.Context, d Driver, id string, steps []Step, to Card) error {
-	for _, s := range steps {
-		if err := d.Do(ctx, id, s); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
+func follow(ctx context.Context, d Driver, steps []cardStep, to []Card) error {
+	if err := take(ctx, d, steps); err != nil {
+		return err
 	}
-	now, err := d.Observe(ctx, id)
+	now, err := observe(ctx, d, to)
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
-	if !now.alike(to) {
-		return fmt.Errorf("verify: the driver reported success, but the card is %q and not %q", now.asking(to).Layout(), to.Layout())
+	return verify(now, to)
+}
+
+func take(ctx context.Context, d Driver, steps []cardStep) error {
+	for _, s := range steps {
+		if err := d.Do(ctx, s.id, s.Step); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
 	}
 	return nil
 }
 
-// restore brings a card from wherever it is to a state.
-func restore(ctx context.Context, all Techniques, d Driver, id string, to Card) error {
-	now, err := d.Observe(ctx, id)
-	if err != nil {
-		return fmt.Errorf("observe: %w", err)
+// observe reads how cards are now.
+func observe(ctx context.Context, d Driver, cards []Card) ([]Card, error) {
+	var now []Card
+	for _, c := range cards {
+		seen, err := d.Observe(ctx, c.ID())
+		if err != nil {
+			return nil, fmt.Errorf("observe: %w", err)
+		}
+		now = append(now, seen)
 	}
-	return follow(ctx, d, id, all.Steps(now, to), to)
+	return now, nil
+}
+
+// verify says whether cards are as they should be.
+func verify(now, to []Card) error {
+	for i, c := range now {
+		if !c.alike(to[i]) {
+			return fmt.Errorf("verify: the driver reported success, but the card is %q and not %q", c.asking(to[i]).Layout(), to[i].Layout())
+		}
+	}
+	return nil
+}
+
+// maxRounds bounds how often restore looks where cards are and goes on from there.
+const maxRounds = 3
+
+// restore brings cards from wherever they are to a state. A driver that came back
+// on the way may show what takes further steps; those end nobody's use.
+func restore(ctx context.Context, all Techniques, d Driver, to []Card) error {
+	for round := 0; ; round++ {
+		now, err := observe(ctx, d, to)
+		if err != nil {
+			return err
+		}
+		astray := verify(now, to)
+		if astray == nil {
+			return nil
+		}
+		steps, busy := all.way(now, to)
+		switch {
+		case round == maxRounds || len(steps) == 0:
+			return astray
+		case round > 0 && busy != "":
+			return fmt.Errorf("%w: %s", ErrInUse, busy)
+		}
+		if err := take(ctx, d, steps); err != nil {
+			return err
+		}
+	}
 }
 
 // Outcomes of Recover.
@@ -175,7 +278,7 @@ func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][
 	outcomes := map[string]string{}
 	var failures []error
 	for id, r := range open {
-		outcome, err := recoverCard(ctx, all, d, r)
+		outcome, err := recoverCards(ctx, all, d, r)
 		if err == nil {
 			err = write(log, record{Event: recordEnd, ID: id})
 		}
@@ -183,30 +286,31 @@ func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][
 			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
 			continue
 		}
-		outcomes[id] = outcome
+		for _, c := range r.befores() {
+			outcomes[c.ID()] = outcome
+		}
 	}
 	return outcomes, errors.Join(failures...)
 }
 
-func recoverCard(ctx context.Context, all Techniques, d Driver, r record) (string, error) {
-	now, err := d.Observe(ctx, r.ID)
+func recoverCards(ctx context.Context, all Techniques, d Driver, r record) (string, error) {
+	before, after := r.befores(), r.afters()
+	now, err := observe(ctx, d, before)
 	if err != nil {
-		return "", fmt.Errorf("observe: %w", err)
+		return "", err
 	}
 	switch {
-	case now.alike(*r.After):
+	case verify(now, after) == nil:
 		return OutcomeDone, nil
-	case now.alike(*r.Before):
+	case verify(now, before) == nil:
 		return OutcomeUndone, nil
 	}
-	back := all.Steps(now, *r.Before)
-	busy := all.Busy(now, back, false)
+	_, busy := all.way(now, before)
 	if busy == "" {
-		return OutcomeUndone, follow(ctx, d, r.ID, back, *r.Before)
+		return OutcomeUndone, restore(ctx, all, d, before)
 	}
-	forth := all.Steps(now, *r.After)
-	if alsoBusy := all.Busy(now, forth, false); alsoBusy != "" {
+	if _, alsoBusy := all.way(now, after); alsoBusy != "" {
 		return "", fmt.Errorf("%w, both for the way back and for the way on: %s", ErrInUse, busy)
 	}
-	return OutcomeDone, follow(ctx, d, r.ID, forth, *r.After)
+	return OutcomeDone, restore(ctx, all, d, after)
 }

@@ -78,13 +78,13 @@ func Explanations() []Explanation {
 		},
 		{
 			Name: "amd-partition", Title: "compute and memory partition modes", Vendors: "amd (MI300 and later)",
-			Goal: "amd: {compute: CPX}",
+			Goal: "amd: {compute: CPX, memory: NPS4}",
 			Isolation: []string{
 				"memory: NPS4 keeps a partition to its quadrant; with NPS1 all is shared", "compute: own dies (XCD)", "faults: a reset takes the whole card",
 				"side channels: the last cache and the fabric are shared",
 			},
 			Cost:     "equal parts only, all partitions at once",
-			Needs:    "an idle card; NPS4 goes with CPX, QPX and TPX, NPS1 with all; a memory mode, the driver loaded anew",
+			Needs:    "an idle card; NPS4 goes with CPX, QPX and TPX, NPS1 with all; for a memory mode, all cards that XGMI joins idle: the driver lets go of them and takes them again",
 			Excludes: "SR-IOV at the same time on most drivers",
 			Against:  []string{"sriov"},
 		},

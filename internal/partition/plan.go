@@ -3,7 +3,6 @@
 package partition
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,21 +37,23 @@ func (all Techniques) Steps(from, to Card) []Step {
 	steps := []Step{}
 	for _, t := range slices.Backward(all) {
 		if !t.On(to) {
-			steps = append(steps, named(t, from, to)...)
+			steps = append(steps, named(t, t.Steps(from, to))...)
 		}
 	}
 	for _, t := range all {
 		if t.On(to) {
-			steps = append(steps, named(t, from, to)...)
+			steps = append(steps, named(t, t.Steps(from, to))...)
 		}
 	}
 	return steps
 }
 
-func named(t Technique, from, to Card) []Step {
-	steps := t.Steps(from, to)
+// named says whose steps are nobody's yet.
+func named(t Technique, steps []Step) []Step {
 	for i := range steps {
-		steps[i].Technique = t.Name()
+		if steps[i].Technique == "" {
+			steps[i].Technique = t.Name()
+		}
 	}
 	return steps
 }
@@ -131,6 +132,7 @@ type Step struct {
 	Value     string `json:"value,omitempty"`
 	// Arguments are those of the program of ActionRun.
 	Arguments []string `json:"arguments,omitempty"`
+	Turn      int      `json:"turn,omitempty"` // among cards that change together: lower ones of all come first
 	Why       string   `json:"why,omitempty"`
 }
 
@@ -192,6 +194,9 @@ type CardPlan struct {
 	Kept       int  `json:"kept"`
 	NeedsReset bool `json:"needsReset"` // a step resets the card
 	Force      bool `json:"force"`      // what is in use may be destroyed
+	// Joined are the IDs of the cards that only change together with this one,
+	// itself too; nil: it changes alone.
+	Joined []string `json:"joined,omitempty"`
 	// Awaits says that more steps follow, and what is known only after these.
 	Awaits string `json:"awaits,omitempty"`
 	Before Card   `json:"before"`
@@ -231,10 +236,12 @@ func (p Planner) Plan(s State, g Goal) Plan {
 		if !ok {
 			continue
 		}
-		card := p.Card(c, r)
+		plan.Cards = append(plan.Cards, p.Card(c, r))
+	}
+	plan.join(p.Techniques)
+	for _, card := range plan.Cards {
 		plan.Possible = plan.Possible && card.Refused == ""
 		plan.Steps += len(card.Steps)
-		plan.Cards = append(plan.Cards, card)
 	}
 	return plan
 }
@@ -249,26 +256,26 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 			err = takesShares(c, steps)
 		}
 	}
-	if err == nil {
-		plan.Awaits, after.Awaits = after.Awaits, ""
-		plan.Before, plan.After, plan.Steps = c.asked(after), after, steps
-	} else {
-		plan.Refused, plan.Reason = RefusedImpossible, err.Error()
-		switch {
-		case errors.Is(err, ErrInUse):
-			plan.Refused = RefusedInUse
-		case errors.Is(err, ErrSpared):
-			plan.Refused = RefusedSpared
-		}
+	if err != nil {
+		plan.refuse(err)
+		return plan
 	}
-	plan.NeedsReset = slices.ContainsFunc(plan.Steps, func(s Step) bool { return s.Action == ActionReset })
-	stay := plan.After.parts()
-	for _, part := range plan.Before.parts() {
-		if slices.Contains(stay, part) {
-			plan.Kept++
-		} else {
-			plan.Destroyed++
-		}
-	}
+	plan.Awaits, after.Awaits = after.Awaits, ""
+	plan.Before, plan.After, plan.Steps = c.asked(after), after, steps
+	plan.count()
 	return plan
+}
+
+// count sums up what the steps of a plan do.
+func (c *CardPlan) count() {
+	c.NeedsReset = slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Action == ActionReset })
+	c.Kept, c.Destroyed = 0, 0
+	stay := c.After.parts()
+	for _, part := range c.Before.parts() {
+		if slices.Contains(stay, part) {
+			c.Kept++
+		} else {
+			c.Destroyed++
+		}
+	}
 }

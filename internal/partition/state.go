@@ -52,6 +52,7 @@ type Card struct {
 	Address  string `yaml:"address,omitempty" json:"address,omitempty"`
 	Name     string `yaml:"name" json:"name"`
 	DeviceID string `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
+	Driver   string `yaml:"driver,omitempty" json:"driver,omitempty"`     // of the kernel, that has the card
 	MIG      bool   `yaml:"mig" json:"mig"`                               // its mode is on
 	// MIGUnknown says that only NVIDIA's driver could tell, and was not asked.
 	MIGUnknown bool         `yaml:"migUnknown,omitempty" json:"migUnknown,omitempty"`

@@ -157,6 +157,33 @@ func links(nodes []node) []gpu.Link {
 	return found
 }
 
+// Hive lists the cards that XGMI joins with one, itself too: those whose KFD nodes
+// have its hive_id; nil if it is joined with none. KFD knows only what amdgpu
+// drives: strangers are cards of the same model that it does not, which may be
+// joined with it too.
+func Hive(bus *sysfs.Bus, f sysfs.Function) (joined, strangers []string) {
+	folder := path.Join(kfd, "topology/nodes")
+	hives := map[string]uint64{}
+	for _, name := range bus.Tree().Names(folder) {
+		n := node{properties: Properties(bus.Tree().Text(path.Join(folder, name, "properties")).Value)}
+		if n.properties["simd_count"] > 0 && len(hives) < maxNodes {
+			hives[n.address()] = n.properties["hive_id"]
+		}
+	}
+	if hives[f.Address] == 0 {
+		return nil, nil
+	}
+	for _, other := range bus.Cards(vendorID, func(o sysfs.Function) bool { return o.DeviceID == f.DeviceID }) {
+		switch {
+		case hives[other.Address] == hives[f.Address]:
+			joined = append(joined, other.Address)
+		case bus.Tree().LinkBase(path.Join(other.Folder, "driver")).Value != "amdgpu":
+			strangers = append(strangers, other.Address)
+		}
+	}
+	return joined, strangers
+}
+
 // withComputeProcesses adds what KFD tells of its processes on a card: memory
 // counted there wins over that of descriptors, which compute does not go
 // through.

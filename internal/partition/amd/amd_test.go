@@ -3,6 +3,9 @@
 package amd_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,7 +49,7 @@ func TestRefusals(t *testing.T) {
 		{free, partition.AMD{Compute: "SPX"}, partition.RefusedImpossible, "SPX goes with NPS1, not with NPS4"},
 		{free, partition.AMD{Compute: "DPX"}, partition.RefusedImpossible, "DPX goes with NPS1 or NPS2, not with NPS4"},
 		{free, partition.AMD{Compute: "TPX"}, partition.RefusedImpossible, "no compute mode TPX; it has SPX, DPX, QPX, CPX"},
-		{free, partition.AMD{Memory: "NPS1"}, partition.RefusedImpossible, "modprobe -r amdgpu"},
+		{free, partition.AMD{Memory: "NPS1", Compute: "QPX"}, "", ""},
 		{free, partition.AMD{Memory: "NPS2"}, partition.RefusedImpossible, "no memory mode NPS2"},
 	} {
 		if p := m.Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
@@ -58,4 +61,70 @@ func TestRefusals(t *testing.T) {
 func TestFaults(t *testing.T) {
 	open := func() fakekernel.Machine { return fakekernel.Open(t, "mi300x-cpx", amd.Technique{}) }
 	fakekernel.Faults(t, open, free, want(partition.AMD{Compute: "QPX"}))
+}
+
+func hive(t *testing.T) fakekernel.Machine {
+	return fakekernel.OpenArchive(t, "testdata/hive.txtar", amd.Technique{})
+}
+
+// TestHive: cards that XGMI joins take a memory mode together, each with a compute
+// mode of its own, and come back.
+func TestHive(t *testing.T) {
+	m := hive(t)
+	there := m.Plans(t, "{amd: {memory: NPS4}}, {match: {index: [1]}, amd: {memory: NPS4, compute: CPX}}")
+	if got, want := fakekernel.Steps(there[1]), `write "NPS4" to 0000:27:00.0/current_memory_partition
+write "0000:27:00.0" to /sys/bus/pci/drivers/amdgpu/unbind
+write "0000:27:00.0" to /sys/bus/pci/drivers_probe
+write "CPX" to 0000:27:00.0/current_compute_partition
+`; got != want || len(there[1].Joined) != 3 {
+		t.Fatalf("%s%v", got, there[1].Joined)
+	}
+	m.Apply(t, there...)
+	for i, want := range []string{"QPX/NPS4", "CPX/NPS4", "QPX/NPS4"} {
+		if p := m.Plans(t, "{amd: {memory: NPS4}}")[i]; p.Refused != "" || len(p.Steps) > 0 || !strings.Contains(p.Before.Layout(), want) {
+			t.Errorf("card %d is %s: %s", i, p.Before.Layout(), fakekernel.Steps(p))
+		}
+	}
+	m.Apply(t, m.Plans(t, "{amd: {compute: SPX, memory: NPS1}}")...)
+}
+
+// TestHiveFaults: wherever it ends, all cards are as they were or as planned.
+func TestHiveFaults(t *testing.T) {
+	fakekernel.FaultsOf(t, func() fakekernel.Machine { return hive(t) }, func(m fakekernel.Machine) []partition.CardPlan {
+		return m.Plans(t, "{amd: {memory: NPS4, compute: CPX}}")
+	})
+	fakekernel.FaultsOf(t, func() fakekernel.Machine {
+		m := hive(t)
+		m.Apply(t, m.Plans(t, "{amd: {memory: NPS4}}, {match: {index: [1]}, amd: {memory: NPS4, compute: CPX}}")...)
+		return m
+	}, func(m fakekernel.Machine) []partition.CardPlan { return m.Plans(t, "{amd: {memory: NPS1}}") })
+}
+
+// TestHiveRefusals: a memory mode is for all cards of a hive, or for none.
+func TestHiveRefusals(t *testing.T) {
+	for _, c := range []struct{ rules, reason string }{
+		{"{match: {index: [0, 1]}, amd: {memory: NPS4}}", "the file does not speak of 0000:47:00.0"},
+		{"{amd: {memory: NPS4}}, {match: {index: [2]}, amd: {memory: NPS1}}", "the file does not want it of 0000:47:00.0"},
+		{"{amd: {memory: NPS4}}, {match: {index: [2]}, amd: {memory: NPS4, compute: SPX}}", "of 0000:47:00.0: impossible: SPX goes with NPS1, not with NPS4"},
+	} {
+		if p := hive(t).Plans(t, c.rules)[0]; p.Refused != partition.RefusedImpossible || !strings.Contains(p.Reason, c.reason) || len(p.Steps) > 0 {
+			t.Errorf("%s: %q, %s", c.rules, p.Refused, p.Reason)
+		}
+	}
+	m := hive(t)
+	at := filepath.Join(m.Fake.Folder, "proc/77/fd/5")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink("/dev/dri/renderD130", at)); err != nil {
+		t.Fatal(err)
+	}
+	if p := m.Plans(t, "{amd: {memory: NPS4}}")[0]; p.Refused != partition.RefusedInUse || !strings.Contains(p.Reason, "of 0000:47:00.0: in use") || !strings.Contains(p.Reason, "77") {
+		t.Errorf("%q, %s", p.Refused, p.Reason)
+	}
+	// Whether a card that another driver has is joined with it, nobody tells.
+	m = hive(t)
+	if err := m.Fake.Write("sys/bus/pci/drivers/amdgpu/unbind", "0000:47:00.0"); err != nil {
+		t.Fatal(err)
+	}
+	if p := m.Plans(t, "{match: {index: [0, 1]}, amd: {memory: NPS4}}")[0]; !strings.Contains(p.Reason, "0000:47:00.0, which may be one of them, is not driven by amdgpu") {
+		t.Errorf("%q, %s", p.Refused, p.Reason)
+	}
 }

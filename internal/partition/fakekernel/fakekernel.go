@@ -37,6 +37,7 @@ type Kernel struct {
 	told      map[string]string         // what NVIDIA's driver tells of cards that it has let go
 	recorded  map[string][]sysfs.Record // what NVIDIA's driver shows on virtual functions, as unpacked
 	functions map[string]string         // the first virtual functions of cards as unpacked
+	amdgpu    amdgpu
 }
 
 // Unpack makes the machine of an archive below a folder.
@@ -64,7 +65,8 @@ func Unpack(archive, folder string) (*Kernel, error) {
 		}
 		k.record(r)
 	}
-	return k, nil
+	k.amdgpu.hives, err = k.hives()
+	return k, err
 }
 
 func (k *Kernel) put(name, data string) error {
@@ -124,6 +126,9 @@ func (k *Kernel) write(name, value string) error {
 		return k.probe(value)
 	}
 	if base == "unbind" {
+		if filepath.Base(filepath.Dir(name)) == "amdgpu" {
+			return k.letGo(value)
+		}
 		return k.unbind(value)
 	}
 	folder, err := filepath.EvalSymlinks(filepath.Join(k.Folder, filepath.Dir(name)))
@@ -154,9 +159,11 @@ func (k *Kernel) write(name, value string) error {
 	case "sched_priority":
 		value = strings.Replace("low normal high", value, "["+value+"]", 1)
 	case "current_compute_partition":
-		if !strings.Contains(text(filepath.Join(folder, "available_compute_partition")), value) {
+		if !strings.Contains(text(filepath.Join(folder, "available_compute_partition")), value) || !goes(value, text(filepath.Join(folder, "current_memory_partition"))) {
 			return syscall.EINVAL
 		}
+	case "current_memory_partition":
+		return k.ask(folder, value)
 	}
 	return set(at, value)
 }
@@ -222,5 +229,8 @@ func (k *Kernel) bind(address, driver string) error {
 			return err
 		}
 	}
-	return os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(k.device(address), "driver"))
+	if err := os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(k.device(address), "driver")); err != nil || driver != "amdgpu" {
+		return err
+	}
+	return k.takeUp(address)
 }

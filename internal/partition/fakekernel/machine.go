@@ -3,6 +3,7 @@
 package fakekernel
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +32,13 @@ type Machine struct {
 // from a room below internal/partition.
 func Open(t testing.TB, name string, techniques ...Technique) Machine {
 	t.Helper()
-	fake, err := Unpack("../../gpu/testdata/machines/"+name+".txtar", t.TempDir())
+	return OpenArchive(t, "../../gpu/testdata/machines/"+name+".txtar", techniques...)
+}
+
+// OpenArchive makes the machine of an archive.
+func OpenArchive(t testing.TB, archive string, techniques ...Technique) Machine {
+	t.Helper()
+	fake, err := Unpack(archive, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +79,20 @@ func (m Machine) Plan(t testing.TB, address string, r partition.Rule) partition.
 	return partition.Planner{Techniques: m.Techniques, Force: true}.Card(c, r)
 }
 
+// Plans plans a goal, the text of its rules. All plans are one band.
+func (m Machine) Plans(t testing.TB, rules string) []partition.CardPlan {
+	t.Helper()
+	goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: ["+rules+"]"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := m.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return partition.Planner{Techniques: m.Techniques, Force: true}.Plan(state, goal).Cards
+}
+
 // Steps shows the steps of a plan, a line each, or why it is refused.
 func Steps(p partition.CardPlan) string {
 	var lines []string
@@ -90,10 +111,10 @@ func (l *Log) Append(record []byte) error {
 	return nil
 }
 
-// Apply carries out a plan and fails the test if it does not succeed.
-func (m Machine) Apply(t testing.TB, p partition.CardPlan) {
+// Apply carries out the plans of a band and fails the test if it does not succeed.
+func (m Machine) Apply(t testing.TB, band ...partition.CardPlan) {
 	t.Helper()
-	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err != nil {
+	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, band...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,49 +127,76 @@ const (
 	torn
 )
 
-// Faults carries out a plan over kernels that fail: each write and each program
-// fails in each way, once with all that comes after (a crash, from which the next
-// apply recovers) and once without (a rollback); and one that reports success and
-// does nothing. open makes the machine anew. The card ends as it was or as it was
-// planned, and both happen.
+// Faults is FaultsOf the plan of one card.
 func Faults(t *testing.T, open func() Machine, address string, r partition.Rule) {
 	t.Helper()
-	m := open()
-	p := m.Plan(t, address, r)
-	if p.Refused != "" || len(p.Steps) == 0 {
-		t.Fatalf("nothing to fail: %s", Steps(p))
-	}
+	FaultsOf(t, open, func(m Machine) []partition.CardPlan { return []partition.CardPlan{m.Plan(t, address, r)} })
+}
+
+// FaultsOf carries out the plans of a band over kernels that fail: each write and
+// each program fails in each way, once with all that comes after (a crash, from
+// which the next apply recovers) and once without (a rollback); and one that
+// reports success and does nothing. open makes the machine anew. The cards end as
+// they were or as they were planned, and both happen.
+func FaultsOf(t *testing.T, open func() Machine, plan func(Machine) []partition.CardPlan) {
+	t.Helper()
 	whole := open()
-	whole.Apply(t, whole.Plan(t, address, r))
+	band, begun := plan(whole), whole.Fake.Writes
+	before := layouts(band)
+	if reached(band) {
+		t.Fatal("nothing to fail")
+	}
+	whole.Apply(t, band...)
+	ways := []int{early, late}
+	if slices.ContainsFunc(band, func(p partition.CardPlan) bool {
+		return slices.ContainsFunc(p.Steps, func(s partition.Step) bool { return s.Action == partition.ActionRun })
+	}) {
+		ways = append(ways, torn)
+	}
 	for _, crash := range []bool{false, true} {
 		ends := map[bool]int{}
-		for at := 1; at <= whole.Fake.Writes; at++ {
-			for _, way := range []int{early, late, torn} {
+		for at := begun + 1; at <= whole.Fake.Writes; at++ {
+			for _, way := range ways {
 				m := open()
-				p := m.Plan(t, address, r)
+				band := plan(m)
 				m.Fake.FailAt, m.Fake.Late, m.Fake.Torn, m.Fake.Dead = at, way == late, way == torn, crash
 				kept := &Log{}
-				if _, err := partition.Apply(t.Context(), m.Techniques, m, kept, p); err == nil {
+				if _, err := partition.Apply(t.Context(), m.Techniques, m, kept, band...); err == nil {
 					t.Fatalf("write %d was refused, but the apply succeeded", at)
 				}
 				m.Fake.FailAt = 0
 				if _, err := partition.Recover(t.Context(), m.Techniques, m, kept, kept.Records); err != nil {
 					t.Fatalf("write %d, way %d, crash %v: recover: %v", at, way, crash, err)
 				}
-				again := m.Plan(t, address, r)
-				reached := again.Refused == "" && len(again.Steps) == 0
-				if before := p.Before.Layout(); !reached && again.Before.Layout() != before {
-					t.Fatalf("write %d, way %d, crash %v: left between: %s, was %s", at, way, crash, again.Before.Layout(), before)
+				again := plan(m)
+				there := reached(again)
+				if !there && layouts(again) != before {
+					t.Fatalf("write %d, way %d, crash %v: left between:\n%s was\n%s", at, way, crash, layouts(again), before)
 				}
-				ends[reached]++
+				ends[there]++
 			}
 		}
 		if ends[false] == 0 || crash && ends[true] == 0 {
 			t.Errorf("crash %v: reached or not: %v", crash, ends)
 		}
 	}
+	m := open()
+	band = plan(m)
 	m.Fake.Lies = true
-	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, p); err == nil || !strings.Contains(err.Error(), "reported success") {
+	if _, err := partition.Apply(t.Context(), m.Techniques, m, &Log{}, band...); err == nil || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("a kernel that does nothing: %v", err)
 	}
+}
+
+// reached says whether all cards are as wanted.
+func reached(band []partition.CardPlan) bool {
+	return !slices.ContainsFunc(band, func(p partition.CardPlan) bool { return p.Refused != "" || len(p.Steps) > 0 })
+}
+
+func layouts(band []partition.CardPlan) string {
+	words := ""
+	for _, p := range band {
+		words += p.Before.ID() + " " + p.Before.Layout() + "\n"
+	}
+	return words
 }

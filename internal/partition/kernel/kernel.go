@@ -71,7 +71,7 @@ func (k *Kernel) cards(address string) []partition.Card {
 	cards := []partition.Card{}
 	for _, r := range inventory.Readers(k.from) {
 		for _, d := range r.Inventory() {
-			c := partition.Card{Vendor: d.Vendor, UUID: d.UUID.Or(d.Address), Address: d.Address, Name: d.Name, DeviceID: d.DeviceID}
+			c := partition.Card{Vendor: d.Vendor, UUID: d.UUID.Or(d.Address), Address: d.Address, Name: d.Name, DeviceID: d.DeviceID, Driver: d.Driver.Value}
 			c.MIGUnknown = d.Vendor == gpu.VendorNVIDIA
 			if address == "" || address == d.Address {
 				use, _ := r.Use(d.Address) // a card that went away has no users
