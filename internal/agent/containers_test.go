@@ -4,11 +4,13 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -30,7 +32,11 @@ func (f *fakeContainers) Offer(share api.Share, card gpu.Card) error {
 	if share.CardUUID != card.UUID || share.Socket == "" {
 		return errors.New("not the share's card")
 	}
-	return f.note("offer " + share.Name)
+	words := "offer " + share.Name
+	if share.MPS != nil {
+		words += fmt.Sprintf(" in %s with %v", share.MPS.PipeDirectory, share.MPS.Environment)
+	}
+	return f.note(words)
 }
 
 func (f *fakeContainers) Withdraw(share string) error { return f.note("withdraw " + share) }
@@ -86,5 +92,34 @@ func TestContainersKnowDeclaredShares(t *testing.T) {
 	r.share(api.ShareSpec{Name: "c", MemoryBytes: 1 << 30})
 	if e := r.awaitEvent("container-device-failed"); e.Share != "c" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// insideMeans is MPS as far as containers need it.
+type insideMeans struct{ *fakeMeans }
+
+func (insideMeans) Inside(s enforce.Share) (string, []string, error) {
+	return "/pipe", []string{fmt.Sprint("LIMIT=", s.MemoryBytes)}, nil
+}
+
+// What holds a share by MPS is offered with it, anew when its limits change.
+func TestContainersAreGivenMPS(t *testing.T) {
+	f, means := &fakeContainers{}, insideMeans{newFakeMeans(api.EnforcedMPS)}
+	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
+	f.take()
+	s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	if want := fmt.Sprintf("offer a in /pipe with [LIMIT=%d]", gib); !slices.Equal(f.take(), []string{want}) || s.MPS == nil || s.MPS.PipeDirectory != "/pipe" {
+		t.Errorf("%+v", s.MPS)
+	}
+	larger := uint64(2 * gib)
+	if _, err := r.client.ChangeShare(t.Context(), "a", api.ShareChange{MemoryBytes: &larger}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{fmt.Sprintf("offer a in /pipe with [LIMIT=%d]", larger)}; !slices.Equal(f.take(), want) {
+		t.Errorf("not offered with its new limit")
+	}
+	means.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.MPS != nil || !slices.Equal(f.take(), []string{"offer b"}) {
+		t.Errorf("without a daemon: %+v", s.MPS)
 	}
 }

@@ -129,6 +129,21 @@ func strongest(means []enforce.Means, base api.Enforcement) api.Enforcement {
 	return level
 }
 
+// inside is what programs in containers need to be held by MPS; nil: it does not hold
+// the share.
+func (g grip) inside() *api.MPS {
+	for _, m := range g.means {
+		c, ok := m.(enforce.Container)
+		if !ok {
+			continue
+		}
+		if folder, environment, err := c.Inside(g.share); err == nil {
+			return &api.MPS{PipeDirectory: folder, Environment: environment}
+		}
+	}
+	return nil
+}
+
 // short says why a share is held less than is asked of it; nil: it is not.
 func (g grip) short() error {
 	if g.share.ThreadsPercent > 0 && !slices.ContainsFunc(g.means, func(m enforce.Means) bool { return m.Level() == api.EnforcedMPS }) {
@@ -169,6 +184,7 @@ func (d *daemon) secureAgain(r *http.Request, v core.ShareView) error {
 	g := d.take(r.Context(), v)
 	return d.ask(r, func(now time.Time) error {
 		d.setGrip(now, g)
+		d.offer(now, v) // with its new limits
 		return nil
 	})
 }

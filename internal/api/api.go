@@ -165,6 +165,7 @@ type Share struct {
 	Socket         string      `json:"socket"`                   // where its processes attach
 	Enforcement    Enforcement `json:"enforcement"`              // in force
 	EnforcementWhy string      `json:"enforcementWhy,omitempty"` // why no stronger level is
+	MPS            *MPS        `json:"mps,omitempty"`            // absent: it is not held by MPS
 	State          string      `json:"state"`                    // active, paused, shrinking
 	LimitBytes     uint64      `json:"limitBytes"`               // the quota, or the card's total
 	UsedBytes      uint64      `json:"usedBytes"`
@@ -178,6 +179,13 @@ type Share struct {
 	Overruns       uint64      `json:"overruns"`   // how often its work outlasted a lease for so long that others went on beside it
 	Created        time.Time   `json:"created"`
 	OwnerUID       int         `json:"ownerUid"` // besides root, may change and delete it
+}
+
+// MPS is what programs need to be held by MPS that come to a share past `divvy run`,
+// as in containers.
+type MPS struct {
+	PipeDirectory string   `json:"pipeDirectory"` // of the card's control daemon
+	Environment   []string `json:"environment"`
 }
 
 // Shares answers GET /v1/shares.

@@ -77,6 +77,10 @@ type Share struct {
 	Name   string
 	Socket string   // of the share, alone in its folder
 	Nodes  []string // device files of its card
+	// Folder is one that programs need at the same path, and Env what they need in
+	// their environment, to be held by more than the front; empty: nothing more is.
+	Folder string
+	Env    []string
 }
 
 // Hardware is a card, or a part of one that its driver has made.
@@ -100,10 +104,13 @@ func ForShare(share Share, driver Driver, front Front) (*specs.Spec, error) {
 	e.mount(front.Preload, preloadFile)
 	e.mount(filepath.Dir(share.Socket), ShareFolder)
 	e.mount(share.Socket, ShareSocket)
+	if share.Folder != "" {
+		e.mount(share.Folder, share.Folder)
+	}
 	e.accompany(driver)
 	e.nodes(share.Nodes)
 	// Images of CUDA ask NVIDIA's own runtime for every card.
-	e.Env = append(e.Env, "NVIDIA_VISIBLE_DEVICES=void")
+	e.Env = append(append(e.Env, "NVIDIA_VISIBLE_DEVICES=void"), share.Env...)
 	return spec(ClassShare, share.Name, e)
 }
 

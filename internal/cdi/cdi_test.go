@@ -150,6 +150,22 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// What holds a share besides the front: a folder at the same path, and variables.
+func TestShareHeldByMore(t *testing.T) {
+	h := newHost(t)
+	folder := cdi.Folder(h.at("cdi"))
+	share := h.share("train")
+	share.Folder, share.Env = h.at("run"), []string{"CUDA_MPS_PIPE_DIRECTORY=" + h.at("run")}
+	spec, err := cdi.ForShare(share, h.driver, h.front)
+	must(t, err)
+	_, err = folder.Put(spec)
+	must(t, err)
+	container := inject(t, string(folder), "divvy.dev/share=train")
+	if got := mounts(t, container); got[share.Folder] != share.Folder || !slices.Contains(container.Process.Env, share.Env[0]) {
+		t.Errorf("%v, %v", got, container.Process.Env)
+	}
+}
+
 // The oldest version that has what a file uses: podman 4.3 knows 0.5.0.
 func TestVersions(t *testing.T) {
 	h := newHost(t)

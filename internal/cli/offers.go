@@ -82,6 +82,9 @@ func (o *offers) Offer(share api.Share, card gpu.Card) error {
 		return errors.New("no driver for containers")
 	}
 	described := cdi.Share{Name: share.Name, Socket: share.Socket}
+	if share.MPS != nil {
+		described.Folder, described.Env = share.MPS.PipeDirectory, share.MPS.Environment
+	}
 	if !card.Simulated {
 		d := o.find(card)
 		if d == nil {

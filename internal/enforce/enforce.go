@@ -58,3 +58,11 @@ type Means interface {
 	// Drop lets a share go. One that was never held is no error.
 	Drop(ctx context.Context, s Share) error
 }
+
+// Container is a Means that holds programs in containers too, if they are given
+// something.
+type Container interface {
+	// Inside says which folder of the host a container needs at the same path, and
+	// which environment.
+	Inside(s Share) (folder string, environment []string, err error)
+}

@@ -18,7 +18,10 @@ type MPS struct {
 	folder string // has a directory for each card's daemon, by UUID
 }
 
-var _ Means = (*MPS)(nil)
+var _ interface {
+	Means
+	Container
+} = (*MPS)(nil)
 
 // NewMPS holds shares by the daemons that run in folder. It starts none.
 func NewMPS(folder string) *MPS { return &MPS{folder: folder} }
@@ -65,6 +68,18 @@ func (m *MPS) Enter(_ context.Context, s Share, _ int) ([]string, error) {
 		return nil, err
 	}
 	return d.ClientEnvironment(nil, limitsOf(s)), nil
+}
+
+// Inside says what a container's programs need to be clients of the card's daemon,
+// as NVIDIA's device plugin for Kubernetes gives it to them: the folder of the
+// daemon's sockets, at the same path, and the environment. Not /dev/shm, which that
+// plugin shares as well: it would show the container every other program's.
+func (m *MPS) Inside(s Share) (folder string, environment []string, err error) {
+	d, err := m.daemon(s)
+	if err != nil {
+		return "", nil, err
+	}
+	return d.PipeDirectory(), d.ContainerEnvironment(limitsOf(s)), nil
 }
 
 // Admit looks whether a process has the environment that puts it under MPS, and

@@ -72,7 +72,7 @@ func (d *Daemon) SetDefaults(ctx context.Context, l Limits) error {
 // environment is what a client's environment must have.
 func (d *Daemon) environment(l Limits) []string {
 	// By UUID: the server numbers cards anew by its own list.
-	set := []string{pipeVariable + "=" + d.PipeDirectory(), logVariable + "=" + d.LogDirectory(), visibleVariable + "=" + d.cfg.UUID}
+	set := []string{pipeVariable + "=" + d.PipeDirectory(), visibleVariable + "=" + d.cfg.UUID}
 	if l.ActiveThreadPercentage > 0 {
 		set = append(set, threadsVariable+"="+strconv.Itoa(l.ActiveThreadPercentage))
 	}
@@ -81,6 +81,10 @@ func (d *Daemon) environment(l Limits) []string {
 	}
 	return set
 }
+
+// ContainerEnvironment is what the environment of a client in a container must have.
+// It sees the pipe directory at the same path.
+func (d *Daemon) ContainerEnvironment(l Limits) []string { return d.environment(l) }
 
 // ClientEnvironment is env changed for a client under these limits. The client
 // sees the one card that its limit is for.

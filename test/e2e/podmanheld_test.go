@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/bench"
+)
+
+// holderInside starts a holder in a container, by a command line that it ends.
+func (h *host) holderInside(t *testing.T, p *podman, flags []string, line ...string) *bench.Holder {
+	t.Helper()
+	flags = append(flags, "--volume", h.ToolsDirectory+":/tools:ro")
+	holder, err := bench.HolderOf(p.run(context.Background(), flags, append(line, "/tools/holder")...), p.command(t.Context()).Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := holder.PID
+	t.Cleanup(func() {
+		holder.PID = outside // its greeting tells the number in its own namespace
+		holder.Kill()
+	})
+	if err := holder.Greeting(); err != nil {
+		t.Fatal(err)
+	}
+	return holder
+}
+
+// TestPodmanUnderMPS: a container of a share that MPS holds is a client of the
+// card's daemon (the fake one), within its limits also where the front is not.
+func TestPodmanUnderMPS(t *testing.T) {
+	fakeMPS(t)
+	folder := t.TempDir()
+	h := newHost(t, hostOptions{agentFlags: []string{"--cdi-dir", folder}})
+	p := newPodman(t, folder)
+	h.startMPS(t)
+	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, ThreadsPercent: 40, Enforce: api.EnforcedMPS})
+	if share.MPS == nil || share.Enforcement != api.EnforcedMPS {
+		t.Fatalf("level %q: %+v", share.Enforcement, share.MPS)
+	}
+	inside := h.holderInside(t, p, device("share=train"))
+	do(t, inside, "start")
+	alloc(t, inside, 256*mib)
+	refused(t, inside, outOfMemory, "alloc %d", 512*mib)
+	h.wantLevels(t, "train", api.EnforcedMPS)
+
+	bare := h.holderInside(t, p, append(device("share=train"), "--env", "LD_PRELOAD=/run/divvy/driver/libcuda.so.1"))
+	do(t, bare, "start")
+	alloc(t, bare, 384*mib) // a limit for each process: that is MPS
+	refused(t, bare, outOfMemory, "alloc %d", 256*mib)
+
+	// One that leaves it is refused: the share demands MPS.
+	astray := h.holderInside(t, p, device("share=train"), "/bin/busybox", "env", "CUDA_MPS_PIPE_DIRECTORY=/nowhere")
+	if _, err := astray.Do("start"); err == nil {
+		t.Error("a program that goes past MPS came under a share that demands it")
+	}
+	for _, holder := range []*bench.Holder{inside, bare, astray} {
+		do(t, holder, "exit")
+	}
+}
+
+// TestGroupBelowAShares: a program in a control group below a share's, as a container
+// runtime makes it that is given the share's as parent, is held by the driver, also
+// where the front is not.
+func TestGroupBelowAShares(t *testing.T) {
+	tree := needGroups(t)
+	h := newHost(t, hostOptions{generation: generations[2]})
+	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, Enforce: api.EnforcedDriver})
+	said := run(t, h.Unheld(), divvy(t), "run", "--agent", h.AgentSocket, "--share", "train", "--", "grep", "^0::", "/proc/self/cgroup")
+	_, parent, ok := strings.Cut(strings.TrimSpace(said.stdout), "0::")
+	if !ok || !strings.HasSuffix(parent, "/train") {
+		t.Fatalf("%q %s", said.stdout, said.stderr)
+	}
+	group, err := tree.Make(parent + "/container")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		eventually(t, "the group below is empty", func() error { return tree.Remove(group) })
+	})
+	enter := "sh -c 'echo $$ >" + group + "/cgroup.procs && exec \"$0\"' %s"
+	inside := h.wrapped(t, h.Environ(share.Socket), enter)
+	if _, err := inside.Do("start"); err != nil {
+		t.Fatal(h.event(t, "client-refused", "train").Message)
+	}
+	alloc(t, inside, 128*mib)
+	h.wantLevels(t, "train", api.EnforcedDriver)
+	bare := h.wrapped(t, h.Unheld(), enter)
+	do(t, bare, "start")
+	refused(t, bare, outOfMemory, "alloc %d", 384*mib) // with what the other has
+	alloc(t, bare, 64*mib)
+	for _, holder := range []*bench.Holder{inside, bare} {
+		holder.Kill()
+	}
+}
