@@ -48,6 +48,9 @@ type Device struct {
 	State  string
 	Detail string // what is missing or wrong
 	Folder string // of the share's socket on the host, empty for hardware
+	// Simulator is the socket behind the stand-in driver that the device has, empty
+	// for hardware.
+	Simulator string
 }
 
 func prefix() string { return Vendor + "-" }
@@ -157,7 +160,7 @@ func read(path string) []Device {
 	for _, d := range spec.Devices {
 		device := Device{
 			Name: spec.Kind + "=" + d.Name, Class: spec.GetClass(), ID: d.Name, Path: path, State: StateReady,
-			Folder: shareFolder(d.ContainerEdits),
+			Folder: source(d.ContainerEdits, ShareFolder), Simulator: source(d.ContainerEdits, SimulatorSocket),
 		}
 		if path := missing(d.ContainerEdits); path != "" {
 			device.State, device.Detail = StateIncomplete, "no "+path
@@ -167,10 +170,10 @@ func read(path string) []Device {
 	return devices
 }
 
-// shareFolder is the host's folder of a share's socket.
-func shareFolder(e specs.ContainerEdits) string {
+// source is what of the host is mounted at a place, empty if nothing is.
+func source(e specs.ContainerEdits, place string) string {
 	for _, m := range e.Mounts {
-		if m.ContainerPath == ShareFolder {
+		if m.ContainerPath == place {
 			return m.HostPath
 		}
 	}

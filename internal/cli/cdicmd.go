@@ -162,7 +162,7 @@ func (a *app) generate(ctx context.Context, folder string, classes []string) (cd
 		}
 	}
 	if slices.Contains(classes, classPart) {
-		if err := o.putParts(); err != nil {
+		if err := errors.Join(o.putParts(), o.putSimulatedMIG(ctx)); err != nil {
 			return list, err
 		}
 	}

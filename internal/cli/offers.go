@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // offers puts into a folder of CDI files what containers can have here. It is
@@ -194,22 +196,57 @@ func (o *offers) putParts() error {
 			}
 		}
 	}
-	return o.forgetMIG()
+	if slices.ContainsFunc(o.machine.Devices, tellsOfMIG) {
+		return o.forgetMIG("")
+	}
+	return nil // no driver tells of MIG
 }
 
-// forgetMIG removes the files of MIG devices that are no more: the numbers of their
-// capabilities go to others, which a container would get instead. Where no driver
-// tells of MIG nothing is removed.
-func (o *offers) forgetMIG() error {
-	if !slices.ContainsFunc(o.machine.Devices, tellsOfMIG) {
+// putSimulatedMIG writes the files of the MIG devices of simulated cards. As with
+// whole ones, nothing but the environment keeps a program from other cards.
+func (o *offers) putSimulatedMIG(ctx context.Context) (err error) {
+	if o.driver == nil || o.driver.Simulator == "" {
 		return nil
 	}
+	truth, err := simgpu.Dial(ctx, o.driver.Simulator)
+	if errors.Is(err, simgpu.ErrNotListening) {
+		return nil // nobody tells of MIG
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, truth.Close()) }()
+	cards, err := truth.Cards(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range cards {
+		if !c.MIG {
+			continue
+		}
+		devices, err := truth.MIGDevices(ctx, c.Index)
+		if err != nil {
+			return err
+		}
+		for _, id := range devices {
+			if err := o.put(cdi.Hardware{Class: gpu.PartitionMIG, Name: id, Env: []string{"CUDA_VISIBLE_DEVICES=" + id}}, o.driver); err != nil {
+				return err
+			}
+		}
+	}
+	return o.forgetMIG(o.driver.Simulator)
+}
+
+// forgetMIG removes the files of MIG devices that are no more, of a simulator's
+// cards or, for "", of hardware: the numbers of its devices' capabilities go to
+// others, which a container would get instead.
+func (o *offers) forgetMIG(simulator string) error {
 	devices, err := o.folder.Devices()
 	if err != nil {
 		return err
 	}
 	for _, d := range devices {
-		if d.Class == gpu.PartitionMIG && !slices.Contains(o.written, d.Path) {
+		if d.Class == gpu.PartitionMIG && d.Simulator == simulator && !slices.Contains(o.written, d.Path) {
 			if err := o.folder.Remove(d.Class, d.ID); err != nil {
 				return err
 			}

@@ -4,9 +4,11 @@ package simgpu
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +20,10 @@ import (
 // ErrNotListening says that no simulator listens on the socket.
 var ErrNotListening = errors.New("no simulator listens there")
 
-const requestTimeout = 10 * time.Second
+const (
+	requestTimeout = 10 * time.Second
+	maxMIGDevices  = 64 // of one card
+)
 
 // Truth asks a simulator for the ground truth. It is one connection, for one
 // goroutine at a time.
@@ -42,6 +47,7 @@ type CardState struct {
 	PeakUsedBytes uint64 // most of UsedBytes since the last Reset
 	Processes     int    // that hold something
 	Percent       int    // of the last half second in which a kernel ran
+	MIG           bool   // it can be divided
 }
 
 // ProcessState is what one process holds, or held, of one card. A process that
@@ -143,9 +149,33 @@ func (t *Truth) Cards(ctx context.Context) ([]CardState, error) {
 			PCIAddress: fmt.Sprintf("%08x:%02x:%02x.0", c.PCIDomain, c.PCIBus, c.PCIDevice),
 			TotalBytes: c.TotalBytes, ReservedBytes: c.ReservedBytes, UsableBytes: c.UsableBytes,
 			UsedBytes: c.UsedBytes, PeakUsedBytes: c.PeakUsedBytes, Processes: int(c.Processes), Percent: int(c.GPUPercent),
+			MIG: c.Flags&simwire.CardMIG != 0,
 		})
 	}
 	return states, nil
+}
+
+// MIGDevices lists the MIG devices of a card that can be divided, by the UUIDs
+// (MIG-...) by which programs ask for them.
+func (t *Truth) MIGDevices(ctx context.Context, card int) ([]string, error) {
+	h, payload, err := t.ask(ctx, simwire.Header{Type: simwire.MigList, Card: uint32(card)})
+	if err != nil {
+		return nil, err
+	}
+	// Behind the profiles and the GPU instances, in one answer.
+	before := uint64(h.Count)*uint64(binary.Size(simwire.MigProfileInfo{})) + uint64(h.Kind)*uint64(binary.Size(simwire.MigGPUInfo{}))
+	if before > uint64(len(payload)) || h.Cursor > maxMIGDevices {
+		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, simwire.ErrProtocol)
+	}
+	infos, err := simwire.DecodeEntries[simwire.MigComputeInfo](payload[before:], uint32(h.Cursor))
+	if err != nil {
+		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, err)
+	}
+	devices := []string{}
+	for _, i := range infos {
+		devices = append(devices, strings.Replace(silicon.Card{UUID: i.UUID}.UUIDString(), "GPU-", "MIG-", 1))
+	}
+	return devices, nil
 }
 
 // Processes lists what live compute processes hold, with one entry for each

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +95,38 @@ func wantReturn(t *testing.T, what string, got, want nvml.Return) {
 	}
 }
 
+// toldDevices compares the MIG devices that the simulator tells of its first card
+// with those that its driver does, and its second card has no MIG.
+func toldDevices(t *testing.T, socket string, d nvml.Device) {
+	t.Helper()
+	truth, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := truth.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	cards, err := truth.Cards(t.Context())
+	if err != nil || !cards[0].MIG || cards[1].MIG {
+		t.Fatalf("%+v, %v", cards, err)
+	}
+	told, err := truth.MIGDevices(t.Context(), 0)
+	if err != nil || len(told) != 4 {
+		t.Fatalf("%v, %v", told, err)
+	}
+	for i := range told {
+		device := must[nvml.Device](t, "MIG device")(d.GetMigDeviceHandleByIndex(i))
+		if uuid := must[string](t, "UUID")(device.GetUUID()); !slices.Contains(told, uuid) {
+			t.Errorf("%v without %s", told, uuid)
+		}
+	}
+	if _, err := truth.MIGDevices(t.Context(), 1); err == nil {
+		t.Error("a card without MIG has devices of it")
+	}
+}
+
 // TestMIG: an H100 from whole to 3g.40gb + 2g.20gb + 2x 1g.10gb, as go-nvml sees it.
 func TestMIG(t *testing.T) {
 	socket, _ := serve(t, Config{Cards: "H100-80GB,T4", Seed: 5})
@@ -128,6 +161,7 @@ func TestMIG(t *testing.T) {
 	two, _ := createDevice(t, d, nvml.GPU_INSTANCE_PROFILE_2_SLICE, 0)
 	createDevice(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, -1)
 	createDevice(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE, -1)
+	toldDevices(t, socket, d)
 	one := must[nvml.GpuInstanceProfileInfo](t, "1g")(d.GetGpuInstanceProfileInfo(nvml.GPU_INSTANCE_PROFILE_1_SLICE))
 	_, r = d.CreateGpuInstance(&one)
 	wantReturn(t, "an eighth slice", r, nvml.ERROR_INSUFFICIENT_RESOURCES)

@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -95,5 +97,41 @@ func TestGroupBelowAShares(t *testing.T) {
 	alloc(t, bare, 64*mib)
 	for _, holder := range []*bench.Holder{inside, bare} {
 		holder.Kill()
+	}
+}
+
+// TestPodmanMIG: a container is given a MIG device of a simulated card by its name,
+// and the devices of a card that was divided anew are no more.
+func TestPodmanMIG(t *testing.T) {
+	folder := t.TempDir()
+	d := &divided{host: newHost(t, hostOptions{cards: "2xH100-80GB"})}
+	d.journal = d.directory + "/partition.journal"
+	p := newPodman(t, folder)
+	generate := func(want int) {
+		t.Helper()
+		got := run(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.directory, "DIVVY_LIBDIR=" + built(t, "lib", "divvy")},
+			divvy(t), "cdi", "generate", "--agent", d.AgentSocket, "--class", "part", "--output", folder)
+		if n := strings.Count(got.stdout, "divvy.dev/mig=MIG-"); got.code != 0 || n != want || strings.Count(got.stdout, "  ready") != want {
+			t.Fatalf("code %d, want %d devices\n%s%s", got.code, want, got.stdout, got.stderr)
+		}
+	}
+	generate(0)
+	d.apply(t, d.goal(t, mix), 0)
+	generate(4)
+	devices := d.devices(t)
+	for profile, c := range map[string]struct{ total, allocate uint64 }{"1g.10gb": {10 << 30, 16 << 30}, "3g.40gb": {40 << 30, 60 << 30}} {
+		got := p.sees(t, device("mig="+devices[profile][0]), c.allocate)
+		var total uint64
+		if _, err := fmt.Sscanf(got[strings.Index(got, "total"):], "total %d", &total); err != nil || !strings.HasPrefix(got, "cards 1 ") || !strings.HasSuffix(got, fmt.Sprint("alloc ", outOfMemory)) {
+			t.Errorf("%s: %q", profile, got)
+		}
+		if total > c.total || total < c.total*8/10 {
+			t.Errorf("%s has %d bytes", profile, total)
+		}
+	}
+	d.apply(t, d.goal(t, ""), 0)
+	generate(0)
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 0 {
+		t.Errorf("left in the folder: %v, %v", files, err)
 	}
 }
