@@ -496,4 +496,4 @@ static const struct scenario scenarios[] = {
 	{"lets a tangle go", lets_a_tangle_go},
 };
 
-RUN_SCENARIOS(scenarios)
+RUN_TIMED_SCENARIOS(scenarios)
