@@ -52,7 +52,7 @@ void backlog_done(struct backlog *backlog, uint64_t ns, uint64_t took)
 	backlog->inflight -= ns < backlog->inflight ? ns : backlog->inflight;
 }
 
-void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest)
+void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest, uint64_t opened)
 {
 	uint64_t least, most;
 
@@ -62,7 +62,7 @@ void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest)
 	}
 	most = now + backlog->inflight;
 	least = oldest < backlog->inflight ? most - oldest : now;
-	backlog->drain = backlog->lastend + backlog->inflight;
+	backlog->drain = (backlog->lastend > opened ? backlog->lastend : opened) + backlog->inflight;
 	if (backlog->drain < least)
 		backlog->drain = least;
 	if (backlog->drain > most)

@@ -41,10 +41,10 @@ void backlog_unspent(struct backlog *backlog, uint64_t ns);
 void backlog_done(struct backlog *backlog, uint64_t ns, uint64_t took);
 
 /*
- * Corrects drain: what is in flight follows what has ended at lastend; oldest is
- * the estimate of the part of it that runs now.
+ * Corrects drain: what is in flight follows what has ended at lastend, and began to
+ * be launched at opened; oldest is the estimate of the part of it that runs now.
  */
-void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest);
+void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest, uint64_t opened);
 
 /* Card time that intervals cover, in any order and overlapping: streams run side by side. */
 #define COVER_SPANS 8u

@@ -356,7 +356,10 @@ void burst_look(struct gate *gate, uint64_t now)
 		give_free(gate, burst);
 	}
 	oldest = gate->first != 0 ? &gate->burst[gate->first - 1] : NULL;
-	backlog_look(&gate->backlog, now, oldest != NULL ? GATE_GET(oldest->high) : gate->backlog.inflight);
+	if (oldest != NULL)
+		backlog_look(&gate->backlog, now, GATE_GET(oldest->high), oldest->opened);
+	else
+		backlog_look(&gate->backlog, now, gate->backlog.inflight, 0);
 	/* what was never measured may well take as long again as it has by now */
 	if (oldest != NULL && oldest->unknown && gate->backlog.drain < 2 * now - oldest->opened)
 		gate->backlog.drain = 2 * now - oldest->opened;

@@ -133,16 +133,20 @@ static void looks_ahead(void)
 {
 	struct backlog backlog = {.lastend = 100 * MS, .inflight = 3 * MS};
 
-	backlog_look(&backlog, 100 * MS + 1, 1 * MS);
+	backlog_look(&backlog, 100 * MS + 1, 1 * MS, 0);
 	CHECK(backlog.drain == 103 * MS);
-	backlog_look(&backlog, 102 * MS, 1 * MS); /* the first one takes longer than was thought */
+	backlog_look(&backlog, 102 * MS, 1 * MS, 0); /* the first one takes longer than was thought */
 	CHECK(backlog.drain == 104 * MS);
 	backlog.lastend = 200 * MS;
-	backlog_look(&backlog, 102 * MS, 1 * MS);
+	backlog_look(&backlog, 102 * MS, 1 * MS, 0);
 	CHECK(backlog.drain == 105 * MS);
 	backlog.inflight = 0;
-	backlog_look(&backlog, 106 * MS, 0);
+	backlog_look(&backlog, 106 * MS, 0, 0);
 	CHECK(backlog.drain == 106 * MS);
+	/* after a pause: it began when it was launched, and takes as long as was thought */
+	backlog = (struct backlog){.lastend = 100 * MS, .inflight = 20 * MS};
+	backlog_look(&backlog, 503 * MS, 20 * MS, 500 * MS);
+	CHECK(backlog.drain == 520 * MS);
 }
 
 static void keeps_a_rate(void)
