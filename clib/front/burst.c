@@ -263,11 +263,11 @@ static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t spa
 
 	*sample = span > gap ? span - gap : 1;
 	if (burst->unknown) {
-		/* timed again, but not for ever */
-		if (exact || ++gate->retries >= FIRST_TRIES)
+		/* timed again, but not for ever: then it may have taken all of it, for one that seems short is launched too often */
+		if (!exact)
+			*sample = ++gate->retries >= FIRST_TRIES ? span : 0;
+		if (*sample != 0)
 			gate->retries = 0;
-		else
-			*sample = 0;
 		return exact ? span - gap : span - gap / 2;
 	}
 	if (!exact)

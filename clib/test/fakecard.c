@@ -40,6 +40,8 @@ static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsig
 		fakecard.kernels++;
 	}
 	pthread_mutex_unlock(&fakecard.mutex);
+	if (fakecard.lag != 0)
+		clock_sleep_until(clock_now() + fakecard.lag);
 	return result;
 }
 

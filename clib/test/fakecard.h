@@ -22,6 +22,7 @@ struct fakecard {
 	uint64_t streamend[FAKECARD_STREAMS];
 	unsigned kernels;
 	bool refusing;         /* launches fail */
+	uint64_t lag;          /* a launch returns so much later, ns */
 	unsigned refused;
 	unsigned events;       /* that live */
 	unsigned eventsmade;

@@ -244,6 +244,22 @@ static void times_an_unknown_one_alone(void)
 	CHECK(near(word(&mine()->busyns), 40 * MS, 40));
 }
 
+/* The calls last longer than the kernels: however often that is timed, none seems to take no time. */
+static void takes_no_slow_launch_for_a_short_kernel(void)
+{
+	const struct estimate *estimate;
+
+	gate_it(true);
+	lease(clock_now() + 100000 * MS);
+	fakecard.lag = 100 * US;
+	for (int i = 0; i < 12; i++)
+		CHECK(launch(50 * US, 3) == CUDA_SUCCESS);
+	synchronise();
+	estimate = estimate_find(&front_gate_now->estimates,
+				 estimate_key((void *)(uintptr_t)(50 * US), (uint32_t[3]){1, 1, 1}, (uint32_t[3]){32, 1, 1}, 0));
+	CHECK(estimate != NULL && estimate_high(estimate) >= 50 * US);
+}
+
 /* As over the null driver: it is learned of once, and launched in bursts then. */
 static void learns_of_what_takes_no_time(void)
 {
@@ -483,6 +499,7 @@ static const struct scenario scenarios[] = {
 	{"goes when no longer gated", goes_when_no_longer_gated},
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},
 	{"times an unknown one alone", times_an_unknown_one_alone},
+	{"takes no slow launch for a short kernel", takes_no_slow_launch_for_a_short_kernel},
 	{"learns of what takes no time", learns_of_what_takes_no_time},
 	{"accounts patterns", accounts_patterns},
 	{"does not charge pauses", does_not_charge_pauses},
