@@ -132,7 +132,7 @@ unsigned front_cards(void);                   /* slots in use */
  * there is none. What it returns, if not NULL, is for front_gate_after, after
  * the driver was asked. front_gate_forget comes before a context or what is in it
  * is destroyed; NULL: all of them. front_gate_waits and front_gate_waited stand
- * around calls that wait for the card.
+ * around calls that wait for the card; the latter is given what the former returned.
  */
 #define FRONT_LAUNCH_STEP 64u
 
@@ -145,8 +145,8 @@ static inline bool front_launched(void)
 struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample);
 void front_gate_after(struct burst *burst, CUresult result);
 void front_gate_forget(CUcontext context);
-void front_gate_waits(void);
-void front_gate_waited(void);
+bool front_gate_waits(void);
+void front_gate_waited(bool watched);
 
 /* The share's idea of a card's total memory, where the driver says drivertotal. */
 uint64_t front_total(int slot, uint64_t drivertotal);

@@ -95,6 +95,7 @@ struct gate {
 	struct front_lock lock;
 	uint32_t asleep;      /* futex: 1 while the monitor waits for work */
 	uint32_t captures;    /* open ones of this process */
+	uint32_t watching;    /* threads in a call that waits for the card: they look when it returns */
 	bool monitored;
 	bool backdue;         /* work was launched since LEASE_BACK */
 	bool wanted;

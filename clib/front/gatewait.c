@@ -17,6 +17,7 @@
 #define SHORTEST_WAIT_NS 200000ull
 #define LONGEST_LOOK_NS 2000000ull
 #define SHORTEST_LOOK_NS 50000ull
+#define WATCHED_LOOK_NS (2ull * GATE_IDLE_NS) /* while a thread waits for the card, and will look itself */
 
 static void futex_wait(const uint32_t *word, uint32_t value, uint64_t ns, int shared)
 {
@@ -90,20 +91,34 @@ static void close_silent_locked(struct gate *gate, uint64_t now)
 	}
 }
 
+/*
+ * A thread in a call that waits for the card sees the end of what is about to end:
+ * asking the driver meanwhile would only take its locks from that thread.
+ */
+static bool watched(const struct gate *gate, uint64_t now)
+{
+	uint64_t drain = gate->backlog.drain;
+
+	return GATE_GET(gate->watching) > 0 && gate->backlog.inflight != 0 && drain < now + GATE_IDLE_NS && now < drain + GATE_IDLE_NS;
+}
+
 static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
 {
 	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
-	bool leased;
+	bool leased, others;
 
 	gate->word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
 	close_silent_locked(gate, now);
-	burst_look(gate, now);
+	others = watched(gate, now);
+	if (!others)
+		burst_look(gate, now);
 	gate_publish(gate);
 	if (gate->backlog.inflight != 0 || gate->closed != 0) {
-		uint64_t left = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
+		uint64_t ahead = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
+		uint64_t least = others ? WATCHED_LOOK_NS : SHORTEST_LOOK_NS;
 
 		gate->idlesince = 0;
-		*wait = left < SHORTEST_LOOK_NS ? SHORTEST_LOOK_NS : left < LONGEST_LOOK_NS ? left : LONGEST_LOOK_NS;
+		*wait = ahead < least ? least : ahead < LONGEST_LOOK_NS ? ahead : LONGEST_LOOK_NS;
 		return false;
 	}
 	if (gate->idlesince == 0)
@@ -197,22 +212,23 @@ static void close_own_locked(struct gate *gate)
 	burst_close(gate, burst, now, true);
 }
 
-void front_gate_waits(void)
+bool front_gate_waits(void)
 {
-	struct gate *gate;
+	struct gate *gate = gate_in_use();
 
-	if (front_thread.burst == NULL)
-		return;
-	gate = gate_in_use();
 	if (gate == NULL)
-		return;
-	front_lock_take(&gate->lock);
-	close_own_locked(gate);
-	front_lock_drop(&gate->lock);
+		return false;
+	if (front_thread.burst != NULL) {
+		front_lock_take(&gate->lock);
+		close_own_locked(gate);
+		front_lock_drop(&gate->lock);
+	}
+	__atomic_fetch_add(&gate->watching, 1, __ATOMIC_RELAXED);
 	front_leave();
+	return true;
 }
 
-void front_gate_waited(void)
+void front_gate_waited(bool watched)
 {
 	struct gate *gate = gate_in_use();
 	uint64_t now;
@@ -220,13 +236,15 @@ void front_gate_waited(void)
 
 	if (gate == NULL)
 		return;
+	if (watched)
+		__atomic_fetch_sub(&gate->watching, 1, __ATOMIC_RELAXED);
 	front_lock_take(&gate->lock);
 	now = clock_now();
 	gate->word = __atomic_load_n(&front_pages_now->limits.leaseword, __ATOMIC_ACQUIRE);
 	burst_look(gate, now);
 	gate_publish(gate);
 	wake = gate->backlog.inflight == 0 && gate->backdue && gate->monitorat != UINT64_MAX &&
-	       gate->monitorat > now + 2 * GATE_IDLE_NS;
+	       gate->monitorat > now + WATCHED_LOOK_NS;
 	if (wake)
 		gate->monitorat = now;
 	front_lock_drop(&gate->lock);

@@ -7,58 +7,47 @@
 #include "memory.h"
 #include "front_hooks.h"
 
-CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
+static void after(bool watched)
 {
-	CUresult result;
-
-	front_gate_waits();
-	result = REAL(called, cuStreamSynchronize)(hStream);
-	front_gate_waited();
+	front_gate_waited(watched);
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
 		front_pools_settle_slow();
 		front_leave();
 	}
+}
+
+CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
+{
+	bool watched = front_gate_waits();
+	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
+
+	after(watched);
 	return result;
 }
 
 CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
 {
-	CUresult result;
+	bool watched = front_gate_waits();
+	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
 
-	front_gate_waits();
-	result = REAL(called, cuEventSynchronize)(hEvent);
-	front_gate_waited();
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
+	after(watched);
 	return result;
 }
 
 CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
 {
-	CUresult result;
+	bool watched = front_gate_waits();
+	CUresult result = REAL(called, cuCtxSynchronize)();
 
-	front_gate_waits();
-	result = REAL(called, cuCtxSynchronize)();
-	front_gate_waited();
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
+	after(watched);
 	return result;
 }
 
 CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
 {
-	CUresult result;
+	bool watched = front_gate_waits();
+	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
 
-	front_gate_waits();
-	result = REAL(called, cuCtxSynchronize_v2)(ctx);
-	front_gate_waited();
-	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
-		front_pools_settle_slow();
-		front_leave();
-	}
+	after(watched);
 	return result;
 }

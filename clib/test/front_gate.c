@@ -106,15 +106,16 @@ static uint64_t busy(void)
 
 static void synchronise(void)
 {
+	bool watched;
 	uint64_t end;
 
 	pthread_mutex_lock(&fakecard.mutex);
 	end = fakecard.end;
 	pthread_mutex_unlock(&fakecard.mutex);
-	front_gate_waits();
+	watched = front_gate_waits();
 	while (clock_now() < end)
 		clock_sleep_until(end);
-	front_gate_waited();
+	front_gate_waited(watched);
 }
 
 static bool near(uint64_t one, uint64_t other, unsigned percent)
@@ -391,8 +392,7 @@ static void passes_in_a_forked_child(void)
 		lease(0);
 		for (int i = 0; i < 200; i++)
 			CHECK(launch(20 * US, 3) == CUDA_SUCCESS);
-		front_gate_waits();
-		front_gate_waited();
+		front_gate_waited(front_gate_waits());
 		CHECK(wants == 0 && front_gate_now->everused == 0);
 		_exit(0);
 	}
