@@ -182,6 +182,26 @@ func TestDriverAndKernel(t *testing.T) {
 	}
 }
 
+// TestOrder: virtual functions are switched before MIG is, which does not outlive
+// that, and carry vGPUs of its instances.
+func TestOrder(t *testing.T) {
+	products, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := partition.Card{Vendor: gpu.VendorNVIDIA, UUID: "GPU-1", Address: "0000:41:00.0", Name: "NVIDIA H100 80GB HBM3", DeviceID: "0x2330",
+		SRIOV: &partition.Functions{Total: 2, Driver: "nvidia", Tool: "usr/lib/nvidia/sriov-manage"}}
+	rule := partition.Rule{MIG: &partition.MIG{Enabled: true, Devices: map[string]int{"7g.80gb": 1}}, VGPU: &partition.VirtualCards{Devices: map[string]int{"NVIDIA H100XM-7-80C": 1}}}
+	p := partition.Planner{Techniques: techniques(products)}.Card(off, rule)
+	if got := fakekernel.Steps(p); p.Refused != "" || p.Awaits == "" || !strings.HasPrefix(got, "run /usr/lib/nvidia/sriov-manage -e 0000:41:00.0\nswitch MIG mode on\n") {
+		t.Fatalf("%q: %s", p.Refused, got)
+	}
+	back := techniques(products).Steps(p.After, p.Before)
+	if last := back[len(back)-1].String(); last != "run /usr/lib/nvidia/sriov-manage -d 0000:41:00.0" {
+		t.Errorf("the way back ends with %s", last)
+	}
+}
+
 // managerScript does what NVIDIA's sriov-manage does to the files below its root:
 // the card has no driver meanwhile, and all its functions come or go. It tells
 // which file it was handed, and is refused the card while a file says so.
