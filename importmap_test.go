@@ -42,7 +42,7 @@ var rooms = []room{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
 	{path: "internal/partition/amd", may: []string{"internal/gpu", "internal/gpu/amd", "internal/gpu/sysfs", "internal/partition"},
-		tests: []string{"internal/partition/fakekernel"}},
+		tests: []string{"internal/partition/fakekernel", "internal/partition/vfio"}},
 	{path: "internal/partition/mps", may: []string{"internal/partition"}},
 	{path: "internal/partition/replicas", may: []string{"internal/partition"}},
 	{path: "internal/partition/sriov", may: []string{"internal/gpu", "internal/gpu/intel", "internal/gpu/sysfs", "internal/partition"},

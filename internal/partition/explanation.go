@@ -61,7 +61,7 @@ func Explanations() []Explanation {
 				"side channels: caches are shared in time",
 			},
 			Cost:     "equal or provisioned parts, set before functions are on; nvidia: all functions of a card or none",
-			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a card that nobody has open",
+			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a card that nobody has open; amd: its host driver gim, which is loaded anew for all its cards",
 			Excludes: "changing the provisioning of a function in use",
 		},
 		{

@@ -52,11 +52,16 @@ type Functions struct {
 	Total     int    `yaml:"total" json:"total"` // that the card and its driver allow
 	Driver    string `yaml:"driver,omitempty" json:"driver,omitempty"`
 	Autoprobe *bool  `yaml:"autoprobe,omitempty" json:"autoprobe,omitempty"`
-	// Tool is the vendor's program, below the root, that switches all functions of
-	// a card whose driver takes no number; absent: there is none.
+	// Tool is the program, below the root, that switches all functions of a card
+	// whose driver takes no number; absent: there is none.
 	Tool string `yaml:"tool,omitempty" json:"tool,omitempty"`
 	// Users have a card open of which Tool takes its driver away for a moment.
 	Users []Process `yaml:"users,omitempty" json:"users,omitempty"`
+	// Together are the addresses of the cards whose functions the driver makes at
+	// once, this one's too, when it is loaded, and Parameters what it was loaded
+	// with, but for their number.
+	Together   []string `yaml:"together,omitempty,flow" json:"together,omitempty"`
+	Parameters []string `yaml:"parameters,omitempty,flow" json:"parameters,omitempty"`
 	// Places are where settings are; one is in all of them that have it.
 	Places []Place    `yaml:"places,omitempty" json:"places,omitempty"`
 	On     []Function `yaml:"on" json:"on"`
@@ -77,6 +82,7 @@ type Function struct {
 	Driver    string            `yaml:"driver,omitempty" json:"driver,omitempty"`
 	Settings  map[string]string `yaml:"settings,omitempty" json:"settings,omitempty"`
 	Carries   string            `yaml:"carries,omitempty" json:"carries,omitempty"` // a vGPU
+	Enabled   bool              `yaml:"enabled,omitempty" json:"enabled,omitempty"` // by its driver
 	Processes []Process         `yaml:"processes,omitempty" json:"processes,omitempty"`
 }
 

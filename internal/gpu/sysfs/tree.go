@@ -70,10 +70,14 @@ func (t *Tree) Write(name, value string) error {
 	return errors.Join(err, file.Close())
 }
 
-// Path is where on this machine a file lies that is there, for what takes paths.
+// Path is where on this machine a file lies that is there, for what takes paths. A
+// link to an absolute path is taken as one below the root.
 func (t *Tree) Path(name string) (string, error) {
 	if t.root == nil {
 		return "", ErrReadOnly
+	}
+	if target := t.Link(name).Value; path.IsAbs(target) {
+		name = strings.TrimPrefix(path.Clean(target), "/")
 	}
 	info, err := t.root.Stat(name)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 )
 
 // The first card is in use, the second is not; all are in CPX/NPS4.
@@ -64,7 +65,7 @@ func TestFaults(t *testing.T) {
 }
 
 func hive(t *testing.T) fakekernel.Machine {
-	return fakekernel.OpenArchive(t, "testdata/hive.txtar", amd.Technique{})
+	return fakekernel.OpenArchive(t, "testdata/hive.txtar", amd.Technique{}, vfio.Technique{})
 }
 
 // TestHive: cards that XGMI joins take a memory mode together, each with a compute

@@ -150,6 +150,11 @@ func (k *Kernel) takeUp(address string) error {
 	if !k.amdgpu.waits[address] {
 		return k.show(address)
 	}
+	for _, mate := range k.mates(hive) {
+		if !k.amdgpu.waits[mate] {
+			return fmt.Errorf("%w: %s is taken while %s was not let go of: both would be reset in use", syscall.EIO, address, mate)
+		}
+	}
 	for of, other := range k.amdgpu.hives {
 		if other == hive && !k.amdgpu.waits[of] {
 			return nil

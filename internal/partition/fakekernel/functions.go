@@ -100,11 +100,12 @@ func (k *Kernel) function(folder string, n int) error {
 			return err
 		}
 	}
-	if text(filepath.Join(folder, "sriov_drivers_autoprobe")) == "1" {
-		k.drivers[address] = filepath.Base(readLink(filepath.Join(folder, "driver")))
-		return k.probe(address)
+	driver := filepath.Base(readLink(filepath.Join(folder, "driver")))
+	if text(filepath.Join(folder, "sriov_drivers_autoprobe")) != "1" || driver == "gim" { // which takes no function
+		return nil
 	}
-	return nil
+	k.drivers[address] = driver
+	return k.probe(address)
 }
 
 // address is where a card's virtual functions are, from 0: one after the other from

@@ -20,6 +20,9 @@ func (k *Kernel) Run(_ context.Context, program string, arguments ...string) err
 		if filepath.Base(program) == "sriov-manage" && len(arguments) == 2 {
 			return k.manage(arguments[0], arguments[1], torn)
 		}
+		if filepath.Base(program) == "modprobe" {
+			return k.modprobe(arguments, torn)
+		}
 		return fmt.Errorf("%w: %s %v", syscall.EINVAL, program, arguments)
 	})
 }

@@ -62,7 +62,7 @@ func FuzzPlans(f *testing.F) {
 		"amd: {compute: QPX}", "amd: {memory: NPS1}", "sriov: {vfs: 2, autoprobe: false, each: {exec_quantum_ms: 7, vram_quota: 9}}", "vgpu: {devices: {NVIDIA A40-12Q: 1}}", "sriov: {vfs: 32}", "vgpu: {devices: {GRID T4-2Q: 2}, scheduler: equal-share}",
 		"gvtg: {devices: {i915-GVTg_V5_8: 1}}", "sriov: {vfs: 0}, vfio: {enabled: true}", "vfio: {enabled: false}",
 	}
-	for _, name := range []string{"flex170", "gvtg-laptop", "nvidia-vfio", "nvidia-mdev", "nvidia-off", "others", "mixed", "battlemage", "mi210-xgmi", "../../../partition/amd/testdata/hive"} {
+	for _, name := range []string{"flex170", "gvtg-laptop", "nvidia-vfio", "nvidia-mdev", "nvidia-off", "others", "mixed", "battlemage", "mi210-xgmi", "../../../partition/amd/testdata/hive", "../../../partition/sriov/testdata/gim"} {
 		raw, err := os.ReadFile(filepath.Join("../../gpu/testdata/machines", name+".txtar"))
 		if err != nil {
 			f.Fatal(err)

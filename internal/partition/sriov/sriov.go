@@ -6,7 +6,7 @@
 // from the kernel's documents sysfs-bus-pci and sysfs-driver-intel-xe-sriov
 // (Linux 6.19; vram_quota 7.0), and for i915 from Intel's data-centre packages
 // (iov, prelim_iov). NVIDIA's functions are switched by its own program
-// (nvidia.go). AMD's host driver makes functions in its own way, which plans name.
+// (nvidia.go), AMD's by loading its host driver anew (gim.go).
 package sriov
 
 import (
@@ -26,7 +26,10 @@ import (
 // Technique is virtual functions.
 type Technique struct{}
 
-var _ partition.Technique = Technique{}
+var (
+	_ partition.Technique = Technique{}
+	_ partition.Joiner    = Technique{}
+)
 
 // settings are the attributes that are known, in the order in which they are
 // written: what must be set before a function is on comes first.
@@ -60,10 +63,14 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	if c.Vendor == gpu.VendorNVIDIA {
 		all.Tool, all.Users = manager(tree), slices.Clone(c.Processes)
 	}
+	if all.Driver == gimDriver {
+		ofGim(bus, f, all)
+	}
 	for n, vf := range bus.VFs(f) {
 		at, _ := bus.Find(vf.ID)
 		nodes := append(slices.Clone(vf.Nodes), bus.VFIONodes(sysfs.Attribute(vf.ID, ""))...)
 		one := partition.Function{Address: vf.ID, Driver: vf.Driver.Value, Carries: carries(bus, at), Settings: map[string]string{}}
+		one.Enabled = tree.Int(path.Join(at.Folder, "enable")).Value > 0
 		for _, h := range bus.Holders(gpu.Device{Address: vf.ID, Nodes: nodes}) {
 			one.Processes = append(one.Processes, partition.Process{PID: h.PID, Command: h.Command})
 		}
@@ -228,7 +235,7 @@ func ownWay(c partition.Card, vfs int) error {
 	case c.Vendor == gpu.VendorNVIDIA:
 		return byManager(c, vfs)
 	case c.Vendor == gpu.VendorAMD:
-		return fmt.Errorf("%w: AMD's host driver takes the number when it is loaded: run modprobe gim vf_num=%d (one number a card, with commas) and apply again", partition.ErrImpossible, vfs)
+		return byGim(c, vfs)
 	}
 	return nil
 }
@@ -251,6 +258,9 @@ func renewed(from, to partition.Card) bool {
 
 // off switches all functions off, on as many on.
 func off(c partition.Card) partition.Step {
+	if c.SRIOV.Driver == gimDriver {
+		return unload(c)
+	}
 	if c.SRIOV.Tool != "" {
 		return manage(c, "-d", "functions are to go, and all of them go together")
 	}
@@ -270,6 +280,9 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 	if from.SRIOV == nil || to.SRIOV == nil {
 		return nil
 	}
+	if to.SRIOV.Driver == gimDriver {
+		return loaded(from, to)
+	}
 	var steps []partition.Step
 	write := func(name, value, why string) {
 		steps = append(steps, partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(to.Address, name), Value: value, Why: why})
@@ -278,13 +291,7 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 	if anew && len(from.SRIOV.On) > 0 {
 		steps = append(steps, off(from))
 	}
-	if probe := to.SRIOV.Autoprobe; probe != nil && from.SRIOV.Autoprobe != nil && *probe != *from.SRIOV.Autoprobe {
-		if *probe {
-			write("sriov_drivers_autoprobe", "1", "the host's drivers are to take functions")
-		} else {
-			write("sriov_drivers_autoprobe", "0", "the host's drivers are not to take functions")
-		}
-	}
+	steps = append(steps, autoprobe(from, to)...)
 	for n, vf := range to.SRIOV.On {
 		for _, name := range to.SRIOV.Asked {
 			if !anew && from.SRIOV.On[n].Settings[name] == vf.Settings[name] {
@@ -307,6 +314,19 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 	return steps
 }
 
+// autoprobe says whether the host's drivers take functions that are made.
+func autoprobe(from, to partition.Card) []partition.Step {
+	probe, now := to.SRIOV.Autoprobe, from.SRIOV.Autoprobe
+	if probe == nil || now == nil || *probe == *now {
+		return nil
+	}
+	value, why := "1", "the host's drivers are to take functions"
+	if !*probe {
+		value, why = "0", "the host's drivers are not to take functions"
+	}
+	return []partition.Step{{Action: partition.ActionWrite, File: sysfs.Attribute(to.Address, "sriov_drivers_autoprobe"), Value: value, Why: why}}
+}
+
 // Busy words who uses functions that would go, or a card whose driver would let it
 // go meanwhile.
 func (Technique) Busy(c partition.Card, steps []partition.Step) string {
@@ -315,8 +335,11 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 	}
 	var words []string
 	for n, vf := range c.SRIOV.On {
-		if len(vf.Processes) > 0 {
+		switch {
+		case len(vf.Processes) > 0:
 			words = append(words, fmt.Sprintf("vf%d (%s) is used by %s", n+1, vf.Address, partition.Describe(vf.Processes)))
+		case vf.Enabled && c.SRIOV.Driver == gimDriver:
+			words = append(words, fmt.Sprintf("vf%d (%s) is used by its driver %s, for which gim would wait", n+1, vf.Address, vf.Driver))
 		}
 	}
 	if len(c.SRIOV.Users) > 0 {

@@ -49,6 +49,7 @@ func (m Machine) Run(ctx context.Context, program string, arguments ...string) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, arguments...)
+	cmd.Args[0] = "/" + program // what it is called by: modprobe may be a link to kmod
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -48,6 +48,12 @@ func TestRun(t *testing.T) {
 	if raw, err := os.ReadFile(filepath.Join(root, "usr/lib/ran")); err != nil || string(raw) != "2 -e 0000:41:00.0 \n" {
 		t.Errorf("%q, %v", raw, err)
 	}
+	if err := os.Symlink("/usr/lib/tool", filepath.Join(root, "usr/lib/called")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(t.Context(), "usr/lib/called"); err != nil {
+		t.Errorf("by a link to an absolute path, which is one below the root: %v", err)
+	}
 	m, _ = machine(t, "echo 'Cannot obtain\n\033[1munbindLock' >&2; exit 3\n")
 	if err := m.Run(t.Context(), "usr/lib/tool"); err == nil || !strings.Contains(err.Error(), "exit status 3: Cannot obtain [1munbindLock") {
 		t.Errorf("%v", err)

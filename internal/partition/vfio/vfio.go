@@ -131,11 +131,17 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 		if now.Driver != "" {
 			write(path.Join(drivers, now.Driver, "unbind"), want.Address, now.Driver+" has it")
 		}
-		if want.Driver != "" {
+		if want.Driver != "" && !brought(to, want.Driver) {
 			write("sys/bus/pci/drivers_probe", want.Address, "a driver is to take it")
 		}
 	}
 	return steps
+}
+
+// brought says whether AMD's techniques give a card back to its driver, which takes
+// more than a probe: all cards of a hive, or the driver loaded.
+func brought(to partition.Card, driver string) bool {
+	return to.AMD != nil && driver == "amdgpu" || to.SRIOV != nil && to.SRIOV.Together != nil && driver == to.SRIOV.Driver
 }
 
 // Busy words who uses a card that would change its driver.
