@@ -63,29 +63,33 @@ func (p *Plan) join(all Techniques) {
 			p.Cards[i].Joined, what[i] = all.joined(c.Before, c.After)
 		}
 	}
-	reasons := make([]error, len(p.Cards))
+	reasons := make([]error, len(p.Cards)) // all before any is refused for another
 	for i, c := range p.Cards {
-		for _, id := range c.Joined {
-			j := slices.IndexFunc(p.Cards, func(o CardPlan) bool { return o.Before.ID() == id })
-			switch {
-			case j < 0:
-				reasons[i] = fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not speak of %s", ErrImpossible, what[i], id)
-			case p.Cards[j].Refused != "":
-				kind := map[string]error{RefusedInUse: ErrInUse, RefusedSpared: ErrSpared, RefusedImpossible: ErrImpossible}[p.Cards[j].Refused]
-				reasons[i] = fmt.Errorf("%w: %s is for all cards joined with this one; of %s: %s", kind, what[i], id, p.Cards[j].Reason)
-			case what[j] != what[i]:
-				reasons[i] = fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not want it of %s", ErrImpossible, what[i], id)
-			}
-			if reasons[i] != nil {
-				break
-			}
-		}
+		reasons[i] = p.apart(c, what[i], what)
 	}
 	for i, err := range reasons {
 		if err != nil {
 			p.Cards[i].refuse(err)
 		}
 	}
+}
+
+// apart says why a card cannot change with others as it must; what becomes of it,
+// and of each card.
+func (p *Plan) apart(c CardPlan, what string, all []string) error {
+	for _, id := range c.Joined {
+		j := slices.IndexFunc(p.Cards, func(o CardPlan) bool { return o.Before.ID() == id })
+		switch {
+		case j < 0:
+			return fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not speak of %s", ErrImpossible, what, id)
+		case p.Cards[j].Refused != "":
+			kind := map[string]error{RefusedInUse: ErrInUse, RefusedSpared: ErrSpared, RefusedImpossible: ErrImpossible}[p.Cards[j].Refused]
+			return fmt.Errorf("%w: %s is for all cards joined with this one; of %s: %s", kind, what, id, p.Cards[j].Reason)
+		case all[j] != what:
+			return fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not want it of %s", ErrImpossible, what, id)
+		}
+	}
+	return nil
 }
 
 // refuse leaves a card as it is.

@@ -101,6 +101,25 @@ func TestHiveFaults(t *testing.T) {
 	}, func(m fakekernel.Machine) []partition.CardPlan { return m.Plans(t, "{amd: {memory: NPS1}}") })
 }
 
+// TestAlone: a card that XGMI joins with none takes a memory mode by itself.
+func TestAlone(t *testing.T) {
+	raw, err := os.ReadFile("testdata/hive.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(t.TempDir(), "alone.txtar")
+	if err := os.WriteFile(archive, []byte(strings.ReplaceAll(string(raw), "hive_id 15188982192727901047", "hive_id 0")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() fakekernel.Machine {
+		return fakekernel.OpenArchive(t, archive, amd.Technique{}, vfio.Technique{})
+	}
+	fakekernel.Faults(t, open, free, want(partition.AMD{Memory: "NPS4"}))
+	if p := open().Plans(t, "{match: {index: [1]}, amd: {memory: NPS4}}")[0]; p.Refused != "" || p.Joined != nil {
+		t.Errorf("%q, %v", p.Refused, p.Joined)
+	}
+}
+
 // TestHiveRefusals: a memory mode is for all cards of a hive, or for none.
 func TestHiveRefusals(t *testing.T) {
 	for _, c := range []struct{ rules, reason string }{
