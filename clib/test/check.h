@@ -76,7 +76,7 @@ static inline int scenario_try(const struct scenario *scenario, bool timed, long
 	return pid < 0 || ended < 0 ? -1 : status;
 }
 
-static inline int run_scenarios(const struct scenario *scenario, size_t count, bool timed, int argc, char **argv)
+static inline int scenarios_run(const struct scenario *scenario, size_t count, bool timed, int argc, char **argv)
 {
 	int failed = 0;
 
@@ -99,12 +99,21 @@ static inline int run_scenarios(const struct scenario *scenario, size_t count, b
 	return failed;
 }
 
-#define RUN_SCENARIOS_(list, timed) \
+static inline int run_scenarios(const struct scenario *scenario, size_t count, int argc, char **argv)
+{
+	return scenarios_run(scenario, count, false, argc, argv);
+}
+
+#define RUN_SCENARIOS(list) \
 	int main(int argc, char **argv) \
 	{ \
-		return run_scenarios(list, sizeof(list) / sizeof((list)[0]), timed, argc, argv); \
+		return run_scenarios(list, sizeof(list) / sizeof((list)[0]), argc, argv); \
 	}
-#define RUN_SCENARIOS(list) RUN_SCENARIOS_(list, false)
-#define RUN_TIMED_SCENARIOS(list) RUN_SCENARIOS_(list, true)
+
+#define RUN_TIMED_SCENARIOS(list) \
+	int main(int argc, char **argv) \
+	{ \
+		return scenarios_run(list, sizeof(list) / sizeof((list)[0]), true, argc, argv); \
+	}
 
 #endif
