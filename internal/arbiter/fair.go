@@ -46,7 +46,8 @@ func (a *Arbiter) recent(now time.Duration, s *share) bool { return now-s.wanted
 
 // backlog is how much unfinished work the processes of a share may keep: little
 // when one of a higher priority may want the card at any moment, for what is in
-// flight cannot be taken back; more on a busy host, and when nobody else wants the
+// flight cannot be taken back, or when all of them launch in the same lease, for at
+// its end each has as much; more on a busy host, and when nobody else wants the
 // card, but no more than may still run after a change that should hold.
 func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	for _, other := range a.shares {
@@ -54,7 +55,10 @@ func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 			return a.config.Brief
 		}
 	}
-	if a.busyHost() || !a.contested(s) {
+	switch {
+	case s == a.holder && s.process == 0:
+		return a.config.Brief
+	case a.busyHost() || !a.contested(s):
 		return a.config.Deepest
 	}
 	return a.config.Backlog
