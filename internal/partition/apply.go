@@ -223,8 +223,8 @@ func verify(now, to []Card) error {
 // maxRounds bounds how often restore looks where cards are and goes on from there.
 const maxRounds = 3
 
-// restore brings cards from wherever they are to a state. A driver that came back
-// on the way may show what takes further steps; those end nobody's use.
+// restore brings cards from wherever they are to a state, and ends nobody's use. A
+// driver that came back on the way may show what takes further steps.
 func restore(ctx context.Context, all Techniques, d Driver, to []Card) error {
 	for round := 0; ; round++ {
 		now, err := observe(ctx, d, to)
@@ -239,7 +239,7 @@ func restore(ctx context.Context, all Techniques, d Driver, to []Card) error {
 		switch {
 		case round == maxRounds || len(steps) == 0:
 			return astray
-		case round > 0 && busy != "":
+		case busy != "":
 			return fmt.Errorf("%w: %s", ErrInUse, busy)
 		}
 		if err := take(ctx, d, steps); err != nil {

@@ -23,7 +23,8 @@ type fakeDriver struct {
 	late   bool // it fails after its effect
 	dead   bool // all that comes after a crash fails
 	crash  bool
-	lie    bool // reports success and does nothing
+	lie    bool   // reports success and does nothing
+	begun  func() // what happens while a call runs; nil: nothing
 }
 
 func (d *fakeDriver) Observe(context.Context, string) (Card, error) {
@@ -40,6 +41,9 @@ func (d *fakeDriver) Do(_ context.Context, _ string, s Step) error {
 		return errFake
 	}
 	d.calls++
+	if d.begun != nil {
+		d.begun()
+	}
 	fails := d.calls == d.failAt
 	if fails && !d.late {
 		d.dead = d.crash
@@ -263,6 +267,25 @@ func TestWhatHappensBetween(t *testing.T) {
 	outcome, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records)
 	if err != nil || outcome[card.ID()] != OutcomeDone || d.card.Layout() != plan.After.Layout() {
 		t.Errorf("%v %v: %s", outcome, err, d.card.Layout())
+	}
+}
+
+// TestWayBackInUse: what somebody began to use meanwhile is not taken on the way
+// back either, and the next apply goes on.
+func TestWayBackInUse(t *testing.T) {
+	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0})
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}}))
+	d, log := &fakeDriver{card: card, failAt: 4}, &fakeLog{}
+	d.begun = func() {
+		if d.calls == d.failAt {
+			d.card.Instances[0].Processes = []Process{{PID: 43}}
+		}
+	}
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "the way back: in use: ") || d.calls != 4 {
+		t.Fatalf("%v after %d steps", err, d.calls)
+	}
+	if outcome, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records); err != nil || outcome[card.ID()] != OutcomeDone {
+		t.Errorf("%v %v", outcome, err)
 	}
 }
 
