@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -27,8 +29,9 @@ func (a *app) partitionApply() *cobra.Command {
 		Use:   "apply FILE",
 		Short: "Make cards what a file says, or leave them as they are",
 		Long: `Plans as "plan" does and carries the steps out: looks whether they led where they
-should, goes back when one fails, and first ends what an interrupted apply began.
-Refuses all when one card is refused. A second time it does nothing.`,
+should, goes back when one fails or you interrupt it, and first ends what an apply
+began that was killed. Refuses all when one card is refused. A second time it does
+nothing.`,
 		Example: `  divvy partition apply goal.yaml --dry-run`,
 		Args:    oneFile,
 	}
@@ -59,7 +62,10 @@ Refuses all when one card is refused. A second time it does nothing.`,
 			}
 			return a.tellPlan(planner.Plan(state, goal), in.asJSON)
 		}
-		return a.applyGoal(cmd.Context(), cards, planner, goal, path, in.asJSON)
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)() // a second signal ends it at once
+		return a.applyGoal(ctx, cards, planner, goal, path, in.asJSON)
 	})
 	in.driverFlag(cmd)
 	a.agentFlag(cmd)

@@ -98,7 +98,7 @@ func write(log Log, r record) error {
 // steps that can only be planned on the way, and returns all that it took. It
 // ends in the planned state, or, with an error, in the state that was; only when
 // the way back fails too is a card somewhere between, and Recover takes it up
-// from the log.
+// from the log. When ctx ends it goes back after the step that it is at.
 func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardPlan) ([]Step, error) {
 	var names []string
 	for _, p := range band {
@@ -140,7 +140,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 	}
 	if err != nil {
 		name := strings.Join(names, ", ")
-		if back := restore(ctx, all, d, r.befores()); back != nil {
+		if back := restore(context.WithoutCancel(ctx), all, d, r.befores()); back != nil {
 			return nil, errors.Join(fmt.Errorf("card %s: %w", name, err), fmt.Errorf("card %s: the way back: %w", name, back))
 		}
 		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", name, err), write(log, record{Event: recordEnd, ID: r.ID}))
@@ -190,6 +190,9 @@ func follow(ctx context.Context, d Driver, steps []cardStep, to []Card) error {
 
 func take(ctx context.Context, d Driver, steps []cardStep) error {
 	for _, s := range steps {
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: not begun: %w", s, context.Cause(ctx))
+		}
 		if err := d.Do(ctx, s.id, s.Step); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}

@@ -289,6 +289,25 @@ func TestWayBackInUse(t *testing.T) {
 	}
 }
 
+// TestInterrupted: an apply whose context ends takes no further step and goes back.
+func TestInterrupted(t *testing.T) {
+	card := a100(true, Instance{ID: 1, Profile: "3g.20gb", Start: 0})
+	plan := planner(t).Card(card, rule(MIG{Enabled: true, Devices: map[string]int{"1g.5gb": 2}}))
+	for at := 1; at < len(plan.Steps); at++ {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		d := &fakeDriver{card: card}
+		d.begun = func() {
+			if d.calls == at {
+				cancel(errors.New("interrupt"))
+			}
+		}
+		_, err := Apply(ctx, planner(t).Techniques, d, &fakeLog{}, plan)
+		if want := plan.Steps[at].String() + ": not begun: interrupt; it is as it was"; err == nil || !strings.Contains(err.Error(), want) || d.card.Layout() != card.Layout() {
+			t.Errorf("step %d: %v, left as %s", at, err, d.card.Layout())
+		}
+	}
+}
+
 func TestBrokenLog(t *testing.T) {
 	for _, records := range [][][]byte{{[]byte("{")}, {[]byte(`{"event":"x"}`)}, {[]byte(`{"event":"begin","id":"a"}`)}} {
 		if _, err := Recover(t.Context(), planner(t).Techniques, &fakeDriver{}, &fakeLog{}, records); err == nil {
