@@ -308,6 +308,19 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestOutcomeOfPartOfAPlan: steps that others wait for, and that are taken back, are
+// not told as what was planned.
+func TestOutcomeOfPartOfAPlan(t *testing.T) {
+	card := a100(true)
+	log := &fakeLog{}
+	if err := write(log, undoing(begin([]CardPlan{{Before: card, After: a100(false)}}))); err != nil {
+		t.Fatal(err)
+	}
+	if outcome, err := Recover(t.Context(), planner(t).Techniques, &fakeDriver{card: card}, log, log.records); err != nil || outcome[card.ID()] != OutcomeUndone {
+		t.Errorf("%v %v", outcome, err)
+	}
+}
+
 func TestBrokenLog(t *testing.T) {
 	for _, records := range [][][]byte{{[]byte("{")}, {[]byte(`{"event":"x"}`)}, {[]byte(`{"event":"begin","id":"a"}`)}} {
 		if _, err := Recover(t.Context(), planner(t).Techniques, &fakeDriver{}, &fakeLog{}, records); err == nil {
