@@ -52,7 +52,7 @@ var rooms = []room{
 	{path: "internal/partition/vfio", may: []string{"internal/gpu", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{"internal/partition/amd", "internal/partition/fakekernel", "internal/partition/sriov", "internal/partition/vgpu"}},
 	{path: "internal/partition/guest", may: []string{"internal/partition"}, pure: true},
-	{path: "internal/partition/tool", may: []string{"internal/gpu/sysfs"}, executes: true},
+	{path: "internal/partition/tool", may: []string{"internal/gpu/sysfs"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"},
 		tests: []string{
 			"internal/mig", "internal/partition/amd", "internal/partition/fakekernel", "internal/partition/sriov", "internal/partition/tool", "internal/partition/vfio",

@@ -6,22 +6,25 @@
 package tool
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 )
 
 const (
-	longest   = 5 * time.Minute // that a program may take
-	maxOutput = 4 << 10         // of a program, kept for its error
+	longest    = 5 * time.Minute // that a program may take
+	maxPrinted = 16 << 20        // by a program
+	maxQuoted  = 4 << 10         // of that, in its error
 )
 
 // Machine is a machine whose files are written and whose programs are run.
@@ -48,48 +51,60 @@ func (m Machine) Run(ctx context.Context, program string, arguments ...string) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	printed, err := paper()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = printed.Close() }() // read by then
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	cmd.Args[0] = "/" + program // what it is called by: modprobe may be a link to kmod
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // what it started may keep the pipe
+	cmd.Stdout, cmd.Stderr = printed, printed
 	if m.Held != nil {
 		cmd.ExtraFiles = []*os.File{m.Held}
 	}
-	var out capped
-	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay) && cmd.ProcessState.Success():
+	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		err = fmt.Errorf("it took longer than %s and was killed", limit)
 	}
-	if said := out.line(); said != "" {
+	if said := quote(printed); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
 }
 
-// capped keeps the start of what is written to it. It hides how else a buffer can be
-// filled.
-type capped struct{ kept bytes.Buffer }
-
-func (c *capped) Write(p []byte) (int, error) {
-	c.kept.Write(p[:min(len(p), maxOutput-c.kept.Len())])
-	return len(p), nil
+// paper is what a program prints on: memory that has no end, as a pipe has whose
+// reader was killed, which would end the program half-way. When it is full, writing
+// fails.
+func paper() (*os.File, error) {
+	fd, err := unix.MemfdCreate("printed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "printed")
+	err = file.Truncate(maxPrinted)
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_GROW)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a file in memory: %w", err), file.Close())
+	}
+	return file, nil
 }
 
-func (c *capped) String() string { return c.kept.String() }
-
-// line is what was written, on one line of printable characters.
-func (c *capped) line() string {
-	text := strings.Map(func(r rune) rune {
+// quote is the start of what was printed, on one line of printable characters.
+func quote(printed io.ReaderAt) string {
+	text := make([]byte, maxQuoted)
+	n, _ := printed.ReadAt(text, 0) // what can be read
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if r >= ' ' && r <= '~' || r == '\n' || r == '\t' {
 			return r
 		}
 		return -1
-	}, c.String())
-	return strings.Join(strings.Fields(text), " ")
+	}, string(text[:n]))), " ")
 }

@@ -58,8 +58,8 @@ func TestRun(t *testing.T) {
 	if err := m.Run(t.Context(), "usr/lib/tool"); err == nil || !strings.Contains(err.Error(), "exit status 3: Cannot obtain [1munbindLock") {
 		t.Errorf("%v", err)
 	}
-	m, _ = machine(t, "while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; n=x$n; [ ${#n} -lt 1000 ] || exit 1; done\n")
-	if err := m.Run(t.Context(), "usr/lib/tool"); err == nil || len(err.Error()) > 5000 {
+	m, _ = machine(t, "head -c 20000000 /dev/zero | tr '\\0' a; exit 1\n")
+	if err := m.Run(t.Context(), "usr/lib/tool"); err == nil || len(err.Error()) > 5000 || !strings.HasPrefix(err.Error(), "exit status 1: aaaa") {
 		t.Errorf("%.100v", err)
 	}
 }
@@ -81,10 +81,10 @@ func TestWhatIsNotRun(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a program is let go on when its caller is interrupted, and
-// ended when it takes too long.
+// TestInterrupted: a program is let go on when its caller is interrupted or is no
+// more to read what it prints, and ended when it takes too long.
 func TestInterrupted(t *testing.T) {
-	m, _ := machine(t, "exit 0\n")
+	m, _ := machine(t, "[ ! -p /dev/stdout ] && [ ! -p /dev/stderr ]\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := m.Run(ctx, "usr/lib/tool"); err != nil {
