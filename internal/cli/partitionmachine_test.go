@@ -203,8 +203,8 @@ func TestOrder(t *testing.T) {
 }
 
 // managerScript does what NVIDIA's sriov-manage does to the files below its root:
-// the card has no driver meanwhile, and all its functions come or go. It tells
-// which file it was handed, and is refused the card while a file says so.
+// the card has no driver meanwhile, and all its functions come or go; these four
+// offer as many types as those of a real card together. It tells which file it was handed, and is refused the card while a file says so.
 const managerScript = `#!/bin/sh
 set -e
 root=${0%/usr/lib/nvidia/sriov-manage}
@@ -223,6 +223,7 @@ else
 		cp "$card/vendor" "$card/device" "$card/class" "$at"
 		echo 0 >"$at/nvidia/current_vgpu_type"
 		echo "1155 : NVIDIA L40S-12Q" >"$at/nvidia/creatable_vgpu_types"
+		seq 2000 2240 | sed 's/.*/& : NVIDIA L40S-&C/' >>"$at/nvidia/creatable_vgpu_types"
 		ln -s "../$2" "$at/physfn"
 		ln -s "../$vf" "$card/virtfn$n"
 		ln -s "../../../${at#"$root"/sys/}" "$root/sys/bus/pci/devices/$vf"

@@ -26,8 +26,9 @@ const (
 	headerBytes  = 8
 	maxFileBytes = 256 << 20
 
-	// MaxRecordBytes bounds one record.
-	MaxRecordBytes = 1 << 16
+	// MaxRecordBytes bounds one record. A card with 64 virtual functions that offer 60
+	// types each takes half of it, as it was and as it is to be.
+	MaxRecordBytes = 1 << 20
 )
 
 // ErrRecord says that a record cannot be kept.
