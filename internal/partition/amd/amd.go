@@ -147,6 +147,9 @@ func (Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card
 		return c, fmt.Errorf("%w: %s goes with %s, not with %s", partition.ErrImpossible, want.Compute, strings.Join(with, " or "), want.Memory)
 	}
 	changes := want.Compute != c.AMD.Compute || want.Memory != c.AMD.Memory
+	if want.Memory != c.AMD.Memory && len(c.AMD.Hive) > 1 && r.VFIO != nil && r.VFIO.Enabled {
+		return c, fmt.Errorf("%w: cards that XGMI joins go back to their memory mode only while %s has them all: apply the memory mode first, then hand cards to guests", partition.ErrImpossible, driver)
+	}
 	if want.Memory != c.AMD.Memory && len(c.AMD.Strangers) > 0 {
 		return c, fmt.Errorf("%w: a memory mode is for all cards that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(c.AMD.Strangers, ", "), driver)
 	}
