@@ -320,7 +320,7 @@ func (a *app) printPlan(plan partition.Plan) {
 			continue
 		case c.Joined != nil:
 			others := slices.DeleteFunc(slices.Clone(c.Joined), func(id string) bool { return id == c.Before.ID() })
-			fmt.Fprintf(a.stdout, "  together with %s: the driver lets go of all of them, then takes all again\n", oneLine(strings.Join(others, ", ")))
+			fmt.Fprintf(a.stdout, "  together with %s, each step on all of them before the next: their driver lets go of all, then takes all again\n", oneLine(strings.Join(others, ", ")))
 		case len(c.Steps) == 0:
 			fmt.Fprintln(a.stdout, "  as wanted: nothing to do")
 			continue

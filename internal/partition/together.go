@@ -3,6 +3,7 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,7 +87,7 @@ func (p *Plan) apart(c CardPlan, what string, all []string) error {
 			kind := map[string]error{RefusedInUse: ErrInUse, RefusedSpared: ErrSpared, RefusedImpossible: ErrImpossible}[p.Cards[j].Refused]
 			return fmt.Errorf("%w: %s is for all cards joined with this one; of %s: %s", kind, what, id, p.Cards[j].Reason)
 		case all[j] != what:
-			return fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not want it of %s", ErrImpossible, what, id)
+			return fmt.Errorf("%w: %s is for all cards joined with this one; of %s it would be: %s", ErrImpossible, what, id, cmp.Or(all[j], "nothing new"))
 		}
 	}
 	return nil

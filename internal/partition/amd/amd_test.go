@@ -124,7 +124,7 @@ func TestAlone(t *testing.T) {
 func TestHiveRefusals(t *testing.T) {
 	for _, c := range []struct{ rules, reason string }{
 		{"{match: {index: [0, 1]}, amd: {memory: NPS4}}", "the file does not speak of 0000:47:00.0"},
-		{"{amd: {memory: NPS4}}, {match: {index: [2]}, amd: {memory: NPS1}}", "the file does not want it of 0000:47:00.0"},
+		{"{amd: {memory: NPS4}}, {match: {index: [2]}, amd: {memory: NPS1}}", "of 0000:47:00.0 it would be: nothing new"},
 		{"{amd: {memory: NPS4, compute: CPX}, vfio: {enabled: true}}", "apply the memory mode first"},
 		{"{amd: {memory: NPS4}}, {match: {index: [2]}, amd: {memory: NPS4, compute: SPX}}", "of 0000:47:00.0: impossible: SPX goes with NPS1, not with NPS4"},
 	} {
