@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/journal"
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
@@ -91,15 +93,20 @@ func (l partitionLog) Append(record []byte) error {
 // lockFile lets one apply run at a time; it goes with the process, and with the
 // programs that it is handed to.
 func lockFile(name string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return nil, err
+	err := os.MkdirAll(filepath.Dir(name), 0o700)
+	var file *os.File
+	if err == nil {
+		file, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	}
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, withHint(&codedError{code: exitNotAllowed, cause: err}, "run as root")
+	case err != nil:
 		return nil, err
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(&codedError{code: exitNotAllowed, cause: errors.New("another divvy partition apply is running")}, file.Close())
+		busy := errors.New("another divvy partition apply is running, or a program that one started")
+		return nil, errors.Join(withHint(&codedError{code: exitNotAllowed, cause: busy}, "fuser -v "+name), file.Close())
 	}
 	return file, nil
 }
@@ -117,6 +124,9 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 	outcomes, err := partition.Recover(ctx, planner.Techniques, driver, log, records)
 	for id, outcome := range outcomes {
 		a.note("an interrupted apply on %s is %s", id, outcome)
+	}
+	if errors.Is(err, gpu.ErrNoCard) {
+		err = withHint(err, "where that card is gone for good: rm "+path)
 	}
 	if err != nil {
 		return applyError(err)

@@ -107,6 +107,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 		}
 		names = append(names, p.UUID)
 	}
+	name := strings.Join(names, ", ")
 	steps := stepsOf(band)
 	if len(steps) == 0 {
 		return nil, nil
@@ -139,13 +140,15 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 		taken = append(taken, rest...)
 	}
 	if err != nil {
-		name := strings.Join(names, ", ")
 		if back := restore(context.WithoutCancel(ctx), all, d, r.befores()); back != nil {
-			return nil, errors.Join(fmt.Errorf("card %s: %w", name, err), fmt.Errorf("card %s: the way back: %w", name, back))
+			return nil, errors.Join(fmt.Errorf("card %s: %w", name, err), fmt.Errorf("card %s: the way back, which the next apply goes on with: %w", name, back))
 		}
 		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", name, err), write(log, record{Event: recordEnd, ID: r.ID}))
 	}
-	return taken, write(log, record{Event: recordEnd, ID: r.ID})
+	if err := write(log, record{Event: recordEnd, ID: r.ID}); err != nil {
+		return taken, fmt.Errorf("card %s: it is as planned, but the next apply looks again: %w", name, err)
+	}
+	return taken, nil
 }
 
 // finish plans what waited for the steps of plans, and takes those steps. The way

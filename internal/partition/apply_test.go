@@ -234,7 +234,7 @@ func TestLogFailures(t *testing.T) {
 	}
 	d = &fakeDriver{card: card}
 	log := &fakeLog{failAt: 2}
-	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "it is as planned") {
 		t.Errorf("%v", err)
 	}
 	if outcome, err := Recover(t.Context(), planner(t).Techniques, d, &fakeLog{}, log.records); err != nil || outcome[card.ID()] != OutcomeDone {
@@ -281,7 +281,7 @@ func TestWayBackInUse(t *testing.T) {
 			d.card.Instances[0].Processes = []Process{{PID: 43}}
 		}
 	}
-	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "the way back: in use: ") || d.calls != 4 {
+	if _, err := Apply(t.Context(), planner(t).Techniques, d, log, plan); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "the way back, which the next apply goes on with: in use: ") || d.calls != 4 {
 		t.Fatalf("%v after %d steps", err, d.calls)
 	}
 	if outcome, err := Recover(t.Context(), planner(t).Techniques, d, log, log.records); err != nil || outcome[card.ID()] != OutcomeDone {
