@@ -41,17 +41,8 @@ func (k *Kernel) gimCards() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(k.drivers)), func(address string) bool { return k.drivers[address] != "gim" })
 }
 
-// unloadGim waits for enabled functions, which is an error here.
+// unloadGim takes the driver from its cards, and their functions with it.
 func (k *Kernel) unloadGim(torn bool) error {
-	enabled, err := filepath.Glob(filepath.Join(k.Folder, "sys/bus/pci/devices/*/physfn/../enable"))
-	if err != nil {
-		return err
-	}
-	for _, name := range enabled {
-		if count(name) > 0 {
-			return syscall.EBUSY
-		}
-	}
 	for _, address := range k.gimCards() {
 		folder := k.device(address)
 		if readLink(filepath.Join(folder, "driver")) == "" {

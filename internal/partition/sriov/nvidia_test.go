@@ -56,7 +56,7 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 		t.Errorf("with MIG instances: %s", p.Reason)
 	}
 	m.Apply(t, m.Plan(t, idle, partition.Rule{VFIO: &partition.VFIO{Enabled: true}}))
-	if p := m.Plan(t, idle, want(partition.SRIOV{VFs: 32})); !strings.Contains(p.Reason, "vfio-pci has NVIDIA L40S") && !strings.Contains(p.Reason, "vfio-pci has") {
+	if p := m.Plan(t, idle, want(partition.SRIOV{VFs: 32})); !strings.Contains(p.Reason, "for cards that the driver nvidia has; vfio-pci has") {
 		t.Errorf("under another driver: %s", p.Reason)
 	}
 	m = host(t)
