@@ -79,7 +79,7 @@ func (m *MPS) Inside(s Share) (folder string, environment []string, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return d.PipeDirectory(), d.ContainerEnvironment(limitsOf(s)), nil
+	return d.PipeDirectory(), d.Environment(limitsOf(s)), nil
 }
 
 // Admit looks whether a process has the environment that puts it under MPS, and

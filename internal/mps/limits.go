@@ -69,8 +69,9 @@ func (d *Daemon) SetDefaults(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// environment is what a client's environment must have.
-func (d *Daemon) environment(l Limits) []string {
+// Environment is what a client's environment must have, in a container too, which
+// has the pipe directory at the same path.
+func (d *Daemon) Environment(l Limits) []string {
 	// By UUID: the server numbers cards anew by its own list.
 	set := []string{pipeVariable + "=" + d.PipeDirectory(), visibleVariable + "=" + d.cfg.UUID}
 	if l.ActiveThreadPercentage > 0 {
@@ -82,14 +83,10 @@ func (d *Daemon) environment(l Limits) []string {
 	return set
 }
 
-// ContainerEnvironment is what the environment of a client in a container must have.
-// It sees the pipe directory at the same path.
-func (d *Daemon) ContainerEnvironment(l Limits) []string { return d.environment(l) }
-
 // ClientEnvironment is env changed for a client under these limits. The client
 // sees the one card that its limit is for.
 func (d *Daemon) ClientEnvironment(env []string, l Limits) []string {
-	return replaced(env, d.environment(l))
+	return replaced(env, d.Environment(l))
 }
 
 // replaced is env without any word on MPS or visible cards, and then set.
