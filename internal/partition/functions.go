@@ -55,11 +55,11 @@ type Functions struct {
 	// Tool is the program, below the root, that switches all functions of a card
 	// whose driver takes no number; absent: there is none.
 	Tool string `yaml:"tool,omitempty" json:"tool,omitempty"`
-	// Users have a card open of which Tool takes its driver away for a moment.
+	// Users have the card open, which nobody may while Tool takes it from its driver.
 	Users []Process `yaml:"users,omitempty" json:"users,omitempty"`
-	// Together are the addresses of the cards whose functions the driver makes at
-	// once, this one's too, when it is loaded, and Parameters what it was loaded
-	// with, but for their number.
+	// Together are the addresses of the cards, this one too, whose functions the
+	// driver makes when it is loaded. Parameters are what it was loaded with, without
+	// their number.
 	Together   []string `yaml:"together,omitempty,flow" json:"together,omitempty"`
 	Parameters []string `yaml:"parameters,omitempty,flow" json:"parameters,omitempty"`
 	// Places are where settings are; one is in all of them that have it.

@@ -186,7 +186,7 @@ type CardPlan struct {
 	UUID    string `json:"uuid"`
 	Index   int    `json:"index"`
 	Name    string `json:"name"`
-	Refused string `json:"refused,omitempty"` // impossible, in-use
+	Refused string `json:"refused,omitempty"` // impossible, in-use, spared
 	Reason  string `json:"reason,omitempty"`
 	Steps   []Step `json:"steps"`
 	// Destroyed and Kept count the parts of the card.

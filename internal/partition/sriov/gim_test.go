@@ -59,7 +59,7 @@ func TestGimRefusals(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ file, reason string }{
 		"a guest":          {"proc/640/fd/5", "of 0000:27:00.0: in use: vf1 (0000:27:02.0) is used by 640"},
-		"a host's driver":  {"sys/bus/pci/devices/0000:27:02.0/enable", "vf1 (0000:27:02.0) is used by its driver vfio-pci, for which gim would wait"},
+		"a host's driver":  {"sys/bus/pci/devices/0000:27:02.0/enable", "vf1 (0000:27:02.0) is held by the driver vfio-pci, for which gim would wait: unbind it"},
 		"without modprobe": {"usr/sbin/modprobe", "modprobe is not in /usr/sbin"},
 		"without gim":      {"sys/bus/pci/devices/0000:05:00.0/driver", "made by its host driver gim; no driver has"},
 	} {

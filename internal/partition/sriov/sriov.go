@@ -339,7 +339,7 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 		case len(vf.Processes) > 0:
 			words = append(words, fmt.Sprintf("vf%d (%s) is used by %s", n+1, vf.Address, partition.Describe(vf.Processes)))
 		case vf.Enabled && c.SRIOV.Driver == gimDriver:
-			words = append(words, fmt.Sprintf("vf%d (%s) is used by its driver %s, for which gim would wait", n+1, vf.Address, vf.Driver))
+			words = append(words, fmt.Sprintf("vf%d (%s) is held by the driver %s, for which gim would wait: unbind it", n+1, vf.Address, vf.Driver))
 		}
 	}
 	if len(c.SRIOV.Users) > 0 {
