@@ -18,6 +18,7 @@
 package amd
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -140,7 +141,7 @@ func (Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card
 		offered    []string
 	}{{"compute", want.Compute, c.AMD.ComputeModes}, {"memory", want.Memory, c.AMD.MemoryModes}} {
 		if mode.name != "" && !slices.Contains(mode.offered, mode.name) {
-			return c, fmt.Errorf("%w: %s has no %s mode %s; it has %s", partition.ErrImpossible, c.Name, mode.what, mode.name, strings.Join(mode.offered, ", "))
+			return c, fmt.Errorf("%w: %s has no %s mode %s; it has %s", partition.ErrImpossible, c.Name, mode.what, mode.name, cmp.Or(strings.Join(mode.offered, ", "), "none"))
 		}
 	}
 	if with := legal(want.Compute); want.Memory != "" && with != nil && !slices.Contains(with, want.Memory) {
