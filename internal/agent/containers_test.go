@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,6 +101,39 @@ type insideMeans struct{ *fakeMeans }
 
 func (insideMeans) Inside(s enforce.Share) (string, []string, error) {
 	return "/pipe", []string{fmt.Sprint("LIMIT=", s.MemoryBytes)}, nil
+}
+
+// slowMeans takes its time to hold a share again.
+type slowMeans struct {
+	*fakeMeans
+	meanwhile func()
+}
+
+func (f *slowMeans) Hold(ctx context.Context, s enforce.Share) error {
+	if f.meanwhile != nil {
+		f.meanwhile()
+	}
+	return f.fakeMeans.Hold(ctx, s)
+}
+
+// A share that is deleted while its new limits are set is not offered after that.
+func TestContainersAreNotOfferedWhatIsGone(t *testing.T) {
+	f, means := &fakeContainers{}, &slowMeans{fakeMeans: newFakeMeans(api.EnforcedMPS)}
+	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	f.take()
+	means.meanwhile = func() {
+		if err := r.client.DeleteShare(t.Context(), "a", false); err != nil {
+			t.Error(err)
+		}
+	}
+	larger := uint64(2 * gib)
+	if _, err := r.client.ChangeShare(t.Context(), "a", api.ShareChange{MemoryBytes: &larger}); err == nil {
+		t.Error("a share that is gone was changed")
+	}
+	if told := f.take(); !slices.Equal(told, []string{"withdraw a"}) {
+		t.Errorf("told %q", told)
+	}
 }
 
 // What holds a share by MPS is offered with it, anew when its limits change.

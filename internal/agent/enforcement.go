@@ -184,7 +184,9 @@ func (d *daemon) secureAgain(r *http.Request, v core.ShareView) error {
 	g := d.take(r.Context(), v)
 	return d.ask(r, func(now time.Time) error {
 		d.setGrip(now, g)
-		d.offer(now, v) // with its new limits
+		if v, err := d.core.Share(v.Name); err == nil { // it may be gone
+			d.offer(now, v)
+		}
 		return nil
 	})
 }
