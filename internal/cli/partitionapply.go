@@ -145,6 +145,9 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 	steps := 0
 	for _, band := range plan.Bands() {
 		taken, err := partition.Apply(ctx, planner.Techniques, driver, log, band...)
+		if err != nil && steps > 0 {
+			a.note("%d steps on cards before it are done and verified", steps)
+		}
 		if err != nil {
 			return applyError(err)
 		}
