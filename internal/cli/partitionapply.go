@@ -66,7 +66,10 @@ nothing.`,
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		defer context.AfterFunc(ctx, stop)() // a second signal ends it at once
+		defer context.AfterFunc(ctx, func() {
+			stop()
+			a.note("interrupted: it goes back when the step that it is at has ended; a second time ends it at once")
+		})()
 		return a.applyGoal(ctx, cards, planner, goal, path, in.asJSON)
 	})
 	in.driverFlag(cmd)

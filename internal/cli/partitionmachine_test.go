@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -204,12 +205,15 @@ func TestOrder(t *testing.T) {
 
 // managerScript does what NVIDIA's sriov-manage does to the files below its root:
 // the card has no driver meanwhile, and all its functions come or go; these four
-// offer as many types as those of a real card together. It tells which file it was handed, and is refused the card while a file says so.
+// offer as many types as those of a real card together. It tells which file it was
+// handed, is refused the card while a file says so, and for another interrupts once
+// who runs it.
 const managerScript = `#!/bin/sh
 set -e
 root=${0%/usr/lib/nvidia/sriov-manage}
 readlink /proc/self/fd/3 >"$root/held"
 if [ -e "$root/busy" ]; then echo "Cannot obtain unbindLock for $2" >&2; exit 1; fi
+if [ -e "$root/interrupt" ]; then rm "$root/interrupt"; kill -INT $PPID; fi
 card=$(readlink -f "$root/sys/bus/pci/devices/$2")
 rm "$card/driver"
 if [ "$1" = -d ]; then
@@ -234,7 +238,8 @@ ln -s ../../../../bus/pci/drivers/nvidia "$card/driver"
 `
 
 // TestVendorsProgram: an apply runs NVIDIA's program for functions and then makes
-// the vGPUs that they offer; a program that fails is quoted.
+// the vGPUs that they offer; a program that fails is quoted, and all goes back when the
+// apply is interrupted meanwhile.
 func TestVendorsProgram(t *testing.T) {
 	root := t.TempDir()
 	if _, err := fakekernel.Unpack("../gpu/testdata/machines/nvidia-off.txtar", root); err != nil {
@@ -257,9 +262,17 @@ func TestVendorsProgram(t *testing.T) {
 	apply := func(rule string, code int, says string) {
 		t.Helper()
 		goal := put("goal.yaml", "schema: "+partition.SchemaGoal+"\ncards: [{match: {index: [0]}, "+rule+"}]", 0o644)
-		var out bytes.Buffer
-		if got := Main([]string{"partition", "apply", goal, "--root", root, "--journal", journal}, strings.NewReader(""), &out, &out); got != code || !strings.Contains(out.String(), says) {
-			t.Fatalf("%s: %d, not %d with %q:\n%s", rule, got, code, says, &out)
+		out, err := os.Create(filepath.Join(root, "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Main([]string{"partition", "apply", goal, "--root", root, "--journal", journal}, strings.NewReader(""), out, out)
+		raw, err := os.ReadFile(out.Name())
+		if err := errors.Join(err, out.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got != code || !strings.Contains(string(raw), says) {
+			t.Fatalf("%s: %d, not %d with %q:\n%s", rule, got, code, says, raw)
 		}
 	}
 	lock, err := lockFile(journal + ".lock")
@@ -276,6 +289,8 @@ func TestVendorsProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	const vgpus = "vgpu: {devices: {NVIDIA L40S-12Q: 2}}"
+	put("interrupt", "", 0o644)
+	apply(vgpus, exitFailed, "not begun: interrupt signal received; it is as it was")
 	apply(vgpus, 0, "card 0, then:\n  2. write \"1155\" to /sys/bus/pci/devices/0000:21:00.4/nvidia/current_vgpu_type (NVIDIA L40S-12Q is wanted)\n  3. write")
 	apply(vgpus, 0, "as wanted: nothing to do")
 	if raw, err := os.ReadFile(filepath.Join(root, "held")); err != nil || strings.TrimSpace(string(raw)) != journal+".lock" {
