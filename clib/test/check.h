@@ -5,7 +5,8 @@
  * main: without arguments all of them, with arguments those named.
  *
  * RUN_TIMED_SCENARIOS is for those that measure beside a clock that does not wait for
- * them: one that fails while the host was seen to pause runs once more.
+ * them: one that fails while the host was seen to pause runs again, up to
+ * SCENARIO_TRIES times.
  */
 #ifndef DIVVY_TEST_CHECK_H
 #define DIVVY_TEST_CHECK_H
