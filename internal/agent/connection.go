@@ -305,6 +305,7 @@ func (c *connection) admit(now time.Time, a *arrival) error {
 			old.page.Close()
 		}
 		c.dropWaiter(old)
+		c.clientMoved(old, a.member)
 		a.member.process = old.process // which is watched already
 	}
 	if v, err := c.core.Share(c.share); err == nil {

@@ -175,6 +175,13 @@ func (d *daemon) clientEnded(m *member) {
 	}
 }
 
+// clientMoved: a process of a share has attached again.
+func (d *daemon) clientMoved(from, to *member) {
+	if k := d.cardOf(from.share); k != nil {
+		k.arbiter.Moved(monotonic(), from.share, from.turn, to.turn)
+	}
+}
+
 // clientReleased: the driver no longer shows a process of a share.
 func (d *daemon) clientReleased(share string) {
 	if d.core.Ending(share) {

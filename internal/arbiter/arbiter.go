@@ -381,6 +381,22 @@ func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bo
 	a.step(now)
 }
 
+// Moved: a process of a share goes by another number from now on.
+func (a *Arbiter) Moved(now time.Duration, name string, process, to uint64) {
+	defer a.trace.end(Call{Method: callMoved, Now: now, Share: name, Process: process, To: to})
+	s := a.find(name)
+	if s == nil {
+		return
+	}
+	if i := slices.Index(s.waiting, process); i >= 0 {
+		s.waiting[i] = to
+	}
+	if s.process == process {
+		s.process = to
+		a.tell(now, s, s.told.End)
+	}
+}
+
 // Released: the driver no longer shows any process of a share that has ended.
 func (a *Arbiter) Released(now time.Duration, name string) {
 	defer a.trace.end(Call{Method: callReleased, Now: now, Share: name})

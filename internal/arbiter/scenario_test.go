@@ -151,6 +151,9 @@ func (w *stage) do(words []string) {
 		w.usage(name).Submitted, w.usage(name).Remaining = w.duration(words[2]), w.duration(words[2])
 	case "ended":
 		w.arbiter.Ended(w.now, name, process, words[len(words)-1] == "last")
+	case "moved": // moved NAME PROCESS TO
+		to, _ := strconv.ParseUint(words[3], 10, 64)
+		w.arbiter.Moved(w.now, name, process, to)
 	case "released":
 		w.arbiter.Released(w.now, name)
 	case "wake":

@@ -20,6 +20,7 @@ type Call struct {
 	Now     time.Duration `json:"now,omitempty"`
 	Share   string        `json:"share,omitempty"`
 	Process uint64        `json:"process,omitempty"`
+	To      uint64        `json:"to,omitempty"`
 	Alone   bool          `json:"alone,omitempty"`
 	Config  *Config       `json:"config,omitempty"`
 	Terms   []Terms       `json:"terms,omitempty"`
@@ -35,6 +36,7 @@ const (
 	callWant     = "want"
 	callBack     = "back"
 	callEnded    = "ended"
+	callMoved    = "moved"
 	callReleased = "released"
 	callTick     = "tick"
 	callWake     = "wake"
@@ -152,6 +154,8 @@ func (r *replayed) call(c Call) error {
 		a.Back(c.Now, c.Share, c.Process)
 	case callEnded:
 		a.Ended(c.Now, c.Share, c.Process, c.Alone)
+	case callMoved:
+		a.Moved(c.Now, c.Share, c.Process, c.To)
 	case callReleased:
 		a.Released(c.Now, c.Share)
 	case callTick:
