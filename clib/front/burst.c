@@ -254,26 +254,29 @@ static bool bubbled(const struct burst *burst, int64_t to)
 	       to < (int64_t)(burst->shut + 2 * GATE_GET(burst->high) / launches + GAP_NS);
 }
 
-/* What of a measured span is charged; the sample of what is learned from it, 0: nothing. */
+/*
+ * What of a measured span is charged; the sample of what is learned from it, 0: nothing.
+ * Of the time that launching on an idle card took the card waited for a part, which
+ * nobody knows: half of it, on average.
+ */
 static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t *sample)
 {
 	uint64_t typical = GATE_GET(burst->typical), high = GATE_GET(burst->high);
 	uint64_t gap = burst->gap < span ? burst->gap : span;
+	uint64_t likely = span > 1 ? span - gap / 2 : 1;
 	bool exact = gap <= span / 4;
 
-	*sample = span > gap ? span - gap : 1;
+	*sample = exact ? likely : 0;
 	if (burst->unknown) {
 		/* timed again, but not for ever: then it may have taken all of it, for one that seems short is launched too often */
-		if (!exact)
-			*sample = ++gate->retries >= FIRST_TRIES ? span : 0;
+		if (!exact && ++gate->retries >= FIRST_TRIES)
+			*sample = span;
 		if (*sample != 0)
 			gate->retries = 0;
-		return exact ? span - gap : span - gap / 2;
+		return likely;
 	}
-	if (!exact)
-		*sample = 0;
 	if (gap != 0 && span > typical)
-		span = span - gap > typical ? span - gap : typical;
+		span = likely > typical ? likely : typical;
 	return burst->contested && span > high ? high : span;
 }
 
