@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -38,6 +39,11 @@ const (
 	// quotaAttainable is the part of what the load gets without Divvy that a
 	// share must be able to get with it.
 	quotaAttainable = 0.97
+	quotaRead       = 0.001 // points by which percents are rounded
+	modeUngated     = "ungated"
+
+	graphNodes = 8 // of the graphs of burn.c, or fewer where that would take longer than graphMost
+	graphMost  = 20 * time.Millisecond
 )
 
 // QuotaCase is one load: shares of so many percent of a card, alone one after
@@ -109,6 +115,16 @@ func (c QuotaCase) Validate() error {
 	return errors.Join(errs...)
 }
 
+// launch is how long one launch takes.
+func (c QuotaCase) launch() time.Duration {
+	if c.Pattern != PatternGraph {
+		return c.Kernel
+	}
+	return c.Kernel * min(graphNodes, max(graphMost/c.Kernel, 1))
+}
+
+func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
 // QuotaRow is what one share got. Percents are of the card's time, by the
 // simulator's own account.
 type QuotaRow struct {
@@ -126,7 +142,16 @@ type QuotaRow struct {
 	AccountedPercent float64 `json:"accountedPercent"`
 	// AccountErrorPercent is by how much that is off, of what it had.
 	AccountErrorPercent float64 `json:"accountErrorPercent"`
+	LaunchUs            float64 `json:"launchUs"` // what cannot be taken apart: a kernel, or a graph of some
+	// Missed are the targets that were not met: MissedError, MissedSecond.
+	Missed []string `json:"missed"`
 }
+
+// Targets of a quota that can be missed.
+const (
+	MissedError  = "error"  // 0.5 point, or 0.2 where the quota is 5 % or less
+	MissedSecond = "second" // no second has more than the quota and one launch
+)
 
 // QuotaReport says how exactly shares of a card's time are held.
 type QuotaReport struct {
@@ -232,13 +257,13 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 	}
 	var rows []QuotaRow
 	for i, percent := range cores {
-		row := QuotaRow{CoresPercent: percent, KernelUs: float64(c.Kernel.Nanoseconds()) / 1e3, Pattern: c.Pattern, Mode: "alone",
+		row := QuotaRow{CoresPercent: percent, KernelUs: us(c.Kernel), LaunchUs: us(c.launch()), Pattern: c.Pattern, Mode: "alone",
 			AchievedPercent: outcomes[i].percent, MostPercent: outcomes[i].most, AccountedPercent: outcomes[i].accounted}
 		if c.Together {
 			row.Mode = "together"
 		}
 		if c.Policy == api.BestEffort {
-			row.Mode = "ungated"
+			row.Mode = modeUngated
 		}
 		rows = append(rows, row)
 	}
@@ -260,6 +285,20 @@ func (r *QuotaRow) judge(control float64) {
 		r.ErrorPoints = r.AchievedPercent - promised
 	case r.AchievedPercent < attainable:
 		r.ErrorPoints = r.AchievedPercent - attainable
+	}
+	r.Missed = []string{}
+	if r.Mode == modeUngated {
+		return
+	}
+	allowed := 0.5
+	if r.CoresPercent <= 5 {
+		allowed = 0.2
+	}
+	if math.Abs(r.ErrorPoints) > allowed {
+		r.Missed = append(r.Missed, MissedError)
+	}
+	if r.MostPercent > promised+100*r.LaunchUs/1e6+quotaRead {
+		r.Missed = append(r.Missed, MissedSecond)
 	}
 }
 

@@ -5,6 +5,7 @@ package bench
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,40 @@ func TestJudgeQuota(t *testing.T) {
 		r.judge(c.control)
 		if math.Abs(r.ErrorPoints-c.points) > 1e-9 || r.DemandLimited != c.limited || r.ControlPercent != c.control {
 			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+func TestMissedQuota(t *testing.T) {
+	for _, c := range []struct {
+		row    QuotaRow
+		missed []string
+	}{
+		{QuotaRow{CoresPercent: 30, AchievedPercent: 30.5, MostPercent: 30.1, LaunchUs: 1000}, []string{}},
+		{QuotaRow{CoresPercent: 30, AchievedPercent: 29.4, MostPercent: 30.2, LaunchUs: 1000}, []string{MissedError, MissedSecond}},
+		{QuotaRow{CoresPercent: 5, AchievedPercent: 5.3, MostPercent: 7, LaunchUs: 20000}, []string{MissedError}},
+		{QuotaRow{CoresPercent: 50, AchievedPercent: 98, MostPercent: 100, Mode: modeUngated}, []string{}},
+	} {
+		c.row.judge(100)
+		if !slices.Equal(c.row.Missed, c.missed) {
+			t.Errorf("%+v: not %v", c.row, c.missed)
+		}
+	}
+}
+
+func TestLaunchOfQuota(t *testing.T) {
+	for _, c := range []struct {
+		kernel  time.Duration
+		pattern string
+		want    time.Duration
+	}{
+		{50 * time.Microsecond, PatternGraph, 400 * time.Microsecond},
+		{3 * time.Millisecond, PatternGraph, 18 * time.Millisecond},
+		{30 * time.Millisecond, PatternGraph, 30 * time.Millisecond},
+		{time.Millisecond, PatternAsync, time.Millisecond},
+	} {
+		if got := (QuotaCase{Kernel: c.kernel, Pattern: c.pattern}).launch(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
