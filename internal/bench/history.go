@@ -18,9 +18,17 @@ type history struct {
 	runs  [][]simgpu.Run // by share, in order
 }
 
-// read goes on from where it was; the first time it begins now.
+// read goes on from where it was; the first time it begins now, and asks for nothing
+// of the past, for the programs wait while the simulator answers.
 func (h *history) read(ctx context.Context, owner map[uint64]int) error {
 	begins := h.until == 0
+	if begins {
+		at, err := now()
+		if err != nil {
+			return err
+		}
+		h.until = int64(at)
+	}
 	list, until, err := h.truth.Runs(ctx, 0, h.until)
 	if err != nil && !(begins && errors.Is(err, simgpu.ErrForgotten)) {
 		return fmt.Errorf("ask who had the card: %w", err)
