@@ -339,6 +339,7 @@ static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 		burst = open_locked(gate, key, estimate, stream, now);
 	}
 	front_lock_drop(&gate->lock);
+	gate_ask_ahead(gate, now);
 	gate_monitor(gate);
 	return burst;
 }

@@ -165,6 +165,8 @@ uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages);
 
 /* Without the lock: waits until the lease may have changed. */
 void gate_await_lease(struct gate *gate, uint64_t ahead);
+/* Without the lock: asks for the next lease where this one ends soon, so that it can go on without a pause. */
+void gate_ask_ahead(struct gate *gate, uint64_t now);
 /* Somebody watches what is in flight; called without the lock. */
 void gate_monitor(struct gate *gate);
 

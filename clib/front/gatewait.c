@@ -15,6 +15,7 @@
 #define WANT_AGAIN_NS 100000000ull
 #define LONGEST_WAIT_NS 50000000ull
 #define SHORTEST_WAIT_NS 200000ull
+#define ASK_AHEAD_NS 1000000ull
 #define LONGEST_LOOK_NS 2000000ull
 #define SHORTEST_LOOK_NS 50000ull
 #define WATCHED_LOOK_NS (2ull * GATE_IDLE_NS) /* while a thread waits for the card, and will look itself */
@@ -70,6 +71,16 @@ void gate_await_lease(struct gate *gate, uint64_t ahead)
 			wait = SHORTEST_WAIT_NS;
 	}
 	futex_wait(&limits->leaseword, word, wait, 1);
+}
+
+void gate_ask_ahead(struct gate *gate, uint64_t now)
+{
+	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
+	uint32_t word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
+	uint64_t end = gate_lease_of(pages);
+
+	if (end > now && end - now < ASK_AHEAD_NS)
+		ask(gate, pages, word, now);
 }
 
 /* -- the monitor ---------------------------------------------------------- */
