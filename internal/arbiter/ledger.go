@@ -87,21 +87,23 @@ func (l *ledger) part(window time.Duration) time.Duration {
 
 // spare learns how much of a window leases must leave for what is launched at
 // their ends by several processes at once: what was used until the last end of its
-// work shall be no more than its part and one kernel. It is half the part at most.
+// work shall be no more than its part and one kernel. It is about a kernel at least,
+// for when work ran is known no better, and half the part at most.
 func (l *ledger) spare(window, kernel time.Duration) {
 	const fades = 64
-	if len(l.spans) == 0 {
-		return
+	least := min(max(kernel, 100*time.Microsecond), time.Millisecond)
+	more := -l.reserve / fades
+	if len(l.spans) > 0 {
+		tail := l.spans[len(l.spans)-1].to - window
+		over := -l.part(window) - l.reserve - kernel
+		for _, s := range l.spans {
+			over += max(s.to-max(s.from, tail), 0)
+		}
+		if over > 0 {
+			more = over
+		}
 	}
-	tail := l.spans[len(l.spans)-1].to - window
-	more := -l.part(window) - l.reserve - kernel
-	for _, s := range l.spans {
-		more += max(s.to-max(s.from, tail), 0)
-	}
-	if more <= 0 {
-		more = -l.reserve / fades
-	}
-	l.reserve = min(l.reserve+more, window*time.Duration(l.percent)/200)
+	l.reserve = min(max(l.reserve+more, least), window*time.Duration(l.percent)/200)
 }
 
 // allowance is for how long from now the share can use the card without a
