@@ -264,8 +264,13 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		a.phase, a.holder = free, nil
 	}
 	a.gated = partly || fixed > 0 && len(kept) > 1 || promised(kept)
-	if a.holder != nil && (!a.gated || a.holder.Paused || changed) {
+	switch {
+	case a.holder == nil:
+	case !a.gated || changed:
 		a.stop(now)
+	case a.holder.Paused && a.phase == held:
+		a.settle(now)
+		a.drain(now, now) // beside the next one's its work would end later
 	}
 	for _, s := range a.shares {
 		if !a.gated {

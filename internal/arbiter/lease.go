@@ -79,9 +79,13 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 	if a.goesOn(a.choose(now)) {
 		return // step prolongs it
 	}
-	over := a.end
+	a.drain(now, a.end)
+}
+
+// drain ends the lease of the holder, and waits for its work since then.
+func (a *Arbiter) drain(now, since time.Duration) {
 	a.closeLease(now)
-	a.phase, a.end = draining, over+a.config.Drain
+	a.phase, a.end = draining, since+a.config.Drain
 }
 
 // grant gives a share a lease.
