@@ -61,6 +61,9 @@ type QuotaOptions struct {
 	Target
 	Cases    []QuotaCase // none: QuotaSuite
 	Duration time.Duration
+	// Resolve measures longer where a launch is more than a quarter of what a share may
+	// be off.
+	Resolve  bool
 	Progress func(QuotaRow) // may be nil; told of each row when it is known
 }
 
@@ -142,6 +145,7 @@ type QuotaRow struct {
 	AccountedPercent float64 `json:"accountedPercent"`
 	// AccountErrorPercent is by how much that is off, of what it had.
 	AccountErrorPercent float64 `json:"accountErrorPercent"`
+	Seconds             float64 `json:"seconds"`  // for which it was measured
 	LaunchUs            float64 `json:"launchUs"` // what cannot be taken apart: a kernel, or a graph of some
 	// Missed are the targets that were not met: MissedError, MissedSecond.
 	Missed []string `json:"missed"`
@@ -251,13 +255,17 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 		}
 		names = append(names, name)
 	}
-	outcomes, err := q.run(ctx, c, names, q.Duration)
+	duration := q.Duration
+	if q.Resolve {
+		duration = max(duration, resolved(c.launch(), slices.Min(cores)))
+	}
+	outcomes, err := q.run(ctx, c, names, duration)
 	if err != nil {
 		return nil, err
 	}
 	var rows []QuotaRow
 	for i, percent := range cores {
-		row := QuotaRow{CoresPercent: percent, KernelUs: us(c.Kernel), LaunchUs: us(c.launch()), Pattern: c.Pattern, Mode: "alone",
+		row := QuotaRow{CoresPercent: percent, KernelUs: us(c.Kernel), LaunchUs: us(c.launch()), Seconds: duration.Seconds(), Pattern: c.Pattern, Mode: "alone",
 			AchievedPercent: outcomes[i].percent, MostPercent: outcomes[i].most, AccountedPercent: outcomes[i].accounted}
 		if c.Together {
 			row.Mode = "together"
@@ -290,16 +298,26 @@ func (r *QuotaRow) judge(control float64) {
 	if r.Mode == modeUngated {
 		return
 	}
-	allowed := 0.5
-	if r.CoresPercent <= 5 {
-		allowed = 0.2
-	}
-	if math.Abs(r.ErrorPoints) > allowed {
+	if math.Abs(r.ErrorPoints) > allowedPoints(r.CoresPercent) {
 		r.Missed = append(r.Missed, MissedError)
 	}
 	if r.MostPercent > promised+100*r.LaunchUs/1e6+quotaRead {
 		r.Missed = append(r.Missed, MissedSecond)
 	}
+}
+
+// allowedPoints is how far a share of so many percent may be off.
+func allowedPoints(cores int) float64 {
+	if cores <= 5 {
+		return 0.2
+	}
+	return 0.5
+}
+
+// resolved is for how long a share must be measured until a launch is a quarter of
+// what it may be off.
+func resolved(launch time.Duration, cores int) time.Duration {
+	return time.Duration(float64(launch) * 4 * 100 / allowedPoints(cores))
 }
 
 // outcome is what the processes of one share had, in percent of the time.

@@ -49,7 +49,7 @@ of the control where that is less, and of a quota and one launch in any second. 
 			if o.Cases != nil {
 				return usage(errors.New("--matrix is all of it: give it without --cores, --together, --kernel-us and --pattern"))
 			}
-			o.Cases = bench.QuotaMatrix()
+			o.Cases, o.Resolve = bench.QuotaMatrix(), true
 		}
 		var errs []error
 		for _, c := range o.Cases {
@@ -82,7 +82,7 @@ of the control where that is less, and of a quota and one launch in any second. 
 	cmd.Flags().IntSliceVar(&cores, "cores", cores, "quotas in percent, one after the other")
 	cmd.Flags().BoolVar(&together, "together", false, "all quotas at once")
 	cmd.Flags().BoolVar(&a.overlap, "overlap", false, "with an agent that lets shares overlap (divvy agent --overlap)")
-	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns")
+	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns; cells of long launches are measured longer")
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long each is measured")
 	cmd.Flags().Float64SliceVar(&kernels, "kernel-us", kernels, "durations of kernels in microseconds")
 	cmd.Flags().StringVar(&pattern, "pattern", pattern, "`how` programs launch")
