@@ -30,8 +30,10 @@ simulator's own account, with its quota and with what the same load gets without
 Divvy. Without flags but --seconds it measures a selection: three quotas
 with kernels of 50 us, 1 ms and 20 ms, three shares together, two other ways to
 launch, and shares that nothing holds. ACCOUNT is by how much Divvy's own account
-of the time is off, MISSED what was not met of 0.5 point (0.2 for up to 5 %), or of 97 %
-of the control where that is less, and of a quota and one launch in any second. Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
+of the time is off. MISSED: an error of more than 0.5 point (0.2 for up to 5 %), or a
+second with more than the quota and one launch. With --matrix, long launches are
+measured longer.
+Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
 		Example: `  divvy bench quota --cores 20,30,50 --together`,
 		Args:    cobra.NoArgs,
 	}
@@ -82,7 +84,7 @@ of the control where that is less, and of a quota and one launch in any second. 
 	cmd.Flags().IntSliceVar(&cores, "cores", cores, "quotas in percent, one after the other")
 	cmd.Flags().BoolVar(&together, "together", false, "all quotas at once")
 	cmd.Flags().BoolVar(&a.overlap, "overlap", false, "with an agent that lets shares overlap (divvy agent --overlap)")
-	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns; cells of long launches are measured longer")
+	cmd.Flags().BoolVar(&matrix, "matrix", false, "five quotas, three kernels, all patterns")
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long each is measured")
 	cmd.Flags().Float64SliceVar(&kernels, "kernel-us", kernels, "durations of kernels in microseconds")
 	cmd.Flags().StringVar(&pattern, "pattern", pattern, "`how` programs launch")
