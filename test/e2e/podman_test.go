@@ -69,9 +69,8 @@ func newPodman(t *testing.T, cdi string) *podman {
 		if text, err := p.command(context.Background(), "rm", "--all", "--force", "--time", "0").CombinedOutput(); err != nil {
 			t.Errorf("remove containers: %v\n%s", err, tail(string(text), 1000))
 		}
-		if err := os.RemoveAll(work); err != nil {
-			t.Error(err)
-		}
+		// What podman leaves behind to clean up after a container may still write there.
+		eventually(t, "podman has left its folder", func() error { return os.RemoveAll(work) })
 	})
 	archive := exec.CommandContext(t.Context(), "tar", "-C", rootfs(t), "-cf", at("image.tar"), ".")
 	if text, err := archive.CombinedOutput(); err != nil {
