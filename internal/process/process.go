@@ -73,14 +73,12 @@ func (t Table) CPU(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The command, in parentheses, may hold anything; utime and stime are the 12th
-	// and 13th field after it (proc_pid_stat(5)).
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
+	fields, err := statFields(raw)
+	if err != nil {
+		return 0, fmt.Errorf("process %d: processor time: %w", pid, err)
 	}
 	var sum time.Duration
-	for _, field := range fields[11:13] {
+	for _, field := range fields[utimeField : stimeField+1] {
 		ticks, err := strconv.ParseUint(field, 10, 40)
 		if err != nil {
 			return 0, fmt.Errorf("process %d: processor time: %w", pid, err)
@@ -115,15 +113,30 @@ func (t Table) stat(pid int) (state byte, start uint64, err error) {
 }
 
 func parseStat(stat []byte) (state byte, start uint64, err error) {
-	// The name in the second field may hold anything, also brackets.
-	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
-	fields := strings.Fields(string(rest))
-	const startField = 22 - 3 // counted from the third
-	if !found || len(fields) <= startField {
-		return 0, 0, errors.New("stat not understood")
+	fields, err := statFields(stat)
+	if err != nil {
+		return 0, 0, err
 	}
 	start, err = strconv.ParseUint(fields[startField], 10, 64)
 	return fields[0][0], start, err
+}
+
+// Fields of /proc/PID/stat (proc_pid_stat(5)), counted from the third.
+const (
+	utimeField = 14 - 3
+	stimeField = 15 - 3
+	startField = 22 - 3
+)
+
+// statFields are the fields of a stat file from the third on, to the start at least.
+func statFields(stat []byte) ([]string, error) {
+	// The name in the second field may hold anything, also brackets.
+	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := strings.Fields(string(rest))
+	if !found || len(fields) <= startField {
+		return nil, errors.New("stat not understood")
+	}
+	return fields, nil
 }
 
 // Command returns the command line of a process in one printable line, its
