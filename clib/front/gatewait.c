@@ -106,7 +106,7 @@ static void close_silent_locked(struct gate *gate, uint64_t now)
  * A thread in a call that waits for the card sees the end of what is about to end:
  * asking the driver meanwhile would only take its locks from that thread.
  */
-static bool watched(const struct gate *gate, uint64_t now)
+static bool left_to_waiter(const struct gate *gate, uint64_t now)
 {
 	uint64_t drain = gate->backlog.drain;
 
@@ -116,17 +116,17 @@ static bool watched(const struct gate *gate, uint64_t now)
 static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
 {
 	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
-	bool leased, others;
+	bool leased, left;
 
 	gate->word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
 	close_silent_locked(gate, now);
-	others = watched(gate, now);
-	if (!others)
+	left = left_to_waiter(gate, now);
+	if (!left)
 		burst_look(gate, now);
 	gate_publish(gate);
 	if (gate->backlog.inflight != 0 || gate->closed != 0) {
 		uint64_t ahead = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
-		uint64_t least = others ? WATCHED_LOOK_NS : SHORTEST_LOOK_NS;
+		uint64_t least = left ? WATCHED_LOOK_NS : SHORTEST_LOOK_NS;
 
 		gate->idlesince = 0;
 		*wait = ahead < least ? least : ahead < LONGEST_LOOK_NS ? ahead : LONGEST_LOOK_NS;
