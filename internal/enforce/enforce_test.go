@@ -3,11 +3,15 @@
 package enforce
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/cgroup"
 )
@@ -103,6 +107,69 @@ func TestDriverThatForgets(t *testing.T) {
 	}
 	if err := d.Drop(t.Context(), s); err != nil {
 		t.Error(err)
+	}
+}
+
+// A daemon is asked once for all shares of its card, and whether it runs is looked at
+// each time.
+func TestMPSIsAskedOnceForAll(t *testing.T) {
+	bin, err := os.MkdirTemp("/tmp", "divvy-mps-") // short enough for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(bin) })
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "nvidia-cuda-mps-control"), "../../test/fakemps").CombinedOutput(); err != nil {
+		t.Fatalf("build the fake: %v: %s", err, out)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	m := NewMPS(filepath.Join(bin, "mps"))
+	m.lasts = time.Hour
+	daemon, err := m.daemon(Share{CardUUID: "GPU-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(m.folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	start := func() {
+		t.Helper()
+		if err := daemon.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start()
+	t.Cleanup(func() { _ = daemon.Stop(context.Background(), true) })
+	asked := func() int {
+		t.Helper()
+		log, err := os.ReadFile(filepath.Join(daemon.LogDirectory(), "control.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), "get_default_active_thread_percentage")
+	}
+	before := asked()
+	for _, name := range []string{"a", "b", "c"} {
+		if err := m.Hold(t.Context(), Share{Name: name, CardUUID: "GPU-1", MemoryBytes: 1 << 30}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !m.Serves(t.Context(), "GPU-1") || asked() != before+1 {
+		t.Errorf("asked %d times", asked()-before)
+	}
+	if err := daemon.Stop(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if m.Serves(t.Context(), "GPU-1") {
+		t.Error("a daemon that has ended serves")
+	}
+	start()
+	before = asked()
+	if !m.Serves(t.Context(), "GPU-1") || asked() != before+1 {
+		t.Errorf("another daemon: asked %d times", asked()-before)
+	}
+	m.lasts = 0
+	if !m.Serves(t.Context(), "GPU-1") || asked() != before+2 {
+		t.Errorf("later: asked %d times", asked()-before)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/mps"
@@ -15,8 +17,24 @@ import (
 // MPS holds each process of a share by NVIDIA's MPS, on cards whose control daemon
 // runs. It holds processes one by one: their sum is the front library's to hold.
 type MPS struct {
-	folder string // has a directory for each card's daemon, by UUID
+	folder string        // has a directory for each card's daemon, by UUID
+	lasts  time.Duration // how long an answer of a daemon stands
+
+	mutex sync.Mutex         // guards said, not what is in it
+	said  map[string]*answer // by card
 }
+
+// answer is what the daemon of a card said last.
+type answer struct {
+	mutex sync.Mutex // guards what stands below; held while the daemon is asked
+	pid   int        // of the daemon
+	at    time.Time
+	err   error
+}
+
+// answerLasts is short for who looks now and then, and long for who looks at all
+// shares at once: to ask is to run a program, and a daemon that hangs takes its time.
+const answerLasts = time.Second
 
 var _ interface {
 	Means
@@ -24,7 +42,9 @@ var _ interface {
 } = (*MPS)(nil)
 
 // NewMPS holds shares by the daemons that run in folder. It starts none.
-func NewMPS(folder string) *MPS { return &MPS{folder: folder} }
+func NewMPS(folder string) *MPS {
+	return &MPS{folder: folder, lasts: answerLasts, said: map[string]*answer{}}
+}
 
 // Level is that of MPS.
 func (m *MPS) Level() api.Enforcement { return api.EnforcedMPS }
@@ -53,12 +73,38 @@ func (m *MPS) Holds(ctx context.Context, s Share) error {
 		err = limitsOf(s).Validate()
 	}
 	if err == nil {
-		_, err = d.ActiveThreadPercentage(ctx) // it answers
+		err = m.answers(ctx, s.CardUUID, d)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
 	return nil
+}
+
+// answers says why the daemon of a card does not answer. One that does not run is
+// not asked, nor is one that has just answered.
+func (m *MPS) answers(ctx context.Context, card string, d *mps.Daemon) error {
+	pid, err := d.PID()
+	if err != nil {
+		return err
+	}
+	m.mutex.Lock()
+	a := m.said[card]
+	if a == nil {
+		a = &answer{}
+		m.said[card] = a
+	}
+	m.mutex.Unlock()
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.pid == pid && time.Since(a.at) < m.lasts {
+		return a.err
+	}
+	_, err = d.ActiveThreadPercentage(ctx)
+	if ctx.Err() == nil { // else it was not given its time
+		a.pid, a.at, a.err = pid, time.Now(), err
+	}
+	return err
 }
 
 // Enter says what the environment of the share's programs is.

@@ -236,6 +236,18 @@ func (d *Daemon) alive() (int, bool) {
 	return pid, true
 }
 
+// PID is the process of the daemon, without that it is asked: it may not answer.
+// ErrNotInstalled or ErrNotRunning when there is none.
+func (d *Daemon) PID() (int, error) {
+	if pid, ok := d.alive(); ok {
+		return pid, nil
+	}
+	if _, err := d.program(); err != nil {
+		return 0, err
+	}
+	return 0, fmt.Errorf("%s: %w", d.cfg.UUID, ErrNotRunning)
+}
+
 // Status is what a running daemon says of itself.
 type Status struct {
 	PID                    int
