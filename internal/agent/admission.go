@@ -31,7 +31,7 @@ func (c *connection) inspect(pid, uid int) (admitted, error) {
 	if err := c.do(c.quit, func(time.Time) { a.grip = c.grips[c.share] }); err != nil {
 		return a, err
 	}
-	a.level = a.grip.base
+	a.level = a.grip.base.level
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.HandshakeDeadline)
 	defer cancel()
 	could := a.level
@@ -52,14 +52,17 @@ func (c *connection) inspect(pid, uid int) (admitted, error) {
 		}
 	}
 	if !could.Meets(a.grip.demanded) {
-		return a, fmt.Errorf("%w: at level %q, not %q: %s", errWeaker, could, a.grip.demanded, a.why)
+		return a, fmt.Errorf("%w: at level %q, not %q: %s", errWeaker, could, a.grip.demanded, joinReason(a.why, a.grip.missing()))
 	}
 	return a, nil
 }
 
 func joinReason(before, reason string) string {
-	if before == "" {
+	switch {
+	case before == "":
 		return reason
+	case reason == "":
+		return before
 	}
 	return before + "; " + reason
 }
@@ -89,6 +92,27 @@ func (c *connection) verify(id core.ClientID, pid int, a admitted) {
 			c.core.Withhold(now, id)
 		}
 	})
+}
+
+// verifyAgain looks at the processes that MPS held before it had gone from a share:
+// they need not be clients of the daemon that is there now.
+func (d *daemon) verifyAgain(g grip) {
+	m, under := g.by(api.EnforcedMPS)
+	if !under {
+		return
+	}
+	for _, v := range d.core.Clients() {
+		was := d.members[v.ID]
+		if v.Share != g.share.Name || was == nil || was.level != api.EnforcedMPS {
+			continue
+		}
+		was.level = g.base.level
+		if c := was.conn; c != nil {
+			d.task(func() {
+				c.verify(v.ID, v.PID, admitted{grip: g, level: g.base.level, pending: []enforce.Means{m}})
+			})
+		}
+	}
 }
 
 // awaitVerified asks again until the process is held, is gone, or has had time

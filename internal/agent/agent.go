@@ -282,6 +282,9 @@ func (d *daemon) run(ctx context.Context) error {
 	loopEnd := make(chan struct{})
 	d.task(d.awaitLeaseTimer)
 	d.task(d.watchFaults)
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	d.task(func() { d.watchMPS(watched) })
 	go func() {
 		defer close(d.stopped)
 		d.loop(loopEnd)
@@ -299,6 +302,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.events.end()
 	close(d.quit)
+	stop()
 	d.stopAPI(server)
 	close(loopEnd)
 	<-d.stopped

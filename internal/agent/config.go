@@ -62,6 +62,7 @@ type Config struct {
 	HandshakeDeadline time.Duration // from accept to HELLO
 	RequestDeadline   time.Duration // for a request of the HTTP interface to come in
 	ReconcileEvery    time.Duration // at most one comparison with the driver in this time
+	LookEvery         time.Duration // how often is looked at what nobody tells of: how cards are, and MPS
 	MaxClients        int           // in all
 	MaxShareClients   int           // per share
 	MaxShares         int
@@ -114,6 +115,7 @@ func defaults() Config {
 		HandshakeDeadline: 2 * time.Second,
 		RequestDeadline:   30 * time.Second,
 		ReconcileEvery:    time.Second,
+		LookEvery:         5 * time.Second,
 		MaxClients:        4096,
 		MaxShareClients:   4096,
 		MaxShares:         1024,
@@ -183,6 +185,7 @@ func (c Config) Validate() error {
 		{"handshake deadline", c.HandshakeDeadline},
 		{"request deadline", c.RequestDeadline},
 		{"reconcile interval", c.ReconcileEvery},
+		{"look interval", c.LookEvery},
 	} {
 		if d.value <= 0 {
 			reject("%s %v is not positive", d.name, d.value)

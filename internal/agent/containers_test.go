@@ -153,6 +153,9 @@ func TestContainersAreGivenMPS(t *testing.T) {
 		t.Errorf("not offered with its new limit")
 	}
 	means.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.MPS != nil || !slices.Equal(f.take(), []string{"offer a"}) {
+		t.Errorf("when the daemon has ended: %+v, %v", s.MPS, err)
+	}
 	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.MPS != nil || !slices.Equal(f.take(), []string{"offer b"}) {
 		t.Errorf("without a daemon: %+v", s.MPS)
 	}

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -25,15 +27,20 @@ const (
 	withoutMIG  = "shares are on whole cards; a MIG device is given to a container whole, by divvy cdi"
 )
 
-// grip is what holds a share.
+// grip is what holds a share, when last looked at.
 type grip struct {
 	share    enforce.Share
-	means    []enforce.Means // that were found to hold it, strongest first
-	base     api.Enforcement // what holds it when no means does
-	level    api.Enforcement // that it had when last looked at
-	now      string          // why no stronger level was in force then
-	reasons  []string        // of means that did not hold it from the start, each after its level and a colon
+	means    []enforce.Means // that hold it, strongest first
+	base     floor
+	level    api.Enforcement // of the strongest of these
+	reasons  []string        // why others do not hold it, each after its level and a colon
 	demanded api.Enforcement
+}
+
+// floor is what holds shares that no means holds, and why nothing does.
+type floor struct {
+	level api.Enforcement
+	why   string
 }
 
 // why says why no stronger level is in force: a weaker means that fails does not
@@ -45,6 +52,15 @@ func (g grip) why() string {
 	}), "; ")
 }
 
+// by returns the means of a level, if it holds the share.
+func (g grip) by(level api.Enforcement) (enforce.Means, bool) {
+	i := slices.IndexFunc(g.means, func(m enforce.Means) bool { return m.Level() == level })
+	if i < 0 {
+		return nil, false
+	}
+	return g.means[i], true
+}
+
 // failing says why a means does not hold the share.
 func (g grip) failing(level api.Enforcement) string {
 	i := slices.IndexFunc(g.reasons, func(reason string) bool { return strings.HasPrefix(reason, string(level)+":") })
@@ -54,16 +70,22 @@ func (g grip) failing(level api.Enforcement) string {
 	return g.reasons[i]
 }
 
-// baseline is what holds a share when no other means does: the front library, if
-// it is there for the driver.
-func (d *daemon) baseline() (api.Enforcement, string) {
-	if d.cfg.Front == nil {
-		return api.EnforcedFront, ""
+// missing says why the share is not held as it demands; empty: it is.
+func (g grip) missing() string {
+	if g.level.Meets(g.demanded) {
+		return ""
 	}
-	if err := d.cfg.Front(); err != nil {
-		return api.Booked, fmt.Sprintf("front: %v", err)
+	return g.failing(g.demanded)
+}
+
+// floor is the front library, if it is there for the driver.
+func (d *daemon) floor() floor {
+	if d.cfg.Front != nil {
+		if err := d.cfg.Front(); err != nil {
+			return floor{api.Booked, fmt.Sprintf("front: %v", err)}
+		}
 	}
-	return api.EnforcedFront, ""
+	return floor{api.EnforcedFront, ""}
 }
 
 // reason words why a means does not hold a share.
@@ -73,49 +95,30 @@ func reason(m enforce.Means, err error) string {
 
 // take has a share held by all means that can, and says how strongly it is.
 func (d *daemon) take(ctx context.Context, v core.ShareView) grip {
-	ctx, cancel := context.WithTimeout(ctx, holdFor)
-	defer cancel()
 	g := grip{
 		share:    enforce.Share{Name: v.Name, CardUUID: v.CardUUID, MemoryBytes: v.MemoryBytes, ThreadsPercent: v.ThreadsPercent},
-		demanded: api.Enforcement(v.Enforce),
-		reasons:  []string{"mig: " + withoutMIG},
+		demanded: api.Enforcement(v.Enforce), base: d.floor(),
 	}
+	return d.rate(ctx, g, enforce.Means.Hold)
+}
+
+// rate says how strongly a share is held, by what each means answers. One that did
+// not hold it before may do so now.
+func (d *daemon) rate(ctx context.Context, g grip, ask func(enforce.Means, context.Context, enforce.Share) error) grip {
+	ctx, cancel := context.WithTimeout(ctx, holdFor)
+	defer cancel()
+	g.means, g.reasons = nil, []string{"mig: " + withoutMIG}
 	for _, m := range d.cfg.Means {
-		if err := m.Hold(ctx, g.share); err != nil {
+		if err := ask(m, ctx, g.share); err != nil {
 			g.reasons = append(g.reasons, reason(m, err))
 			continue
 		}
 		g.means = append(g.means, m)
 	}
-	return d.rate(g)
-}
-
-// recheck says how strongly a share is held now.
-func (d *daemon) recheck(ctx context.Context, g grip) grip {
-	ctx, cancel := context.WithTimeout(ctx, holdFor)
-	defer cancel()
-	held := g
-	held.means, held.reasons = nil, slices.Clone(g.reasons)
-	for _, m := range g.means {
-		if err := m.Holds(ctx, g.share); err != nil {
-			held.reasons = append(held.reasons, reason(m, err))
-			continue
-		}
-		held.means = append(held.means, m)
+	if g.base.why != "" {
+		g.reasons = append(g.reasons, g.base.why)
 	}
-	rated := d.rate(held)
-	g.level, g.now = rated.level, rated.why() // one that fails now may hold again
-	return g
-}
-
-// rate sets the level of a share by its means.
-func (d *daemon) rate(g grip) grip {
-	base, why := d.baseline()
-	if why != "" {
-		g.reasons = append(g.reasons, why)
-	}
-	g.base, g.level = base, strongest(g.means, base)
-	g.now = g.why()
+	g.level = strongest(g.means, g.base.level)
 	return g
 }
 
@@ -146,7 +149,7 @@ func (g grip) inside() *api.MPS {
 
 // short says why a share is held less than is asked of it; nil: it is not.
 func (g grip) short() error {
-	if g.share.ThreadsPercent > 0 && !slices.ContainsFunc(g.means, func(m enforce.Means) bool { return m.Level() == api.EnforcedMPS }) {
+	if _, under := g.by(api.EnforcedMPS); g.share.ThreadsPercent > 0 && !under {
 		return &api.Error{
 			Code:    api.CodeNotAllowed,
 			Message: fmt.Sprintf("only MPS limits the processors of share %q: %s", g.share.Name, g.failing(api.EnforcedMPS)),
@@ -158,7 +161,7 @@ func (g grip) short() error {
 	}
 	return &api.Error{
 		Code:    api.CodeNotAllowed,
-		Message: fmt.Sprintf("share %q would be held at level %q, not at %q: %s", g.share.Name, g.level, g.demanded, g.now),
+		Message: fmt.Sprintf("share %q would be held at level %q, not at %q: %s", g.share.Name, g.level, g.demanded, g.why()),
 		Hint:    "--enforce " + string(g.level) + ", or leave it out",
 	}
 }
@@ -184,9 +187,6 @@ func (d *daemon) secureAgain(r *http.Request, v core.ShareView) error {
 	g := d.take(r.Context(), v)
 	return d.ask(r, func(now time.Time) error {
 		d.setGrip(now, g)
-		if v, err := d.core.Share(v.Name); err == nil { // it may be gone
-			d.offer(now, v)
-		}
 		return nil
 	})
 }
@@ -197,47 +197,93 @@ func (d *daemon) recoverGrips(now time.Time) {
 		g := d.take(context.Background(), v)
 		if !g.level.Meets(g.demanded) {
 			d.log(core.Event{Time: now, Kind: "enforcement-changed", Share: v.Name, Card: v.CardUUID,
-				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.level, g.demanded, g.now)})
+				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.level, g.demanded, g.why())})
 		}
 		d.grips[v.Name] = g
 	}
 }
 
-// setGrip keeps what was found, and tells of a change. The share may be gone.
+// setGrip keeps what was found, and tells of a change: container runtimes first, so
+// that they have what the event says. The share may be gone.
 func (d *daemon) setGrip(now time.Time, g grip) {
 	old, ok := d.grips[g.share.Name]
 	if !ok {
 		return
 	}
+	d.grips[g.share.Name] = g
+	if _, before := old.by(api.EnforcedMPS); !before {
+		d.verifyAgain(g)
+	}
+	if !reflect.DeepEqual(old.inside(), g.inside()) || old.share != g.share {
+		if v, err := d.core.Share(g.share.Name); err == nil {
+			d.offer(now, v)
+		}
+	}
 	if old.level != g.level {
 		d.log(core.Event{Time: now, Kind: "enforcement-changed", Share: g.share.Name, Card: g.share.CardUUID,
-			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.level, old.level, g.now)})
+			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.level, old.level, g.why())})
 	}
-	d.grips[g.share.Name] = g
 }
 
-// lookAgain finds out for a reader how strongly shares are held now.
-func (d *daemon) lookAgain(r *http.Request) {
-	var all []grip
-	if d.ask(r, func(time.Time) error {
-		for _, g := range d.grips {
-			if len(g.means) > 0 {
-				all = append(all, g)
-			}
-		}
-		return nil
-	}) != nil {
+// allGrips is a copy of them, for whoever looks; nil when the agent or ctx ends.
+func (d *daemon) allGrips(ctx context.Context) (all []grip) {
+	_ = d.do(ctx.Done(), func(time.Time) { all = slices.Collect(maps.Values(d.grips)) })
+	return all
+}
+
+// lookAtAll finds out for a reader how strongly shares are held now.
+func (d *daemon) lookAtAll(ctx context.Context) { d.lookAgain(ctx, d.allGrips(ctx)) }
+
+// lookAgain brings grips up to date, and what the loop has of them.
+func (d *daemon) lookAgain(ctx context.Context, grips []grip) {
+	if len(grips) == 0 {
 		return
 	}
-	for i := range all {
-		all[i] = d.recheck(r.Context(), all[i])
+	base := d.floor()
+	for i := range grips {
+		grips[i].base = base
+		grips[i] = d.rate(ctx, grips[i], enforce.Means.Holds)
 	}
-	_ = d.ask(r, func(now time.Time) error {
-		for _, g := range all {
-			d.setGrip(now, g)
+	if ctx.Err() != nil {
+		return // which may be what failed
+	}
+	_ = d.do(ctx.Done(), func(now time.Time) {
+		for _, g := range grips {
+			old := d.grips[g.share.Name]
+			if old.share == g.share && old.demanded == g.demanded { // else it is another one by now
+				d.setGrip(now, g)
+			}
 		}
-		return nil
 	})
+}
+
+// watchMPS notices that MPS has come to a card with shares, or has gone from it: its
+// daemons are started and ended by others, and nobody tells. Other means stay what
+// they are for as long as nobody meddles with them.
+func (d *daemon) watchMPS(ctx context.Context) {
+	i := slices.IndexFunc(d.cfg.Means, func(m enforce.Means) bool { return m.Level() == api.EnforcedMPS })
+	if i < 0 {
+		return
+	}
+	look := time.NewTicker(d.cfg.LookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		serves := map[string]bool{} // by card
+		d.lookAgain(ctx, slices.DeleteFunc(d.allGrips(ctx), func(g grip) bool {
+			now, asked := serves[g.share.CardUUID]
+			if !asked {
+				now = d.cfg.Means[i].Serves(ctx, g.share.CardUUID)
+				serves[g.share.CardUUID] = now
+			}
+			_, before := g.by(api.EnforcedMPS)
+			return now == before
+		}))
+	}
 }
 
 // release lets a share go that is no more.
@@ -245,7 +291,7 @@ func (d *daemon) release(g grip) error {
 	ctx, cancel := context.WithTimeout(context.Background(), holdFor)
 	defer cancel()
 	var failed error
-	for _, m := range g.means {
+	for _, m := range d.cfg.Means {
 		failed = errors.Join(failed, m.Drop(ctx, g.share))
 	}
 	return failed
@@ -254,7 +300,7 @@ func (d *daemon) release(g grip) error {
 // restGrips lets go of what nobody uses; the loop has ended.
 func (d *daemon) restGrips() {
 	for _, g := range d.grips {
-		for _, m := range g.means {
+		for _, m := range d.cfg.Means {
 			if err := m.Rest(g.share); err != nil {
 				d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)
 			}
@@ -266,7 +312,7 @@ func (d *daemon) restGrips() {
 func (d *daemon) dropGrip(share string) {
 	g, ok := d.grips[share]
 	delete(d.grips, share)
-	if ok && len(g.means) > 0 {
+	if ok && len(d.cfg.Means) > 0 {
 		d.task(func() {
 			if err := d.release(g); err != nil {
 				d.cfg.Logger.Warn("let a share go", "share", share, "error", err)
@@ -285,6 +331,9 @@ func (d *daemon) enterShare(w http.ResponseWriter, r *http.Request, peer socket.
 	}); err != nil {
 		return err
 	}
+	fresh := []grip{g}
+	d.lookAgain(r.Context(), fresh)
+	g = fresh[0]
 	entry := api.Entry{}
 	var entered []enforce.Means
 	for _, m := range g.means {
@@ -299,8 +348,8 @@ func (d *daemon) enterShare(w http.ResponseWriter, r *http.Request, peer socket.
 		entered = append(entered, m)
 		entry.Environment = append(entry.Environment, env...)
 	}
-	if entry.Enforcement = strongest(entered, g.base); !entry.Enforcement.Meets(g.demanded) {
-		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("share %q demands level %q: %s", name, g.demanded, entry.Why)}
+	if entry.Enforcement = strongest(entered, g.base.level); !entry.Enforcement.Meets(g.demanded) {
+		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("share %q demands level %q: %s", name, g.demanded, joinReason(entry.Why, g.missing()))}
 	}
 	write(w, http.StatusOK, entry)
 	return nil

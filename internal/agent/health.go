@@ -20,14 +20,12 @@ const (
 	// sickEvery is how often a card is looked at that is not well, and how long a
 	// driver is left alone that cannot be asked.
 	sickEvery = time.Second
-	// lookEvery is how often all cards are looked at: no driver tells that somebody
-	// divided one, or set its compute mode.
-	lookEvery = 5 * time.Second
 )
 
 // watchFaults tells the core of what happens to cards. What a card is like is
 // looked at after each fault, whenever the ledger is compared with the driver,
-// before a share is made, for as long as it is not well, and now and then.
+// before a share is made, for as long as it is not well, and now and then: no driver
+// tells that somebody divided a card, or set its compute mode.
 func (d *daemon) watchFaults() {
 	d.examine(d.quit)
 	looked := time.Now()
@@ -35,7 +33,7 @@ func (d *daemon) watchFaults() {
 		faults, err := d.driver.source.Faults(faultPatience)
 		pause := time.Duration(0)
 		if errors.Is(err, gpu.ErrNotSupported) {
-			pause = lookEvery
+			pause = d.cfg.LookEvery
 		} else if err != nil {
 			pause = sickEvery
 		}
@@ -45,7 +43,7 @@ func (d *daemon) watchFaults() {
 			}
 		}
 		since := time.Since(looked)
-		if len(faults) > 0 || since >= lookEvery || d.sick.Load() && since >= sickEvery {
+		if len(faults) > 0 || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
 			d.examine(d.quit)
 			looked = time.Now()
 		}

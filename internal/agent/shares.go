@@ -73,7 +73,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: d.grips[v.Name].level, EnforcementWhy: d.grips[v.Name].now, MPS: d.grips[v.Name].inside(),
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: d.grips[v.Name].level, EnforcementWhy: d.grips[v.Name].why(), MPS: d.grips[v.Name].inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeNs: d.cardTime(v), WaitNs: v.WaitNs, Overruns: d.overruns(v),
@@ -81,7 +81,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 }
 
 func (d *daemon) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
-	d.lookAgain(r)
+	d.lookAtAll(r.Context())
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: d.simulated(), Shares: []api.Share{}}
 	if err := d.ask(r, func(time.Time) error {
 		for _, v := range d.core.Shares() {
@@ -96,7 +96,7 @@ func (d *daemon) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer
 }
 
 func (d *daemon) getShare(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
-	d.lookAgain(r)
+	d.lookAtAll(r.Context())
 	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) {
 		return d.core.Share(r.PathValue("name"))
 	})
@@ -242,7 +242,7 @@ func (d *daemon) answerHold(w http.ResponseWriter, r *http.Request, name string,
 
 func (d *daemon) getClients(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 	d.current(r)
-	d.lookAgain(r)
+	d.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: d.simulated(), Clients: []api.Client{}}
 	if err := d.ask(r, func(time.Time) error {
 		for _, c := range d.core.Clients() {

@@ -55,15 +55,22 @@ func (d *Driver) group(s Share) (cgroup.Tree, string, error) {
 	return tree, tree.Path(d.folder + "/" + s.Name), nil
 }
 
-// Hold makes the share's group and limits it.
-func (d *Driver) Hold(_ context.Context, s Share) error {
+// can says why the driver holds no such share. Not by a limit that is read: drivers
+// do not agree on what that says of a group without one.
+func (d *Driver) can(s Share) error {
 	if s.MemoryBytes == 0 {
 		return fmt.Errorf("%w: the driver limits memory, and the share has no quota of it", ErrCannot)
 	}
-	// Not by a limit that is read: drivers do not agree on what that says of a group
-	// without one.
 	if err := d.limits.LimitsMemory(s.CardUUID); err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	return nil
+}
+
+// Hold makes the share's group and limits it.
+func (d *Driver) Hold(_ context.Context, s Share) error {
+	if err := d.can(s); err != nil {
+		return err
 	}
 	tree, path, err := d.group(s)
 	if err != nil {
@@ -80,6 +87,9 @@ func (d *Driver) Hold(_ context.Context, s Share) error {
 
 // Holds reads the limit back.
 func (d *Driver) Holds(_ context.Context, s Share) error {
+	if err := d.can(s); err != nil {
+		return err
+	}
 	_, path, err := d.group(s)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)

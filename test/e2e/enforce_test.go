@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -265,6 +266,59 @@ func TestMPSDaemonDies(t *testing.T) {
 	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
 		t.Errorf("after its restart: level %q", got)
 	}
+}
+
+// TestMPSComesAndGoes: a share that was declared before its card's daemon (the fake
+// one) ran is held by it from then on, for containers too, and not when that has been
+// killed. Nobody asks for the share meanwhile.
+func TestMPSComesAndGoes(t *testing.T) {
+	fakeMPS(t)
+	folder := t.TempDir()
+	h := newHost(t, hostOptions{agentFlags: []string{"--cdi-dir", folder}})
+	h.shareOf(t, api.ShareSpec{Name: "early", MemoryBytes: 512 * mib})
+	await := func(changes int, level api.Enforcement) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("level %s", level), func() error {
+			told := h.events(t, "enforcement-changed", "early")
+			if len(told) != changes {
+				return fmt.Errorf("%d changes: %v", len(told), told)
+			}
+			files, err := filepath.Glob(filepath.Join(folder, "*early*"))
+			if err != nil || len(files) != 1 {
+				return fmt.Errorf("files %v, %v", files, err)
+			}
+			device, err := os.ReadFile(files[0])
+			if err != nil {
+				return err
+			}
+			if last := told[changes-1].Message; !strings.HasPrefix(last, fmt.Sprintf("held at level %q", level)) ||
+				strings.Contains(string(device), "CUDA_MPS_PIPE_DIRECTORY=") != (level == api.EnforcedMPS) {
+				return fmt.Errorf("%s\n%s", last, device)
+			}
+			return nil
+		}, h.agent)
+	}
+	daemon := h.startMPS(t)
+	await(1, api.EnforcedMPS)
+	holder := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share early --", divvy(t), h.AgentSocket)+" %s")
+	do(t, holder, "start")
+	h.wantLevels(t, "early", api.EnforcedMPS)
+
+	pid, err := daemon.PID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(2, api.EnforcedFront)
+	if err := daemon.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.look(t, "early").Enforcement; got != api.EnforcedMPS {
+		t.Errorf("under the new daemon: level %q", got)
+	}
+	h.wantLevels(t, "early", api.EnforcedFront) // the new daemon does not have the program
 }
 
 // A level that cannot be had ends divvy run with exit code 4 and the reason.

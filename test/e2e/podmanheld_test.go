@@ -39,7 +39,12 @@ func TestPodmanUnderMPS(t *testing.T) {
 	folder := t.TempDir()
 	h := newHost(t, hostOptions{agentFlags: []string{"--cdi-dir", folder}})
 	p := newPodman(t, folder)
+	h.shareOf(t, api.ShareSpec{Name: "early", MemoryBytes: 512 * mib}) // before the daemon
 	h.startMPS(t)
+	h.event(t, "enforcement-changed", "early")
+	later := h.holderInside(t, p, device("share=early"))
+	do(t, later, "start")
+	h.wantLevels(t, "early", api.EnforcedMPS)
 	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, ThreadsPercent: 40, Enforce: api.EnforcedMPS})
 	if share.MPS == nil || share.Enforcement != api.EnforcedMPS {
 		t.Fatalf("level %q: %+v", share.Enforcement, share.MPS)
@@ -60,7 +65,7 @@ func TestPodmanUnderMPS(t *testing.T) {
 	if _, err := astray.Do("start"); err == nil {
 		t.Error("a program that goes past MPS came under a share that demands it")
 	}
-	for _, holder := range []*bench.Holder{inside, bare, astray} {
+	for _, holder := range []*bench.Holder{later, inside, bare, astray} {
 		do(t, holder, "exit")
 	}
 }
