@@ -270,7 +270,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		a.stop(now)
 	case a.holder.Paused && a.phase == held:
 		a.settle(now)
-		a.drain(now, now) // beside the next one's its work would end later
+		a.endLease(now, draining, now) // beside the next one's its work would end later
 	}
 	for _, s := range a.shares {
 		if !a.gated {
@@ -380,8 +380,7 @@ func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bo
 	}
 	if s := a.holder; s != nil && s.Name == name && a.phase != dying && (s.process == process || s.process == 0 && alone) {
 		a.settle(now)
-		a.closeLease(now)
-		a.phase, a.end = dying, now+a.config.Drain
+		a.endLease(now, dying, now)
 	}
 	a.step(now)
 }

@@ -79,13 +79,14 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 	if a.goesOn(a.choose(now)) {
 		return // step prolongs it
 	}
-	a.drain(now, a.end)
+	a.endLease(now, draining, a.end)
 }
 
-// drain ends the lease of the holder, and waits for its work since then.
-func (a *Arbiter) drain(now, since time.Duration) {
+// endLease takes the lease of the holder away and waits, since then, for what it leaves
+// on the card: its work when it is draining, an ended process of it when it is dying.
+func (a *Arbiter) endLease(now time.Duration, as phase, since time.Duration) {
 	a.closeLease(now)
-	a.phase, a.end = draining, since+a.config.Drain
+	a.phase, a.end = as, since+a.config.Drain
 }
 
 // grant gives a share a lease.
