@@ -153,7 +153,7 @@ type QuotaRow struct {
 
 // Targets of a quota that can be missed.
 const (
-	MissedError  = "error"  // 0.5 point, or 0.2 where the quota is 5 % or less
+	MissedError  = "error"  // QuotaErrorTarget
 	MissedSecond = "second" // no second has more than the quota and one launch
 )
 
@@ -306,12 +306,24 @@ func (r *QuotaRow) judge(control float64) {
 	}
 }
 
+// By how many points of the card's time a share may be off.
+const (
+	mostPoints      = 0.5
+	mostPointsSmall = 0.2 // of a share of at most smallPercent
+	smallPercent    = 5
+)
+
+// QuotaErrorTarget is that in words.
+func QuotaErrorTarget() string {
+	return fmt.Sprintf("%v point (%v up to %d%%)", mostPoints, mostPointsSmall, smallPercent)
+}
+
 // allowedPoints is how far a share of so many percent may be off.
 func allowedPoints(cores int) float64 {
-	if cores <= 5 {
-		return 0.2
+	if cores <= smallPercent {
+		return mostPointsSmall
 	}
-	return 0.5
+	return mostPoints
 }
 
 // resolved is for how long a share must be measured until a launch is a quarter of

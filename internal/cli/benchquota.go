@@ -30,7 +30,7 @@ simulator's own account, with its quota and with what the same load gets without
 Divvy. Without flags but --seconds it measures a selection: three quotas
 with kernels of 50 us, 1 ms and 20 ms, three shares together, two other ways to
 launch, and shares that nothing holds. ACCOUNT is by how much Divvy's own account
-of the time is off. MISSED: an error of more than 0.5 point (0.2 for up to 5 %), or a
+of the time is off. MISSED: an error of more than ` + bench.QuotaErrorTarget() + `, or a
 second with more than the quota and one launch. With --matrix, long launches are
 measured longer.
 Patterns are ` + strings.Join(bench.Patterns(), ", ") + `.`,
@@ -104,8 +104,8 @@ func quotaSummary(rows []bench.QuotaRow) string {
 			bounded++
 		}
 	}
-	return fmt.Sprintf("%d of %d within 0.5 point (0.2 up to 5%%); in %d no second had more than the quota and one launch, which may be a graph",
-		exact, len(rows), bounded)
+	return fmt.Sprintf("%d of %d within %s; in %d no second had more than the quota and one launch, which may be a graph",
+		exact, len(rows), bench.QuotaErrorTarget(), bounded)
 }
 
 func quotaCases(cores []int, together bool, kernels []float64, pattern string) []bench.QuotaCase {
