@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "credit.h"
 
-/* The agent takes credit back first and lowers the grant after it: never below zero. */
 uint64_t front_in_use(const struct divvy_client_card *card)
 {
-	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
-
-	return granted > credit ? granted - credit : 0;
+	return divvy_memory_used(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE));
 }
 
-bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t *left)
+bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t *used)
 {
-	uint64_t credit = __atomic_load_n(&card->creditbytes, __ATOMIC_RELAXED);
+	uint64_t word = __atomic_load_n(&card->memory, __ATOMIC_RELAXED);
+	uint64_t units = divvy_memory_units(bytes);
 
-	while (credit >= bytes) {
-		if (__atomic_compare_exchange_n(&card->creditbytes, &credit, credit - bytes, true, __ATOMIC_ACQ_REL,
-						__ATOMIC_RELAXED)) {
-			*left = credit - bytes;
+	while ((word & DIVVY_MEMORY_CREDIT) >= units) {
+		if (__atomic_compare_exchange_n(&card->memory, &word, word - units, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+			*used = divvy_memory_used(word - units);
 			return true;
 		}
 	}
@@ -26,7 +22,20 @@ bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t 
 
 void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
 {
-	__atomic_fetch_add(&card->creditbytes, bytes, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&card->memory, divvy_memory_units(bytes), __ATOMIC_RELEASE);
+}
+
+uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used)
+{
+	uint64_t word = __atomic_fetch_and(&card->memory, ~DIVVY_MEMORY_CREDIT, __ATOMIC_ACQ_REL);
+
+	*used = divvy_memory_used(word);
+	return divvy_memory_credit(word);
+}
+
+bool front_credit_mark(const struct divvy_client_card *card)
+{
+	return (__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE) & DIVVY_MEMORY_MARK) != 0;
 }
 
 void front_peak_raise(uint64_t *word, uint64_t to)
@@ -50,8 +59,10 @@ void front_credit_sweep(struct front_pages *from, struct front_pages *to)
 	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
 		struct divvy_client_card *old = &from->client.card[slot];
 		struct divvy_client_card *card = &to->client.card[slot];
+		uint64_t used, late = front_credit_set_aside(old, &used);
 
-		move_word(&old->creditbytes, &card->creditbytes);
+		if (late != 0)
+			front_credit_put(card, late);
 		move_word(&old->contextbytes, &card->contextbytes);
 		move_word(&old->allocations, &card->allocations);
 		move_word(&old->denials, &card->denials);

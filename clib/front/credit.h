@@ -9,13 +9,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "divvy_memory.h"
 #include "page.h"
 
 #pragma GCC visibility push(hidden)
 
-/* Takes bytes if there are as many; left is the credit after it. Never negative. */
-bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t *left);
+/* Takes bytes if there are as many; used is what is in use after it. */
+bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t *used);
 void front_credit_put(struct divvy_client_card *card, uint64_t bytes);
+
+/* Takes all credit and returns it; used is what was in use at that moment. */
+uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used);
+
+/* Another than before: the agent has granted a CHARGE meanwhile. */
+bool front_credit_mark(const struct divvy_client_card *card);
 
 /* What was granted and is no credit. */
 uint64_t front_in_use(const struct divvy_client_card *card);

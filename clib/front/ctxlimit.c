@@ -43,7 +43,7 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 
 	(void)REAL(SYM_cuCtxGetLimit, cuCtxGetLimit)(&before, limit);
 	processors = multiprocessors(place.slot);
-	wanted = divvy_limit_bytes((int)limit, value, processors);
+	wanted = memory_round(divvy_limit_bytes((int)limit, value, processors), DIVVY_ALLOCATION_UNIT);
 	(void)table_get(&front_held, space, record.key, &old);
 	charged = old.bytes;
 	if (wanted > charged) {
@@ -59,7 +59,7 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 		return result;
 	}
 	if (REAL(SYM_cuCtxGetLimit, cuCtxGetLimit)(&actual, limit) == CUDA_SUCCESS && actual)
-		wanted = divvy_limit_bytes((int)limit, actual, processors);
+		wanted = memory_round(divvy_limit_bytes((int)limit, actual, processors), DIVVY_ALLOCATION_UNIT);
 	if (memory_settle(place.slot, charged, wanted, DIVVY_KIND_CONTEXT, call) != 0) {
 		(void)REAL(called, cuCtxSetLimit)(limit, before);
 		if (charged > old.bytes)

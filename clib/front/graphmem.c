@@ -60,7 +60,7 @@ static bool reserved_on(int slot, uint64_t *bytes)
 	    REAL(SYM_cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute)(
 		    device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &value) != CUDA_SUCCESS)
 		return false;
-	*bytes = value;
+	*bytes = memory_round(value, DIVVY_ALLOCATION_UNIT);
 	return true;
 }
 

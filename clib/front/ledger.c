@@ -90,16 +90,13 @@ static void count(uint64_t *word, uint64_t by)
 }
 
 /*
- * The most that was in use: what was granted less the credit after a take. Not
- * while the credit is set aside; what the agent grants itself it sees itself.
+ * The most that was in use, after a take. Not while the credit is set aside;
+ * what the agent grants itself it sees itself.
  */
-static void keep_peak(struct front_pages *pages, unsigned slot, uint64_t left)
+static void keep_peak(struct front_pages *pages, unsigned slot, uint64_t used)
 {
-	struct divvy_client_card *card = &pages->client.card[slot];
-	uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_RELAXED);
-
-	if (granted > left && !__atomic_load_n(&aside, __ATOMIC_ACQUIRE) && pages == pages_now())
-		front_peak_raise(&card->peakbytes, granted - left);
+	if (!__atomic_load_n(&aside, __ATOMIC_ACQUIRE) && pages == pages_now())
+		front_peak_raise(&pages->client.card[slot].peakbytes, used);
 }
 
 /* -- attaching ------------------------------------------------------------ */
@@ -185,13 +182,8 @@ static int attach_again_locked(void)
 		return rc;
 	sweep_locked();
 	__atomic_store_n(&aside, true, __ATOMIC_RELEASE);
-	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
-		struct divvy_client_card *card = &old->client.card[slot];
-		uint64_t granted = __atomic_load_n(&card->grantedbytes, __ATOMIC_ACQUIRE);
-
-		credit[slot] = __atomic_exchange_n(&card->creditbytes, 0, __ATOMIC_ACQ_REL);
-		bytes[slot] = granted > credit[slot] ? granted - credit[slot] : 0;
-	}
+	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
+		credit[slot] = front_credit_set_aside(&old->client.card[slot], &bytes[slot]);
 	rc = front_agent_hello(&ledger.agent, ledger.token, bytes, ANSWER_MS, &answer, &fresh);
 	if (rc == 0 && !same_cards(&old->limits, &fresh->limits)) {
 		front_pages_unmap(fresh);
@@ -412,22 +404,24 @@ static bool tight(const struct front_pages *pages, unsigned slot)
 static int ask_locked(struct divvy_message *message, bool patient)
 {
 	const struct divvy_message request = *message;
-	uint64_t left;
+	const bool charge = request.type == DIVVY_CHARGE;
+	const unsigned slot = charge ? request.slot : 0; /* only that of a charge has been looked at */
+	uint64_t used;
 
 	for (;;) {
 		/* whoever cannot wait leaves attaching again to the monitor */
 		int rc = attached_locked() ? 0 : patient ? attach_again_locked() : -ENOTCONN;
 
 		if (rc == 0) {
-			struct front_pages *pages = pages_now();
+			const struct divvy_client_card *card = &pages_now()->client.card[slot];
+			bool mark = front_credit_mark(card);
 
 			*message = request;
 			rc = front_agent_ask(&ledger.agent, message, ANSWER_MS);
 			if (rc == 0)
 				return 0;
 			broken_locked();
-			if (request.type == DIVVY_CHARGE &&
-			    __atomic_load_n(&pages->client.chargedsequence, __ATOMIC_ACQUIRE) == ledger.agent.sequence)
+			if (charge && front_credit_mark(card) != mark)
 				return -EINPROGRESS;
 		}
 		if (!patient || ledger.refused || clock_now() - ledger.awaysince > AWAY_NS)
@@ -435,20 +429,20 @@ static int ask_locked(struct divvy_message *message, bool patient)
 		pthread_mutex_unlock(&process->mutex);
 		clock_pause(SHORTEST_PAUSE_NS * 5);
 		pthread_mutex_lock(&process->mutex);
-		if (request.type == DIVVY_CHARGE && !tight(pages_now(), request.slot) &&
-		    front_credit_take(&pages_now()->client.card[request.slot], request.amount, &left))
+		if (charge && !tight(pages_now(), slot) &&
+		    front_credit_take(&pages_now()->client.card[slot], request.amount, &used))
 			return -EINPROGRESS;
 	}
 }
 
 static bool take(struct front_pages *pages, unsigned slot, uint64_t bytes)
 {
-	uint64_t left;
+	uint64_t used;
 
-	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes, &left))
+	if (tight(pages, slot) || !front_credit_take(&pages->client.card[slot], bytes, &used))
 		return false;
 	count(&pages->client.card[slot].allocations, 1);
-	keep_peak(pages, slot, left);
+	keep_peak(pages, slot, used);
 	return true;
 }
 

@@ -55,7 +55,7 @@ int module_measured(const struct measuring *measuring, bool loaded, const char *
 	if (!measuring->measured)
 		return 0;
 	if (loaded && unaccounted(measuring->slot, &after) && after > measuring->before) {
-		*bytes = (uint64_t)(after - measuring->before);
+		*bytes = memory_round((uint64_t)(after - measuring->before), DIVVY_ALLOCATION_UNIT);
 		rc = front_charge(measuring->slot, *bytes, DIVVY_KIND_MODULE, call);
 	}
 	front_lock_drop(&lock[measuring->slot]);

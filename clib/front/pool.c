@@ -150,7 +150,7 @@ static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, ui
 	if (REAL(SYM_cuMemPoolGetAttribute, cuMemPoolGetAttribute)((CUmemoryPool)(uintptr_t)pool->handle, which,
 								   &value) != CUDA_SUCCESS)
 		return otherwise;
-	return value;
+	return memory_round(value, DIVVY_ALLOCATION_UNIT);
 }
 
 /*

@@ -42,9 +42,10 @@ uint64_t front_context_bytes(int slot)
 {
 	const struct divvy_limits *limits = front_limits();
 
-	return limits == NULL || (unsigned)slot >= DIVVY_MAX_CARDS
-		       ? 0
-		       : __atomic_load_n(&limits->card[slot].contextbytes, __ATOMIC_RELAXED);
+	if (limits == NULL || (unsigned)slot >= DIVVY_MAX_CARDS)
+		return 0;
+	/* in whole units, so that what several contexts were charged adds up */
+	return divvy_memory_units(__atomic_load_n(&limits->card[slot].contextbytes, __ATOMIC_RELAXED)) * DIVVY_ALLOCATION_UNIT;
 }
 
 /*

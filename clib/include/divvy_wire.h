@@ -30,12 +30,17 @@
  *   share has anything in flight. leaseendns may move in both directions at any
  *   time.
  *
- * Ledger of a card slot, seen from one process:
- *   grantedbytes  what the agent has given this process (agent writes)
- *   creditbytes   the part of it not in use; the process takes from it and puts
- *                 back by compare-and-swap, the agent takes back unused credit
- *                 by compare-and-swap; never negative
- *   in use        grantedbytes - creditbytes
+ * Ledger of a card slot, seen from one process, is one word, memory, so that
+ * whoever is killed at any instruction leaves it true. In units of
+ * DIVVY_ALLOCATION_UNIT, from the lowest bit:
+ *   DIVVY_MEMORY_BITS  credit: granted and not in use. The process takes from it
+ *                      and puts back, by atomic operations only
+ *   DIVVY_MEMORY_BITS  granted: what the agent has given this process. The agent
+ *                      adds to it and takes unused credit back, from both parts
+ *                      at once, by compare-and-swap
+ *   1                  mark: flips with every CHARGE that the agent grants, in
+ *                      the operation that adds to granted
+ *   in use             granted - credit, never negative
  */
 #ifndef DIVVY_WIRE_H
 #define DIVVY_WIRE_H
@@ -43,7 +48,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DIVVY_WIRE_VERSION 1u
+#define DIVVY_WIRE_VERSION 2u
 #define DIVVY_PAGE_BYTES 4096u
 #define DIVVY_MAX_CARDS 8u
 #define DIVVY_LIMITS_MAGIC 0x3173746c79767644ull /* "Dvvylts1", little endian */
@@ -51,7 +56,8 @@
 #define DIVVY_MESSAGE_MAGIC 0x79767644u          /* "Dvvy" */
 #define DIVVY_TEXT_BYTES 96u
 #define DIVVY_BUILD_ID_BYTES 20u
-#define DIVVY_ALLOCATION_UNIT 512u /* linear and pitched memory is charged in these */
+#define DIVVY_ALLOCATION_UNIT 512u /* memory is charged in these; every amount is rounded up to them */
+#define DIVVY_MEMORY_BITS 31u      /* of each part of client.card[].memory: 1 TiB */
 
 /* limits.state */
 #define DIVVY_STATE_ACTIVE 0u
@@ -103,8 +109,7 @@ struct divvy_limits {
 };
 
 struct divvy_client_card {
-	uint64_t creditbytes;  /* both sides, by compare-and-swap only */
-	uint64_t grantedbytes; /* agent */
+	uint64_t memory;       /* both sides, by atomic operations only: credit, granted, mark */
 	uint64_t contextbytes; /* process: the part of what is in use that is contexts */
 	uint64_t allocations;  /* process: successful allocations so far */
 	uint64_t denials;      /* process: allocations refused for want of room */
@@ -124,10 +129,9 @@ struct divvy_client {
 	uint32_t version;   /* DIVVY_WIRE_VERSION */
 	uint32_t sizebytes; /* sizeof(struct divvy_client) */
 	uint64_t token;     /* names this client to a restarted agent */
-	uint64_t chargedsequence; /* agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer */
 	uint64_t byname;    /* process: answers of cuGetProcAddress chosen by name, because the address told nothing */
 	uint64_t turn;      /* agent: number of this process among those that take turns; never 0 */
-	uint64_t reserved[2];
+	uint64_t reserved[3];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 
@@ -217,11 +221,10 @@ _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
 _Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
 _Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
-_Static_assert(sizeof(struct divvy_client_card) == 112, "client card");
-_Static_assert(offsetof(struct divvy_client_card, busyns) == 56, "client card busy");
-_Static_assert(offsetof(struct divvy_client_card, latens) == 88, "client card late");
-_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 112, "client");
-_Static_assert(offsetof(struct divvy_client, chargedsequence) == 24, "client charged sequence");
+_Static_assert(sizeof(struct divvy_client_card) == 104, "client card");
+_Static_assert(offsetof(struct divvy_client_card, busyns) == 48, "client card busy");
+_Static_assert(offsetof(struct divvy_client_card, latens) == 80, "client card late");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 104, "client");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");
 _Static_assert(offsetof(struct divvy_message, bytes) == 72, "message bytes");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent.h"
+#include "divvy_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,10 +70,7 @@ static uint64_t load(const uint64_t *word)
 
 static uint64_t in_use(const struct divvy_client *page, unsigned slot)
 {
-	uint64_t granted = load(&page->card[slot].grantedbytes);
-	uint64_t credit = load(&page->card[slot].creditbytes);
-
-	return granted > credit ? granted - credit : 0;
+	return divvy_memory_used(load(&page->card[slot].memory));
 }
 
 static uint64_t granted_all(struct agent *agent, unsigned slot)
@@ -81,7 +79,7 @@ static uint64_t granted_all(struct agent *agent, unsigned slot)
 
 	for (unsigned i = 0; i < agent->clients; i++) {
 		if (agent->client[i].welcome)
-			sum += load(&agent->client[i].page->card[slot].grantedbytes);
+			sum += divvy_memory_granted(load(&agent->client[i].page->card[slot].memory));
 	}
 	return sum;
 }
@@ -110,24 +108,27 @@ static void stamp(struct agent *agent, unsigned slot)
 /* Takes up to bytes of unused credit from a page, and from what it was granted. */
 static uint64_t recall(struct divvy_client *page, unsigned slot, uint64_t bytes)
 {
-	uint64_t credit = load(&page->card[slot].creditbytes);
-	uint64_t part;
+	uint64_t word = load(&page->card[slot].memory);
+	uint64_t units;
 
 	do {
-		part = credit < bytes ? credit : bytes;
-	} while (!__atomic_compare_exchange_n(&page->card[slot].creditbytes, &credit, credit - part, false,
+		units = word & DIVVY_MEMORY_CREDIT;
+		if (units > divvy_memory_units(bytes))
+			units = divvy_memory_units(bytes);
+	} while (!__atomic_compare_exchange_n(&page->card[slot].memory, &word, word - units - (units << DIVVY_MEMORY_BITS), false,
 					      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	__atomic_fetch_sub(&page->card[slot].grantedbytes, part, __ATOMIC_ACQ_REL);
-	return part;
+	return units * DIVVY_ALLOCATION_UNIT;
 }
 
 /* All or nothing: own credit, then what nobody has, then the others' credit. */
 static bool grant(struct agent *agent, struct client *client, unsigned slot, uint64_t bytes)
 {
 	uint64_t limit = agent->limits->card[slot].limitbytes;
+	uint64_t *word = &client->page->card[slot].memory;
 	uint64_t have = recall(client->page, slot, bytes);
 	uint64_t given = granted_all(agent, slot) + have;
 	uint64_t pool = limit > given ? limit - given : 0;
+	uint64_t flip;
 
 	have += pool < bytes - have ? pool : bytes - have;
 	for (unsigned i = 0; i < agent->clients && have < bytes; i++) {
@@ -136,7 +137,9 @@ static bool grant(struct agent *agent, struct client *client, unsigned slot, uin
 	}
 	if (have < bytes || used_all(agent, slot) + bytes > limit)
 		return false; /* what was recalled is in the pool now */
-	__atomic_fetch_add(&client->page->card[slot].grantedbytes, bytes, __ATOMIC_ACQ_REL);
+	/* in one step with the mark, which only we flip */
+	flip = (load(word) & DIVVY_MEMORY_MARK) != 0 ? -DIVVY_MEMORY_MARK : DIVVY_MEMORY_MARK;
+	__atomic_fetch_add(word, divvy_memory_granted_units(bytes) + flip, __ATOMIC_ACQ_REL);
 	return true;
 }
 
@@ -180,11 +183,11 @@ static void welcome(struct agent *agent, struct client *client, struct divvy_mes
 		uint64_t credit = agent->share.firstcredit != 0 ? agent->share.firstcredit : agent->clients == 1 ? left : 0;
 
 		if (message->token != 0) {
-			client->page->card[slot].grantedbytes = message->bytes[slot];
+			client->page->card[slot].memory = divvy_memory_granted_units(message->bytes[slot]);
 			credit = 0;
 		}
-		client->page->card[slot].grantedbytes += credit < left ? credit : left;
-		client->page->card[slot].creditbytes = credit < left ? credit : left;
+		credit = credit < left ? credit : left;
+		client->page->card[slot].memory += divvy_memory_granted_units(credit) + divvy_memory_units(credit);
 	}
 	client->pid = message->pid;
 	client->welcome = true;
@@ -244,7 +247,6 @@ static bool serve(struct agent *agent, struct client *client, struct divvy_messa
 			return false;
 		if (grant(agent, client, slot, message->amount)) {
 			message->type = DIVVY_CHARGED;
-			__atomic_store_n(&client->page->chargedsequence, message->sequence, __ATOMIC_RELEASE);
 			if (agent->share.halfway)
 				return false;
 		} else {

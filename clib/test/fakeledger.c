@@ -17,17 +17,18 @@ void (*front_yield)(void);
 static _Atomic unsigned denials;
 static bool secretive;
 
-static uint64_t *credit(void)
+static uint64_t *memory(void)
 {
-	return &pages.client.card[0].creditbytes;
+	return &pages.client.card[0].memory;
 }
 
 static bool take(uint64_t bytes)
 {
-	uint64_t have = __atomic_load_n(credit(), __ATOMIC_RELAXED);
+	uint64_t word = __atomic_load_n(memory(), __ATOMIC_RELAXED);
+	uint64_t units = divvy_memory_units(bytes);
 
-	while (have >= bytes) {
-		if (__atomic_compare_exchange_n(credit(), &have, have - bytes, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	while ((word & DIVVY_MEMORY_CREDIT) >= units) {
+		if (__atomic_compare_exchange_n(memory(), &word, word - units, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			return true;
 	}
 	return false;
@@ -63,7 +64,9 @@ void front_refund(int slot, uint64_t bytes)
 {
 	if (slot < 0)
 		return;
-	if (__atomic_add_fetch(credit(), bytes, __ATOMIC_ACQ_REL) > pages.client.card[0].grantedbytes) {
+	uint64_t word = __atomic_add_fetch(memory(), divvy_memory_units(bytes), __ATOMIC_ACQ_REL);
+
+	if (divvy_memory_credit(word) > divvy_memory_granted(word)) {
 		fprintf(stderr, "refunded more than was charged\n");
 		abort();
 	}
@@ -82,7 +85,7 @@ void front_context_held(int slot, int64_t bytes)
 
 uint64_t front_in_use(const struct divvy_client_card *card)
 {
-	return card->grantedbytes - __atomic_load_n(&card->creditbytes, __ATOMIC_ACQUIRE);
+	return divvy_memory_used(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE));
 }
 
 uint64_t fake_charged(void)
@@ -167,6 +170,5 @@ unsigned front_cards(void)
 
 void fake_grant(uint64_t limitbytes)
 {
-	pages.client.card[0].grantedbytes = limitbytes;
-	pages.client.card[0].creditbytes = limitbytes;
+	pages.client.card[0].memory = divvy_memory_granted_units(limitbytes) + divvy_memory_units(limitbytes);
 }

@@ -308,7 +308,7 @@ static void notices_a_restart_before_its_first_charge(void)
 	struct agent *agent = agent_start(&share);
 
 	CHECK(front_attach(path, buildid) == 0);
-	CHECK(agent_counter(agent, 0, offsetof(struct divvy_client_card, creditbytes)) == LIMIT);
+	CHECK(divvy_memory_credit(agent_counter(agent, 0, offsetof(struct divvy_client_card, memory))) == LIMIT);
 	agent_stop(agent);
 	share.firstcredit = MIB;
 	agent = agent_start(&share);

@@ -70,7 +70,7 @@ $(test_dir)/monitor-%: go.sum
 $(test_dir)/front-other/libcuda.so.1: $(wildcard clib/front/*.[ch] clib/gen/*.[chS] clib/gen/*.inc clib/include/*.h) clib/gen/front.map
 	@rm -rf $(test_dir)/other && mkdir -p $(test_dir)/other $(@D)
 	cp -r clib $(test_dir)/other/
-	sed -i 's/^#define DIVVY_WIRE_VERSION 1u/#define DIVVY_WIRE_VERSION 99u/' $(test_dir)/other/clib/include/divvy_wire.h
+	sed -i 's/^#define DIVVY_WIRE_VERSION [0-9]*u/#define DIVVY_WIRE_VERSION 99u/' $(test_dir)/other/clib/include/divvy_wire.h
 	grep -q '^#define DIVVY_WIRE_VERSION 99u' $(test_dir)/other/clib/include/divvy_wire.h
 	cd $(test_dir)/other && $(CC) $(front_cflags) -c -o wrappers.o clib/gen/front_wrappers.c
 	cd $(test_dir)/other && $(CC) $(front_cflags) -fvisibility=hidden $(front_ldflags) -o libcuda.so.1 wrappers.o \

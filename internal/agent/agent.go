@@ -127,7 +127,8 @@ type daemon struct {
 
 	// The loop's.
 	core        *core.Core
-	members     pages
+	members     map[core.ClientID]*member
+	pages       *pages
 	sockets     map[string]*shareSocket
 	state       *state
 	saveAgainAt time.Time // zero: the journal lacks nothing
@@ -158,7 +159,7 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		table: process.New("/proc"), store: store, uid: os.Geteuid(),
 		work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
 		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
-		members: pages{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{}, grips: map[string]grip{},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{}, grips: map[string]grip{},
 	}
 	var described []core.Card
 	for _, c := range cards {
@@ -171,11 +172,12 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c),
 		})
 	}
+	d.pages = &pages{of: d.members}
 	d.core = core.New(core.Config{
 		MaxShares: cfg.MaxShares, MaxClients: cfg.MaxClients, MaxShareClients: cfg.MaxShareClients,
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,
 		AgentUID: os.Geteuid(),
-	}, described, d.members)
+	}, described, d.pages)
 	if err := d.openLeases(); err != nil {
 		return nil, err
 	}

@@ -150,7 +150,7 @@ func (f *front) hello(used [wire.MaxCards]uint64) error {
 // sweep moves what late frees have put on old pages.
 func (f *front) sweep() {
 	for _, old := range f.old {
-		if n := old.Empty(0); n > 0 {
+		if n, _ := old.SetAside(0); n > 0 {
 			f.page.Load().Give(0, n)
 		}
 	}
@@ -175,14 +175,15 @@ func (f *front) alloc(bytes uint64) error {
 	f.asked.Add(1)
 	m := wire.Message{Type: wire.Charge, Kind: wire.KindMemory, Amount: bytes}
 	m.SetText("cuMemAlloc")
+	page := f.page.Load()
+	mark := page.Mark(0)
 	answer, _, err := f.call(m)
 	if err != nil {
-		charged := f.page.Load().Charged()
-		sequence := f.sequence
+		charged := page.Mark(0) != mark
 		if err := f.comeBack(); err != nil {
 			return err
 		}
-		if charged == uint64(sequence) {
+		if charged {
 			return nil // it was granted before the agent went
 		}
 		if answer, _, err = f.call(m); err != nil {
@@ -207,8 +208,8 @@ func (f *front) alloc(bytes uint64) error {
 func (f *front) free(bytes uint64) { f.page.Load().Give(0, bytes) }
 
 func (f *front) used() uint64 {
-	page := f.page.Load()
-	return page.Granted(0) - page.Credit(0)
+	granted, credit := f.page.Load().Memory(0)
+	return granted - credit
 }
 
 // comeBack attaches again, with the mutex held: first it finds out whether an
@@ -238,9 +239,8 @@ func (f *front) tryComeBack() error {
 	f.sweep()
 	page := f.page.Load()
 	var used [wire.MaxCards]uint64
-	granted := page.Granted(0)
-	credit := page.Empty(0)
-	used[0] = granted - min(credit, granted)
+	var credit uint64
+	credit, used[0] = page.SetAside(0)
 	err := f.hello(used)
 	_ = f.conn.SetDeadline(time.Time{})
 	if err != nil {

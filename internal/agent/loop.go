@@ -112,6 +112,7 @@ func (d *daemon) tick(now time.Time) {
 func (d *daemon) carryOut(now time.Time) {
 	orders := d.core.Drain()
 	d.save(now, orders)
+	d.pages.write()
 	for _, name := range orders.Limits {
 		d.writeLimits(name)
 	}
@@ -131,8 +132,8 @@ func (d *daemon) carryOut(now time.Time) {
 	}
 	for _, a := range orders.Answers {
 		if m := d.members[a.Client]; m != nil && m.waiter != nil {
-			d.charged(m, m.waiter.sequence, a)
-			m.waiter.answer <- a
+			d.answered(m, a)
+			m.waiter <- a
 			m.waiter = nil
 		}
 	}
@@ -183,13 +184,9 @@ func (d *daemon) saveAll(now time.Time) error {
 	return nil
 }
 
-// charged writes what belongs to the answer on the pages: that it was granted,
-// should the connection break now, or what a denial has just counted.
-func (d *daemon) charged(m *member, sequence uint32, a core.Answer) {
-	switch {
-	case a.Granted && m.page != nil:
-		m.page.SetCharged(uint64(sequence))
-	case !a.Granted && m.conn != nil && d.sockets[m.conn.share] != nil:
+// answered writes what a denial has just counted on the limits page.
+func (d *daemon) answered(m *member, a core.Answer) {
+	if !a.Granted && m.conn != nil && d.sockets[m.conn.share] != nil {
 		d.sockets[m.conn.share].limits.Used(theSlot, a.UsedBytes, wire.MonotonicNs())
 	}
 }

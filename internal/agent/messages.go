@@ -48,7 +48,7 @@ func (c *connection) charge(m wire.Message) error {
 		return c.reply(m.Answer(wire.Denied, wire.StatusProtocol))
 	}
 	var a core.Answer
-	w := &waiter{sequence: m.Sequence, answer: make(chan core.Answer, 1)}
+	later := make(chan core.Answer, 1)
 	err := c.do(c.quit, func(now time.Time) {
 		mine := c.members[c.id]
 		if mine == nil || mine.conn != c {
@@ -58,21 +58,21 @@ func (c *connection) charge(m wire.Message) error {
 		a = c.core.Charge(now, c.id, m.Amount, m.Line())
 		switch {
 		case a.Waiting:
-			mine.waiter = w
+			mine.waiter = later
 		default:
-			c.charged(mine, m.Sequence, a)
+			c.answered(mine, a)
 		}
 	})
 	if err != nil {
 		return err
 	}
 	if a.Waiting {
+		var ok bool
 		select {
-		case later, ok := <-w.answer:
+		case a, ok = <-later:
 			if !ok {
 				return errProtocol // the process has ended, or has another connection
 			}
-			a = later
 		case <-c.quit:
 			return errStopped
 		}

@@ -21,58 +21,96 @@ type member struct {
 	inode     uint64           // of the page, 0 without one
 	conn      *connection      // nil while it is detached
 	process   *socket.Process
-	insidePID int    // in its own pid namespace
-	namespace string // its pid namespace
-	waiter    *waiter
-	scanned   bool // for holders of its memory
+	insidePID int              // in its own pid namespace
+	namespace string           // its pid namespace
+	waiter    chan core.Answer // of a charge, of one; nil: it waits for none
+	scanned   bool             // for holders of its memory
+	given     gift
 	level     api.Enforcement
 }
 
-// waiter is a connection that waits for the answer to a charge.
-type waiter struct {
-	sequence uint32
-	answer   chan core.Answer // of one
+// gift is what a client has been granted and its page does not say yet.
+type gift struct {
+	credit, used uint64
+	charged      bool
 }
 
-// pages are the pages of all members, as the core reads and writes them.
-type pages map[core.ClientID]*member
+// pages are the pages of all members, as the core reads and writes them. What
+// is taken from a client is off its page at once. What it is given is on its
+// page only after it has been saved (write): whenever the agent is killed, the
+// journal knows of all that clients can use.
+type pages struct {
+	of        map[core.ClientID]*member
+	unwritten []*member
+}
 
-var _ core.Credits = pages{}
+var (
+	_ core.Credits                              = (*pages)(nil)
+	_ [core.Unit - wire.AllocationUnit]struct{} // the two are the same
+	_ [wire.AllocationUnit - core.Unit]struct{}
+)
 
-func (p pages) page(id core.ClientID) *wire.ClientPage {
-	if m := p[id]; m != nil {
-		return m.page
+// member returns whose page can be used.
+func (p *pages) member(id core.ClientID) *member {
+	if m := p.of[id]; m != nil && m.page != nil {
+		return m
 	}
 	return nil
 }
 
-func (p pages) Take(id core.ClientID, most uint64) uint64 {
-	if page := p.page(id); page != nil {
-		return page.TakeUpTo(theSlot, most)
+func (p *pages) Recall(id core.ClientID, most uint64) uint64 {
+	m := p.member(id)
+	if m == nil {
+		return 0
 	}
-	return 0
+	n := min(most, m.given.credit)
+	m.given.credit -= n
+	return n + m.page.Recall(theSlot, most-n)
 }
 
-func (p pages) Give(id core.ClientID, bytes uint64) {
-	if page := p.page(id); page != nil {
-		page.Give(theSlot, bytes)
+func (p *pages) Grant(id core.ClientID, bytes uint64) { p.give(id, gift{credit: bytes}) }
+
+func (p *pages) Charge(id core.ClientID, bytes uint64) { p.give(id, gift{used: bytes, charged: true}) }
+
+func (p *pages) give(id core.ClientID, more gift) {
+	m := p.member(id)
+	if m == nil {
+		return
+	}
+	p.unwritten = append(p.unwritten, m)
+	m.given.credit += more.credit
+	m.given.used += more.used
+	m.given.charged = m.given.charged || more.charged
+}
+
+// write puts on the pages what has been given.
+func (p *pages) write() {
+	for _, m := range p.unwritten {
+		if m.page != nil && m.given != (gift{}) {
+			m.page.Grant(theSlot, m.given.credit, m.given.used, m.given.charged)
+		}
+		m.given = gift{}
+	}
+	clear(p.unwritten)
+	p.unwritten = p.unwritten[:0]
+}
+
+func (p *pages) Hold(id core.ClientID, bytes uint64) {
+	if m := p.member(id); m != nil {
+		m.given = gift{}
+		m.page.Hold(theSlot, bytes)
 	}
 }
 
-func (p pages) SetGranted(id core.ClientID, bytes uint64) {
-	if page := p.page(id); page != nil {
-		page.SetGranted(theSlot, bytes)
-	}
-}
-
-func (p pages) Read(id core.ClientID) (core.Reading, bool) {
-	page := p.page(id)
-	if page == nil {
+func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
+	m := p.member(id)
+	if m == nil {
 		return core.Reading{}, true
 	}
-	n := page.Counters(theSlot)
+	page, n := m.page, m.page.Counters(theSlot)
 	return core.Reading{
-		CreditBytes: n.CreditBytes, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
+		GrantedBytes: n.GrantedBytes + m.given.credit + m.given.used,
+		CreditBytes:  n.CreditBytes + m.given.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Denials: n.Denials, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
 		KernelNs: n.KernelNs,

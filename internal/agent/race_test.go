@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 // rounds is how many rounds a race takes; make soak asks for more.
@@ -34,7 +35,7 @@ func rounds(t *testing.T, usual int) int {
 // round has exactly one winner, never two, never none.
 func TestRaceForTheLastRoom(t *testing.T) {
 	r := newRig(t)
-	const limit, want = 1000, 600
+	const limit, want = 1000 * wire.AllocationUnit, 600 * wire.AllocationUnit
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: 64 * mib})
 	_, err := r.client.ChangeShare(context.Background(), "s", api.ShareChange{})
 	must(t, err)
@@ -73,7 +74,7 @@ func TestRaceForTheLastRoom(t *testing.T) {
 // The same between processes.
 func TestRaceOfProcesses(t *testing.T) {
 	r := newRig(t)
-	const limit, want = 1000, 600
+	const limit, want = 1000 * wire.AllocationUnit, 600 * wire.AllocationUnit
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: 64 * mib})
 	filler := r.front("s")
 	must(t, filler.alloc(64*mib-limit))

@@ -181,7 +181,7 @@ func (d *daemon) hearLastWords(id core.ClientID, p *socket.Process) {
 
 func (d *daemon) dropWaiter(m *member) {
 	if m.waiter != nil {
-		close(m.waiter.answer)
+		close(m.waiter)
 		m.waiter = nil
 	}
 }

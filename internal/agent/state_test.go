@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 // What the journal says after a history is what the core would say, but for
@@ -18,7 +19,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	s, _, _, _, err := readState(path)
 	must(t, err)
-	members := pages{}
+	members := &pages{of: map[core.ClientID]*member{}}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}}, members)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	save := func() {
@@ -31,6 +32,10 @@ func TestStateFollowsTheCore(t *testing.T) {
 		_, _ = c.CreateShare(now, core.Spec{Name: name, MemoryBytes: 10 * mib}, 5)
 		save()
 		id := core.ClientID(i + 1)
+		page, err := wire.NewClientPage(uint64(id), 1)
+		must(t, err)
+		defer page.Close()
+		members.of[id] = &member{page: page}
 		if c.Attach(now, id, name, core.Process{PID: i + 1, Start: 3, Command: "x"}) == nil {
 			c.Charge(now, id, uint64(i), "cuMemAlloc")
 			save()

@@ -142,7 +142,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		if s == nil || s.revoked {
 			return ErrGone
 		}
-		if err := c.attach(now, id, s, process, min(usedBytes, s.pool.limit(c))); err != nil {
+		if err := c.attach(now, id, s, process, min(up(usedBytes), down(s.pool.limit(c)))); err != nil {
 			return err
 		}
 		c.clients[id].work.fresh = true
@@ -154,16 +154,15 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	c.flushDenied(now, cl)
 	most := cl.granted
 	if cl.awaited() {
-		// A charge may have been granted and not yet saved when the agent died.
-		most += less(s.pool.limit(c), s.pool.granted)
+		// The agent that died may have had no journal to write to.
+		most += s.pool.room(c)
 	}
 	wasLost := cl.state == Detached
 	cl.state, cl.page, cl.frozen = Attached, true, false
 	cl.work.fresh = true
 	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
-	used := min(usedBytes, most)
-	c.setGranted(cl, used)
-	c.credits.SetGranted(id, used)
+	used := min(up(usedBytes), most)
+	c.hold(cl, used)
 	if wasLost {
 		c.event(now, Event{Kind: "client-returned", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: used,
 			Message: fmt.Sprintf("attached again, uses %s", size.Short(used))})
@@ -181,8 +180,9 @@ func (c *Core) Withhold(now time.Time, id ClientID) {
 	if cl == nil || cl.unheld {
 		return
 	}
-	c.setGranted(cl, cl.granted-c.takeCredit(cl, cl.granted))
+	c.recallFrom(cl, cl.granted)
 	cl.unheld = true
+	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
 	c.settle(cl.share.pool)
 }
@@ -216,9 +216,8 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
 	c.addClient(cl)
 	s.everUsed = true
-	c.setGranted(cl, used)
+	c.hold(cl, used)
 	c.limitsChanged(s)
-	c.clientChanged(cl)
 	c.squeeze(now, s)
 	c.settle(s.pool)
 	c.event(now, Event{Kind: "client-attached", Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
@@ -264,9 +263,7 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 	c.dropWaiting(cl.id)
 	c.read(now, cl)
 	c.observe(cl.share)
-	if n := c.takeCredit(cl, cl.granted); n > 0 {
-		c.setGranted(cl, cl.granted-n)
-	}
+	c.recallFrom(cl, cl.granted)
 	cl.state, cl.ended = state, now
 	c.someEnded = true
 	c.clientChanged(cl)
@@ -277,7 +274,7 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 
 // released takes a client off the ledger: the driver holds nothing for it.
 func (c *Core) released(now time.Time, cl *client) {
-	c.setGranted(cl, 0)
+	c.hold(cl, 0)
 	c.remove(now, cl)
 }
 
@@ -317,7 +314,7 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 		return cl.reading, true
 	}
 	r, ok := c.credits.Read(cl.id)
-	if !ok || r.CreditBytes > cl.granted {
+	if !ok || r.GrantedBytes != cl.granted || r.CreditBytes > cl.granted {
 		cl.frozen = true
 		c.event(now, Event{Kind: "client-broken", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
 			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})

@@ -24,26 +24,34 @@ import (
 // ClientID names a client for ever; it is the token on its page.
 type ClientID uint64
 
-// Credits reads and writes the pages of clients. Only Take and Give change the
-// credit, by compare-and-swap against the client.
+// Unit is what memory is granted in, in bytes: every amount is a multiple of it.
+const Unit = 512
+
+// Credits reads and writes the pages of clients. Each change is one step
+// against the client, and what a page says is in use (granted and not credit)
+// is true before and after it. Grant, Charge and Hold may wait until what Drain
+// orders is saved, if Read counts them from the start.
 type Credits interface {
-	// Take takes back at most max bytes of unused credit.
-	Take(id ClientID, max uint64) uint64
-	// Give adds to the credit.
-	Give(id ClientID, bytes uint64)
-	// SetGranted publishes what the client has been granted.
-	SetGranted(id ClientID, bytes uint64)
+	// Recall takes back at most max bytes of what is granted and not used.
+	Recall(id ClientID, max uint64) uint64
+	// Grant adds to what is granted and not used.
+	Grant(id ClientID, bytes uint64)
+	// Charge adds to what is granted and in use: a charge is granted.
+	Charge(id ClientID, bytes uint64)
+	// Hold makes a page say that this much is granted, and in use.
+	Hold(id ClientID, bytes uint64)
 	// Read returns the client's own words; false when it has destroyed its page.
 	Read(id ClientID) (Reading, bool)
 }
 
 // Reading is what a client's page says. Nothing in it can be trusted.
 type Reading struct {
-	CreditBytes, ContextBytes, PeakBytes uint64
-	Allocations, Denials, Launches       uint64
-	BusyNs, WaitNs, LateNs               uint64
-	InFlightNs, DrainNs, LastEndNs       uint64
-	KernelNs                             uint64
+	GrantedBytes, CreditBytes      uint64
+	ContextBytes, PeakBytes        uint64
+	Allocations, Denials, Launches uint64
+	BusyNs, WaitNs, LateNs         uint64
+	InFlightNs, DrainNs, LastEndNs uint64
+	KernelNs                       uint64
 }
 
 // Config bounds a core.

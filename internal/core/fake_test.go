@@ -15,23 +15,30 @@ type fakePages struct {
 }
 
 type fakePage struct {
-	granted uint64
 	Reading
 	smashed bool
 }
 
 func newFakePages() *fakePages { return &fakePages{pages: map[ClientID]*fakePage{}} }
 
-func (f *fakePages) Take(id ClientID, most uint64) uint64 {
+func (f *fakePages) Recall(id ClientID, most uint64) uint64 {
 	p := f.pages[id]
 	n := min(most, p.CreditBytes)
+	p.GrantedBytes -= n
 	p.CreditBytes -= n
 	return n
 }
 
-func (f *fakePages) Give(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
+func (f *fakePages) Grant(id ClientID, bytes uint64) {
+	f.pages[id].GrantedBytes += bytes
+	f.pages[id].CreditBytes += bytes
+}
 
-func (f *fakePages) SetGranted(id ClientID, bytes uint64) { f.pages[id].granted = bytes }
+func (f *fakePages) Charge(id ClientID, bytes uint64) { f.pages[id].GrantedBytes += bytes }
+
+func (f *fakePages) Hold(id ClientID, bytes uint64) {
+	f.pages[id].GrantedBytes, f.pages[id].CreditBytes = bytes, 0
+}
 
 func (f *fakePages) Read(id ClientID) (Reading, bool) {
 	p := f.pages[id]
@@ -51,7 +58,7 @@ func (f *fakePages) attach(now time.Time, id ClientID, share string, process Pro
 // that the agent makes anew.
 func (f *fakePages) comeBack(now time.Time, id ClientID, share string, process Process) error {
 	old := f.pages[id]
-	used := old.granted - old.CreditBytes
+	used := old.GrantedBytes - old.CreditBytes
 	if err := f.core.CheckToken(now, id, share, process); err != nil {
 		return err
 	}
@@ -59,14 +66,14 @@ func (f *fakePages) comeBack(now time.Time, id ClientID, share string, process P
 	return f.core.Reattach(now, id, share, process, used)
 }
 
-// alloc is the front library's way: credit when there is enough and the share
+// alloc is the front library's way, in whole Units: credit when there is enough and the share
 // is not tight, else a charge.
 func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, string) {
 	p := f.pages[id]
 	cl := f.core.clients[id]
 	tight := cl != nil && (cl.share.tight || cl.share.revoked)
-	if !tight && p.CreditBytes >= bytes {
-		p.CreditBytes -= bytes
+	if !tight && p.CreditBytes >= up(bytes) {
+		p.CreditBytes -= up(bytes)
 		p.peak()
 		return Answer{Client: id, Granted: true}, "credit"
 	}
@@ -77,7 +84,7 @@ func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, str
 	return a, "asked"
 }
 
-func (p *fakePage) peak() { p.PeakBytes = max(p.PeakBytes, p.granted-p.CreditBytes) }
+func (p *fakePage) peak() { p.PeakBytes = max(p.PeakBytes, p.GrantedBytes-p.CreditBytes) }
 
 func (f *fakePages) free(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
 

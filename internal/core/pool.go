@@ -3,6 +3,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -15,13 +16,22 @@ type pool struct {
 	members []*client
 }
 
-// limit of an overfull card's rest is 0, never negative.
+// limit of an overfull card's rest is 0, never negative. What is less than a
+// Unit is nobody's.
 func (p *pool) limit(c *Core) uint64 {
 	if p.share != nil {
 		return p.share.limit
 	}
 	return less(p.card.UsableBytes, c.booked(p.card))
 }
+
+// room is how much more can be granted, in whole Units.
+func (p *pool) room(c *Core) uint64 { return down(less(p.limit(c), p.granted)) }
+
+func down(bytes uint64) uint64 { return bytes - bytes%Unit }
+
+// up rounds up to whole Units; what would not fit the word rounds down.
+func up(bytes uint64) uint64 { return down(min(bytes, math.MaxUint64-Unit+1) + Unit - 1) }
 
 type takenCredit struct {
 	cl    *client
@@ -59,9 +69,9 @@ type charge struct {
 	call  string // what the front library says it is for
 }
 
-// Charge asks for bytes for a client: its own credit first, then what its pool
-// has left, then what others do not use. Either all of it is granted and
-// counts as in use, or nothing is.
+// Charge asks for bytes for a client, rounded up to Units: from what its pool
+// has left and what the pool's clients do not use, its own credit first. Either
+// all of it is granted and counts as in use, or nothing is.
 func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Answer {
 	cl := c.clients[id]
 	if cl == nil {
@@ -71,7 +81,7 @@ func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Ans
 		cl.denied = nil // it asks again
 	}
 	c.flushDenied(now, cl)
-	w := charge{id, bytes, call}
+	w := charge{id, up(bytes), call}
 	if !c.graceEnd.IsZero() {
 		c.waiting = append(c.waiting, w)
 		return Answer{Client: id, Waiting: true}
@@ -95,41 +105,37 @@ func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
 	case s.tight:
 		return c.deny(now, cl, w, 0, Shrinking)
 	}
-	need := bytes
-	own := c.takeCredit(cl, need)
-	need -= own
-	fromRoom := min(less(p.limit(c), p.granted), need)
-	need -= fromRoom
 	c.taken = c.taken[:0]
+	take := func(from *client, most uint64) uint64 {
+		n := c.recallFrom(from, most)
+		if n > 0 {
+			c.taken = append(c.taken, takenCredit{from, n})
+		}
+		return n
+	}
+	take(cl, bytes)
+	room := p.room(c)
 	for _, other := range p.members {
-		if need == 0 {
-			break
-		}
-		if other == cl {
-			continue
-		}
-		if n := c.takeCredit(other, need); n > 0 {
-			c.taken = append(c.taken, takenCredit{other, n})
-			need -= n
+		if other != cl && room < bytes {
+			room += take(other, bytes-room)
 		}
 	}
-	if need > 0 {
+	if room < bytes {
 		for _, t := range c.taken {
-			c.credits.Give(t.cl.id, t.bytes)
-		}
-		if own > 0 {
-			c.credits.Give(cl.id, own)
+			c.grant(t.cl, t.bytes)
 		}
 		reason := OverQuota
 		if p.share == nil {
 			reason = CardFull
 		}
-		return c.deny(now, cl, w, bytes-need, reason)
+		return c.deny(now, cl, w, room, reason)
 	}
 	for _, t := range c.taken {
-		c.setGranted(t.cl, t.cl.granted-t.bytes)
+		c.clientChanged(t.cl)
 	}
-	c.setGranted(cl, cl.granted+bytes-own)
+	c.book(cl, cl.granted+bytes)
+	c.credits.Charge(cl.id, bytes)
+	c.clientChanged(cl)
 	if len(s.clients) <= observedClients {
 		c.observe(s)
 	}
@@ -146,10 +152,9 @@ func (c *Core) recall(p *pool, bytes uint64) {
 		if bytes == 0 {
 			return
 		}
-		n := c.takeCredit(cl, bytes)
-		if n > 0 {
-			c.setGranted(cl, cl.granted-n)
-			bytes -= n
+		if n := c.recallFrom(cl, bytes); n > 0 {
+			bytes = less(bytes, n)
+			c.clientChanged(cl)
 		}
 	}
 }
@@ -173,9 +178,9 @@ func (c *Core) settle(p *pool) {
 	if alone == nil || alone.frozen || alone.unheld || !alone.page || alone.share.tight || alone.share.revoked {
 		return
 	}
-	if room := less(p.limit(c), p.granted); room > 0 {
-		c.setGranted(alone, alone.granted+room) // before the credit: never less than it
-		c.credits.Give(alone.id, room)
+	if room := p.room(c); room > 0 {
+		c.grant(alone, room)
+		c.clientChanged(alone)
 	}
 }
 
@@ -191,27 +196,41 @@ func (c *Core) move(s *share, to *pool, limit uint64) {
 	s.pool, s.limit = to, limit
 }
 
-func (c *Core) takeCredit(cl *client, most uint64) uint64 {
+// recallFrom takes back at most bytes of what a client does not use, and returns
+// how many it was.
+func (c *Core) recallFrom(cl *client, bytes uint64) uint64 {
 	if !cl.page || cl.frozen {
 		return 0
 	}
-	if most = min(most, cl.granted); most == 0 {
+	most := min(bytes, cl.granted)
+	if most == 0 {
 		return 0
 	}
-	return min(c.credits.Take(cl.id, most), most)
+	n := min(c.credits.Recall(cl.id, up(most)), cl.granted)
+	c.book(cl, cl.granted-n)
+	return n
 }
 
-func (c *Core) setGranted(cl *client, bytes uint64) {
-	if bytes == cl.granted {
-		return
+// grant gives a client bytes that it does not use yet.
+func (c *Core) grant(cl *client, bytes uint64) {
+	c.book(cl, cl.granted+bytes)
+	c.credits.Grant(cl.id, bytes)
+}
+
+// hold makes all that a client has been granted what it uses.
+func (c *Core) hold(cl *client, bytes uint64) {
+	c.book(cl, bytes)
+	if cl.page {
+		c.credits.Hold(cl.id, bytes)
 	}
+	c.clientChanged(cl)
+}
+
+// book enters what a client has been granted.
+func (c *Core) book(cl *client, bytes uint64) {
 	cl.share.pool.granted += bytes - cl.granted
 	cl.granted = bytes
 	cl.granteds = max(cl.granteds, bytes)
-	if cl.page {
-		c.credits.SetGranted(cl.id, bytes)
-	}
-	c.clientChanged(cl)
 }
 
 // used is what all members of a pool use.
@@ -249,7 +268,7 @@ func (c *Core) observe(s *share) uint64 {
 func (c *Core) usedBy(cl *client) uint64 {
 	used := cl.granted
 	if cl.page && !cl.frozen {
-		if r, ok := c.credits.Read(cl.id); ok && r.CreditBytes <= cl.granted {
+		if r, ok := c.credits.Read(cl.id); ok && r.GrantedBytes == cl.granted && r.CreditBytes <= cl.granted {
 			cl.reading = r
 			cl.work.observe(r)
 			used -= r.CreditBytes

@@ -117,8 +117,8 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			granteds: saved.Granted, peak: saved.Peak, denials: saved.Denials,
 		}
 		c.addClient(cl)
-		cl.granted = saved.Granted
-		s.pool.granted += saved.Granted
+		cl.granted = up(saved.Granted)
+		s.pool.granted += cl.granted
 		s.everUsed = true
 		c.graceEnd = now.Add(c.config.RestartGrace)
 	}

@@ -68,7 +68,7 @@ func (w *twin) mayAlloc(s *twinShare, id ClientID, bytes uint64) bool {
 	return s.sum() <= s.limit && bytes <= s.limit-s.sum()
 }
 
-const twinContext = 4
+const twinContext = 4 * Unit
 
 type duel struct {
 	t      *testing.T
@@ -98,7 +98,7 @@ func (d *duel) must(ok bool, format string, args ...any) {
 func TestTwin(t *testing.T) {
 	for seed := range uint64(150) {
 		d := &duel{t: t, random: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), pages: newFakePages(),
-			twin: &twin{usable: 200, shares: map[string]*twinShare{}}}
+			twin: &twin{usable: 200*Unit + seed, shares: map[string]*twinShare{}}}
 		d.start()
 		for range 400 {
 			d.step()
@@ -168,7 +168,7 @@ func (d *duel) step() {
 		if !ok || s.used[id] == 0 || !s.attached[id] {
 			return
 		}
-		bytes := d.random.Uint64N(s.used[id]) + 1
+		bytes := (d.random.Uint64N(s.used[id]/Unit) + 1) * Unit
 		d.say("free %d %d", id, bytes)
 		d.pages.free(id, bytes)
 		s.used[id] -= bytes
@@ -189,7 +189,7 @@ func (d *duel) step() {
 
 func (d *duel) create() {
 	name, s := d.someShare()
-	bytes := d.random.Uint64N(80)
+	bytes := d.random.Uint64N(80 * Unit)
 	if d.random.IntN(4) == 0 {
 		bytes = 0
 	}
@@ -224,7 +224,7 @@ func (d *duel) sweep(name string) {
 
 func (d *duel) resize() {
 	name, s := d.someShare()
-	bytes := d.random.Uint64N(90)
+	bytes := d.random.Uint64N(90 * Unit)
 	_, err := d.core.ChangeShare(d.now, name, Change{MemoryBytes: &bytes}, 0)
 	d.say("resize %s %d: %v", name, bytes, err)
 	want := s != nil && !s.revoked && (bytes == s.limit || bytes >= twinContext &&
@@ -244,11 +244,13 @@ func (d *duel) alloc() {
 	if !ok || !s.attached[id] {
 		return
 	}
-	bytes := d.random.Uint64N(40) + 1
+	bytes := d.random.Uint64N(40*Unit) + 1
+	whole := (bytes + Unit - 1) / Unit * Unit
 	if d.random.IntN(50) == 0 {
-		bytes = ^uint64(0) - d.random.Uint64N(3)
+		bytes = ^uint64(0) - d.random.Uint64N(3*Unit)
+		whole = bytes
 	}
-	want := d.twin.mayAlloc(s, id, bytes)
+	want := d.twin.mayAlloc(s, id, whole)
 	free := uint64(0)
 	switch {
 	case s.revoked:
@@ -261,8 +263,9 @@ func (d *duel) alloc() {
 	d.say("alloc %s %d %d: %+v %s", name, id, bytes, answer, way)
 	d.must(answer.Granted == want, "alloc of %d for %d: %+v, the twin says %v", bytes, id, answer, want)
 	if answer.Granted {
-		s.used[id] += bytes
+		s.used[id] += whole
 	} else {
+		free -= free % Unit
 		d.must(answer.FreeBytes == free, "%d free, the twin says %d", answer.FreeBytes, free)
 		d.must(answer.UsedBytes == s.sum(), "%d used, the twin says %d", answer.UsedBytes, s.sum())
 	}

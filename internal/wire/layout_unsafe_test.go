@@ -13,7 +13,7 @@ func TestLayout(t *testing.T) {
 	offsets := map[string]uintptr{
 		"LimitsCard.Flags": LimitsCardOffsetFlags, "LimitsCard.StampNs": LimitsCardOffsetStampNs,
 		"Limits.State": LimitsOffsetState, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
-		"Client.ChargedSequence": ClientOffsetChargedSequence, "Client.Card": ClientOffsetCard,
+		"Client.Card": ClientOffsetCard, "ClientCard.Memory": ClientCardOffsetMemory,
 		"ClientCard.PeakBytes": ClientCardOffsetPeakBytes,
 		"Limits.LeaseWord":     LimitsOffsetLeaseWord, "Limits.BacklogNs": LimitsOffsetBacklogNs,
 		"ClientCard.BusyNs": ClientCardOffsetBusyNs, "ClientCard.LateNs": ClientCardOffsetLateNs, "ClientCard.KernelNs": ClientCardOffsetKernelNs,

@@ -327,15 +327,18 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // Counters are the words of one slot that the process writes. Nothing in them
 // can be trusted.
 type Counters struct {
-	CreditBytes, ContextBytes, Allocations, Denials, Launches, PeakBytes uint64
-	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs, KernelNs     uint64
+	GrantedBytes, CreditBytes, ContextBytes, PeakBytes               uint64
+	Allocations, Denials, Launches                                   uint64
+	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs, KernelNs uint64
 }
 
 // Counters reads a slot.
 func (c *ClientPage) Counters(slot int) Counters {
 	card := &c.view.Card[slot]
+	granted, credit := c.Memory(slot)
 	return Counters{
-		CreditBytes:  atomic.LoadUint64(&card.CreditBytes),
+		GrantedBytes: granted,
+		CreditBytes:  credit,
 		ContextBytes: atomic.LoadUint64(&card.ContextBytes),
 		Allocations:  atomic.LoadUint64(&card.Allocations),
 		Denials:      atomic.LoadUint64(&card.Denials),
@@ -351,70 +354,118 @@ func (c *ClientPage) Counters(slot int) Counters {
 	}
 }
 
-// Credit reads the unused part of what is granted.
-func (c *ClientPage) Credit(slot int) uint64 {
-	return atomic.LoadUint64(&c.view.Card[slot].CreditBytes)
+// A memory word has two parts of MemoryBits, in units of AllocationUnit, and
+// the mark above them.
+const (
+	memoryPart = 1<<MemoryBits - 1
+	memoryMark = 1 << (2 * MemoryBits)
+)
+
+// MostGranted is the most that a client's word can say.
+const MostGranted = memoryPart * AllocationUnit
+
+// units of bytes, rounded up; more than a word can hold is just that.
+func units(bytes uint64) uint64 {
+	n := bytes / AllocationUnit
+	if bytes%AllocationUnit != 0 {
+		n++
+	}
+	return min(n, memoryPart+1)
 }
 
-// takeRounds bounds how often TakeUpTo loses against its client before it
-// takes nothing.
-const takeRounds = 1 << 16
+func memoryOf(word uint64) (granted, credit uint64) {
+	return word >> MemoryBits & memoryPart, word & memoryPart
+}
 
-// TakeUpTo takes at most limit of the unused credit and returns what it took.
-// A client that changes the word without pause can only make it take nothing.
-func (c *ClientPage) TakeUpTo(slot int, limit uint64) uint64 {
-	word := &c.view.Card[slot].CreditBytes
-	for range takeRounds {
-		credit := atomic.LoadUint64(word)
-		n := min(credit, limit)
-		if n == 0 || atomic.CompareAndSwapUint64(word, credit, credit-n) {
-			return n
+// Credit reads the unused part of what is granted, in bytes.
+func (c *ClientPage) Credit(slot int) uint64 {
+	_, credit := c.Memory(slot)
+	return credit
+}
+
+// Memory reads what the agent has given the process and the unused part of it,
+// in bytes.
+func (c *ClientPage) Memory(slot int) (granted, credit uint64) {
+	granted, credit = memoryOf(atomic.LoadUint64(&c.view.Card[slot].Memory))
+	return granted * AllocationUnit, credit * AllocationUnit
+}
+
+// memoryRounds bounds how often the agent loses against a client that changes
+// its word without pause; then nothing is done.
+const memoryRounds = 1 << 16
+
+// Recall takes back at most limit bytes of unused credit; the agent's. It
+// returns what is granted no longer.
+func (c *ClientPage) Recall(slot int, limit uint64) uint64 {
+	word := &c.view.Card[slot].Memory
+	for range memoryRounds {
+		old := atomic.LoadUint64(word)
+		granted, credit := memoryOf(old)
+		n := min(granted, credit, limit/AllocationUnit)
+		if n == 0 || atomic.CompareAndSwapUint64(word, old, old-n<<MemoryBits-n) {
+			return n * AllocationUnit
 		}
 	}
 	return 0
 }
 
-// Take takes exactly n of the credit, or nothing.
-func (c *ClientPage) Take(slot int, n uint64) bool {
-	word := &c.view.Card[slot].CreditBytes
+// Grant adds credit bytes that the process may use, and used bytes that it has
+// asked for with a CHARGE, which charged tells it by the mark; the agent's. A
+// client that has broken its word gains nothing: the agent does not believe
+// what the word says of granted.
+func (c *ClientPage) Grant(slot int, credit, used uint64, charged bool) {
+	word := &c.view.Card[slot].Memory
+	var mark uint64
+	if charged {
+		mark = memoryMark
+	}
+	for range memoryRounds {
+		old := atomic.LoadUint64(word)
+		g, n := memoryOf(old)
+		g, n = g+units(credit)+units(used), n+units(credit)
+		if g > memoryPart || n > memoryPart || atomic.CompareAndSwapUint64(word, old, g<<MemoryBits|n|(old^mark)&memoryMark) {
+			return
+		}
+	}
+}
+
+// Hold says that so much is granted, and in use, whatever the word said before;
+// the agent's, on a page that no process uses (yet, or any more).
+func (c *ClientPage) Hold(slot int, bytes uint64) {
+	atomic.StoreUint64(&c.view.Card[slot].Memory, min(units(bytes), memoryPart)<<MemoryBits)
+}
+
+// Take takes exactly bytes of the credit, or nothing; the process's.
+func (c *ClientPage) Take(slot int, bytes uint64) bool {
+	word := &c.view.Card[slot].Memory
+	n := units(bytes)
 	for {
-		credit := atomic.LoadUint64(word)
-		if credit < n {
+		old := atomic.LoadUint64(word)
+		if _, credit := memoryOf(old); credit < n {
 			return false
 		}
-		if atomic.CompareAndSwapUint64(word, credit, credit-n) {
+		if atomic.CompareAndSwapUint64(word, old, old-n) {
 			return true
 		}
 	}
 }
 
-// Give adds to the credit.
-func (c *ClientPage) Give(slot int, n uint64) {
-	atomic.AddUint64(&c.view.Card[slot].CreditBytes, n)
+// Give puts back what was taken; the process's.
+func (c *ClientPage) Give(slot int, bytes uint64) {
+	atomic.AddUint64(&c.view.Card[slot].Memory, units(bytes))
 }
 
-// Empty takes all credit, as a process does before it re-attaches.
-func (c *ClientPage) Empty(slot int) uint64 {
-	return atomic.SwapUint64(&c.view.Card[slot].CreditBytes, 0)
+// SetAside takes all credit, as a process does before it attaches again, and
+// returns it and what was in use at that moment.
+func (c *ClientPage) SetAside(slot int) (credit, used uint64) {
+	granted, n := memoryOf(atomic.AndUint64(&c.view.Card[slot].Memory, ^uint64(memoryPart)))
+	return n * AllocationUnit, (granted - min(n, granted)) * AllocationUnit
 }
 
-// Granted is what the agent has given the process.
-func (c *ClientPage) Granted(slot int) uint64 {
-	return atomic.LoadUint64(&c.view.Card[slot].GrantedBytes)
+// Mark flips with every charge that is granted.
+func (c *ClientPage) Mark(slot int) bool {
+	return atomic.LoadUint64(&c.view.Card[slot].Memory)&memoryMark != 0
 }
-
-// SetGranted is the agent's.
-func (c *ClientPage) SetGranted(slot int, n uint64) {
-	atomic.StoreUint64(&c.view.Card[slot].GrantedBytes, n)
-}
-
-// SetCharged stores the sequence of the last granted charge.
-func (c *ClientPage) SetCharged(sequence uint64) {
-	atomic.StoreUint64(&c.view.ChargedSequence, sequence)
-}
-
-// Charged is the sequence of the last granted charge.
-func (c *ClientPage) Charged() uint64 { return atomic.LoadUint64(&c.view.ChargedSequence) }
 
 // Context adds to the part of what is in use that is contexts; the process's.
 func (c *ClientPage) Context(slot int, delta int64) {

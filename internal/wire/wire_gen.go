@@ -4,7 +4,7 @@
 package wire
 
 const (
-	Version             = 1
+	Version             = 2
 	PageBytes           = 4096
 	MaxCards            = 8
 	LimitsMagic         = 0x3173746c79767644 // "Dvvylts1", little endian
@@ -12,7 +12,8 @@ const (
 	MessageMagic        = 0x79767644         // "Dvvy"
 	TextBytes           = 96
 	BuildIDBytes        = 20
-	AllocationUnit      = 512 // linear and pitched memory is charged in these
+	AllocationUnit      = 512 // memory is charged in these; every amount is rounded up to them
+	MemoryBits          = 31  // of each part of client.card[].memory: 1 TiB
 	StateActive         = 0
 	StatePaused         = 1
 	StateRevoked        = 2
@@ -134,8 +135,7 @@ const (
 
 // ClientCard is struct divvy_client_card.
 type ClientCard struct {
-	CreditBytes  uint64 // both sides, by compare-and-swap only
-	GrantedBytes uint64 // agent
+	Memory       uint64 // both sides, by atomic operations only: credit, granted, mark
 	ContextBytes uint64 // process: the part of what is in use that is contexts
 	Allocations  uint64 // process: successful allocations so far
 	Denials      uint64 // process: allocations refused for want of room
@@ -152,48 +152,45 @@ type ClientCard struct {
 
 // Size and offsets of ClientCard.
 const (
-	ClientCardSize               = 112
-	ClientCardOffsetCreditBytes  = 0
-	ClientCardOffsetGrantedBytes = 8
-	ClientCardOffsetContextBytes = 16
-	ClientCardOffsetAllocations  = 24
-	ClientCardOffsetDenials      = 32
-	ClientCardOffsetLaunches     = 40
-	ClientCardOffsetPeakBytes    = 48
-	ClientCardOffsetBusyNs       = 56
-	ClientCardOffsetInFlightNs   = 64
-	ClientCardOffsetDrainNs      = 72
-	ClientCardOffsetWaitNs       = 80
-	ClientCardOffsetLateNs       = 88
-	ClientCardOffsetLastEndNs    = 96
-	ClientCardOffsetKernelNs     = 104
+	ClientCardSize               = 104
+	ClientCardOffsetMemory       = 0
+	ClientCardOffsetContextBytes = 8
+	ClientCardOffsetAllocations  = 16
+	ClientCardOffsetDenials      = 24
+	ClientCardOffsetLaunches     = 32
+	ClientCardOffsetPeakBytes    = 40
+	ClientCardOffsetBusyNs       = 48
+	ClientCardOffsetInFlightNs   = 56
+	ClientCardOffsetDrainNs      = 64
+	ClientCardOffsetWaitNs       = 72
+	ClientCardOffsetLateNs       = 80
+	ClientCardOffsetLastEndNs    = 88
+	ClientCardOffsetKernelNs     = 96
 )
 
 // Client is struct divvy_client.
 type Client struct {
-	Magic           uint64 // DIVVY_CLIENT_MAGIC; anything else means a broken client
-	Version         uint32 // DIVVY_WIRE_VERSION
-	SizeBytes       uint32 // sizeof(struct divvy_client)
-	Token           uint64 // names this client to a restarted agent
-	ChargedSequence uint64 // agent: sequence of the last CHARGE it granted, stored after grantedbytes and before the answer
-	Byname          uint64 // process: answers of cuGetProcAddress chosen by name, because the address told nothing
-	Turn            uint64 // agent: number of this process among those that take turns; never 0
-	Reserved        [2]uint64
-	Card            [8]ClientCard
+	Magic     uint64 // DIVVY_CLIENT_MAGIC; anything else means a broken client
+	Version   uint32 // DIVVY_WIRE_VERSION
+	SizeBytes uint32 // sizeof(struct divvy_client)
+	Token     uint64 // names this client to a restarted agent
+	Byname    uint64 // process: answers of cuGetProcAddress chosen by name, because the address told nothing
+	Turn      uint64 // agent: number of this process among those that take turns; never 0
+	Reserved  [3]uint64
+	Card      [8]ClientCard
 }
 
 // Size and offsets of Client.
 const (
-	ClientSize                  = 960
-	ClientOffsetMagic           = 0
-	ClientOffsetVersion         = 8
-	ClientOffsetSizeBytes       = 12
-	ClientOffsetToken           = 16
-	ClientOffsetChargedSequence = 24
-	ClientOffsetByname          = 32
-	ClientOffsetTurn            = 40
-	ClientOffsetReserved        = 48
-	ClientOffsetCard            = 64
+	ClientSize            = 896
+	ClientOffsetMagic     = 0
+	ClientOffsetVersion   = 8
+	ClientOffsetSizeBytes = 12
+	ClientOffsetToken     = 16
+	ClientOffsetByname    = 24
+	ClientOffsetTurn      = 32
+	ClientOffsetReserved  = 40
+	ClientOffsetCard      = 64
 )
 
 // Message is struct divvy_message.

@@ -5,8 +5,8 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"math"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,7 +93,8 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-// Two mappings of one page, two sides: what is taken and given adds up.
+// Two mappings of one page, two sides: what is taken and given adds up, and what
+// is in use is true at every moment.
 func TestCreditAddsUp(t *testing.T) {
 	mine, err := NewClientPage(1, 1)
 	if err != nil {
@@ -105,14 +106,14 @@ func TestCreditAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	const total, rounds = 1000, 20000
-	mine.Give(0, total)
-	var outside atomic.Int64
+	const total, inUse, most, rounds = 1000 * AllocationUnit, 70 * AllocationUnit, 600 * AllocationUnit, 20000
+	mine.Hold(0, inUse)
+	mine.Grant(0, total, 0, false)
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
 			for i := range rounds {
-				if n := uint64(i % 700); theirs.Take(0, n) {
+				if n := uint64(i % most); theirs.Take(0, n) {
 					theirs.Give(0, n)
 				}
 			}
@@ -120,19 +121,60 @@ func TestCreditAddsUp(t *testing.T) {
 	}
 	group.Go(func() {
 		for range rounds {
-			n := mine.TakeUpTo(0, 600)
-			outside.Add(int64(n))
-			if n > 600 {
-				t.Errorf("took %d of at most 600", n)
+			n := mine.Recall(0, most)
+			if n > most {
+				t.Errorf("took %d of at most %d", n, most)
 			}
-			mine.Give(0, n)
-			outside.Add(-int64(n))
+			if granted, _ := mine.Memory(0); granted != inUse+total-n {
+				t.Errorf("%d are granted after %d of %d were taken back", granted, n, inUse+total)
+			}
+			mine.Grant(0, n, 0, false)
+		}
+	})
+	group.Go(func() {
+		for range rounds {
+			if granted, credit := theirs.Memory(0); granted < inUse+credit {
+				t.Errorf("%d granted, %d of it unused, and %d in use", granted, credit, inUse)
+			}
 		}
 	})
 	group.Wait()
-	if got := mine.Empty(0); got != total || theirs.Credit(0) != 0 {
-		t.Errorf("%d left of %d", got, total)
+	if credit, used := mine.SetAside(0); credit != total || used != inUse || theirs.Credit(0) != 0 {
+		t.Errorf("%d left of %d, %d in use", credit, total, used)
 	}
+}
+
+// The bounds of the word: what does not fit changes nothing.
+func TestMemoryWord(t *testing.T) {
+	page, err := NewClientPage(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	expect := func(granted, credit uint64, mark bool) {
+		t.Helper()
+		if g, c := page.Memory(3); g != granted || c != credit || page.Mark(3) != mark {
+			t.Errorf("granted %d, credit %d, mark %v; want %d, %d, %v", g, c, page.Mark(3), granted, credit, mark)
+		}
+	}
+	page.Grant(3, MostGranted, 0, false)
+	expect(MostGranted, MostGranted, false)
+	page.Grant(3, 1, 0, false)
+	page.Grant(3, 0, math.MaxUint64, true)
+	expect(MostGranted, MostGranted, false)
+	if page.Take(3, MostGranted+1) || page.Take(3, math.MaxUint64) || page.Recall(3, AllocationUnit-1) != 0 {
+		t.Error("more was taken than there is, or less than a unit")
+	}
+	if n := page.Recall(3, math.MaxUint64); n != MostGranted {
+		t.Errorf("took back %d", n)
+	}
+	expect(0, 0, false)
+	page.Grant(3, 0, AllocationUnit+1, true)
+	expect(2*AllocationUnit, 0, true)
+	page.Give(3, 1)
+	expect(2*AllocationUnit, AllocationUnit, true)
+	page.Grant(3, AllocationUnit, AllocationUnit, true)
+	expect(4*AllocationUnit, 2*AllocationUnit, false)
 }
 
 func TestTextIsMadePrintable(t *testing.T) {

@@ -14,8 +14,8 @@ var words = map[string]string{
 	"uuid": "UUID", "pid": "PID", "buildid": "BuildID", "sizebytes": "SizeBytes",
 	"limitbytes": "LimitBytes", "usedbytes": "UsedBytes", "stampns": "StampNs",
 	"contextbytes": "ContextBytes", "totalbytes": "TotalBytes", "corespercent": "CoresPercent",
-	"leaseendns": "LeaseEndNs", "leasebeginns": "LeaseBeginNs", "creditbytes": "CreditBytes", "grantedbytes": "GrantedBytes",
-	"peakbytes": "PeakBytes", "chargedsequence": "ChargedSequence",
+	"leaseendns": "LeaseEndNs", "leasebeginns": "LeaseBeginNs",
+	"peakbytes": "PeakBytes",
 	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
 	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs", "kernelns": "KernelNs", "leaseturn": "LeaseTurn",
 }
