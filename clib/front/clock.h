@@ -1,41 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h: instants and pauses in ns, CLOCK_MONOTONIC unless another clock is named. */
+/*
+ * clock.h: instants, pauses and waits, in ns, CLOCK_MONOTONIC unless another clock is
+ * named. The gate and the locks wait nowhere else, so that tests bring a clock of their
+ * own (clib/test/fakeclock.h).
+ */
 #ifndef DIVVY_FRONT_CLOCK_H
 #define DIVVY_FRONT_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
-static inline uint64_t clock_read(clockid_t clock)
-{
-	struct timespec now;
+#pragma GCC visibility push(hidden)
 
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
+uint64_t clock_read(clockid_t clock);
+uint64_t clock_now(void);
+void clock_pause(uint64_t ns);
+void clock_sleep_until(uint64_t instant);
 
-static inline uint64_t clock_now(void)
-{
-	return clock_read(CLOCK_MONOTONIC);
-}
+/*
+ * Waits on a futex while *word is value, at most ns, 0: without end; shared: between
+ * processes. It may return early. clock_wake wakes so many of those who wait.
+ */
+void clock_wait(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
+void clock_wake(const uint32_t *word, int most, bool shared);
 
-static inline struct timespec clock_spec(uint64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000ull), .tv_nsec = (long)(ns % 1000000000ull)};
-}
-
-static inline void clock_pause(uint64_t ns)
-{
-	struct timespec time = clock_spec(ns);
-
-	nanosleep(&time, NULL);
-}
-
-static inline void clock_sleep_until(uint64_t instant)
-{
-	struct timespec time = clock_spec(instant);
-
-	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
-}
+#pragma GCC visibility pop
 
 #endif

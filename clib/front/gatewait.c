@@ -8,9 +8,6 @@
 #include "thread.h"
 
 #include <errno.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define WANT_AGAIN_NS 100000000ull
 #define LONGEST_WAIT_NS 50000000ull
@@ -19,13 +16,6 @@
 #define LONGEST_LOOK_NS 2000000ull
 #define SHORTEST_LOOK_NS 50000ull
 #define WATCHED_LOOK_NS (2ull * GATE_IDLE_NS) /* while a thread waits for the card, and will look itself */
-
-static void futex_wait(const uint32_t *word, uint32_t value, uint64_t ns, int shared)
-{
-	struct timespec time = clock_spec(ns);
-
-	syscall(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, ns == 0 ? NULL : &time, NULL, 0);
-}
 
 /* Asks once for each value of the word, and now and then again. */
 static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
@@ -70,7 +60,7 @@ void gate_await_lease(struct gate *gate, uint64_t ahead)
 		if (wait < SHORTEST_WAIT_NS)
 			wait = SHORTEST_WAIT_NS;
 	}
-	futex_wait(&limits->leaseword, word, wait, 1);
+	clock_wait(&limits->leaseword, word, wait, true);
 }
 
 void gate_ask_ahead(struct gate *gate, uint64_t now)
@@ -172,7 +162,7 @@ static void *monitor(void *argument)
 		if (tell)
 			front_tell(&back);
 		else
-			futex_wait(&gate->asleep, wait == 0 ? 1 : 2, wait, 0);
+			clock_wait(&gate->asleep, wait == 0 ? 1 : 2, wait, false);
 	}
 	return NULL;
 }
@@ -180,7 +170,7 @@ static void *monitor(void *argument)
 static void wake_monitor(struct gate *gate)
 {
 	GATE_SET(gate->asleep, 0);
-	syscall(SYS_futex, &gate->asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	clock_wake(&gate->asleep, 1, false);
 }
 
 void gate_monitor(struct gate *gate)

@@ -2,9 +2,7 @@
 /* lock.c: the slow halves of lock.h. */
 #include "lock.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "clock.h"
 
 #define LOCK_SPINS 64
 
@@ -21,10 +19,10 @@ void front_lock_slow(struct front_lock *lock)
 	}
 	/* From here on we own it as "somebody sleeps": one wake too many at worst. */
 	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)
-		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2u, (void *)0, (void *)0, 0u);
+		clock_wait((const uint32_t *)&lock->word, 2, 0, false);
 }
 
 void front_lock_wake(struct front_lock *lock)
 {
-	syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1u, (void *)0, (void *)0, 0u);
+	clock_wake((const uint32_t *)&lock->word, 1, false);
 }

@@ -71,13 +71,13 @@ front_gate_files := gate.c burst.c gatewait.c estimate.c backlog.c
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
 front_attach_sources := $(addprefix clib/front/,attach.c page.c)
-front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c thread.c)
+front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c clock.c thread.c)
 front_processes_sources := $(front_ledger_sources)
-front_table_sources := $(addprefix clib/front/,table.c lock.c)
+front_table_sources := $(addprefix clib/front/,table.c lock.c clock.c)
 front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
-	external.c thread.c $(front_gate_files))
-front_gate_sources := clib/test/fakecard.c $(addprefix clib/front/,launch.c lock.c thread.c $(front_gate_files))
+	external.c clock.c thread.c $(front_gate_files))
+front_gate_sources := clib/test/fakecard.c $(addprefix clib/front/,launch.c lock.c clock.c thread.c $(front_gate_files))
 front_backlog_sources := $(addprefix clib/front/,estimate.c backlog.c)
 front_walk_sources := $(front_memory_sources)
 
