@@ -3,10 +3,6 @@
  * check.h: scenarios of a test program. Each runs in a process of its own, so
  * that what the library keeps once per process starts fresh. RUN_SCENARIOS is
  * main: without arguments all of them, with arguments those named.
- *
- * RUN_TIMED_SCENARIOS is for those that measure beside a clock that does not wait for
- * them: one that fails while the host was seen to pause runs again, up to
- * SCENARIO_TRIES times.
  */
 #ifndef DIVVY_TEST_CHECK_H
 #define DIVVY_TEST_CHECK_H
@@ -42,26 +38,22 @@ struct scenario {
 	void (*run)(void);
 };
 
-#define SCENARIO_TRIES 20
-#define SCENARIO_LATE_NS 500000 /* a nap that ends so late is a pause of the host */
-
-static inline long scenario_nap(long ns)
+/* As the arguments of the program say: all, or those named. */
+static inline bool scenario_wanted(const struct scenario *scenario, int argc, char **argv)
 {
-	struct timespec nap = {.tv_nsec = ns}, from, to;
+	bool wanted = argc < 2;
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
-	nanosleep(&nap, NULL);
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	return (to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec - ns;
+	for (int i = 1; i < argc; i++)
+		wanted |= strcmp(argv[i], scenario->name) == 0;
+	return wanted;
 }
 
-/* One try; its status, and the longest pause of the host meanwhile, in ns. */
-static inline int scenario_try(const struct scenario *scenario, bool timed, long *pause)
+/* 0, or how its process ended. */
+static inline int scenario_run(const struct scenario *scenario)
 {
 	int status = 0;
-	pid_t pid, ended;
+	pid_t pid;
 
-	*pause = 0;
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
@@ -69,28 +61,19 @@ static inline int scenario_try(const struct scenario *scenario, bool timed, long
 		scenario->run();
 		exit(0);
 	}
-	while ((ended = waitpid(pid, &status, timed ? WNOHANG : 0)) == 0) {
-		long late = scenario_nap(1000000);
-
-		*pause = late > *pause ? late : *pause;
-	}
-	return pid < 0 || ended < 0 ? -1 : status;
+	return pid < 0 || waitpid(pid, &status, 0) != pid ? -1 : status;
 }
 
-static inline int scenarios_run(const struct scenario *scenario, size_t count, bool timed, int argc, char **argv)
+static inline int run_scenarios(const struct scenario *scenario, size_t count, int argc, char **argv)
 {
 	int failed = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		int wanted = argc < 2, status = 0, tries = 0;
-		long pause = 0;
+		int status;
 
-		for (int j = 1; j < argc; j++)
-			wanted |= strcmp(argv[j], scenario[i].name) == 0;
-		if (!wanted)
+		if (!scenario_wanted(&scenario[i], argc, argv))
 			continue;
-		while ((status = scenario_try(&scenario[i], timed, &pause)) != 0 && pause > SCENARIO_LATE_NS && ++tries < SCENARIO_TRIES)
-			printf("once more: %s: the host paused for %ld us\n", scenario[i].name, pause / 1000);
+		status = scenario_run(&scenario[i]);
 		failed |= status != 0;
 		if (status != 0)
 			printf("FAIL %s (status %#x)\n", scenario[i].name, (unsigned)status);
@@ -100,21 +83,10 @@ static inline int scenarios_run(const struct scenario *scenario, size_t count, b
 	return failed;
 }
 
-static inline int run_scenarios(const struct scenario *scenario, size_t count, int argc, char **argv)
-{
-	return scenarios_run(scenario, count, false, argc, argv);
-}
-
 #define RUN_SCENARIOS(list) \
 	int main(int argc, char **argv) \
 	{ \
 		return run_scenarios(list, sizeof(list) / sizeof((list)[0]), argc, argv); \
-	}
-
-#define RUN_TIMED_SCENARIOS(list) \
-	int main(int argc, char **argv) \
-	{ \
-		return scenarios_run(list, sizeof(list) / sizeof((list)[0]), true, argc, argv); \
 	}
 
 #endif

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fakecard.h"
 
-#include "check.h"
+#include "fakeclock.h"
 #include "gate.h"
 
 #define EVENTS 1024
+
+/* What calls take their threads. */
+#define LAUNCH_NS 2000
+#define CREATE_NS 1000
+#define RECORD_NS 700
+#define ASK_NS 300
 
 struct fakecard fakecard = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -14,6 +20,38 @@ static struct {
 	bool recorded;
 	uint64_t at;
 } event[EVENTS];
+
+static uint64_t word(const uint64_t *at)
+{
+	uint64_t value;
+
+	pthread_mutex_lock(&fakecard.mutex);
+	value = *at;
+	pthread_mutex_unlock(&fakecard.mutex);
+	return value;
+}
+
+uint64_t fakecard_end(void)
+{
+	return word(&fakecard.end);
+}
+
+uint64_t fakecard_busy(void)
+{
+	return word(&fakecard.busy);
+}
+
+uint64_t fakecard_kernels(void)
+{
+	return word(&fakecard.kernels);
+}
+
+/* When a call of so much work is done. */
+static uint64_t worked(uint64_t ns)
+{
+	fakeclock_work(ns);
+	return clock_now();
+}
 
 static unsigned index_of(CUstream stream)
 {
@@ -25,7 +63,7 @@ static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsig
 			    unsigned shared, CUstream stream, void **parameters, void **extra)
 {
 	unsigned at = index_of(stream);
-	uint64_t now = clock_now(), ns = (uintptr_t)function;
+	uint64_t now = worked(LAUNCH_NS), ns = (uintptr_t)function;
 	CUresult result = CUDA_SUCCESS;
 
 	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)parameters, (void)extra;
@@ -40,14 +78,14 @@ static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsig
 		fakecard.kernels++;
 	}
 	pthread_mutex_unlock(&fakecard.mutex);
-	if (fakecard.lag != 0)
-		clock_sleep_until(clock_now() + fakecard.lag);
+	fakeclock_work(fakecard.lag);
 	return result;
 }
 
 static CUresult fake_create(CUevent *made, unsigned flags)
 {
 	CHECK(flags == 0);
+	fakeclock_work(CREATE_NS);
 	pthread_mutex_lock(&fakecard.mutex);
 	for (unsigned i = 1; i < EVENTS; i++) {
 		if (!event[i].live) {
@@ -77,7 +115,7 @@ static CUresult fake_destroy(CUevent gone)
 static CUresult fake_record(CUevent which, CUstream stream)
 {
 	unsigned at = index_of(stream);
-	uint64_t now = clock_now();
+	uint64_t now = worked(RECORD_NS);
 
 	pthread_mutex_lock(&fakecard.mutex);
 	CHECK(event[(uintptr_t)which].live && !destroyed[at] && !capturing[at]);
@@ -89,7 +127,7 @@ static CUresult fake_record(CUevent which, CUstream stream)
 
 static CUresult fake_query(CUevent which)
 {
-	uint64_t now = clock_now();
+	uint64_t now = worked(ASK_NS + fakecard.asklag);
 	bool ended;
 
 	pthread_mutex_lock(&fakecard.mutex);
@@ -103,6 +141,7 @@ static CUresult fake_query(CUevent which)
 
 static CUresult fake_elapsed(float *ms, CUevent from, CUevent to)
 {
+	fakeclock_work(ASK_NS);
 	pthread_mutex_lock(&fakecard.mutex);
 	CHECK(event[(uintptr_t)from].live && event[(uintptr_t)to].live);
 	*ms = (float)((double)(int64_t)(event[(uintptr_t)to].at - event[(uintptr_t)from].at) / 1e6);

@@ -4,7 +4,7 @@
  * begins when the one before has ended, on whatever stream; the address of its
  * function is its duration in ns. The driver ends the program where a real one
  * would be harmed: an event in a captured or destroyed stream, a destroyed event.
- * Streams are small numbers.
+ * Streams are small numbers. A call is work of its thread (fakeclock.h).
  */
 #ifndef FAKECARD_H
 #define FAKECARD_H
@@ -20,14 +20,20 @@ struct fakecard {
 	uint64_t end;          /* of the last kernel */
 	uint64_t busy;         /* sum of all kernels */
 	uint64_t streamend[FAKECARD_STREAMS];
-	unsigned kernels;
+	uint64_t kernels;
 	bool refusing;         /* launches fail */
 	uint64_t lag;          /* a launch returns so much later, ns */
+	uint64_t asklag;       /* so does a question whether something has ended */
 	unsigned refused;
 	unsigned events;       /* that live */
 	unsigned eventsmade;
 };
 
 extern struct fakecard fakecard;
+
+/* Words of it, with the mutex. */
+uint64_t fakecard_end(void);
+uint64_t fakecard_busy(void);
+uint64_t fakecard_kernels(void);
 
 #endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fakeclock.c: see fakeclock.h. Threads hand each other the turn by a futex. This file
+ * is compiled without sanitisers: that threads run one by one is no order among them
+ * that the thread sanitiser should see.
+ */
+#include "fakeclock.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include "thread.h"
+
+#define THREADS 8u
+#define START_NS 1000000000000ull
+#define END_NS (START_NS + 1000000000000ull)
+#define NEVER UINT64_MAX
+#define LOOK_NS 30u       /* reading the clock */
+#define LATE_NS 60000u    /* a sleeper wakes, at most */
+#define PAUSE_NS 3000000u /* of the host, at most */
+#define PAUSE_OF 2000u    /* one piece of work in so many */
+
+/* Written by the thread whose turn it is. */
+struct thread {
+	pthread_t id;
+	void *(*run)(void *);
+	void *argument;
+	bool lives;
+	uint32_t turn;        /* futex */
+	uint32_t ended;       /* joined by waiting for it */
+	uint64_t at;          /* its next turn */
+	uint64_t order;       /* among those whose turn is at the same instant */
+	const uint32_t *word; /* that it waits for */
+};
+
+static struct thread threads[THREADS] = {{.lives = true}};
+static unsigned used = 1;
+static __thread struct thread *self = &threads[0];
+static uint64_t now = START_NS, orders, trace = 0xcbf29ce484222325ull, dice;
+static unsigned schedule;
+
+void fakeclock_follow(unsigned number)
+{
+	schedule = number;
+	dice = number * 0x9e3779b97f4a7c15ull;
+}
+
+unsigned fakeclock_schedule(void)
+{
+	return schedule;
+}
+
+bool fakeclock_steady(void)
+{
+	return schedule == 0 || schedule % 2 != 0;
+}
+
+uint64_t fakeclock_trace(void)
+{
+	return trace;
+}
+
+/* Below most. */
+static uint64_t draw(uint64_t most)
+{
+	dice ^= dice << 13;
+	dice ^= dice >> 7;
+	dice ^= dice << 17;
+	return dice % most;
+}
+
+static void note(uint64_t value)
+{
+	trace = (trace ^ value) * 0x100000001b3ull;
+}
+
+static struct thread *first(void)
+{
+	struct thread *one = NULL;
+
+	for (unsigned i = 0; i < used; i++) {
+		struct thread *thread = &threads[i];
+
+		if (thread->lives && (one == NULL || thread->at < one->at || (thread->at == one->at && thread->order < one->order)))
+			one = thread;
+	}
+	return one;
+}
+
+/* To whom it is due; comes back when it is ours again, unless we have ended. */
+static void pass(void)
+{
+	struct thread *next = first();
+
+	CHECK(next != NULL && next->at != NEVER); /* else all wait for ever */
+	CHECK(next->at < END_NS);
+	now = next->at > now ? next->at : now;
+	note((uint64_t)(next - threads));
+	note(now);
+	if (next == self)
+		return;
+	__atomic_store_n(&next->turn, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &next->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	if (!self->lives)
+		return;
+	while (__atomic_exchange_n(&self->turn, 0, __ATOMIC_SEQ_CST) == 0)
+		syscall(SYS_futex, &self->turn, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+}
+
+static void pass_until(uint64_t at, const uint32_t *word)
+{
+	self->at = at;
+	self->order = ++orders;
+	self->word = word;
+	pass();
+	self->word = NULL;
+}
+
+static uint64_t late(void)
+{
+	return schedule == 0 ? 0 : draw(LATE_NS);
+}
+
+/* -- clock.h --------------------------------------------------------------- */
+
+void fakeclock_work(uint64_t ns)
+{
+	if (schedule != 0)
+		ns = ns / 2 + draw(ns + 1);
+	if (!fakeclock_steady() && draw(PAUSE_OF) == 0)
+		ns += draw(PAUSE_NS);
+	pass_until(now + ns, NULL);
+}
+
+uint64_t clock_now(void)
+{
+	fakeclock_work(LOOK_NS);
+	return now;
+}
+
+void clock_sleep_until(uint64_t instant)
+{
+	pass_until(instant > now ? instant + late() : now, NULL);
+}
+
+void clock_pause(uint64_t ns)
+{
+	clock_sleep_until(now + ns);
+}
+
+void clock_wait(const uint32_t *word, uint32_t value, uint64_t ns, bool shared)
+{
+	(void)shared;
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
+		pass_until(ns == 0 ? NEVER : now + ns + late(), word);
+}
+
+void clock_wake(const uint32_t *word, int most, bool shared)
+{
+	(void)shared;
+	for (unsigned i = 0; i < used && most > 0; i++) {
+		if (!threads[i].lives || threads[i].word != word)
+			continue;
+		threads[i].word = NULL;
+		threads[i].at = now + late();
+		threads[i].order = ++orders;
+		most--;
+	}
+}
+
+/* -- threads --------------------------------------------------------------- */
+
+static void *begin(void *argument)
+{
+	self = argument;
+	while (__atomic_exchange_n(&self->turn, 0, __ATOMIC_SEQ_CST) == 0)
+		syscall(SYS_futex, &self->turn, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+	self->run(self->argument);
+	self->ended = 1;
+	clock_wake(&self->ended, 1, false);
+	self->lives = false;
+	pass();
+	return NULL;
+}
+
+unsigned fakeclock_start(void *(*run)(void *), void *argument)
+{
+	struct thread *thread = &threads[used];
+
+	CHECK(used < THREADS);
+	*thread = (struct thread){.run = run, .argument = argument, .lives = true, .at = now + late(), .order = ++orders};
+	CHECK(pthread_create(&thread->id, NULL, begin, thread) == 0);
+	return used++;
+}
+
+void fakeclock_join(unsigned thread)
+{
+	clock_wait(&threads[thread].ended, 0, 0, false);
+	CHECK(pthread_join(threads[thread].id, NULL) == 0);
+}
+
+int front_thread_start(void *(*run)(void *))
+{
+	return pthread_detach(threads[fakeclock_start(run, NULL)].id);
+}
+
+void fakeclock_forked(void)
+{
+	for (unsigned i = 0; i < used; i++)
+		threads[i].lives = &threads[i] == self;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fakeclock.h: a clock for scenarios of the gate, instead of clock.c and thread.c.
+ * Time goes on by what is said to be worked, and where all threads wait, to the next
+ * instant that one of them waits for. One thread runs at a time, the one whose turn
+ * comes first. So a scenario runs the same way on any host, in no time.
+ *
+ * A schedule is a number. 0: work takes what is said and sleepers wake in time. Others
+ * draw how long work takes and how late sleepers wake, the same way each time; among
+ * them the even ones let the host pause now and then.
+ *
+ * hostclock.c starts the threads of a program that runs by the host's clock.
+ */
+#ifndef FAKECLOCK_H
+#define FAKECLOCK_H
+
+#include "check.h"
+#include "clock.h"
+
+/* The calling thread is busy for so long, ns. */
+void fakeclock_work(uint64_t ns);
+
+/* A thread of the program, for fakeclock_join. */
+unsigned fakeclock_start(void *(*run)(void *), void *argument);
+void fakeclock_join(unsigned thread);
+
+/* In a forked child: its parent's other threads are none of it. */
+void fakeclock_forked(void);
+
+/* Before anything else of a scenario. */
+void fakeclock_follow(unsigned schedule);
+unsigned fakeclock_schedule(void);
+/* The host never pauses in it. */
+bool fakeclock_steady(void);
+
+/* Of all turns so far: who had them and when. */
+uint64_t fakeclock_trace(void);
+
+#define WITHIN_STEP_NS 10000u
+
+/* Waits for what another thread brings about, at most ns. */
+#define WITHIN(condition, ns) \
+	do { \
+		for (uint64_t steps = (ns) / WITHIN_STEP_NS; !(condition) && steps > 0; steps--) \
+			clock_pause(WITHIN_STEP_NS); \
+		CHECK(condition); \
+	} while (0)
+
+/* main: each scenario under so many schedules. */
+#define RUN_SCHEDULES(list, schedules) \
+	int main(int argc, char **argv) \
+	{ \
+		return run_schedules(list, sizeof(list) / sizeof((list)[0]), schedules, argc, argv); \
+	}
+
+static inline int run_schedules(const struct scenario *scenario, size_t count, unsigned schedules, int argc, char **argv)
+{
+	int failed = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		int faults = 0;
+
+		if (!scenario_wanted(&scenario[i], argc, argv))
+			continue;
+		for (unsigned schedule = 0; schedule < schedules; schedule++) {
+			int status;
+
+			fakeclock_follow(schedule);
+			status = scenario_run(&scenario[i]);
+			if (status != 0)
+				printf("FAIL %s (schedule %u, status %#x)\n", scenario[i].name, schedule, (unsigned)status);
+			faults += status != 0;
+		}
+		if (faults == 0)
+			printf("ok   %s\n", scenario[i].name);
+		failed |= faults != 0;
+	}
+	return failed;
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fakeshare.h"
+
+#include <errno.h>
+
+#include "memory.h"
+
+struct fakeshare fakeshare = {
+	.live = 1,
+	.pages.limits = {
+		.backlogns = FAKESHARE_BACKLOG_NS,
+		.card[0].corespercent = FAKESHARE_PERCENT,
+		.clients = 1,
+		.policy = DIVVY_POLICY_FIXED,
+	},
+};
+
+/* -- a ledger without an agent --------------------------------------------- */
+
+struct front_pages *front_pages_now = &fakeshare.pages;
+uint32_t *front_live = &fakeshare.live;
+const uint32_t *front_gated = &fakeshare.pages.limits.gated;
+__thread struct front_thread front_thread;
+
+int front_tell(struct divvy_message *message)
+{
+	if (fakeshare.away)
+		return -ENOTCONN;
+	if (message->type == DIVVY_LEASE_WANT) {
+		fakeshare.wants++;
+	} else {
+		CHECK(message->type == DIVVY_LEASE_BACK);
+		fakeshare.backat = clock_now();
+		fakeshare.backns += message->amount;
+		fakeshare.backs++;
+	}
+	return 0;
+}
+
+void front_watch(void) {}
+
+int front_current_slot(void)
+{
+	return 0;
+}
+
+void front_count_launches(int slot, uint64_t launches)
+{
+	__atomic_fetch_add(&fakeshare.pages.client.card[slot].launches, launches, __ATOMIC_RELAXED);
+}
+
+CUresult front_graph_launching(CUgraphExec graph, const char *call)
+{
+	(void)graph, (void)call;
+	return CUDA_SUCCESS;
+}
+
+void front_graph_launched(CUgraphExec graph)
+{
+	(void)graph;
+}
+
+/* -- its agent -------------------------------------------------------------- */
+
+static void set_lease(struct divvy_limits *limits, uint64_t end)
+{
+	__atomic_store_n(&limits->leaseendns, end, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&limits->leaseword, 1, __ATOMIC_RELEASE);
+	clock_wake(&limits->leaseword, INT32_MAX, true);
+}
+
+void fakeshare_lease(uint64_t end)
+{
+	set_lease(&__atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE)->limits, end);
+}
+
+void fakeshare_move(struct front_pages *fresh)
+{
+	struct front_pages *old = front_pages_now;
+
+	fresh->limits = old->limits;
+	fresh->limits.leaseendns = 0;
+	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
+	set_lease(&old->limits, 0);
+}
+
+void fakeshare_gate(bool gated)
+{
+	__atomic_store_n(&fakeshare.pages.limits.gated, gated, __ATOMIC_RELEASE);
+	fakeshare_lease(0);
+}
+
+/* -- a program --------------------------------------------------------------- */
+
+CUresult launch(uint64_t ns, unsigned stream)
+{
+	return hook_cuLaunchKernel(SYM_cuLaunchKernel, (CUfunction)(uintptr_t)ns, 1, 1, 1, 32, 1, 1, 0, (CUstream)(uintptr_t)stream,
+				   NULL, NULL);
+}
+
+void launches(unsigned count, uint64_t ns, unsigned stream)
+{
+	while (count-- > 0)
+		CHECK(launch(ns, stream) == CUDA_SUCCESS);
+}
+
+void synchronise(void)
+{
+	uint64_t end = fakecard_end();
+	bool watched = front_gate_waits();
+
+	while (clock_now() < end)
+		clock_sleep_until(end);
+	front_gate_waited(watched);
+}
+
+bool near(uint64_t one, uint64_t other, unsigned percent)
+{
+	uint64_t apart = one > other ? one - other : other - one;
+
+	if (apart * 100 <= other * percent)
+		return true;
+	fprintf(stderr, "%llu is not near %llu\n", (unsigned long long)one, (unsigned long long)other);
+	return false;
+}
