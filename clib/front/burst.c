@@ -285,15 +285,17 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 {
 	uint64_t took = GATE_GET(burst->typical), sample = 0;
 	int64_t from = 0, to = 0;
+	uint64_t end;
 	bool measured;
 
 	if (burst->word != gate->word || burst->opened - gate->granted < GATE_IDLE_NS)
 		burst->contested = true;
 	measured = burst->measured && measure(gate, burst, &from, &to);
-	if (measured && (uint64_t)to > gate->backlog.lastend && (uint64_t)to < now)
-		gate->backlog.lastend = (uint64_t)to;
-	else if (!measured && burst->due > gate->backlog.lastend)
-		gate->backlog.lastend = burst->due < now ? burst->due : now;
+	end = measured ? (uint64_t)to : burst->due;
+	if (end > now)
+		end = now; /* it ended since the caller looked at the clock */
+	if (end > gate->backlog.lastend)
+		gate->backlog.lastend = end;
 	if (measured && burst->weight == 0 && bubbled(burst, to)) {
 		gate->sporadic = true;
 		measured = false;

@@ -142,6 +142,31 @@ static void fills_a_lease_with_long_kernels(void)
 	fill(700 * US);
 }
 
+static void fills_a_lease_with_short_kernels(void)
+{
+	fill(10 * US);
+}
+
+/* Whenever it looks, also where one of them ends meanwhile. */
+static void knows_when_its_work_will_have_run(void)
+{
+	fakecard.asklag = 10 * US;
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	launches(10, 300 * US, 3);
+	synchronise();
+	for (int i = 0; i < 20; i++) {
+		uint64_t start = clock_now(), end;
+
+		launches(3, 300 * US, 3);
+		end = fakecard_end();
+		while (clock_now() < end) {
+			front_gate_waited(false);
+			CHECK(!fakeclock_steady() || SAID(inflightns) == 0 || near(SAID(drainns) - start, end - start, 5));
+		}
+	}
+}
+
 /* What runs since a pause began when it was launched, not when the one before had ended. */
 static void knows_what_runs_after_a_pause(void)
 {
@@ -480,7 +505,9 @@ static const struct scenario scenarios[] = {
 	{"follows new pages", follows_new_pages},
 	{"goes when no longer gated", goes_when_no_longer_gated},
 	{"fills a lease with long kernels", fills_a_lease_with_long_kernels},
+	{"fills a lease with short kernels", fills_a_lease_with_short_kernels},
 	{"asks for the next lease in time", asks_for_the_next_lease_in_time},
+	{"knows when its work will have run", knows_when_its_work_will_have_run},
 	{"knows what runs after a pause", knows_what_runs_after_a_pause},
 	{"gives back what it leaves idle", gives_back_what_it_leaves_idle},
 	{"keeps its rate without an agent", keeps_its_rate_without_an_agent},
