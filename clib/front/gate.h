@@ -98,12 +98,12 @@ struct gate {
 	uint32_t watching;    /* threads in a call that waits for the card: they look when it returns */
 	bool monitored;
 	bool backdue;         /* work was launched since LEASE_BACK */
-	bool wanted;
 	bool sporadic;        /* launches come apart: the next one is timed alone */
 	uint8_t retries;      /* of timing a function for the first time */
 	bool away;            /* the agent did not answer, with these pages */
 	struct front_pages *awaypages;
-	uint32_t wantedword;  /* LEASE_WANT was sent for this value of leaseword */
+	struct front_pages *wantedpages; /* LEASE_WANT was sent with these, NULL: none was, */
+	uint32_t wantedword;  /* for this value of leaseword */
 	uint32_t waiting;     /* threads that wait for a lease */
 	uint64_t wantedat;
 	uint64_t idlesince;   /* 0: something is in flight */

@@ -17,15 +17,15 @@
 #define SHORTEST_LOOK_NS 50000ull
 #define WATCHED_LOOK_NS (2ull * GATE_IDLE_NS) /* while a thread waits for the card, and will look itself */
 
-/* Asks once for each value of the word, and now and then again. */
+/* Asks once for each value of the word, and now and then again; a new agent too. */
 static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
 {
 	struct divvy_message message = {.type = DIVVY_LEASE_WANT};
 	bool asked;
 
 	front_lock_take(&gate->lock);
-	asked = gate->wanted && gate->wantedword == word && now - gate->wantedat < WANT_AGAIN_NS;
-	gate->wanted = true;
+	asked = gate->wantedpages == pages && gate->wantedword == word && now - gate->wantedat < WANT_AGAIN_NS;
+	gate->wantedpages = pages;
 	gate->wantedword = word;
 	if (!asked)
 		gate->wantedat = now;
@@ -35,7 +35,7 @@ static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uin
 	if (front_tell(&message) != -ENOTCONN)
 		return true;
 	front_lock_take(&gate->lock);
-	gate->wanted = false;
+	gate->wantedpages = NULL;
 	gate->away = true;
 	gate->awaypages = pages;
 	front_lock_drop(&gate->lock);

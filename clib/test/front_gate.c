@@ -60,7 +60,7 @@ static void follows_new_pages(void)
 	thread = start_one(10 * MS);
 	WITHIN(fakeshare.wants == 1, 1 * MS);
 	fakeshare_move(&fresh);
-	WITHIN(fakeshare.wants == 2, 200 * MS);
+	WITHIN(fakeshare.wants == 2, 1 * MS);
 	CHECK(fakecard_kernels() == 0);
 	fakeshare_lease(clock_now() + LONG_NS);
 	fakeclock_join(thread);
