@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 // A killed process's memory is there for others when the driver has let go of
@@ -187,6 +188,37 @@ func TestDestroyedPage(t *testing.T) {
 	r.awaitEvent("client-broken")
 	if err := good.alloc(mib); err != nil && !errors.Is(err, errDenied) {
 		t.Errorf("the other: %v", err)
+	}
+}
+
+// Whatever a process writes where its memory is counted, it gets nothing more,
+// what others were promised stays theirs, and it is told of.
+func TestForgedMemory(t *testing.T) {
+	for name, forge := range map[string]func(*wire.ClientPage){
+		"more granted":             func(p *wire.ClientPage) { p.Grant(0, 0, mib, false) },
+		"more granted and unused":  func(p *wire.ClientPage) { p.Grant(0, mib, 0, false) },
+		"more unused than granted": func(p *wire.ClientPage) { p.Give(0, 2*gib) },
+		"a charge":                 func(p *wire.ClientPage) { p.Grant(0, 0, wire.AllocationUnit, true) },
+		"the most of both":         func(p *wire.ClientPage) { p.Hold(0, wire.MostGranted); p.Give(0, wire.MostGranted) },
+		"nothing":                  func(p *wire.ClientPage) { p.Hold(0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+			bad := r.front("s")
+			must(t, bad.alloc(600*mib))
+			forge(bad.page.Load())
+			good := r.front("s")
+			if err := good.alloc(424*mib + 1); !errors.Is(err, errDenied) {
+				t.Errorf("more than the share has left: %v", err)
+			}
+			answer, _, err := bad.call(chargeMessage(1))
+			must(t, err)
+			if answer.Type != wire.Denied {
+				t.Errorf("the forger is granted more: %+v", answer)
+			}
+			r.awaitEvent("client-broken")
+		})
 	}
 }
 

@@ -58,14 +58,14 @@ func (p *pages) member(id core.ClientID) *member {
 	return nil
 }
 
-func (p *pages) Recall(id core.ClientID, most uint64) uint64 {
+func (p *pages) Recall(id core.ClientID, granted, most uint64) uint64 {
 	m := p.member(id)
 	if m == nil {
 		return 0
 	}
 	n := min(most, m.given.credit)
 	m.given.credit -= n
-	return n + m.page.Recall(theSlot, most-n)
+	return n + m.page.Recall(theSlot, granted-n-m.given.credit-m.given.used, most-n)
 }
 
 func (p *pages) Grant(id core.ClientID, bytes uint64) { p.give(id, gift{credit: bytes}) }

@@ -30,8 +30,8 @@ func (m *mortal) step() {
 	}
 }
 
-func (m *mortal) Recall(id core.ClientID, most uint64) uint64 {
-	n := m.pages.Recall(id, most)
+func (m *mortal) Recall(id core.ClientID, granted, most uint64) uint64 {
+	n := m.pages.Recall(id, granted, most)
 	m.step()
 	return n
 }

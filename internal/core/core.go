@@ -32,8 +32,9 @@ const Unit = 512
 // is true before and after it. Grant, Charge and Hold may wait until what Drain
 // orders is saved, if Read counts them from the start.
 type Credits interface {
-	// Recall takes back at most max bytes of what is granted and not used.
-	Recall(id ClientID, max uint64) uint64
+	// Recall takes back at most max bytes of what is not used, if the page says
+	// that granted bytes are granted.
+	Recall(id ClientID, granted, max uint64) uint64
 	// Grant adds to what is granted and not used.
 	Grant(id ClientID, bytes uint64)
 	// Charge adds to what is granted and in use: a charge is granted.

@@ -21,8 +21,11 @@ type fakePage struct {
 
 func newFakePages() *fakePages { return &fakePages{pages: map[ClientID]*fakePage{}} }
 
-func (f *fakePages) Recall(id ClientID, most uint64) uint64 {
+func (f *fakePages) Recall(id ClientID, granted, most uint64) uint64 {
 	p := f.pages[id]
+	if p.GrantedBytes != granted {
+		return 0
+	}
 	n := min(most, p.CreditBytes)
 	p.GrantedBytes -= n
 	p.CreditBytes -= n

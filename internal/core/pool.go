@@ -206,7 +206,7 @@ func (c *Core) recallFrom(cl *client, bytes uint64) uint64 {
 	if most == 0 {
 		return 0
 	}
-	n := min(c.credits.Recall(cl.id, up(most)), cl.granted)
+	n := min(c.credits.Recall(cl.id, cl.granted, up(most)), cl.granted)
 	c.book(cl, cl.granted-n)
 	return n
 }

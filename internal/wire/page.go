@@ -394,14 +394,18 @@ func (c *ClientPage) Memory(slot int) (granted, credit uint64) {
 // its word without pause; then nothing is done.
 const memoryRounds = 1 << 16
 
-// Recall takes back at most limit bytes of unused credit; the agent's. It
-// returns what is granted no longer.
-func (c *ClientPage) Recall(slot int, limit uint64) uint64 {
+// Recall takes back at most limit bytes of unused credit, if the word says that
+// so much is granted as the agent, who calls it, knows. It returns what is
+// granted no longer.
+func (c *ClientPage) Recall(slot int, granted, limit uint64) uint64 {
 	word := &c.view.Card[slot].Memory
 	for range memoryRounds {
 		old := atomic.LoadUint64(word)
-		granted, credit := memoryOf(old)
-		n := min(granted, credit, limit/AllocationUnit)
+		said, credit := memoryOf(old)
+		if said != granted/AllocationUnit || credit > said {
+			return 0
+		}
+		n := min(credit, limit/AllocationUnit)
 		if n == 0 || atomic.CompareAndSwapUint64(word, old, old-n<<MemoryBits-n) {
 			return n * AllocationUnit
 		}

@@ -121,7 +121,7 @@ func TestCreditAddsUp(t *testing.T) {
 	}
 	group.Go(func() {
 		for range rounds {
-			n := mine.Recall(0, most)
+			n := mine.Recall(0, inUse+total, most)
 			if n > most {
 				t.Errorf("took %d of at most %d", n, most)
 			}
@@ -162,10 +162,11 @@ func TestMemoryWord(t *testing.T) {
 	page.Grant(3, 1, 0, false)
 	page.Grant(3, 0, math.MaxUint64, true)
 	expect(MostGranted, MostGranted, false)
-	if page.Take(3, MostGranted+1) || page.Take(3, math.MaxUint64) || page.Recall(3, AllocationUnit-1) != 0 {
-		t.Error("more was taken than there is, or less than a unit")
+	if page.Take(3, MostGranted+1) || page.Take(3, math.MaxUint64) || page.Recall(3, MostGranted, AllocationUnit-1) != 0 ||
+		page.Recall(3, MostGranted-AllocationUnit, AllocationUnit) != 0 {
+		t.Error("more was taken than there is, or less than a unit, or of another grant")
 	}
-	if n := page.Recall(3, math.MaxUint64); n != MostGranted {
+	if n := page.Recall(3, MostGranted, math.MaxUint64); n != MostGranted {
 		t.Errorf("took back %d", n)
 	}
 	expect(0, 0, false)
