@@ -46,7 +46,7 @@ static void waits_for_a_lease(void)
 	CHECK(fakecard_kernels() == 2 && SAID(waitns) > SAID(latens));
 	CHECK(near(SAID(latens), 3 * MS, 5)); /* of the lease, not of each who waited */
 	WITHIN(fakeshare.backs == 1, 25 * MS);
-	CHECK(SAID(inflightns) == 0 && near(SAID(busyns), 19 * MS, 1) && fakeshare.backns == SAID(busyns));
+	CHECK(SAID(inflightns) == 0 && near(SAID(busyns), 19 * MS, fakeclock_steady() ? 1 : 20) && fakeshare.backns == SAID(busyns));
 	clock_pause(1000 * MS);
 	CHECK(fakeshare.backs == 1); /* once */
 }
@@ -79,7 +79,7 @@ static void goes_when_no_longer_gated(void)
 	start = clock_now();
 	fakeshare_gate(false);
 	fakeclock_join(thread);
-	CHECK(fakecard_kernels() == 1 && clock_now() - start < 1 * MS);
+	CHECK(fakecard_kernels() == 1 && (!fakeclock_steady() || clock_now() - start < 1 * MS));
 }
 
 static void *many_launches(void *ns)
@@ -120,21 +120,29 @@ static void fill(uint64_t ns)
 	fakeclock_join(thread);
 }
 
+static void *launch_and_wait(void *ns)
+{
+	while (fakeshare.wants == 0) {
+		launches(1, (uintptr_t)ns, 3);
+		synchronise();
+	}
+	return NULL;
+}
+
 /* One that waits for what it launches never comes to where its lease does not last. */
 static void asks_for_the_next_lease_in_time(void)
 {
 	uint64_t end;
+	unsigned thread;
 
 	fakeshare_gate(true);
-	fakeshare_lease(clock_now() + LONG_NS);
-	launches(1, 50 * US, 3);
 	end = clock_now() + 6 * MS;
 	fakeshare_lease(end);
-	while (fakeshare.wants == 0) {
-		synchronise();
-		launches(1, 50 * US, 3);
-	}
+	thread = fakeclock_start(launch_and_wait, (void *)(uintptr_t)(50 * US));
+	WITHIN(fakeshare.wants > 0, 100 * MS);
 	CHECK(!fakeclock_steady() || (clock_now() > end - 1 * MS && clock_now() < end - 500 * US));
+	fakeshare_lease(clock_now() + LONG_NS);
+	fakeclock_join(thread);
 }
 
 static void fills_a_lease_with_long_kernels(void)
@@ -183,7 +191,7 @@ static void knows_what_runs_after_a_pause(void)
 	launches(1, 20 * MS, 3);
 	clock_pause(5 * MS);
 	thread = start_one(1 * MS);
-	clock_sleep_until(start + 19 * MS);
+	clock_sleep_until(start + 16 * MS);
 	CHECK(fakecard_kernels() == 4 && SAID(inflightns) > 0);
 	fakeshare_lease(clock_now() + LONG_NS);
 	fakeclock_join(thread);
@@ -200,14 +208,13 @@ static void gives_back_what_it_leaves_idle(void)
 {
 	fakeshare_gate(true);
 	fakeshare_lease(clock_now() + LONG_NS);
-	launches(30, 300 * US, 3);
-	WITHIN(fakeshare.backs == 1, 50 * MS); /* nobody but the monitor saw it end */
-	CHECK(!fakeclock_steady() || is_soon(fakeshare.backat - fakecard_end()));
-	launches(30, 300 * US, 3);
-	synchronise();
-	WITHIN(fakeshare.backs == 2, 50 * MS);
-	CHECK(!fakeclock_steady() || is_soon(fakeshare.backat - fakecard_end()));
-	CHECK(fakeshare.backns == SAID(busyns));
+	for (unsigned i = 1; i <= 2; i++) {
+		launches(30, 300 * US, 3);
+		if (i == 2)
+			synchronise(); /* else nobody but the monitor sees it end */
+		WITHIN(SAID(inflightns) == 0 && fakeshare.backns == SAID(busyns), 50 * MS);
+		CHECK(!fakeclock_steady() || (fakeshare.backs == i && is_soon(fakeshare.backat - fakecard_end())));
+	}
 }
 
 static void keeps_its_rate_without_an_agent(void)
@@ -294,7 +301,7 @@ static void takes_no_slow_launch_for_a_short_kernel(void)
 				 estimate_key((void *)(uintptr_t)(50 * US), (uint32_t[3]){1, 1, 1}, (uint32_t[3]){32, 1, 1}, 0));
 	CHECK(estimate != NULL);
 	CHECK(estimate_high(estimate) >= 50 * US);
-	CHECK(!fakeclock_steady() || SAID(busyns) < 2 * fakecard_busy());
+	CHECK(!fakeclock_steady() || SAID(busyns) < 3 * fakecard_busy());
 	CHECK(!fakeclock_steady() || estimate_high(estimate) < 50 * US + 100 * US * 3 / 2 + LAUNCHING_NS);
 }
 
@@ -325,7 +332,7 @@ static void accounts_patterns(void)
 	for (uint64_t i = 0; i < 400; i++)
 		launches(1, (10 + i % 20) * US, 4);
 	WITHIN(SAID(inflightns) == 0, 50 * MS);
-	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 1 : 3));
+	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 1 : 10));
 }
 
 static void *share_of_work(void *stream)
@@ -346,7 +353,7 @@ static void accounts_threads_side_by_side(void)
 	for (unsigned i = 0; i < 3; i++)
 		fakeclock_join(threads[i]);
 	WITHIN(SAID(inflightns) == 0, 50 * MS);
-	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 1 : 3));
+	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 1 : 10));
 }
 
 /* A launch now and then: the time between them is not charged. */
@@ -427,7 +434,7 @@ static void leaves_captures_alone(void)
 	CHECK(front_gate_now->captures == 0);
 	launches(10, 20 * US, 3);
 	synchronise();
-	CHECK(near(SAID(busyns), fakecard_busy(), 10));
+	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 10 : 50));
 }
 
 static void passes_in_a_forked_child(void)
