@@ -24,7 +24,7 @@ static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uin
 	bool asked;
 
 	front_lock_take(&gate->lock);
-	asked = gate->wantedpages == pages && gate->wantedword == word && now - gate->wantedat < WANT_AGAIN_NS;
+	asked = gate->wantedpages == pages && gate->wantedword == word && now < gate->wantedat + WANT_AGAIN_NS;
 	gate->wantedpages = pages;
 	gate->wantedword = word;
 	if (!asked)
@@ -151,10 +151,11 @@ static void *monitor(void *argument)
 	front_thread.inside = 1; /* nothing here is the program's */
 	for (;;) {
 		struct divvy_message back = {.type = 0};
-		uint64_t wait = 0, now = clock_now();
+		uint64_t wait = 0, now;
 		bool tell;
 
 		front_lock_take(&gate->lock);
+		now = clock_now();
 		tell = look_locked(gate, now, &back, &wait);
 		GATE_SET(gate->asleep, tell ? 0u : wait == 0 ? 1u : 2u);
 		gate->monitorat = wait == 0 ? UINT64_MAX : now + wait;

@@ -163,7 +163,7 @@ static void knows_when_its_work_will_have_run(void)
 	fakeshare_lease(clock_now() + LONG_NS);
 	launches(10, 300 * US, 3);
 	synchronise();
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 200; i++) {
 		uint64_t start = clock_now(), end;
 
 		launches(3, 300 * US, 3);
