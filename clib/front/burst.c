@@ -123,7 +123,7 @@ struct burst *burst_open(struct gate *gate, CUstream stream, uint64_t now)
 	burst->measured = burst->contested = burst->unknown = false;
 	burst->dry = gate->backlog.inflight == 0;
 	burst->weight = 0;
-	burst->opened = now;
+	burst->opened = gate->opened = now;
 	burst->due = burst->gap = 0;
 	burst->seen = 0;
 	GATE_SET(burst->left, 0);
@@ -364,7 +364,7 @@ void burst_look(struct gate *gate, uint64_t now)
 	if (oldest != NULL)
 		backlog_look(&gate->backlog, now, GATE_GET(oldest->high), oldest->opened);
 	else
-		backlog_look(&gate->backlog, now, gate->backlog.inflight, 0);
+		backlog_look(&gate->backlog, now, gate->backlog.inflight, gate->opened);
 	/* what was never measured may well take as long again as it has by now */
 	if (oldest != NULL && oldest->unknown && gate->backlog.drain < 2 * now - oldest->opened)
 		gate->backlog.drain = 2 * now - oldest->opened;

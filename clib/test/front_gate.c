@@ -175,8 +175,11 @@ static void knows_when_its_work_will_have_run(void)
 	}
 }
 
-/* What runs since a pause began when it was launched, not when the one before had ended. */
-static void knows_what_runs_after_a_pause(void)
+/*
+ * What runs since a pause began when it was launched, not when the one before had
+ * ended; also where the launch returns late and the monitor has closed its burst.
+ */
+static void pause_and_launch(uint64_t lag)
 {
 	uint64_t start;
 	unsigned thread;
@@ -186,16 +189,28 @@ static void knows_what_runs_after_a_pause(void)
 	launches(3, 20 * MS, 3);
 	synchronise();
 	clock_pause(500 * MS);
+	fakeshare.backs = 0;
+	fakecard.lag = lag;
 	start = clock_now();
 	fakeshare_lease(start + 15 * MS);
 	launches(1, 20 * MS, 3);
-	clock_pause(5 * MS);
+	clock_sleep_until(start + 5 * MS);
 	thread = start_one(1 * MS);
 	clock_sleep_until(start + 16 * MS);
-	CHECK(fakecard_kernels() == 4 && SAID(inflightns) > 0);
+	CHECK(fakecard_kernels() == 4 && SAID(inflightns) > 0 && fakeshare.backs == 0);
 	fakeshare_lease(clock_now() + LONG_NS);
 	fakeclock_join(thread);
 	CHECK(fakecard_kernels() == 5);
+}
+
+static void knows_what_runs_after_a_pause(void)
+{
+	pause_and_launch(0);
+}
+
+static void knows_what_runs_while_its_launch_does_not_return(void)
+{
+	pause_and_launch(2 * MS);
 }
 
 /* Given back so many ns after it had ended: idle by what the monitor saw, which looks every 400 us at least. */
@@ -516,6 +531,7 @@ static const struct scenario scenarios[] = {
 	{"asks for the next lease in time", asks_for_the_next_lease_in_time},
 	{"knows when its work will have run", knows_when_its_work_will_have_run},
 	{"knows what runs after a pause", knows_what_runs_after_a_pause},
+	{"knows what runs while its launch does not return", knows_what_runs_while_its_launch_does_not_return},
 	{"gives back what it leaves idle", gives_back_what_it_leaves_idle},
 	{"keeps its rate without an agent", keeps_its_rate_without_an_agent},
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},
