@@ -2,13 +2,11 @@
 #include "ledger.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "attach.h"
@@ -69,7 +67,7 @@ static struct front_pages *pages_now(void)
 static void wake_waiting(const struct front_pages *pages)
 {
 	if (pages != NULL)
-		syscall(SYS_futex, &pages->limits.leaseword, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+		clock_wake(&pages->limits.leaseword, INT32_MAX, true);
 }
 
 static void use_pages(struct front_pages *pages)
