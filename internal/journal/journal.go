@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,9 @@ const (
 // ErrRecord says that a record cannot be kept.
 var ErrRecord = errors.New("record too large or empty")
 
+// ErrForeign says that a file is somebody else's.
+var ErrForeign = errors.New("it is no journal of Divvy")
+
 // Journal is an open journal. It belongs to one goroutine.
 type Journal struct {
 	path string
@@ -42,7 +46,8 @@ type Journal struct {
 }
 
 // Open reads what is left of the journal at path, and opens it for more. It
-// makes an empty one where there is none. lostBytes is what could not be read
+// makes an empty one where there is none. A file of another kind is left as it is:
+// ErrForeign. lostBytes is what could not be read
 // at the end: a record that was being written when its writer died, as a rule.
 func Open(path string) (j *Journal, records [][]byte, lostBytes int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -62,6 +67,9 @@ func Open(path string) (j *Journal, records [][]byte, lostBytes int64, err error
 		return nil, nil, 0, fmt.Errorf("journal %s has more than %d bytes", path, maxFileBytes)
 	}
 	records, good := Parse(raw)
+	if good == 0 && foreign(raw) {
+		return nil, nil, 0, fmt.Errorf("open journal %s: %w", path, ErrForeign)
+	}
 	j = &Journal{path: path, file: file, size: int64(good)}
 	if good < len(raw) || good == 0 {
 		if err := j.truncate(int64(good)); err != nil {
@@ -111,6 +119,17 @@ func Parse(raw []byte) (records [][]byte, goodBytes int) {
 		records = append(records, body)
 		good += headerBytes + int(length)
 	}
+}
+
+// foreign says whether raw is neither the start of a journal nor what a crash may
+// leave of one: zeros or ones where a disk has not written.
+func foreign(raw []byte) bool {
+	start := raw[:min(len(raw), len(magic))]
+	n := 0
+	for n < len(start) && start[n] == magic[n] {
+		n++
+	}
+	return slices.ContainsFunc(start[n:], func(b byte) bool { return b != 0 && b != 0xff })
 }
 
 func checksum(body []byte) uint32 {

@@ -98,6 +98,22 @@ func TestDoesNotFollowLinks(t *testing.T) {
 	}
 }
 
+// A file that is not a journal is not made one.
+func TestLeavesOtherFilesAlone(t *testing.T) {
+	for _, precious := range []string{"x", "precious", "divvy is a verb", "schema: divvy.partition/v1\n", "\x7fELF\x02\x01\x01\x00", "\x89PNG\r\n"} {
+		path := filepath.Join(t.TempDir(), "file")
+		must(t, os.WriteFile(path, []byte(precious), 0o600))
+		if _, _, _, err := Open(path); !errors.Is(err, ErrForeign) {
+			t.Errorf("%q: %v", precious, err)
+		}
+		left, err := os.ReadFile(path)
+		must(t, err)
+		if string(left) != precious {
+			t.Errorf("%q became %q", precious, left)
+		}
+	}
+}
+
 // Parse returns records that encode to exactly the bytes it calls good, and
 // never reads past what is there.
 func FuzzParse(f *testing.F) {
