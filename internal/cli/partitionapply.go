@@ -128,6 +128,9 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 	for id, outcome := range outcomes {
 		a.note("an interrupted apply on %s is %s", id, outcome)
 	}
+	if errors.Is(err, partition.ErrLog) {
+		err = withHint(fmt.Errorf("%s: %w", path, err), "--journal FILE, one that only divvy partition apply writes")
+	}
 	if errors.Is(err, gpu.ErrNoCard) {
 		err = withHint(err, "where that card is gone for good: rm "+path)
 	}

@@ -27,6 +27,9 @@ type Log interface {
 // ErrChanged says that a card is not as it was when the plan was made.
 var ErrChanged = errors.New("the card changed since it was planned for")
 
+// ErrLog says that a log's records are not of changes to cards.
+var ErrLog = errors.New("no log of changes to cards")
+
 // Records of the log: a card's change begins, and has ended one way or the
 // other.
 const (
@@ -270,7 +273,7 @@ func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][
 	for n, raw := range records {
 		var r record
 		if err := json.Unmarshal(raw, &r); err != nil {
-			return nil, fmt.Errorf("record %d of the log: %w", n, err)
+			return nil, fmt.Errorf("%w: record %d: %w", ErrLog, n, err)
 		}
 		switch {
 		case r.Event == recordBegin && r.Before != nil && r.After != nil:
@@ -278,7 +281,7 @@ func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][
 		case r.Event == recordEnd:
 			delete(open, r.ID)
 		default:
-			return nil, fmt.Errorf("record %d of the log: event %q", n, r.Event)
+			return nil, fmt.Errorf("%w: record %d is of event %q", ErrLog, n, r.Event)
 		}
 	}
 	outcomes := map[string]string{}
