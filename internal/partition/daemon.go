@@ -73,11 +73,16 @@ func (d *Daemon) layout() string {
 	if !d.Running {
 		return ""
 	}
+	return "MPS on " + d.terms()
+}
+
+// terms is for whom a daemon is, and what it gives them.
+func (d *Daemon) terms() string {
 	users := "one user at a time"
 	if d.Multiuser {
 		users = "several users"
 	}
-	words := fmt.Sprintf("MPS on for %s, %d%% of the processors a client", users, d.ActiveThreadPercentage)
+	words := fmt.Sprintf("for %s, %d%% of the processors a client", users, d.ActiveThreadPercentage)
 	if d.PinnedMemoryMiB > 0 {
 		words += fmt.Sprintf(", %d MiB a client", d.PinnedMemoryMiB)
 	}

@@ -153,7 +153,11 @@ func (s Step) String() string {
 	case ActionName:
 		return fmt.Sprintf("name %s replicas", s.Value)
 	case ActionStart:
-		return fmt.Sprintf("start the MPS control daemon (several users, percent of threads, MiB: %s)", s.Value)
+		daemon, err := ParseDaemon(s.Value)
+		if err != nil {
+			return fmt.Sprintf("start the MPS control daemon by %q", s.Value)
+		}
+		return "start the MPS control daemon " + daemon.terms()
 	case ActionStop:
 		return strings.TrimSpace("stop the MPS control daemon " + s.Value)
 	case ActionSet:

@@ -361,7 +361,7 @@ func TestPartitionStartsMPS(t *testing.T) {
 		t.Helper()
 		h.applyGoal(t, "mps: "+mps, code, says, flags...)
 	}
-	apply("{enabled: true, activeThreadPercentage: 60}", 0, "start the MPS control daemon")
+	apply("{enabled: true, activeThreadPercentage: 60}", 0, "start the MPS control daemon for one user at a time, 60% of the processors a client")
 	t.Cleanup(func() { apply("{enabled: false}", 0, "", "--force") })
 	apply("{enabled: true, activeThreadPercentage: 60}", 0, "nothing")
 	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: api.EnforcedMPS})
