@@ -405,7 +405,8 @@ func (a *app) partitionExplain() *cobra.Command {
 		Use:   "explain [TECHNIQUE]",
 		Short: "Tell ways of dividing a card apart: isolation, cost, needs",
 		Long: `Says of each way of dividing a card how far it isolates memory, compute, faults and
-side channels, what it costs, what it needs and what it excludes.`,
+side channels, what it costs, what it needs and what it excludes. TECHNIQUE is a name
+as it is printed, or a field of a rule.`,
 		Example:   `  divvy partition explain mig`,
 		ValidArgs: names,
 		Args:      cobra.MaximumNArgs(1),
@@ -415,7 +416,7 @@ side channels, what it costs, what it needs and what it excludes.`,
 		if len(args) == 1 {
 			chosen = nil
 			for _, t := range partition.Explanations() {
-				if t.Name == args[0] {
+				if t.Answers(args[0]) {
 					chosen = append(chosen, t)
 				}
 			}

@@ -2,7 +2,10 @@
 
 package partition
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Explanation says what a way of dividing a card gives, costs, needs and excludes.
 type Explanation struct {
@@ -15,6 +18,13 @@ type Explanation struct {
 	Excludes  string   `json:"excludes"`
 	Against   []string `json:"against,omitempty"` // techniques that a card cannot have beside it
 	Goal      string   `json:"goal,omitempty"`    // how a rule of a goal asks for it
+}
+
+// Answers says whether a technique goes by a name: its own, or that of its field in a
+// rule.
+func (e Explanation) Answers(name string) bool {
+	field, _, _ := strings.Cut(e.Goal, ":")
+	return name != "" && (name == e.Name || name == field)
 }
 
 // techniqueShare is how Explanations calls shares, which no goal speaks of.
