@@ -296,7 +296,7 @@ func (a *app) observeCards(ctx context.Context, cards partitionCards) (partition
 		a.note("%s", text)
 	}
 	if err == nil && len(state.Cards) == 0 {
-		err = withHint(notThere(errors.New("this machine has no card")), "--state FILE plans without one")
+		err = withHint(notThere(errors.New("this machine has no card")), "--state FILE plans without one, docs/partition.md tries it on simulated ones")
 	}
 	return state, err
 }

@@ -72,7 +72,7 @@ func golden(t *testing.T, name string, arguments ...string) {
 }
 
 // TestExamples: each file in examples/partitions is a goal, and each technique of
-// hardware has one.
+// hardware, and MPS, has one.
 func TestExamples(t *testing.T) {
 	names, err := filepath.Glob("../../examples/partitions/*.yaml")
 	if err != nil || len(names) < 5 {
@@ -89,7 +89,7 @@ func TestExamples(t *testing.T) {
 		}
 		fields += string(raw)
 	}
-	for _, field := range []string{"mig:", "amd:", "sriov:", "vgpu:", "gvtg:", "vfio:"} {
+	for _, field := range []string{"mig:", "amd:", "sriov:", "vgpu:", "gvtg:", "vfio:", "mps:"} {
 		if !strings.Contains(fields, field) {
 			t.Errorf("no example has %s", field)
 		}
