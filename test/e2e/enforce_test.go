@@ -276,12 +276,12 @@ func TestMPSComesAndGoes(t *testing.T) {
 	folder := t.TempDir()
 	h := newHost(t, hostOptions{agentFlags: []string{"--cdi-dir", folder}})
 	h.shareOf(t, api.ShareSpec{Name: "early", MemoryBytes: 512 * mib})
-	await := func(changes int, level api.Enforcement) {
+	await := func(level api.Enforcement) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("level %s", level), func() error {
 			told := h.events(t, "enforcement-changed", "early")
-			if len(told) != changes {
-				return fmt.Errorf("%d changes: %v", len(told), told)
+			if len(told) == 0 {
+				return errors.New("no change")
 			}
 			files, err := filepath.Glob(filepath.Join(folder, "*early*"))
 			if err != nil || len(files) != 1 {
@@ -291,7 +291,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if last := told[changes-1].Message; !strings.HasPrefix(last, fmt.Sprintf("held at level %q", level)) ||
+			if last := told[len(told)-1].Message; !strings.HasPrefix(last, fmt.Sprintf("held at level %q", level)) ||
 				strings.Contains(string(device), "CUDA_MPS_PIPE_DIRECTORY=") != (level == api.EnforcedMPS) {
 				return fmt.Errorf("%s\n%s", last, device)
 			}
@@ -299,7 +299,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 		}, h.agent)
 	}
 	daemon := h.startMPS(t)
-	await(1, api.EnforcedMPS)
+	await(api.EnforcedMPS)
 	holder := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share early --", divvy(t), h.AgentSocket)+" %s")
 	do(t, holder, "start")
 	h.wantLevels(t, "early", api.EnforcedMPS)
@@ -311,7 +311,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await(2, api.EnforcedFront)
+	await(api.EnforcedFront)
 	if err := daemon.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
