@@ -152,6 +152,10 @@ func (d *Daemon) Stop(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
+	begun, err := d.table.Start(status.PID)
+	if err != nil {
+		return nil // it has just ended
+	}
 	command := "quit"
 	if clients := status.Clients(); len(clients) > 0 {
 		if !force {
@@ -162,7 +166,8 @@ func (d *Daemon) Stop(ctx context.Context, force bool) error {
 	if _, err := d.ask(ctx, command); err != nil {
 		return fmt.Errorf("stop MPS for %s: %w", d.cfg.UUID, err)
 	}
-	if err := d.await(ctx, func() bool { _, there := d.alive(); return !there }); err != nil {
+	// Not by its pid file, which it removes before its lock goes with it.
+	if err := d.await(ctx, func() bool { return !d.table.Running(status.PID, begun) }); err != nil {
 		return fmt.Errorf("stop MPS for %s: process %d goes on: %w", d.cfg.UUID, status.PID, err)
 	}
 	return nil

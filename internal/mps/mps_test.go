@@ -144,6 +144,17 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
+// A daemon that is stopped leaves room for another, which its lock would not.
+func TestStopWaitsForTheProcess(t *testing.T) {
+	t.Setenv("FAKE_MPS_FAULT", "lingers")
+	d := fake(t, false)
+	start(t, d)
+	if err := d.Stop(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, d)
+}
+
 func TestStopByForce(t *testing.T) {
 	d := fake(t, false)
 	start(t, d)

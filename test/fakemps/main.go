@@ -15,6 +15,7 @@
 //	forgets    takes limits and keeps the old ones
 //	crashes    dies when the first client connects
 //	fault      its servers are in state FAULT
+//	lingers    has its lock for a while after it has removed its pid file
 package main
 
 import (
@@ -44,6 +45,7 @@ const (
 	multiuser  = "-multiuser-server"
 	serverMode = "-fake-server"
 	startFor   = 10 * time.Second
+	lingerFor  = 300 * time.Millisecond
 )
 
 func main() {
@@ -202,6 +204,9 @@ func serve(multi bool) error {
 	go accept(listeners["control_privileged"], func(conn net.Conn) { d.commands(conn, ended) })
 	<-ended
 	_ = os.Remove(pipePath("nvidia-cuda-mps-control.pid"))
+	if fails("lingers") {
+		<-time.After(lingerFor)
+	}
 	log.Print("Exit")
 	return nil
 }
