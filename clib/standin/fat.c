@@ -3,7 +3,7 @@
  * fat.c: fat binaries: a header, then parts, each with a header of its own. A
  * part is PTX or machine code for one architecture, plain or compressed. PTX is
  * plain or one LZ4 block; that is what toolkits up to 12 make. Toolkit 13 has
- * Zstandard too, which is not read here.
+ * Zstandard too, one frame.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -113,17 +113,18 @@ int sd_lz4_expand(const unsigned char *at, size_t size, unsigned char *to, size_
 static int expand(const struct part_header *part, const unsigned char *bytes, const char **text, size_t *length,
 		  unsigned char **made, struct ptx_log *log)
 {
+	uint64_t way = part->flags & PART_COMPRESSED;
 	size_t size = part->compressed ? part->compressed : part->bytes;
+	int rc;
 
-	if (!(part->flags & PART_COMPRESSED)) {
+	if (!way) {
 		*text = (const char *)bytes;
 		*length = part->bytes;
 		return 0;
 	}
-	if ((part->flags & PART_COMPRESSED) != PART_LZ4) {
-		ptx_fail(log, 0, "the PTX of this fat binary is compressed %s, which a simulated card does not read; "
-			 "nvcc --no-compress leaves it as it is",
-			 (part->flags & PART_COMPRESSED) == PART_ZSTANDARD ? "with Zstandard" : "in an unknown way");
+	if (way != PART_LZ4 && way != PART_ZSTANDARD) {
+		ptx_fail(log, 0, "the PTX of this fat binary is compressed in an unknown way, which a simulated card does "
+			 "not read; nvcc --no-compress leaves it as it is");
 		return -ENOEXEC;
 	}
 	if (size > part->bytes || !part->expanded || part->expanded > TEXT_MOST)
@@ -131,10 +132,16 @@ static int expand(const struct part_header *part, const unsigned char *bytes, co
 	*made = malloc(part->expanded);
 	if (!*made)
 		return -ENOMEM;
-	if (sd_lz4_expand(bytes, size, *made, part->expanded) < 0) {
+	rc = way == PART_LZ4 ? sd_lz4_expand(bytes, size, *made, part->expanded)
+			     : sd_zstandard_expand(bytes, size, *made, part->expanded);
+	if (rc < 0) {
 		free(*made);
 		*made = NULL;
-		return -EINVAL;
+		if (rc != -ENOSYS)
+			return -EINVAL;
+		ptx_fail(log, 0, "the PTX of this fat binary is compressed with Zstandard, for which a simulated card needs "
+			 "libzstd.so.1 (Debian: libzstd1); nvcc --no-compress leaves it as it is");
+		return -ENOEXEC;
 	}
 	*text = (const char *)*made;
 	*length = part->expanded;

@@ -73,5 +73,7 @@ int sd_fat_text(const void *data, size_t size, unsigned int capability, const ch
 		unsigned char **made, struct ptx_log *log);
 /* -EBADMSG unless it makes exactly room bytes */
 int sd_lz4_expand(const unsigned char *from, size_t size, unsigned char *to, size_t room);
+/* the same; -ENOSYS without the system's library */
+int sd_zstandard_expand(const unsigned char *from, size_t size, unsigned char *to, size_t room);
 
 #endif

@@ -67,7 +67,7 @@ lint-standin:
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer resources
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
-standin_pure := tree space image fat registers $(standin_ptx:%=ptx/%)
+standin_pure := tree space image fat zstandard registers $(standin_ptx:%=ptx/%)
 standin_alone := pure parser texture video running lanes execution pressure
 standin_engine_tests := texture video running lanes execution
 standin_sanitizers := plain address thread
