@@ -129,6 +129,41 @@ func (h *host) busyOver(t testing.TB, truth *simgpu.Truth, span time.Duration) (
 	return percent
 }
 
+// watch looks at what a process has of the first card for a span of more than a second.
+func (h *host) watch(t testing.TB, truth *simgpu.Truth, pid int, span time.Duration) (seen []simgpu.TimeState) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for len(seen) == 0 || seen[len(seen)-1].AtNS-seen[0].AtNS < span.Nanoseconds() {
+		s, ok := h.cardTimes(t, truth)[pid]
+		if !ok {
+			t.Fatalf("process %d has had nothing of the card", pid)
+		}
+		seen = append(seen, s)
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("the test was ended")
+		}
+	}
+	return seen
+}
+
+// parts is what a process had of the card, in percent: of the whole time that it was
+// watched, and the most of a second. It is over a second that a share of time is
+// promised: who was held up at a second's beginning may have more at its end.
+func parts(seen []simgpu.TimeState) (whole, most float64) {
+	first := 0
+	for _, s := range seen {
+		for s.AtNS-seen[first].AtNS > time.Second.Nanoseconds() {
+			first++
+		}
+		most = max(most, 100*float64(s.BusyNS-seen[first].BusyNS)/float64(time.Second))
+	}
+	last := seen[len(seen)-1]
+	return 100 * float64(last.BusyNS-seen[0].BusyNS) / float64(last.AtNS-seen[0].AtNS), most
+}
+
 // Two that want the whole card have half of it each; the death of one gives the
 // other all of it at once. They launch half a second ahead, so that a busy host
 // does not starve the card.
