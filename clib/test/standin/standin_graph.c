@@ -76,7 +76,7 @@ static double launch_ms(CUgraphExec exec, CUstream stream)
  * something else would take. */
 static bool about(double got, double want)
 {
-	return got > want - 0.001 && got < want + 150;
+	return got > want - 0.001 && got < want + 1500;
 }
 
 /* memory node, memset, copy in, copy across, copy out, kernel, event, child, host,
@@ -155,7 +155,7 @@ static void every_kind(void)
 	}
 	/* what is executable changes node by node, the graph it was made of does not */
 	calls = 0;
-	ns = 200 * MS;
+	ns = 2000 * MS; /* far from what else it could take, also on a host that pauses */
 	fill.value = 9;
 	call.userData = (void *)3;
 	to_card.WidthInBytes = across.WidthInBytes = 4;
@@ -171,7 +171,7 @@ static void every_kind(void)
 	OK(cuGraphExecChildGraphNodeSetParams(exec, n[8], inner));
 	in[0] = 0x12345678;
 	ns = 0; /* the arguments were taken when they were set */
-	CHECK(about(launch_ms(exec, stream), 200));
+	CHECK(about(launch_ms(exec, stream), 2000));
 	OK(cuStreamSynchronize(stream));
 	CHECK(calls == 2 && seen[0] == 4 && seen[1] == 3);
 	CHECK(out[0] == 0x12345678 && out[1] == 9 && out[WORDS - 1] == 9);
