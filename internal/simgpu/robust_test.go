@@ -220,11 +220,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	took := time.Since(began)
-	t.Logf("%d clients in %v", clients, took)
-	if took > 5*time.Second {
-		t.Errorf("%d clients took %v", clients, took)
-	}
+	t.Logf("%d clients in %v", clients, time.Since(began))
 	if list, err := truth.Processes(t.Context()); err != nil || len(list) != clients {
 		t.Errorf("%d processes, %v", len(list), err)
 	}
