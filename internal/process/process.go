@@ -49,21 +49,22 @@ func (t Table) read(pid int, name string) ([]byte, error) {
 // Start returns when a process started, in clock ticks since boot: with its
 // number it names a process for as long as the machine is up.
 func (t Table) Start(pid int) (uint64, error) {
-	_, start, err := t.stat(pid)
-	return start, err
+	s, err := t.stat(pid)
+	return s.start, err
 }
 
 // Running says whether the process that started then still runs. One that has
-// ended and waits for its parent does not.
+// ended and waits for its parent does not; one whose first thread alone has ended
+// does, and has its files and locks.
 func (t Table) Running(pid int, start uint64) bool {
-	state, now, err := t.stat(pid)
-	return err == nil && now == start && state != 'Z' && state != 'X'
+	s, err := t.stat(pid)
+	return err == nil && s.start == start && (s.threads > 1 || s.state != 'Z' && s.state != 'X')
 }
 
 // Stopped says whether a process is stopped now, as by SIGSTOP.
 func (t Table) Stopped(pid int) bool {
-	state, _, err := t.stat(pid)
-	return err == nil && state == 'T'
+	s, err := t.stat(pid)
+	return err == nil && s.state == 'T'
 }
 
 // CPU returns the processor time that a process and its threads have used, which
@@ -101,31 +102,44 @@ func (t Table) Resident(pid int) (uint64, error) {
 	return resident * uint64(os.Getpagesize()), nil
 }
 
-func (t Table) stat(pid int) (state byte, start uint64, err error) {
-	raw, err := t.read(pid, "stat")
-	if err == nil {
-		state, start, err = parseStat(raw)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("start of process %d: %w", pid, err)
-	}
-	return state, start, nil
+// status is what a stat file says of a process.
+type status struct {
+	state   byte // of its first thread
+	threads uint64
+	start   uint64
 }
 
-func parseStat(stat []byte) (state byte, start uint64, err error) {
+func (t Table) stat(pid int) (status, error) {
+	raw, err := t.read(pid, "stat")
+	var s status
+	if err == nil {
+		s, err = parseStat(raw)
+	}
+	if err != nil {
+		return status{}, fmt.Errorf("start of process %d: %w", pid, err)
+	}
+	return s, nil
+}
+
+func parseStat(stat []byte) (status, error) {
 	fields, err := statFields(stat)
 	if err != nil {
-		return 0, 0, err
+		return status{}, err
 	}
-	start, err = strconv.ParseUint(fields[startField], 10, 64)
-	return fields[0][0], start, err
+	threads, err := strconv.ParseUint(fields[threadsField], 10, 32)
+	if err != nil {
+		return status{}, err
+	}
+	start, err := strconv.ParseUint(fields[startField], 10, 64)
+	return status{state: fields[0][0], threads: threads, start: start}, err
 }
 
 // Fields of /proc/PID/stat (proc_pid_stat(5)), counted from the third.
 const (
-	utimeField = 14 - 3
-	stimeField = 15 - 3
-	startField = 22 - 3
+	utimeField   = 14 - 3
+	stimeField   = 15 - 3
+	threadsField = 20 - 3
+	startField   = 22 - 3
 )
 
 // statFields are the fields of a stat file from the third on, to the start at least.

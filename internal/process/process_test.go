@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -57,6 +58,21 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A process runs until the last of its threads has ended.
+func TestRunning(t *testing.T) {
+	root := t.TempDir()
+	for state, want := range map[string]bool{"S 1": true, "T 1": true, "Z 2": true, "Z 1": false, "X 1": false} {
+		letter, threads, _ := strings.Cut(state, " ")
+		write(t, root+"/7/stat", "7 (a) "+letter+" 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 "+threads+" 0 4711 99 100\n")
+		if got := New(root).Running(7, 4711); got != want {
+			t.Errorf("in state %s, with threads %s, it runs: %v", letter, threads, got)
+		}
+	}
+	if New(root).Running(7, 4712) || New(root).Running(8, 4711) {
+		t.Error("another process runs")
+	}
+}
+
 func TestThisProcess(t *testing.T) {
 	table := New("/proc")
 	start, err := table.Start(os.Getpid())
@@ -88,12 +104,12 @@ func FuzzStart(f *testing.F) {
 	f.Add([]byte("7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 100\n"))
 	f.Add([]byte(")"))
 	f.Fuzz(func(t *testing.T, stat []byte) {
-		_, start, err := parseStat(stat)
+		s, err := parseStat(stat)
 		if err != nil {
 			return
 		}
-		if tail := stat[bytes.LastIndexByte(stat, ')'):]; !bytes.Contains(tail, []byte(strconv.FormatUint(start, 10))) {
-			t.Fatalf("start %d is not in %q", start, tail)
+		if tail := stat[bytes.LastIndexByte(stat, ')'):]; !bytes.Contains(tail, []byte(strconv.FormatUint(s.start, 10))) {
+			t.Fatalf("start %d is not in %q", s.start, tail)
 		}
 	})
 }
