@@ -88,10 +88,11 @@ func (l *ledger) part(window time.Duration) time.Duration {
 // spare learns how much of a window leases must leave for what is launched at
 // their ends by several processes at once: what was used until the last end of its
 // work shall be no more than its part and one kernel. It is about a kernel at least,
-// for when work ran is known no better, and half the part at most.
+// and 300 us, for when work ran is known no better (0.06 % of a window was seen), and
+// half the part at most.
 func (l *ledger) spare(window, kernel time.Duration) {
 	const fades = 64
-	least := min(max(kernel, 100*time.Microsecond), time.Millisecond)
+	least := min(max(kernel, 300*time.Microsecond), time.Millisecond)
 	more := -l.reserve / fades
 	if len(l.spans) > 0 {
 		tail := l.spans[len(l.spans)-1].to - window
