@@ -75,7 +75,7 @@ front_attach_sources := $(addprefix clib/front/,attach.c page.c)
 front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c clock.c thread.c)
 front_processes_sources := $(front_ledger_sources)
 front_table_sources := $(addprefix clib/front/,table.c lock.c clock.c)
-front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,table.c lock.c alloc.c linear.c array.c pool.c \
+front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,credit.c table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
 	external.c clock.c thread.c $(front_gate_files))
 front_gate_sources := $(front_share_files) $(front_test_dir)/fakeclock.o

@@ -17,21 +17,16 @@ void (*front_yield)(void);
 static _Atomic unsigned denials;
 static bool secretive;
 
-static uint64_t *memory(void)
+static struct divvy_client_card *card(void)
 {
-	return &pages.client.card[0].memory;
+	return &pages.client.card[0];
 }
 
 static bool take(uint64_t bytes)
 {
-	uint64_t word = __atomic_load_n(memory(), __ATOMIC_RELAXED);
-	uint64_t units = divvy_memory_units(bytes);
+	uint64_t used;
 
-	while ((word & DIVVY_MEMORY_CREDIT) >= units) {
-		if (__atomic_compare_exchange_n(memory(), &word, word - units, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			return true;
-	}
-	return false;
+	return front_credit_take(card(), bytes, &used);
 }
 
 int front_tell(struct divvy_message *message)
@@ -64,7 +59,7 @@ void front_refund(int slot, uint64_t bytes)
 {
 	if (slot < 0)
 		return;
-	uint64_t word = __atomic_add_fetch(memory(), divvy_memory_units(bytes), __ATOMIC_ACQ_REL);
+	uint64_t word = __atomic_add_fetch(&card()->memory, divvy_memory_units(bytes), __ATOMIC_ACQ_REL);
 
 	if (divvy_memory_credit(word) > divvy_memory_granted(word)) {
 		fprintf(stderr, "refunded more than was charged\n");
@@ -83,14 +78,9 @@ void front_context_held(int slot, int64_t bytes)
 		__atomic_fetch_add(&pages.client.card[0].contextbytes, (uint64_t)bytes, __ATOMIC_RELAXED);
 }
 
-uint64_t front_in_use(const struct divvy_client_card *card)
-{
-	return divvy_memory_used(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE));
-}
-
 uint64_t fake_charged(void)
 {
-	return front_in_use(&pages.client.card[0]);
+	return front_in_use(card());
 }
 
 uint64_t fake_contexts(void)

@@ -69,6 +69,11 @@ func (cl *client) awaited() bool { return cl.state == Detached && !cl.page }
 // ending is true of a client that goes as soon as the driver holds nothing for it.
 func (cl *client) ending() bool { return cl.state != Attached && !cl.awaited() }
 
+// agrees is true of a reading that is in line with what the client has been granted.
+func (cl *client) agrees(r Reading) bool {
+	return r.GrantedBytes == cl.granted && r.CreditBytes <= cl.granted
+}
+
 func (cl *client) launches() uint64 { return cl.reading.Launches }
 
 // ClientView is a client and what it holds.
@@ -314,7 +319,7 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 		return cl.reading, true
 	}
 	r, ok := c.credits.Read(cl.id)
-	if !ok || r.GrantedBytes != cl.granted || r.CreditBytes > cl.granted {
+	if !ok || !cl.agrees(r) {
 		cl.frozen = true
 		c.event(now, Event{Kind: "client-broken", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
 			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})

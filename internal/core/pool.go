@@ -217,7 +217,7 @@ func (c *Core) grant(cl *client, bytes uint64) {
 	c.credits.Grant(cl.id, bytes)
 }
 
-// hold makes all that a client has been granted what it uses.
+// hold enters that a client has been granted bytes, and uses them.
 func (c *Core) hold(cl *client, bytes uint64) {
 	c.book(cl, bytes)
 	if cl.page {
@@ -268,7 +268,7 @@ func (c *Core) observe(s *share) uint64 {
 func (c *Core) usedBy(cl *client) uint64 {
 	used := cl.granted
 	if cl.page && !cl.frozen {
-		if r, ok := c.credits.Read(cl.id); ok && r.GrantedBytes == cl.granted && r.CreditBytes <= cl.granted {
+		if r, ok := c.credits.Read(cl.id); ok && cl.agrees(r) {
 			cl.reading = r
 			cl.work.observe(r)
 			used -= r.CreditBytes
