@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "fault.h"
 #include "order.h"
+#include "outlook.h"
 #include "pool.h"
 #include "stream.h"
 #include "work.h"

@@ -2,7 +2,7 @@
 #include "fault.h"
 
 #include "kernel.h"
-#include "order.h"
+#include "outlook.h"
 
 static const uint32_t *word; /* of the notice */
 static uint32_t seen;
@@ -33,7 +33,7 @@ void sd_context_fault(struct sd_context *context, CUresult error)
 /* Whether something has hit this process, card by card. */
 static void ask(void)
 {
-	sd_order_forget();
+	sd_outlook_forget();
 	for (unsigned int i = 0; i < sd_card_count(); i++) {
 		struct sd_card *card = sd_card((CUdevice)i);
 		uint32_t count = 0;

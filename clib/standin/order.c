@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "event.h"
+#include "outlook.h"
 #include "stream.h"
 
 #define ENTRIES DIVVY_SIM_RING_ENTRIES
@@ -18,7 +19,6 @@ enum {
 	MOST = 256,           /* items that one may come after, by way of markers */
 	MARKERS = MOST / 3 + 1,
 	ROOM_AT_ONCE = ENTRIES / 4,
-	MEMOS = 16,
 };
 
 static struct {
@@ -29,10 +29,6 @@ static struct {
 		struct sd_event *event; /* whose item stands in that place */
 		uint64_t id;
 	} owner[ENTRIES];
-	struct {
-		uint64_t item;
-		uint64_t notbefore;
-	} memo[MEMOS]; /* of queries */
 } state;
 
 /* A set of items that another one comes after. */
@@ -72,40 +68,9 @@ CUresult sd_order_start(void)
 		return sd_error(-errno);
 	madvise(memory, sizeof(*state.ring), MADV_DONTFORK);
 	state.ring = memory;
+	sd_outlook_begin(memory);
 	state.early = sd_ticket_last();
 	return CUDA_SUCCESS;
-}
-
-static struct divvy_sim_slot *slot_of(uint64_t item)
-{
-	return &state.ring->slots[(item - 1) % ENTRIES];
-}
-
-/* The end of an item, if it is known; it may lie ahead. For one whose place is
- * used again it was long ago. The lock is not needed. */
-static bool known_end(uint64_t item, uint64_t *end)
-{
-	const struct divvy_sim_slot *slot;
-
-	*end = 0;
-	if (!item)
-		return true;
-	slot = slot_of(item);
-	if (__atomic_load_n(&slot->item, __ATOMIC_ACQUIRE) == item) {
-		*end = __atomic_load_n(&slot->endns, __ATOMIC_ACQUIRE);
-		if (__atomic_load_n(&slot->item, __ATOMIC_ACQUIRE) == item)
-			return true;
-		*end = 0;
-	}
-	return item + ENTRIES <= __atomic_load_n(&state.ring->head, __ATOMIC_ACQUIRE);
-}
-
-/* Without asking. */
-static bool seen_end(uint64_t item, uint64_t now)
-{
-	uint64_t end = 0;
-
-	return known_end(item, &end) && end <= now;
 }
 
 /* Until then, or until something has changed that may end it before. */
@@ -138,7 +103,7 @@ static int await(uint64_t item, bool all)
 			at = __atomic_load_n(&state.ring->latestns, __ATOMIC_ACQUIRE);
 			ends = true;
 		} else {
-			ends = !all && known_end(item, &at);
+			ends = !all && sd_known_end(item, &at);
 		}
 		if (!ends) {
 			int result = sim_wait(item, all, &ends, &at);
@@ -169,7 +134,7 @@ void sd_await_unlocked(uint64_t item)
 
 CUresult sd_await(uint64_t item)
 {
-	return !item || seen_end(item, sd_now()) ? CUDA_SUCCESS : await_released(item, false);
+	return !item || sd_seen_end(item, sd_now()) ? CUDA_SUCCESS : await_released(item, false);
 }
 
 CUresult sd_await_all(void)
@@ -182,40 +147,6 @@ CUresult sd_await_all(void)
 	return await_released(state.head, true);
 }
 
-void sd_order_forget(void)
-{
-	memset(state.memo, 0, sizeof(state.memo));
-}
-
-bool sd_ended(uint64_t item)
-{
-	uint64_t now = sd_now();
-	uint64_t at = 0;
-	bool ends = false;
-
-	if (!item)
-		return true;
-	if (known_end(item, &at))
-		return at <= now;
-	if (state.memo[item % MEMOS].item == item && now < state.memo[item % MEMOS].notbefore)
-		return false;
-	if (sim_wait(item, false, &ends, &at) < 0)
-		return true;
-	if (ends)
-		return at <= sd_now();
-	state.memo[item % MEMOS].item = item;
-	state.memo[item % MEMOS].notbefore = at;
-	return false;
-}
-
-uint64_t sd_end_of(uint64_t item)
-{
-	uint64_t end = 0;
-
-	(void)known_end(item, &end);
-	return end;
-}
-
 /* Waits until so many items may be written. *waited: the lock was released. */
 static CUresult room(unsigned int count, bool *waited)
 {
@@ -226,7 +157,7 @@ static CUresult room(unsigned int count, bool *waited)
 		uint64_t item = last > ENTRIES ? last - ENTRIES : 0;
 		uint64_t end = 0;
 
-		while (item && item + ENTRIES > state.head && known_end(item, &end) && end <= now)
+		while (item && item + ENTRIES > state.head && sd_known_end(item, &end) && end <= now)
 			item--;
 		if (!item || item + ENTRIES <= state.head)
 			return CUDA_SUCCESS;
@@ -264,7 +195,7 @@ static uint64_t submit(uint32_t kind, const struct sd_card *card, uint64_t ns, c
 
 static void add(struct set *set, uint64_t item, uint64_t now)
 {
-	if (seen_end(item, now))
+	if (sd_seen_end(item, now))
 		return;
 	for (unsigned int i = 0; i < set->count; i++) {
 		if (set->item[i] == item)
@@ -393,10 +324,10 @@ CUresult sd_order_join(const struct sd_card *card, uint64_t one, uint64_t other,
 	uint64_t now = sd_timed() && one != other ? sd_now() : 0;
 
 	*joined = one;
-	if (one == other || !other || (one && seen_end(other, now)))
+	if (one == other || !other || (one && sd_seen_end(other, now)))
 		return CUDA_SUCCESS;
 	*joined = other;
-	if (!one || seen_end(one, now))
+	if (!one || sd_seen_end(one, now))
 		return CUDA_SUCCESS;
 	bool waited;
 	CUresult result = room(1, &waited);
@@ -470,6 +401,7 @@ CUresult sd_order_gate(struct sd_stream *stream, uint64_t *ready, uint64_t *gate
 	if (result != CUDA_SUCCESS || sd_object_get(stream, SD_STREAM) != stream || stream->object.id != id)
 		return result;
 	*ready = stream->tail;
+	sd_outlook_gated();
 	*gate = submit(DIVVY_SIM_ITEM_GATE, stream->context->card, 0, &stream->tail, 1);
 	put(stream, *gate);
 	return CUDA_SUCCESS;

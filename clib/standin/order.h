@@ -56,18 +56,11 @@ CUresult sd_order_event_all(struct sd_context *context, struct sd_event *event);
 bool sd_order_done(const struct sd_stream *stream);
 CUresult sd_order_await(const struct sd_stream *stream);
 
-/* Whether an item has ended; asks the simulator no more often than needed. */
-bool sd_ended(uint64_t item);
-/* When it ended, if it has, as long as its place in the ring is not used again. */
-uint64_t sd_end_of(uint64_t item);
 /* Waits until an item has ended; or, for all, everything that was ever launched. */
 CUresult sd_await(uint64_t item);
 CUresult sd_await_all(void);
 /* The same for a thread that does not hold the lock. */
 void sd_await_unlocked(uint64_t item);
-
-/* What was heard of items that had not ended may be wrong by now. */
-void sd_order_forget(void);
 
 /* Nanoseconds that a function's launch takes: see duration.c. By its name, 0 when
  * that says nothing; by what it did. */
