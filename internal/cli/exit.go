@@ -130,6 +130,8 @@ func oneLine(text string) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			return ' '
+		case r == 'µ': // of a time.Duration
+			return 'u'
 		case r < ' ' || r > '~':
 			return '?'
 		}
