@@ -62,6 +62,7 @@ var rooms = []room{
 	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
 	{path: "internal/api"},
 	{path: "internal/size"},
+	{path: "internal/lateness", pure: true},
 	{path: "internal/simgpu/silicon", pure: true},
 	{path: "internal/simgpu/simwire"},
 	{path: "internal/simgpu/timeline", pure: true},

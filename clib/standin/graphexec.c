@@ -11,6 +11,7 @@
 #include "context.h"
 #include "graphwork.h"
 #include "pool.h"
+#include "slow.h"
 #include "stream.h"
 
 enum { KNOWN_FLAGS = 15 };
@@ -169,6 +170,8 @@ static CUresult clear_allocations(const struct sd_exec *exec)
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
 	struct sd_stream *stream = NULL;
+
+	sd_slow_launch();
 	CUresult result = sd_enter();
 
 	if (result != CUDA_SUCCESS)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "module.h"
+#include "slow.h"
 #include "stream.h"
 #include "work.h"
 
@@ -81,6 +82,8 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
 {
 	struct sd_context *context = NULL;
 	struct sd_work work = { .kind = SD_WORK_LAUNCH };
+
+	sd_slow_launch();
 	CUresult result = sd_enter_context(&context);
 
 	if (result != CUDA_SUCCESS)
