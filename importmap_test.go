@@ -74,7 +74,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/process",
+			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/lateness", "internal/process",
 			"internal/socket", "internal/wire",
 		},
 		tests:      []string{"internal/client"},
@@ -92,7 +92,7 @@ var rooms = []room{
 	{path: "internal/cdi", thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/process", "internal/simgpu"},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",
@@ -103,7 +103,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
-			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/library", "internal/mig", "internal/mps", "internal/partition",
+			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/journal", "internal/lateness", "internal/library", "internal/mig", "internal/mps", "internal/partition",
 			"internal/partition/amd", "internal/partition/guest", "internal/partition/kernel", "internal/partition/mps", "internal/partition/replicas", "internal/partition/sriov",
 			"internal/partition/tool", "internal/partition/vfio", "internal/partition/vgpu",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
@@ -120,6 +120,7 @@ var rooms = []room{
 	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
+	{path: "test/gates", may: []string{"internal/arbiter"}, executes: true},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/library", "internal/mps", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},

@@ -6,14 +6,15 @@ static uint64_t ahead(const struct backlog *backlog, uint64_t now)
 	return backlog->inflight != 0 && backlog->drain > now ? backlog->drain - now : 0;
 }
 
-enum backlog_verdict backlog_admit(const struct backlog *backlog, uint64_t now, uint64_t leaseend, uint64_t most, uint64_t *until)
+enum backlog_verdict backlog_admit(const struct backlog *backlog, uint64_t now, uint64_t leaseend, uint64_t most, uint64_t refill,
+				   uint64_t *until)
 {
 	uint64_t left = ahead(backlog, now);
 
 	if (leaseend <= now || left >= leaseend - now)
 		return BACKLOG_LEASE;
 	if (left >= most && backlog->inflight != 0) {
-		*until = backlog->drain - most / 2;
+		*until = backlog->drain - refill;
 		return BACKLOG_FULL;
 	}
 	return BACKLOG_GO;
@@ -67,6 +68,34 @@ void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest, uint64
 		backlog->drain = least;
 	if (backlog->drain > most)
 		backlog->drain = most;
+}
+
+void lateness_note(struct lateness *lateness, uint64_t ns)
+{
+	uint64_t *most = lateness->most[0];
+
+	if (lateness->count == LATENESS_WAKES) {
+		lateness->most[1][0] = most[0];
+		lateness->most[1][1] = most[1];
+		most[0] = most[1] = 0;
+		lateness->count = 0;
+	}
+	lateness->count++;
+	if (ns > most[0]) {
+		most[1] = most[0];
+		most[0] = ns;
+	} else if (ns > most[1]) {
+		most[1] = ns;
+	}
+}
+
+uint64_t lateness_of(const struct lateness *lateness)
+{
+	const uint64_t *one = lateness->most[0], *other = lateness->most[1];
+
+	if (one[0] > other[0])
+		return one[1] > other[0] ? one[1] : other[0];
+	return other[1] > one[0] ? other[1] : one[0];
 }
 
 uint64_t cover_add(struct cover *cover, int64_t from, int64_t to)

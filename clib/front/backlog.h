@@ -26,8 +26,12 @@ enum backlog_verdict {
 	BACKLOG_LEASE, /* the lease does not last */
 };
 
-/* May one more launch go? leaseend: 0: no lease; UINT64_MAX: none is needed. */
-enum backlog_verdict backlog_admit(const struct backlog *backlog, uint64_t now, uint64_t leaseend, uint64_t most, uint64_t *until);
+/*
+ * May one more launch go? leaseend: 0: no lease; UINT64_MAX: none is needed. Once
+ * most is in flight more may go when no more than refill is left.
+ */
+enum backlog_verdict backlog_admit(const struct backlog *backlog, uint64_t now, uint64_t leaseend, uint64_t most, uint64_t refill,
+				   uint64_t *until);
 
 /* What may be launched from now on without asking again, at least least and at most most. */
 uint64_t backlog_room(const struct backlog *backlog, uint64_t now, uint64_t leaseend, uint64_t all, uint64_t least, uint64_t most);
@@ -45,6 +49,20 @@ void backlog_done(struct backlog *backlog, uint64_t ns, uint64_t took);
  * be launched at opened; oldest is the estimate of the part of it that runs now.
  */
 void backlog_look(struct backlog *backlog, uint64_t now, uint64_t oldest, uint64_t opened);
+
+/*
+ * By how much threads of this process wake late: of the last LATENESS_WAKES to twice as
+ * many it is the second most, so that about 1 of 100 is later.
+ */
+#define LATENESS_WAKES 100u
+
+struct lateness {
+	unsigned count;
+	uint64_t most[2][2]; /* two rounds, the one that goes on first; the two most of each */
+};
+
+void lateness_note(struct lateness *lateness, uint64_t ns);
+uint64_t lateness_of(const struct lateness *lateness);
 
 /* Card time that intervals cover, in any order and overlapping: streams run side by side. */
 #define COVER_SPANS 8u

@@ -107,6 +107,7 @@ struct burst *burst_open(struct gate *gate, CUstream stream, uint64_t now)
 
 	if (burst == NULL)
 		return NULL;
+	burst->admitted = now;
 	burst->context = measured ? context_index(gate) : NOT_MEASURED;
 	GATE_SET(burst->streams, 1);
 	burst->start = burst->end[0] = NULL;
@@ -118,13 +119,15 @@ struct burst *burst_open(struct gate *gate, CUstream stream, uint64_t now)
 		burst->end[0] = event_take(context);
 		if (burst->start == NULL || burst->end[0] == NULL || !event_record(burst->start, stream))
 			events_return(gate, burst);
+		else
+			now = clock_now(); /* the call may have taken as long as a kernel */
 	}
 	burst->ends = 0;
-	burst->measured = burst->contested = burst->unknown = false;
+	burst->measured = burst->beside = burst->unknown = false;
 	burst->dry = gate->backlog.inflight == 0;
 	burst->weight = 0;
 	burst->opened = gate->opened = now;
-	burst->due = burst->gap = 0;
+	burst->due = burst->returned = 0;
 	burst->seen = 0;
 	GATE_SET(burst->left, 0);
 	GATE_SET(burst->launches, 0);
@@ -203,7 +206,7 @@ static bool measure(struct gate *gate, struct burst *burst, int64_t *from, int64
 	else
 		return false;
 	/* the card's clock and ours drift apart */
-	if (burst->dry && !burst->contested && (*from - (int64_t)burst->opened > DRIFT_NS || (int64_t)burst->opened - *from > DRIFT_NS))
+	if (burst->dry && !burst->beside && (*from - (int64_t)burst->opened > DRIFT_NS || (int64_t)burst->opened - *from > DRIFT_NS))
 		*from = (int64_t)burst->opened;
 	*to = *from;
 	for (unsigned i = 0; i < burst->ends; i++) {
@@ -234,7 +237,7 @@ static void learn(struct gate *gate, const struct burst *burst, uint64_t took)
 	for (uint32_t i = 0; i < keys; i++) {
 		uint64_t ns = burst->unknown ? took : (uint64_t)((double)GATE_GET(burst->key[i].high) * (double)took / (double)high);
 
-		if (burst->contested && !burst->unknown)
+		if (burst->beside && !burst->unknown)
 			estimate_doubt(&gate->estimates, GATE_GET(burst->key[i].key), ns);
 		else
 			estimate_learn(&gate->estimates, GATE_GET(burst->key[i].key), ns);
@@ -254,17 +257,29 @@ static bool bubbled(const struct burst *burst, int64_t to)
 	       to < (int64_t)(burst->shut + 2 * GATE_GET(burst->high) / launches + GAP_NS);
 }
 
+/* How long a card that was idle may have waited for a single launch, while its call lasted. */
+static uint64_t waited(const struct burst *burst, int64_t from, uint64_t span)
+{
+	uint64_t start = from > (int64_t)burst->opened ? (uint64_t)from : burst->opened;
+	uint64_t gap = burst->returned > start ? burst->returned - start : 0;
+
+	return gap < span ? gap : span;
+}
+
 /*
  * What of a measured span is charged; the sample of what is learned from it, 0: nothing.
- * Of the time that launching on an idle card took the card waited for a part, which
- * nobody knows: half of it, on average.
+ *
+ * Work that went on when the launch had returned waited for all of the call (gap), for
+ * a driver tells the card of a launch last; else nobody knows, and it is half of it. Where what is usual lies
+ * within what is possible it is taken to be that; so is it where others' work may have
+ * made the span longer.
  */
-static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t *sample)
+static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t gap, uint64_t *sample)
 {
-	uint64_t typical = GATE_GET(burst->typical), high = GATE_GET(burst->high);
-	uint64_t gap = burst->gap < span ? burst->gap : span;
-	uint64_t likely = span > 1 ? span - gap / 2 : 1;
-	bool exact = gap <= span / 4;
+	uint64_t typical = GATE_GET(burst->typical);
+	bool last = span > gap + GAP_NS;
+	uint64_t likely = span > 1 ? span - (last ? gap : gap / 2) : 1;
+	bool exact = last || gap <= span / 4;
 
 	*sample = exact ? likely : 0;
 	if (burst->unknown) {
@@ -275,33 +290,46 @@ static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t spa
 			gate->retries = 0;
 		return likely;
 	}
-	if (gap != 0 && span > typical)
-		span = likely > typical ? likely : typical;
-	return burst->contested && span > high ? high : span;
+	if (span > typical && (gap != 0 || burst->beside))
+		span = burst->beside || likely < typical ? typical : likely;
+	return span;
+}
+
+/* Whether work of others may have run between its beginning and its end. */
+static bool beside(const struct burst *burst, uint64_t end)
+{
+	uint64_t from = GATE_GET(front_pages_now->limits.besidefromns);
+
+	return burst->beside || (from > burst->admitted && from < end);
 }
 
 /* It has ended, as far as one can know. */
 static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 {
-	uint64_t took = GATE_GET(burst->typical), sample = 0;
+	uint64_t took = GATE_GET(burst->typical), sample = 0, span = took, gap = 0;
 	int64_t from = 0, to = 0;
 	uint64_t end;
-	bool measured;
+	bool measured = burst->measured && measure(gate, burst, &from, &to);
 
-	if (burst->word != gate->word || burst->opened - gate->granted < GATE_IDLE_NS)
-		burst->contested = true;
-	measured = burst->measured && measure(gate, burst, &from, &to);
 	end = measured ? (uint64_t)to : burst->due;
-	if (end > now)
-		end = now; /* it ended since the caller looked at the clock */
+	if (end > now) {
+		now = clock_now(); /* it ended since the caller looked at the clock */
+		if (end > now)
+			end = now;
+	}
+	burst->beside = beside(burst, end);
 	if (end > gate->backlog.lastend)
 		gate->backlog.lastend = end;
-	if (measured && burst->weight == 0 && bubbled(burst, to)) {
-		gate->sporadic = true;
-		measured = false;
-	}
 	if (measured) {
-		took = judge(gate, burst, cover_add(&gate->cover, from, to), &sample);
+		span = cover_add(&gate->cover, from, to);
+		gap = waited(burst, from, span);
+		if (burst->weight == 0 && bubbled(burst, to)) {
+			gate->sporadic = true;
+			took = span < took ? span : took;
+			gap = span - took;
+		} else {
+			took = judge(gate, burst, span, gap, &sample);
+		}
 		if (sample != 0)
 			learn(gate, burst, sample);
 	} else if (burst->unknown) {
@@ -315,6 +343,8 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 	}
 	if (burst->weight != 0)
 		took = measured ? took * burst->weight : 0;
+	gate->span += span;
+	gate->gaps += gap;
 	backlog_done(&gate->backlog, GATE_GET(burst->high), took);
 	events_return(gate, burst);
 }

@@ -84,5 +84,7 @@ void front_time_carry(const struct front_pages *from, struct front_pages *to)
 		__atomic_store_n(&card->waitns, __atomic_load_n(&old->waitns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 		__atomic_store_n(&card->latens, __atomic_load_n(&old->latens, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 		__atomic_store_n(&card->lastendns, __atomic_load_n(&old->lastendns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->spanns, __atomic_load_n(&old->spanns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->gapns, __atomic_load_n(&old->gapns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	}
 }

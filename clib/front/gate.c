@@ -12,6 +12,7 @@
 #define NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
 #define RATE_NS 1000000000u
+#define WHOLE_BACKLOG_NS 1000000u /* less is a brief one, beside others that go first */
 #define FIRST_RATE 1000u    /* permyriad, of a share without a fixed part that has achieved nothing yet */
 
 struct gate *front_gate_now;
@@ -58,6 +59,8 @@ void gate_publish(struct gate *gate)
 	__atomic_store_n(&card->inflightns, gate->backlog.inflight, __ATOMIC_RELEASE);
 	store(&card->waitns, gate->backlog.waited);
 	store(&card->latens, gate->late);
+	store(&card->spanns, gate->span);
+	store(&card->gapns, gate->gaps);
 	store(&card->lastendns, gate->backlog.lastend);
 	store(&card->kernelns, longest_of(&gate->kernel));
 }
@@ -182,7 +185,6 @@ static void waited_locked(struct gate *gate, const struct front_pages *pages, ui
 	uint64_t begins = __atomic_load_n(&pages->limits.leasebeginns, __ATOMIC_RELAXED);
 
 	gate->backlog.waited += now - since;
-	gate->granted = now;
 	if (begins == gate->lateof)
 		return;
 	gate->lateof = begins;
@@ -193,34 +195,55 @@ static void waited_locked(struct gate *gate, const struct front_pages *pages, ui
 }
 
 /*
+ * How much may be in flight, and how much of it must be left when more is launched. Where
+ * a whole backlog may be kept it is deeper by how late this process wakes.
+ */
+static uint64_t backlog_of(const struct gate *gate, const struct front_pages *pages, uint64_t *refill)
+{
+	uint64_t most = GATE_GET(pages->limits.backlogns), late = lateness_of(&gate->lateness);
+
+	*refill = most / 2;
+	if (most < WHOLE_BACKLOG_NS)
+		return most;
+	if (most + late > GATE_BACKLOG_NS)
+		late = most < GATE_BACKLOG_NS ? GATE_BACKLOG_NS - most : 0;
+	*refill += late;
+	return most + late;
+}
+
+/*
  * With the lock held, which it lets go while it waits. True: go. False: the share
  * is not gated any more, or this process is none of it.
  */
-static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *now)
+static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *now, uint32_t *word)
 {
-	uint64_t napped = NAP_NS, fullsince = 0, waitsince = 0, done = 0;
+	uint64_t napped = NAP_NS, fullsince = 0, waitsince = 0, done = 0, woke;
 
 	for (;;) {
 		struct front_pages *pages = pages_now();
-		uint64_t until = 0, end, ahead, most;
+		uint64_t until = 0, end, ahead, most, refill;
 		enum backlog_verdict verdict;
 
 		*now = clock_now();
-		gate->word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
-		burst_look(gate, *now);
-		gate_publish(gate);
+		*word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
 		keep_rate(gate, *now);
 		end = gate_lease_end(gate, pages);
-		most = GATE_GET(pages->limits.backlogns);
+		most = backlog_of(gate, pages, &refill);
 		if (end == UINT64_MAX)
 			return true;
+		/* the driver is asked where what is known is not enough; else the monitor does that */
+		if (!known || gate->away || 2 * gate->closed > GATE_BURSTS ||
+		    backlog_admit(&gate->backlog, *now, end, most, refill, &until) != BACKLOG_GO) {
+			burst_look(gate, *now);
+			gate_publish(gate);
+		}
 		if (gate->away && end <= *now) {
 			uint64_t wait = bucket_admit(&gate->bucket, &gate->backlog, *now, away_rate(gate, &pages->limits));
 
 			until = *now + (wait < ESCAPE_NS ? wait : ESCAPE_NS);
-			verdict = wait == 0 ? backlog_admit(&gate->backlog, *now, UINT64_MAX, most, &until) : BACKLOG_LEASE;
+			verdict = wait == 0 ? backlog_admit(&gate->backlog, *now, UINT64_MAX, most, refill, &until) : BACKLOG_LEASE;
 		} else {
-			verdict = backlog_admit(&gate->backlog, *now, end, most, &until);
+			verdict = backlog_admit(&gate->backlog, *now, end, most, refill, &until);
 		}
 		if (verdict == BACKLOG_GO && !known && burst_unknown_pending(gate, key)) {
 			verdict = BACKLOG_FULL;
@@ -254,18 +277,22 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 			clock_sleep_until(until);
 		else
 			gate_await_lease(gate, ahead);
+		woke = clock_now();
 		front_lock_take(&gate->lock);
+		if (verdict == BACKLOG_FULL && woke > until)
+			lateness_note(&gate->lateness, woke - until);
 		gate->waiting -= verdict == BACKLOG_LEASE;
 	}
 }
 
 /* A burst of what may go now, this launch already in it. NULL: it goes without. */
-static struct burst *open_locked(struct gate *gate, uint64_t key, const struct estimate *estimate, CUstream stream, uint64_t now)
+static struct burst *open_locked(struct gate *gate, uint64_t key, const struct estimate *estimate, CUstream stream, uint64_t now,
+				 uint32_t word)
 {
 	struct front_pages *pages = pages_now();
 	uint32_t high = estimate != NULL ? estimate_high(estimate) : GATE_GUESS_NS;
 	uint32_t typical = estimate != NULL ? estimate_typical(estimate) : GATE_GUESS_NS;
-	uint64_t most = GATE_GET(pages->limits.backlogns);
+	uint64_t refill, most = backlog_of(gate, pages, &refill);
 	uint64_t room = high;
 	struct burst *burst = burst_open(gate, stream, now);
 	unsigned index = 0;
@@ -274,9 +301,9 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 		return NULL;
 	if (estimate != NULL && high < BURST_NS)
 		room = backlog_room(&gate->backlog, now, gate_lease_end(gate, pages), most, high, BURST_NS);
-	GATE_SET(burst->word, gate->word);
+	GATE_SET(burst->word, word);
 	burst->unknown = estimate == NULL;
-	burst->contested = gate->away;
+	burst->beside = gate->away || now < GATE_GET(pages->limits.besidetons);
 	GATE_SET(burst->left, (uint32_t)room);
 	GATE_SET(burst->launchesleft, estimate == NULL || gate->sporadic ? 1 : BURST_LAUNCHES);
 	gate->sporadic = false;
@@ -296,7 +323,6 @@ static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream str
 	struct burst *burst;
 	unsigned index = 0;
 
-	gate->word = GATE_GET(pages_now()->limits.leaseword);
 	burst_look(gate, now);
 	gate_publish(gate);
 	if (gate->samples >= SAMPLES_PENDING || GATE_GET(gate->captures) != 0)
@@ -304,7 +330,7 @@ static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream str
 	burst = burst_open(gate, stream, now);
 	if (burst == NULL)
 		return NULL;
-	GATE_SET(burst->word, gate->word);
+	GATE_SET(burst->word, GATE_GET(pages_now()->limits.leaseword));
 	burst->weight = FRONT_LAUNCH_STEP;
 	GATE_SET(burst->launchesleft, 1);
 	has_key(burst, key, 0, &index);
@@ -327,6 +353,7 @@ static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 	const struct estimate *estimate = estimate_find(&gate->estimates, key);
 	struct burst *burst;
 	uint64_t now;
+	uint32_t word;
 
 	front_lock_take(&gate->lock);
 	burst = own_burst(gate);
@@ -334,9 +361,9 @@ static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 		burst_close(gate, burst, clock_now(), true);
 	front_thread.burst = NULL;
 	burst = NULL;
-	if (admit_locked(gate, key, estimate != NULL, &now)) {
+	if (admit_locked(gate, key, estimate != NULL, &now, &word)) {
 		estimate = estimate_find(&gate->estimates, key);
-		burst = open_locked(gate, key, estimate, stream, now);
+		burst = open_locked(gate, key, estimate, stream, now, word);
 	}
 	front_lock_drop(&gate->lock);
 	gate_ask_ahead(gate, now);
@@ -420,8 +447,8 @@ void front_gate_after(struct burst *burst, CUresult result)
 			GATE_SET(burst->launches, 0);
 			backlog_unspent(&gate->backlog, GATE_GET(burst->high));
 		}
-		if (GATE_GET(burst->launches) == 1 && burst->dry)
-			burst->gap = now - burst->opened;
+		if (GATE_GET(burst->launches) == 1)
+			burst->returned = now;
 		burst_close(gate, burst, now, true);
 		gate_publish(gate);
 	}

@@ -34,6 +34,7 @@
 #define GATE_CONTEXTS 8u
 #define GATE_EVENTS 64u        /* kept for reuse, per context */
 #define GATE_GUESS_NS 1000000u /* of a function that was never measured */
+#define GATE_BACKLOG_NS 12000000u /* in flight, at most, however late threads wake */
 #define GATE_IDLE_NS 200000u   /* nothing in flight for so long: give the lease back */
 
 /* Words of an open burst are written by its thread alone and read by others. */
@@ -52,7 +53,7 @@ struct burst_key {
 struct burst {
 	struct front_thread *owner;
 	uint32_t state;
-	uint32_t word;     /* value of leaseword when it was opened */
+	uint32_t word;     /* value of leaseword when it was opened: it ends with the lease */
 	uint32_t left;     /* ns that may still be launched */
 	uint32_t launches;
 	uint32_t launchesleft;
@@ -70,13 +71,14 @@ struct burst {
 	uint32_t ends;     /* recorded */
 	bool measured;     /* its ends are recorded */
 	bool dry;          /* nothing of ours was in flight when it began */
-	bool contested;    /* others may have run meanwhile */
+	bool beside;       /* work of others may have run beside it, or before it */
 	bool unknown;      /* one launch that was never measured */
 	uint32_t weight;   /* it stands for so many launches; 0: it is no sample */
-	uint64_t opened;
+	uint64_t admitted;
+	uint64_t opened;   /* and its start marked */
 	uint64_t due;      /* when it will have run, by the estimate */
 	uint64_t shut;     /* when it was closed */
-	uint64_t gap;      /* of a single launch on an idle card: the host's time between start and launch, at most */
+	uint64_t returned; /* when the call of a single launch did; 0: that is not known */
 	uint32_t seen;     /* launches, when the monitor looked last */
 	uint8_t next;      /* index + 1 in the list of closed or free ones */
 };
@@ -110,10 +112,8 @@ struct gate {
 	uint64_t monitorat;   /* when the monitor looks next */
 	uint64_t backbusy;    /* busy at the last LEASE_BACK */
 	uint64_t opened;      /* when a burst was, last */
-	uint64_t granted;     /* when a wait for a lease ended last */
 	uint64_t late;        /* leases were used so much later than they could have been, in all */
 	uint64_t lateof;      /* beginning of the last lease that was counted */
-	uint32_t word;        /* leaseword, when last looked at */
 	uint64_t ratesince;
 	uint64_t ratebusy;
 	uint32_t rate;        /* permyriad of the card that it achieved */
@@ -123,7 +123,10 @@ struct gate {
 	uint8_t last;
 	uint8_t freelist;
 	uint8_t everused;
+	uint64_t span;        /* card time that its work covered, what ran beside it included */
+	uint64_t gaps;        /* of that, how long the card may have waited for a launch */
 	struct backlog backlog;
+	struct lateness lateness;
 	struct longest kernel;
 	struct cover cover;
 	struct bucket bucket;

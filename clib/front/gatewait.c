@@ -108,7 +108,6 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
 	bool leased, left;
 
-	gate->word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
 	close_silent_locked(gate, now);
 	left = left_to_waiter(gate, now);
 	if (!left)
@@ -156,6 +155,8 @@ static void *monitor(void *argument)
 
 		front_lock_take(&gate->lock);
 		now = clock_now();
+		if (now >= gate->monitorat && gate->monitorat != 0)
+			lateness_note(&gate->lateness, now - gate->monitorat);
 		tell = look_locked(gate, now, &back, &wait);
 		GATE_SET(gate->asleep, tell ? 0u : wait == 0 ? 1u : 2u);
 		gate->monitorat = wait == 0 ? UINT64_MAX : now + wait;
@@ -209,8 +210,8 @@ static void close_own_locked(struct gate *gate)
 	front_thread.burst = NULL;
 	if (burst == NULL || GATE_GET(burst->owner) != &front_thread || GATE_GET(burst->state) != BURST_OPEN)
 		return;
-	if (GATE_GET(burst->launches) == 1 && burst->dry)
-		burst->gap = now - burst->opened;
+	if (GATE_GET(burst->launches) == 1)
+		burst->returned = now;
 	burst_close(gate, burst, now, true);
 }
 
@@ -242,7 +243,6 @@ void front_gate_waited(bool watched)
 		__atomic_fetch_sub(&gate->watching, 1, __ATOMIC_RELAXED);
 	front_lock_take(&gate->lock);
 	now = clock_now();
-	gate->word = __atomic_load_n(&front_pages_now->limits.leaseword, __ATOMIC_ACQUIRE);
 	burst_look(gate, now);
 	gate_publish(gate);
 	wake = gate->backlog.inflight == 0 && gate->backdue && gate->monitorat != UINT64_MAX &&

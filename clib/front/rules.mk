@@ -91,7 +91,7 @@ LINT_TARGETS += lint-front
 define front_test
 $(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
 	@mkdir -p $$(@D)
-	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread
+	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread -lm
 endef
 $(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
 
@@ -119,6 +119,12 @@ $(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix b
 
 $(front_test_dir)/strange/front/libcuda.so.1: $(front_dir)/base/libcuda.so.1 $(front_test_dir)/strange/driver/libcuda.so.1
 	$(GO) run ./tools/preparefront -base $< -driver $(front_test_dir)/strange/driver -out $(@D)
+
+# Several gates and their agent, which test/gates leads.
+build/test/gates: clib/test/gates.c $(addprefix clib/test/,roundcard.c fakeclock.c) $(addprefix clib/front/,launch.c lock.c $(front_gate_files)) \
+		$(front_headers) $(wildcard clib/test/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -lm
 
 # The other compiler's opinion.
 lint-front:

@@ -48,7 +48,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DIVVY_WIRE_VERSION 2u
+#define DIVVY_WIRE_VERSION 3u
 #define DIVVY_PAGE_BYTES 4096u
 #define DIVVY_MAX_CARDS 8u
 #define DIVVY_LIMITS_MAGIC 0x3173746c79767644ull /* "Dvvylts1", little endian */
@@ -104,7 +104,9 @@ struct divvy_limits {
 	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
 	uint64_t leasebeginns; /* from when the share should have launched; the agent may have been late */
 	uint64_t leaseturn;  /* the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes */
-	uint64_t reserved[5];
+	uint64_t besidetons; /* what was launched before may have run beside work of the share that had the card before */
+	uint64_t besidefromns; /* what had not ended by then may have run beside work of the next; 0: none has come */
+	uint64_t reserved[3];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -121,6 +123,8 @@ struct divvy_client_card {
 	uint64_t waitns;       /* process: how long its launches have waited for a lease so far */
 	uint64_t latens;       /* process: by how much its first launches came after leasebeginns, all leases summed */
 	uint64_t lastendns;    /* process: when the last of its work that it knows of has ended */
+	uint64_t spanns;       /* process: like busyns, but other shares' work beside its own included */
+	uint64_t gapns;        /* process: the part of spanns in which the card may have waited for a launch */
 	uint64_t kernelns;     /* process: the longest of what it has launched lately, by its estimate; 0: unknown */
 };
 
@@ -221,10 +225,10 @@ _Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
 _Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
 _Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
 _Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
-_Static_assert(sizeof(struct divvy_client_card) == 104, "client card");
+_Static_assert(sizeof(struct divvy_client_card) == 120, "client card");
 _Static_assert(offsetof(struct divvy_client_card, busyns) == 48, "client card busy");
 _Static_assert(offsetof(struct divvy_client_card, latens) == 80, "client card late");
-_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 104, "client");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 120, "client");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");
 _Static_assert(offsetof(struct divvy_message, bytes) == 72, "message bytes");

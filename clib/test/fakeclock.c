@@ -7,17 +7,20 @@
 #include "fakeclock.h"
 
 #include <linux/futex.h>
+#include <math.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 
 #include "thread.h"
 
-#define THREADS 8u
+#define THREADS 72u
 #define START_NS 1000000000000ull
 #define END_NS (START_NS + 1000000000000ull)
 #define NEVER UINT64_MAX
 #define LOOK_NS 30u       /* reading the clock */
-#define LATE_NS 60000u    /* a sleeper wakes, at most */
+#define LATE_NS 60000u    /* a sleeper wakes, at most, unless there is a profile */
+#define USUAL 0.5         /* the part of sleepers that are later than a profile's words say */
+#define RARE 0.001
 #define PAUSE_NS 3000000u /* of the host, at most */
 #define PAUSE_OF 2000u    /* one piece of work in so many */
 
@@ -26,6 +29,7 @@ struct thread {
 	pthread_t id;
 	void *(*run)(void *);
 	void *argument;
+	unsigned process;
 	bool lives;
 	uint32_t turn;        /* futex */
 	uint32_t ended;       /* joined by waiting for it */
@@ -38,7 +42,9 @@ static struct thread threads[THREADS] = {{.lives = true}};
 static unsigned used = 1;
 static __thread struct thread *self = &threads[0];
 static uint64_t now = START_NS, orders, trace = 0xcbf29ce484222325ull, dice;
-static unsigned schedule;
+static unsigned schedule, process;
+static struct fakeclock_host host;
+static void (*change_process)(unsigned from, unsigned to);
 
 void fakeclock_follow(unsigned number)
 {
@@ -51,9 +57,15 @@ unsigned fakeclock_schedule(void)
 	return schedule;
 }
 
+/* The even schedules have them, but for the first. */
+static bool pauses(void)
+{
+	return schedule != 0 && schedule % 2 == 0;
+}
+
 bool fakeclock_steady(void)
 {
-	return schedule == 0 || schedule % 2 != 0;
+	return host.most == 0 && !pauses();
 }
 
 uint64_t fakeclock_trace(void)
@@ -100,6 +112,11 @@ static void pass(void)
 	note(now);
 	if (next == self)
 		return;
+	if (next->process != process) {
+		if (change_process != NULL)
+			change_process(process, next->process);
+		process = next->process;
+	}
 	__atomic_store_n(&next->turn, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, &next->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 	if (!self->lives)
@@ -117,9 +134,30 @@ static void pass_until(uint64_t at, const uint32_t *word)
 	self->word = NULL;
 }
 
+void fakeclock_host(struct fakeclock_host profile)
+{
+	host = profile;
+}
+
+uint64_t fakeclock_launch(void)
+{
+	return host.launch;
+}
+
 static uint64_t late(void)
 {
-	return schedule == 0 ? 0 : draw(LATE_NS);
+	double of;
+
+	if (schedule == 0)
+		return 0;
+	if (host.most == 0)
+		return draw(LATE_NS);
+	of = 1 - (double)draw(1000000) / 1e6; /* this part of all sleepers is later */
+	if (of >= USUAL)
+		return (uint64_t)((double)host.usual * (1 - of) / (1 - USUAL));
+	if (of >= RARE)
+		return (uint64_t)((double)host.usual * pow((double)host.rare / (double)host.usual, log(USUAL / of) / log(USUAL / RARE)));
+	return (uint64_t)((double)host.rare + (double)(host.most - host.rare) * (1 - of / RARE));
 }
 
 /* -- clock.h --------------------------------------------------------------- */
@@ -128,7 +166,7 @@ void fakeclock_work(uint64_t ns)
 {
 	if (schedule != 0)
 		ns = ns / 2 + draw(ns + 1);
-	if (!fakeclock_steady() && draw(PAUSE_OF) == 0)
+	if (pauses() && draw(PAUSE_OF) == 0)
 		ns += draw(PAUSE_NS);
 	pass_until(now + ns, NULL);
 }
@@ -184,14 +222,25 @@ static void *begin(void *argument)
 	return NULL;
 }
 
-unsigned fakeclock_start(void *(*run)(void *), void *argument)
+unsigned fakeclock_spawn(unsigned of, void *(*run)(void *), void *argument)
 {
 	struct thread *thread = &threads[used];
 
 	CHECK(used < THREADS);
-	*thread = (struct thread){.run = run, .argument = argument, .lives = true, .at = now + late(), .order = ++orders};
+	*thread = (struct thread){.run = run, .argument = argument, .process = of, .lives = true, .at = now + late(),
+				  .order = ++orders};
 	CHECK(pthread_create(&thread->id, NULL, begin, thread) == 0);
 	return used++;
+}
+
+unsigned fakeclock_start(void *(*run)(void *), void *argument)
+{
+	return fakeclock_spawn(self->process, run, argument);
+}
+
+void fakeclock_processes(void (*change)(unsigned from, unsigned to))
+{
+	change_process = change;
 }
 
 void fakeclock_join(unsigned thread)

@@ -110,23 +110,44 @@ static void covers_once(void)
 	CHECK(cover_add(&(struct cover){.count = 0}, 10, 5) == 0);
 }
 
+/* Of 100 to 200 wake-ups the second latest; what was before that is forgotten. */
+static void knows_how_late_it_wakes(void)
+{
+	struct lateness lateness = {0};
+
+	CHECK(lateness_of(&lateness) == 0);
+	lateness_note(&lateness, 9 * MS);
+	CHECK(lateness_of(&lateness) == 0); /* one alone is rare */
+	lateness_note(&lateness, 3 * MS);
+	CHECK(lateness_of(&lateness) == 3 * MS);
+	for (unsigned i = 2; i < LATENESS_WAKES; i++)
+		lateness_note(&lateness, i * 1000);
+	lateness_note(&lateness, 4 * MS);
+	CHECK(lateness_of(&lateness) == 4 * MS); /* beside 9 ms of the round before */
+	lateness_note(&lateness, 10 * MS);
+	CHECK(lateness_of(&lateness) == 9 * MS);
+	for (unsigned i = 0; i < 2 * LATENESS_WAKES; i++)
+		lateness_note(&lateness, 1 * MS);
+	CHECK(lateness_of(&lateness) == 1 * MS);
+}
+
 static void admits(void)
 {
 	struct backlog backlog = {.busy = 0};
 	uint64_t until = 0;
 
-	CHECK(backlog_admit(&backlog, 100 * MS, 0, 5 * MS, &until) == BACKLOG_LEASE);
-	CHECK(backlog_admit(&backlog, 100 * MS, 100 * MS, 5 * MS, &until) == BACKLOG_LEASE);
-	CHECK(backlog_admit(&backlog, 100 * MS, 101 * MS, 5 * MS, &until) == BACKLOG_GO);
+	CHECK(backlog_admit(&backlog, 100 * MS, 0, 5 * MS, 5 * MS / 2, &until) == BACKLOG_LEASE);
+	CHECK(backlog_admit(&backlog, 100 * MS, 100 * MS, 5 * MS, 5 * MS / 2, &until) == BACKLOG_LEASE);
+	CHECK(backlog_admit(&backlog, 100 * MS, 101 * MS, 5 * MS, 5 * MS / 2, &until) == BACKLOG_GO);
 	backlog_submit(&backlog, 100 * MS, 20 * MS); /* one kernel may be longer than all */
-	CHECK(backlog_admit(&backlog, 100 * MS, UINT64_MAX, 5 * MS, &until) == BACKLOG_FULL && until > 115 * MS && until < 120 * MS);
-	CHECK(backlog_admit(&backlog, 100 * MS, 110 * MS, 5 * MS, &until) == BACKLOG_LEASE);
-	CHECK(backlog_admit(&backlog, 116 * MS, 130 * MS, 5 * MS, &until) == BACKLOG_GO);
+	CHECK(backlog_admit(&backlog, 100 * MS, UINT64_MAX, 5 * MS, 5 * MS / 2, &until) == BACKLOG_FULL && until > 115 * MS && until < 120 * MS);
+	CHECK(backlog_admit(&backlog, 100 * MS, 110 * MS, 5 * MS, 5 * MS / 2, &until) == BACKLOG_LEASE);
+	CHECK(backlog_admit(&backlog, 116 * MS, 130 * MS, 5 * MS, 5 * MS / 2, &until) == BACKLOG_GO);
 	backlog_unspent(&backlog, 10 * MS);
 	CHECK(backlog.inflight == 10 * MS && backlog.drain == 110 * MS);
 	backlog_done(&backlog, 30 * MS, 7 * MS); /* more than there was */
 	CHECK(backlog.inflight == 0 && backlog.busy == 7 * MS);
-	CHECK(backlog_admit(&backlog, 100 * MS, UINT64_MAX, 0, &until) == BACKLOG_GO);
+	CHECK(backlog_admit(&backlog, 100 * MS, UINT64_MAX, 0, 0, &until) == BACKLOG_GO);
 }
 
 static void looks_ahead(void)
@@ -180,6 +201,7 @@ static const struct scenario scenarios[] = {
 	{"doubts long ones", doubts_long_ones},
 	{"covers once", covers_once},
 	{"admits", admits},
+	{"knows how late it wakes", knows_how_late_it_wakes},
 	{"looks ahead", looks_ahead},
 	{"keeps a rate", keeps_a_rate},
 };

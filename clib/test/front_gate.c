@@ -25,7 +25,7 @@ static unsigned start_one(uint64_t ns)
 
 static void waits_for_a_lease(void)
 {
-	uint64_t due;
+	uint64_t due, granted;
 	unsigned one, other;
 
 	fakeshare_gate(true);
@@ -40,11 +40,12 @@ static void waits_for_a_lease(void)
 	due = clock_now();
 	fakeshare.pages.limits.leasebeginns = due;
 	clock_pause(3 * MS); /* the agent is late */
+	granted = clock_now();
 	fakeshare_lease(due + 1000 * MS);
 	fakeclock_join(one);
 	fakeclock_join(other);
 	CHECK(fakecard_kernels() == 2 && SAID(waitns) > SAID(latens));
-	CHECK(near(SAID(latens), 3 * MS, 5)); /* of the lease, not of each who waited */
+	CHECK(SAID(latens) >= granted - due && (!fakeclock_steady() || near(SAID(latens), 3 * MS, 5))); /* of the lease, not of each who waited */
 	WITHIN(fakeshare.backs == 1, 25 * MS);
 	CHECK(SAID(inflightns) == 0 && near(SAID(busyns), 19 * MS, fakeclock_steady() ? 1 : 20) && fakeshare.backns == SAID(busyns));
 	clock_pause(1000 * MS);
@@ -252,6 +253,7 @@ static void keeps_its_rate_without_an_agent(void)
 
 /* -- the backlog ------------------------------------------------------------ */
 
+/* Deeper by how late the process wakes. */
 static void keeps_a_bounded_backlog(void)
 {
 	uint64_t most = 0;
@@ -267,7 +269,8 @@ static void keeps_a_bounded_backlog(void)
 		if (end > now && end - now > most)
 			most = end - now;
 	}
-	CHECK(most > FAKESHARE_BACKLOG_NS && most < FAKESHARE_BACKLOG_NS + (fakeclock_steady() ? 1 : 2) * 700 * US);
+	CHECK(most > FAKESHARE_BACKLOG_NS && most < GATE_BACKLOG_NS + 700 * US);
+	CHECK(!fakeclock_steady() || most < FAKESHARE_BACKLOG_NS + 800 * US);
 	synchronise();
 	WITHIN(fakeshare.backs == 1, 5 * MS);
 	CHECK(near(SAID(busyns), fakecard_busy(), 1));
@@ -327,7 +330,8 @@ static void learns_of_what_takes_no_time(void)
 	fakeshare_lease(clock_now() + LONG_NS);
 	launches(6400, 0, 3);
 	synchronise();
-	CHECK(front_gate_now->estimates.lessons > 0 && front_gate_now->estimates.lessons < 300);
+	CHECK(front_gate_now->estimates.lessons > 0);
+	CHECK(!fakeclock_steady() || front_gate_now->estimates.lessons < 300);
 }
 
 /* Everything together is charged what the card did. */

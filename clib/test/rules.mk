@@ -12,7 +12,7 @@ TEST_TARGETS += test-programs
 
 .PHONY: test-programs
 test-programs: $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress timing everylaunch tamper manners interposer.so dlopen-go monitor-devices monitor-compute-processes \
+	procaddress timing everylaunch tamper manners gates interposer.so dlopen-go monitor-devices monitor-compute-processes \
 	front-other/libcuda.so.1 standin/address/reader)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/lateness"
 )
 
 // Creation says who may create shares through the interface of an agent.
@@ -53,6 +54,11 @@ type Config struct {
 	// LeaseTrace is a file that all decisions on leases are appended to, so that
 	// they can be replayed; empty: none.
 	LeaseTrace string
+	// Backlog is how much unfinished work a process of a gated share may keep.
+	Backlog time.Duration
+	// SlowHost makes the agent wake as late as on such a host, for tests and benches
+	// on simulated cards.
+	SlowHost lateness.Profile
 	// Overlap lets shares have a card beside each other instead of in turns.
 	Overlap bool
 
@@ -109,6 +115,7 @@ func Private(directory, driverDirectory string) Config {
 func defaults() Config {
 	return Config{
 		Quantum:           10 * time.Millisecond,
+		Backlog:           arbiter.DefaultBacklog,
 		RestartGrace:      2 * time.Second,
 		EphemeralGrace:    5 * time.Second,
 		ShrinkDeadline:    30 * time.Second,
@@ -191,7 +198,7 @@ func (c Config) Validate() error {
 			reject("%s %v is not positive", d.name, d.value)
 		}
 	}
-	if err := arbiter.Default(c.Quantum).Validate(); err != nil {
+	if err := c.ValidateLeases(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.IdleExit < 0 {
@@ -216,9 +223,18 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// ValidateLeases says what is wrong with how leases are given; Validate does so too.
+func (c Config) ValidateLeases() error {
+	if err := c.SlowHost.Validate(); err != nil {
+		return fmt.Errorf("slow host: %w", err)
+	}
+	return c.arbiter().Validate()
+}
+
 // arbiter is how the time of a card is divided.
 func (c *Config) arbiter() arbiter.Config {
 	config := arbiter.Default(c.Quantum)
-	config.Overlap = c.Overlap
+	config.Overlap, config.Backlog = c.Overlap, c.Backlog
+	config.Deepest = c.Backlog + arbiter.DefaultDeepest - arbiter.DefaultBacklog
 	return config
 }

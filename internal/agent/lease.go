@@ -3,10 +3,17 @@
 package agent
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -15,8 +22,9 @@ import (
 type leases struct {
 	cards []*leasedCard
 	timer *leaseTimer
-	next  time.Duration // when the timer is set to go off; 0: it is not
-	trace *leaseTrace   // nil: none is kept
+	next  time.Duration     // when the timer is set to go off; 0: it is not
+	trace *leaseTrace       // nil: none is kept
+	used  map[string]uint64 // ns, what was said last of each share's card time
 }
 
 // leasedCard is a card whose time is leased, or would be.
@@ -46,6 +54,15 @@ func (d *daemon) openLeases() error {
 	return nil
 }
 
+// oversleep makes a thread that has just woken as late as on such a host.
+func oversleep(host lateness.Profile) {
+	if host.Most == 0 {
+		return
+	}
+	late := unix.NsecToTimespec(int64(host.Late(1 - rand.Float64())))
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &late, nil) // interrupted: less late
+}
+
 // monotonic is the clock of the pages and of the arbiters.
 func monotonic() time.Duration { return time.Duration(wire.MonotonicNs()) }
 
@@ -55,7 +72,7 @@ type meter struct{ *daemon }
 func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 	w := m.core.Work(time.Now(), uint64(now), share)
 	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late,
-		LastEnd: w.LastEnd, Kernel: w.Kernel}
+		Span: w.Span, Gap: w.Gap, LastEnd: w.LastEnd, Kernel: w.Kernel}
 }
 
 func (d *daemon) leasedCard(uuid string) *leasedCard {
@@ -80,12 +97,16 @@ func (d *daemon) cardOf(share string) *leasedCard {
 // setTerms tells the arbiters which shares there are.
 func (d *daemon) setTerms() {
 	byCard := map[string][]arbiter.Terms{}
-	for _, t := range d.core.Terms() {
+	terms := d.core.Terms()
+	for _, t := range terms {
 		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
 			Name: t.Name, Policy: arbiter.Policy(t.Policy), CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
 		})
 	}
 	now := monotonic()
+	maps.DeleteFunc(d.time.used, func(name string, _ uint64) bool {
+		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == name })
+	})
 	for _, k := range d.time.cards {
 		k.arbiter.Set(now, byCard[k.uuid])
 		for _, t := range byCard[k.uuid] {
@@ -128,7 +149,8 @@ func (d *daemon) writeLease(share string) {
 	lease := wire.Lease{}
 	if k != nil && k.arbiter.Gated(share) {
 		l := k.arbiter.Lease(share)
-		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(l.Backlog), Turn: l.Process}
+		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(l.Backlog), Turn: l.Process,
+			BesideToNs: uint64(l.BesideTo), BesideFromNs: uint64(l.BesideFrom)}
 	}
 	if err := s.limits.SetLease(lease); err != nil {
 		d.cfg.Logger.Error("lease", "share", share, "error", err)
@@ -140,6 +162,7 @@ func (c *connection) wantLease(m wire.Message) error {
 	if m.Slot != theSlot {
 		return nil
 	}
+	oversleep(c.cfg.SlowHost)
 	return c.do(c.quit, func(time.Time) {
 		k := c.cardOf(c.share)
 		if k == nil {
@@ -161,6 +184,7 @@ func (c *connection) leaseBack(m wire.Message) error {
 	if m.Slot != theSlot {
 		return nil
 	}
+	oversleep(c.cfg.SlowHost)
 	return c.do(c.quit, func(time.Time) {
 		if k := c.cardOf(c.share); k != nil {
 			k.arbiter.Back(monotonic(), c.share, c.turn)
@@ -195,6 +219,7 @@ func (d *daemon) clientReleased(share string) {
 // awaitLeaseTimer wakes the arbiters, until the timer is closed.
 func (d *daemon) awaitLeaseTimer() {
 	for d.time.timer.wait() {
+		oversleep(d.cfg.SlowHost)
 		if d.do(d.quit, func(time.Time) {
 			d.time.next = 0
 			at := monotonic()
@@ -207,13 +232,40 @@ func (d *daemon) awaitLeaseTimer() {
 	}
 }
 
-// cardTime is what a share has used: what its processes measured, less what they
-// counted twice.
+// cardTime is what a share has used until now: what its processes measured, corrected
+// by what all turns on the card add up to, and what has run of their work in flight. It
+// never falls.
 func (d *daemon) cardTime(v core.ShareView) uint64 {
-	if k := d.leasedCard(v.CardUUID); k != nil {
-		return uint64(max(time.Duration(min(v.CardTimeNs, 1<<62))-max(k.arbiter.Overcount(v.Name), 0), 0))
+	k := d.leasedCard(v.CardUUID)
+	if k == nil {
+		return v.CardTimeNs
 	}
-	return v.CardTimeNs
+	w := d.core.Work(time.Now(), uint64(monotonic()), v.Name)
+	running := max(w.InFlight-w.Remaining, 0)
+	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-k.arbiter.Overcount(v.Name)+running, 0))
+	if d.time.used == nil {
+		d.time.used = map[string]uint64{}
+	}
+	d.time.used[v.Name] = max(d.time.used[v.Name], used)
+	return d.time.used[v.Name]
+}
+
+// timeOf is what became of a card's time; nil: launches never needed leases.
+func (d *daemon) timeOf(uuid string) *api.CardTime {
+	k := d.leasedCard(uuid)
+	if k == nil {
+		return nil
+	}
+	now := monotonic()
+	a := k.arbiter.Account(now)
+	if a.Passed == 0 {
+		return nil
+	}
+	return &api.CardTime{AtNs: uint64(now), PassedNs: uint64(a.Passed), ChargedNs: uint64(max(a.Charged, 0)), Idle: api.IdleTime{
+		UnwantedNs: uint64(a.Idle[arbiter.Unwanted]), IneligibleNs: uint64(a.Idle[arbiter.Ineligible]),
+		RemainderNs: uint64(a.Idle[arbiter.Remainder]), AgentLateNs: uint64(a.Idle[arbiter.AgentLate]),
+		ProcessLateNs: uint64(a.Idle[arbiter.ProcessLate]), RanDryNs: uint64(a.Idle[arbiter.RanDry]),
+	}}
 }
 
 // overruns is how often the work of a share was not awaited any longer.

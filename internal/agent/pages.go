@@ -113,7 +113,7 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 		CreditBytes:  n.CreditBytes + m.given.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Denials: n.Denials, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
-		KernelNs: n.KernelNs,
+		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs,
 	}, page.Valid()
 }
 

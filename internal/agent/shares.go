@@ -55,7 +55,7 @@ func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pee
 				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
-				Health: string(c.Condition), HealthDetail: c.Detail,
+				Health: string(c.Condition), HealthDetail: c.Detail, Time: d.timeOf(c.UUID),
 			})
 		}
 		return nil
@@ -76,7 +76,7 @@ func (d *daemon) apiShare(v core.ShareView) api.Share {
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: d.grips[v.Name].level, EnforcementWhy: d.grips[v.Name].why(), MPS: d.grips[v.Name].inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
-		CardTimeNs: d.cardTime(v), WaitNs: v.WaitNs, Overruns: d.overruns(v),
+		CardTimeNs: d.cardTime(v), CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs, Overruns: d.overruns(v),
 	}
 }
 

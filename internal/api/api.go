@@ -117,6 +117,28 @@ type Card struct {
 	DriftBytes      int64  `json:"driftBytes"`      // driver's figure minus ledger, attached processes
 	Health          string `json:"health"`          // ok, degraded, unshareable, needs-reset, lost; empty: not looked at yet
 	HealthDetail    string `json:"healthDetail,omitempty"`
+	// Time is what became of the card's time while launches needed leases; nil: they
+	// never did.
+	Time *CardTime `json:"time,omitempty"`
+}
+
+// CardTime is what became of a card's time while launches needed leases. All of it is
+// charged to shares, or idle.
+type CardTime struct {
+	AtNs      uint64   `json:"atNs"` // CLOCK_MONOTONIC of the host: when that was so
+	PassedNs  uint64   `json:"passedNs"`
+	ChargedNs uint64   `json:"chargedNs"`
+	Idle      IdleTime `json:"idle"`
+}
+
+// IdleTime is for how long a card had nothing to do, by cause.
+type IdleTime struct {
+	UnwantedNs    uint64 `json:"unwantedNs"`    // no share wanted it
+	IneligibleNs  uint64 `json:"ineligibleNs"`  // the shares that wanted it had used up their parts
+	RemainderNs   uint64 `json:"remainderNs"`   // the next share waited for work that had ended
+	AgentLateNs   uint64 `json:"agentLateNs"`   // the next share's lease came late: the host did not let the agent run
+	ProcessLateNs uint64 `json:"processLateNs"` // its first launch came late: the host did not let its process run
+	RanDryNs      uint64 `json:"ranDryNs"`      // the share that had the card launched too little
 }
 
 // Devices answers GET /v1/devices.
@@ -174,9 +196,10 @@ type Share struct {
 	Clients        int         `json:"clients"`
 	Denials        uint64      `json:"denials"`
 	Launches       uint64      `json:"launches"`
-	CardTimeNs     uint64      `json:"cardTimeNs"` // that its processes used, as they measured it
-	WaitNs         uint64      `json:"waitNs"`     // that their launches waited for a lease
-	Overruns       uint64      `json:"overruns"`   // how often its work outlasted a lease for so long that others went on beside it
+	CardTimeNs     uint64      `json:"cardTimeNs"`   // that its processes used, as they measured it
+	CardTimeAtNs   uint64      `json:"cardTimeAtNs"` // until when: CLOCK_MONOTONIC of the host
+	WaitNs         uint64      `json:"waitNs"`       // that their launches waited for a lease
+	Overruns       uint64      `json:"overruns"`     // how often its work outlasted a lease for so long that others went on beside it
 	Created        time.Time   `json:"created"`
 	OwnerUID       int         `json:"ownerUid"` // besides root, may change and delete it
 }

@@ -62,6 +62,8 @@ type Usage struct {
 	Remaining time.Duration // estimate of how long that still takes, beside each other
 	Processes int           // that say so
 	Late      time.Duration // by how much they were late to use their leases so far
+	Span      time.Duration // like Busy, but what ran beside their work included
+	Gap       time.Duration // of that, how long the card may have waited for them
 	LastEnd   time.Duration // when the last of their work that has ended did; 0: unknown
 	Kernel    time.Duration // the longest of what they have launched lately; 0: unknown
 }
@@ -84,16 +86,24 @@ type Config struct {
 	Debt     time.Duration // most that a share owes
 	Window   time.Duration // in which no fixed share uses more than its part
 	Backlog  time.Duration // unfinished work that a share may keep
-	Deepest  time.Duration // the same, on a busy host or when nobody else wants the card
+	Deepest  time.Duration // the same, when nobody else wants the card
 	Brief    time.Duration // the same, beside a share of a higher priority
 	Recent   time.Duration // for how long one that has asked is counted on to ask again
 	Overlap  bool          // shares have the card beside each other (overlap.go)
 }
 
-// Bounds of a quantum.
+// Bounds of a quantum, and of a backlog.
 const (
 	LeastQuantum = 2 * time.Millisecond
 	MostQuantum  = 50 * time.Millisecond
+	LeastBacklog = time.Millisecond
+	MostBacklog  = 12 * time.Millisecond
+)
+
+// What Default takes.
+const (
+	DefaultBacklog = 5 * time.Millisecond
+	DefaultDeepest = 7 * time.Millisecond
 )
 
 // Default is the configuration for a quantum.
@@ -101,7 +111,7 @@ func Default(quantum time.Duration) Config {
 	return Config{
 		Quantum: quantum, Handover: time.Millisecond, Least: time.Millisecond, Drain: 2 * quantum,
 		Burst: quantum + time.Millisecond, Saving: 5 * quantum, Late: quantum / 2, Lag: 10 * quantum, Debt: time.Second, Window: time.Second,
-		Backlog: 5 * time.Millisecond, Deepest: 7 * time.Millisecond, Brief: 200 * time.Microsecond, Recent: time.Second,
+		Backlog: DefaultBacklog, Deepest: DefaultDeepest, Brief: 200 * time.Microsecond, Recent: time.Second,
 	}
 }
 
@@ -111,12 +121,15 @@ func (c Config) Validate() error {
 	if c.Quantum < LeastQuantum || c.Quantum > MostQuantum {
 		errs = append(errs, fmt.Errorf("quantum %v is not between %v and %v", c.Quantum, LeastQuantum, MostQuantum))
 	}
+	if c.Backlog < LeastBacklog || c.Backlog > MostBacklog {
+		errs = append(errs, fmt.Errorf("backlog %v is not between %v and %v", c.Backlog, LeastBacklog, MostBacklog))
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
 		{"handover", c.Handover}, {"least lease", c.Least}, {"drain", c.Drain}, {"burst", c.Burst}, {"saving", c.Saving}, {"late", c.Late},
-		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window}, {"backlog", c.Backlog}, {"deepest backlog", c.Deepest}, {"brief backlog", c.Brief}, {"recent", c.Recent},
+		{"lag", c.Lag}, {"debt", c.Debt}, {"window", c.Window}, {"brief backlog", c.Brief}, {"recent", c.Recent},
 	} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %v is not positive", d.name, d.value))
@@ -140,6 +153,9 @@ type Lease struct {
 	Process uint64        // the only one that may; 0: all of the share's
 	End     time.Duration // 0: not now
 	Backlog time.Duration // how much unfinished work a process may keep
+	// Work of this share that is launched before BesideTo, or has not ended by
+	// BesideFrom (0: never), may run beside another's: how long it takes tells little.
+	BesideTo, BesideFrom time.Duration
 }
 
 // Event is something worth telling.
@@ -154,6 +170,7 @@ type share struct {
 	ledger
 	waiting  []uint64      // processes that have asked since they had a lease, in order
 	process  uint64        // that has its lease, or had its last one; 0: all
+	turn     turn          // the last one
 	idle     int           // turns in a row that its processes left idle
 	joint    int           // so many of its next leases are for all of its processes
 	seen     time.Duration // busy and submitted, when last settled
@@ -208,9 +225,11 @@ type Arbiter struct {
 	charged  time.Duration // of what was used in the lease
 
 	handover handover
-	turn     turn          // of the holder, or of the last one
+	account  account
+	last     *share        // that had the card last, or has it
 	left     time.Duration // when the card was left last
-	rest     time.Duration // until when the work of the last holder runs, as it seemed then
+	rest     time.Duration // until when the work of the last holder runs, as it seemed then; 0: it had ended,
+	ended    time.Duration // then
 	due      time.Duration // when what happens now should have happened
 	asked    time.Duration // what NextWake said last
 
@@ -259,11 +278,18 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		kept = append(kept, s)
 	}
 	gone := a.holder != nil && !slices.Contains(kept, a.holder)
+	if a.last != nil && !slices.Contains(kept, a.last) {
+		a.last = nil
+	}
 	a.shares = kept
 	if gone {
 		a.phase, a.holder = free, nil
 	}
-	a.gated = partly || fixed > 0 && len(kept) > 1 || promised(kept)
+	gated := partly || fixed > 0 && len(kept) > 1 || promised(kept)
+	if gated && !a.gated {
+		a.account.edge = now
+	}
+	a.gated = gated
 	switch {
 	case a.holder == nil:
 	case !a.gated || changed:
@@ -278,6 +304,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		}
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // promised says whether shares without fixed parts were promised anything.
@@ -293,7 +320,8 @@ func promised(shares []*share) bool {
 // Has says whether a share is on the card.
 func (a *Arbiter) Has(name string) bool { return a.find(name) != nil }
 
-// Overcount is how much more than it can have used a share has said.
+// Overcount is how much more than it can have used a share has said; less than 0:
+// how much less.
 func (a *Arbiter) Overcount(name string) time.Duration {
 	if s := a.find(name); s != nil {
 		return s.dropped
@@ -318,7 +346,9 @@ func (a *Arbiter) Overruns(name string) uint64 {
 // Lease is what was ordered last for a share.
 func (a *Arbiter) Lease(name string) Lease {
 	if s := a.find(name); s != nil {
-		return Lease{Share: name, Process: s.told.Process, End: s.told.End, Backlog: a.backlog(a.due, s)}
+		l := s.told
+		l.Share, l.Backlog = name, a.backlog(a.due, s)
+		return l
 	}
 	return Lease{}
 }
@@ -352,6 +382,7 @@ func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 		a.holdBack(now, s)
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // Back: a process of a share has nothing in flight any more.
@@ -364,6 +395,7 @@ func (a *Arbiter) Back(now time.Duration, name string, process uint64) {
 		a.stop(now)
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // Ended: a process of a share has ended, and the driver may not know yet; alone
@@ -383,6 +415,7 @@ func (a *Arbiter) Ended(now time.Duration, name string, process uint64, alone bo
 		a.endLease(now, dying, now)
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // Moved: a process of a share goes by another number from now on.
@@ -409,6 +442,7 @@ func (a *Arbiter) Released(now time.Duration, name string) {
 		a.phase, a.holder = free, nil
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // LeaseBegin is from when a share should have been able to use its last lease:
@@ -428,6 +462,7 @@ func (a *Arbiter) Tick(now time.Duration) {
 		a.due = min(a.asked, now)
 	}
 	a.step(now)
+	a.note(now)
 }
 
 // Drain returns what has to be carried out since the last call.
@@ -440,7 +475,7 @@ func (a *Arbiter) Drain() Orders {
 
 // tell orders a lease, unless it was the last that was ordered.
 func (a *Arbiter) tell(now time.Duration, s *share, end time.Duration) {
-	l := Lease{Share: s.Name, End: end, Backlog: a.backlog(now, s)}
+	l := Lease{Share: s.Name, End: end, Backlog: a.backlog(now, s), BesideTo: s.turn.besideTo, BesideFrom: s.turn.besideFrom}
 	if end > 0 {
 		l.Process = s.process
 	}

@@ -11,8 +11,9 @@ import (
 // want it now: nil when there is none.
 func (a *Arbiter) choose(now time.Duration) *share {
 	var best *share
+	free := a.freeFrom(now)
 	for _, s := range a.shares {
-		if !s.wants() || a.eligibleFrom(now, s) > now {
+		if !s.wants() || a.eligibleFrom(now, s) > free {
 			continue
 		}
 		if best == nil || a.before(s, best) {
@@ -20,6 +21,16 @@ func (a *Arbiter) choose(now time.Duration) *share {
 		}
 	}
 	return best
+}
+
+// freeFrom is when the work on the card is estimated to have ended, at most the
+// handover time from now: a share that may use it then may have it now.
+func (a *Arbiter) freeFrom(now time.Duration) time.Duration {
+	rest := a.rest
+	if a.holder != nil {
+		rest = now + a.remaining(now)
+	}
+	return max(now, min(rest, now+a.handover.before))
 }
 
 // before says whether s goes before other: a fixed share that is far behind its
@@ -67,7 +78,7 @@ func (a *Arbiter) eligibleFrom(now time.Duration, s *share) time.Duration {
 // a long lease, because one pause costs less than many short ones, each of which
 // ends when somebody has woken.
 func (a *Arbiter) worth(s *share) time.Duration {
-	if s == a.holder && a.phase == held {
+	if s == a.holder && a.phase == held || s.slack > 0 {
 		return a.config.Least
 	}
 	long := stretch(s.percent)
@@ -80,8 +91,9 @@ func (a *Arbiter) worth(s *share) time.Duration {
 // fill lets the balances grow to now.
 func (a *Arbiter) fill(now time.Duration) {
 	a.due = now
-	behind := time.Duration(0)
+	behind, slack := time.Duration(0), a.slack(now)
 	for _, s := range a.shares {
+		s.slack = slack
 		if !s.fixed() {
 			if a.gated && s.wants() && s != a.holder {
 				a.meet(now, s)
@@ -100,9 +112,11 @@ func (a *Arbiter) fill(now time.Duration) {
 		worth := a.worth(s)
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
-		case !s.wants():
+		case !s.wants() && (s.slack == 0 || now-s.wanted > a.config.Lag):
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
+		case !s.wants():
+			// It is about to ask again.
 		case s.allowance(now, a.config.Window, worth) < worth:
 			// It may not take it now, but makes up for a pause later.
 			s.keep(a.config.Debt, max(a.saving(s), a.config.Lag*time.Duration(s.percent)/100))
@@ -121,6 +135,23 @@ func (a *Arbiter) fill(now time.Duration) {
 			s.keep(a.config.Debt, a.config.Window)
 		}
 	}
+}
+
+// slack is by how much fixed shares may go beyond their parts of a window: where
+// those that want the card were promised nearly all of it, a moment in which it
+// stood idle could never be made up for otherwise.
+func (a *Arbiter) slack(now time.Duration) time.Duration {
+	const nearlyAll = 97
+	sum := int64(0)
+	for _, s := range a.shares {
+		if s.fixed() && (s.wants() || s == a.holder || a.recent(now, s)) {
+			sum += s.percent
+		}
+	}
+	if sum < nearlyAll {
+		return 0
+	}
+	return max(a.config.Backlog-a.config.Least, 0) // the rest is for what is known no better
 }
 
 // saving is how much a share may save up.
@@ -148,13 +179,16 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 			first = min(first, a.eligibleFrom(now, s))
 		}
 	}
-	if first == math.MaxInt64 {
+	switch {
+	case first == math.MaxInt64:
 		return 0 // nobody waits
+	case a.holder != nil && first <= now+a.remaining(now):
+		first = max(first-a.handover.before, now)
 	}
 	switch a.phase {
 	case held:
 		if next := a.choose(now); next != nil && !a.goesOn(next) &&
-			(next != a.holder && a.outranks(next, a.holder) || a.end > a.begun+a.quantum(a.holder)) {
+			(next != a.holder && a.outranks(next, a.holder) || a.cutTo(now) < a.end) {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.

@@ -30,7 +30,16 @@ func (s *share) weight() int {
 	return 1
 }
 
-// pay charges a share for time of the card.
+// charged charges a share for time of the card that it had before now.
+func (s *share) charged(now, d time.Duration) {
+	if s.fixed() {
+		s.ledger.charge(now-d, d)
+		return
+	}
+	s.fair.use(d, s.weight())
+}
+
+// pay charges a share for time of the card that it did not use.
 func (s *share) pay(d time.Duration) {
 	if s.fixed() {
 		s.balance -= 100 * int64(d)
@@ -47,8 +56,8 @@ func (a *Arbiter) recent(now time.Duration, s *share) bool { return now-s.wanted
 // backlog is how much unfinished work the processes of a share may keep: little
 // when one of a higher priority may want the card at any moment, for what is in
 // flight cannot be taken back, or when all of them launch in the same lease, for at
-// its end each has as much; more on a busy host, and when nobody else wants the
-// card, but no more than may still run after a change that should hold.
+// its end each has as much; more when nobody else wants the card, but no more than may
+// still run after a change that should hold. A process adds how late it wakes.
 func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	for _, other := range a.shares {
 		if other.Priority > s.Priority && a.recent(now, other) {
@@ -58,7 +67,7 @@ func (a *Arbiter) backlog(now time.Duration, s *share) time.Duration {
 	switch {
 	case s == a.holder && s.process == 0:
 		return a.config.Brief
-	case a.busyHost() || !a.contested(s):
+	case !a.contested(s):
 		return a.config.Deepest
 	}
 	return a.config.Backlog

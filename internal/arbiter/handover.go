@@ -29,16 +29,9 @@ func (h *handover) note(late time.Duration) {
 	h.before = min(h.least+max(late, known-known/handoverFades), h.most)
 }
 
-// endTurn takes note of how late the holder's turn began, when the next one's
-// begins.
+// endTurn takes note of how late the last turn began, when the next one's begins.
 func (a *Arbiter) endTurn() {
-	if a.turn.handed {
-		a.handover.note(a.turn.late)
+	if a.last != nil && a.last.turn.handed {
+		a.handover.note(a.last.turn.late)
 	}
-}
-
-// turn is what a share makes of the card from its grant to the next one's.
-type turn struct {
-	handed bool          // the share before it had used the card until then
-	late   time.Duration // from when it should have been granted to its first launch
 }

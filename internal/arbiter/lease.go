@@ -59,10 +59,15 @@ func (a *Arbiter) step(now time.Duration) {
 	}
 }
 
+// cutTo is when a lease ends that somebody else wants, at the latest.
+func (a *Arbiter) cutTo(now time.Duration) time.Duration {
+	return max(a.begun+a.quantum(a.holder), now+a.handover.before)
+}
+
 // cut shortens a lease that was long because nobody else wanted the card, and
 // says whether it did.
 func (a *Arbiter) cut(now time.Duration) bool {
-	end := max(a.begun+a.quantum(a.holder), now+a.handover.before)
+	end := a.cutTo(now)
 	if a.end <= end {
 		return false
 	}
@@ -76,7 +81,7 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 	if a.phase != held || now < a.end {
 		return
 	}
-	if a.goesOn(a.choose(now)) {
+	if a.goesOn(a.choose(now)) && a.meter.Usage(now, a.holder.Name).Submitted > 0 {
 		return // step prolongs it
 	}
 	a.endLease(now, draining, a.end)
@@ -93,10 +98,11 @@ func (a *Arbiter) endLease(now time.Duration, as phase, since time.Duration) {
 func (a *Arbiter) grant(now time.Duration, s *share) {
 	a.endTurn()
 	s.spare(a.config.Window, s.kernel)
-	a.turn = turn{handed: a.left == now}
-	a.phase, a.holder = held, s
-	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
+	before := s.process
 	s.nextProcess()
+	a.beginTurn(now, s, s == a.last && s.process == before)
+	a.phase, a.holder, a.last = held, s, s
+	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
 	a.end, a.charged = a.begun+a.length(now, s, a.quantum(s)), 0
 	s.served, s.begun, s.hadAt = now, a.due, now
 	if !s.fixed() {
@@ -176,7 +182,7 @@ func (s *share) nextProcess() {
 func (a *Arbiter) leftIdle(now time.Duration) {
 	const turns, leases = 4, 64
 	s := a.holder
-	had := min(now, a.end) - a.begun - a.turn.late
+	had := min(now, a.end) - a.begun - s.turn.late
 	if s.process == 0 || len(s.waiting) == 0 || had <= a.config.Least {
 		return
 	}
@@ -212,8 +218,12 @@ func (a *Arbiter) stop(now time.Duration) {
 
 // leave makes the card free.
 func (a *Arbiter) leave(now time.Duration) {
-	remaining := a.remaining(now)
-	a.rest = now + remaining
+	u, remaining := a.meter.Usage(now, a.holder.Name), a.remaining(now)
+	a.rest = 0
+	if u.Submitted > 0 {
+		a.rest = now + remaining
+	}
+	a.ended, a.holder.turn.rest = u.LastEnd, a.rest
 	a.phase, a.holder, a.left = free, nil, now
 }
 
@@ -240,7 +250,7 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 	late := min(max(u.Late-s.late, 0), a.config.Quantum)
 	s.late, s.kernel = u.Late, min(bound(u.Kernel), a.config.Debt)
 	if s == a.holder {
-		a.turn.late += late
+		s.turn.late += late
 	}
 	used := said
 	if a.gated {
@@ -249,6 +259,7 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 			used = a.crowding.part(used)
 		}
 	}
+	used += a.settleTurn(now, s, used, u)
 	if !s.fixed() {
 		s.fair.use(used, s.weight())
 		return used
@@ -308,19 +319,22 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 	return used
 }
 
-// idle charges the holder for the part of its lease that it did not use, as far
+// idle charges the holder for the part of its turn that it did not use, as far
 // as that is more than what it used: a share that reports nothing still pays
 // for half of what it holds.
 func (a *Arbiter) idle(until time.Duration) {
-	if more := until - a.begun - 2*a.charged; more > 0 {
+	t := &a.holder.turn
+	t.held += max(until-a.begun, 0)
+	if more := t.held - 2*t.charged - t.paid; more > 0 {
 		a.holder.pay(more)
-		a.charged += more
+		t.paid += more
 	}
 }
 
-// remaining estimates for how long the holder's work still runs.
+// remaining estimates for how long the work on the card still runs: the holder's, and
+// what the one before has left.
 func (a *Arbiter) remaining(now time.Duration) time.Duration {
-	return bound(a.meter.Usage(now, a.holder.Name).Remaining)
+	return max(a.rest-now, 0) + bound(a.meter.Usage(now, a.holder.Name).Remaining)
 }
 
 // overrun stops waiting for the holder's work.

@@ -16,6 +16,7 @@ type ledger struct {
 	filled  time.Duration // until when the balance has grown
 	spans   []span        // when it used the card, in order, apart
 	reserve time.Duration // of its part of a window that leases leave: what outlasts them
+	slack   time.Duration // by how much they may go beyond it
 }
 
 type span struct{ from, to time.Duration }
@@ -82,7 +83,7 @@ func (l *ledger) forget(now, window time.Duration) {
 
 // part is how much of a window leases may give.
 func (l *ledger) part(window time.Duration) time.Duration {
-	return window*time.Duration(l.percent)/100 - l.reserve
+	return window*time.Duration(l.percent)/100 + l.slack - l.reserve
 }
 
 // spare learns how much of a window leases must leave for what is launched at

@@ -52,7 +52,7 @@ type Reading struct {
 	Allocations, Denials, Launches uint64
 	BusyNs, WaitNs, LateNs         uint64
 	InFlightNs, DrainNs, LastEndNs uint64
-	KernelNs                       uint64
+	KernelNs, SpanNs, GapNs        uint64
 }
 
 // Config bounds a core.

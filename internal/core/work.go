@@ -12,6 +12,8 @@ type work struct {
 	busy    uint64 // ns, the most it ever said
 	wait    uint64
 	late    uint64
+	span    uint64
+	gap     uint64
 	counted uint64 // of busy, since it attached to this agent
 	fresh   bool   // it came back: what it says first is from before
 }
@@ -29,6 +31,8 @@ func (w *work) observe(r Reading) {
 	}
 	w.wait = max(w.wait, r.WaitNs)
 	w.late = max(w.late, r.LateNs)
+	w.span = max(w.span, r.SpanNs)
+	w.gap = max(w.gap, r.GapNs)
 }
 
 // Work is what the processes of a share say of their time on the card, summed.
@@ -38,6 +42,8 @@ type Work struct {
 	Remaining time.Duration // estimate of how long that still takes
 	Processes int           // that are attached
 	Late      time.Duration // by how much their first launches under a lease came late
+	Span      time.Duration // like Busy, but what ran beside their work included
+	Gap       time.Duration // of that, how long the card may have waited for a launch
 	LastEnd   time.Duration // when the last of their work that is known to have ended did, by the pages' clock
 	Kernel    time.Duration // the longest of what they have launched lately; 0: unknown
 }
@@ -53,6 +59,8 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 		r, ok := c.read(now, cl)
 		sum.Busy += nanoseconds(cl.work.counted)
 		sum.Late += nanoseconds(cl.work.late)
+		sum.Span += nanoseconds(cl.work.span)
+		sum.Gap += nanoseconds(cl.work.gap)
 		sum.Processes++
 		sum.LastEnd = max(sum.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
 		if !ok || cl.state != Attached || !cl.page {

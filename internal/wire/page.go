@@ -227,13 +227,20 @@ type Lease struct {
 	EndNs     uint64 // until when they may launch; 0: not now
 	BacklogNs uint64 // how much unfinished work each may keep
 	Turn      uint64 // of the only process that may launch; 0: all may
+	// What was launched before BesideToNs, or had not ended by BesideFromNs (0: none),
+	// may have run beside another share's work.
+	BesideToNs, BesideFromNs uint64
 }
 
 // SetLease stores a lease and wakes all who wait for one. It does nothing when
 // the page says so already.
 func (l *LimitsPage) SetLease(to Lease) error {
 	v := l.view
-	if l.Lease() == to {
+	was := l.Lease()
+	atomic.StoreUint64(&v.BesideToNs, to.BesideToNs)
+	atomic.StoreUint64(&v.BesideFromNs, to.BesideFromNs)
+	was.BesideToNs, was.BesideFromNs = to.BesideToNs, to.BesideFromNs
+	if was == to {
 		return nil
 	}
 	gated := uint32(0)
@@ -265,7 +272,7 @@ func (l *LimitsPage) Lease() Lease {
 	return Lease{
 		Gated: atomic.LoadUint32(&v.Gated) == 1, BeginNs: atomic.LoadUint64(&v.LeaseBeginNs),
 		EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
-		Turn: atomic.LoadUint64(&v.LeaseTurn),
+		Turn: atomic.LoadUint64(&v.LeaseTurn), BesideToNs: atomic.LoadUint64(&v.BesideToNs), BesideFromNs: atomic.LoadUint64(&v.BesideFromNs),
 	}
 }
 
@@ -330,6 +337,7 @@ type Counters struct {
 	GrantedBytes, CreditBytes, ContextBytes, PeakBytes               uint64
 	Allocations, Denials, Launches                                   uint64
 	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs, KernelNs uint64
+	SpanNs, GapNs                                                    uint64
 }
 
 // Counters reads a slot.
@@ -351,6 +359,8 @@ func (c *ClientPage) Counters(slot int) Counters {
 		LateNs:       atomic.LoadUint64(&card.LateNs),
 		LastEndNs:    atomic.LoadUint64(&card.LastEndNs),
 		KernelNs:     atomic.LoadUint64(&card.KernelNs),
+		SpanNs:       atomic.LoadUint64(&card.SpanNs),
+		GapNs:        atomic.LoadUint64(&card.GapNs),
 	}
 }
 

@@ -4,7 +4,7 @@
 package wire
 
 const (
-	Version             = 2
+	Version             = 3
 	PageBytes           = 4096
 	MaxCards            = 8
 	LimitsMagic         = 0x3173746c79767644 // "Dvvylts1", little endian
@@ -105,7 +105,9 @@ type Limits struct {
 	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
 	LeaseBeginNs uint64   // from when the share should have launched; the agent may have been late
 	LeaseTurn    uint64   // the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes
-	Reserved     [5]uint64
+	BesideToNs   uint64   // what was launched before may have run beside work of the share that had the card before
+	BesideFromNs uint64   // what had not ended by then may have run beside work of the next; 0: none has come
+	Reserved     [3]uint64
 	Card         [8]LimitsCard
 }
 
@@ -129,7 +131,9 @@ const (
 	LimitsOffsetBacklogNs    = 128
 	LimitsOffsetLeaseBeginNs = 136
 	LimitsOffsetLeaseTurn    = 144
-	LimitsOffsetReserved     = 152
+	LimitsOffsetBesideToNs   = 152
+	LimitsOffsetBesideFromNs = 160
+	LimitsOffsetReserved     = 168
 	LimitsOffsetCard         = 192
 )
 
@@ -147,12 +151,14 @@ type ClientCard struct {
 	WaitNs       uint64 // process: how long its launches have waited for a lease so far
 	LateNs       uint64 // process: by how much its first launches came after leasebeginns, all leases summed
 	LastEndNs    uint64 // process: when the last of its work that it knows of has ended
+	SpanNs       uint64 // process: like busyns, but other shares' work beside its own included
+	GapNs        uint64 // process: the part of spanns in which the card may have waited for a launch
 	KernelNs     uint64 // process: the longest of what it has launched lately, by its estimate; 0: unknown
 }
 
 // Size and offsets of ClientCard.
 const (
-	ClientCardSize               = 104
+	ClientCardSize               = 120
 	ClientCardOffsetMemory       = 0
 	ClientCardOffsetContextBytes = 8
 	ClientCardOffsetAllocations  = 16
@@ -165,7 +171,9 @@ const (
 	ClientCardOffsetWaitNs       = 72
 	ClientCardOffsetLateNs       = 80
 	ClientCardOffsetLastEndNs    = 88
-	ClientCardOffsetKernelNs     = 96
+	ClientCardOffsetSpanNs       = 96
+	ClientCardOffsetGapNs        = 104
+	ClientCardOffsetKernelNs     = 112
 )
 
 // Client is struct divvy_client.
@@ -182,7 +190,7 @@ type Client struct {
 
 // Size and offsets of Client.
 const (
-	ClientSize            = 896
+	ClientSize            = 1024
 	ClientOffsetMagic     = 0
 	ClientOffsetVersion   = 8
 	ClientOffsetSizeBytes = 12

@@ -17,7 +17,8 @@ var words = map[string]string{
 	"leaseendns": "LeaseEndNs", "leasebeginns": "LeaseBeginNs",
 	"peakbytes": "PeakBytes",
 	"leaseword": "LeaseWord", "backlogns": "BacklogNs", "busyns": "BusyNs", "inflightns": "InFlightNs",
-	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs", "kernelns": "KernelNs", "leaseturn": "LeaseTurn",
+	"drainns": "DrainNs", "waitns": "WaitNs", "latens": "LateNs", "lastendns": "LastEndNs", "kernelns": "KernelNs", "leaseturn": "LeaseTurn", "besidetons": "BesideToNs", "besidefromns": "BesideFromNs",
+	"spanns": "SpanNs", "gapns": "GapNs",
 }
 
 // generate writes constants, structs, and the size and offsets of each struct.
