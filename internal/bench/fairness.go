@@ -93,7 +93,7 @@ func (q *quota) fairness(ctx context.Context, n int) (FairnessRow, error) {
 		return row, fmt.Errorf("control without Divvy: %w", err)
 	}
 	var parts []float64
-	for _, one := range control {
+	for _, one := range control.shares {
 		parts = append(parts, one.percent)
 		row.ControlPercent += one.percent
 	}

@@ -45,6 +45,15 @@ func (h *history) read(ctx context.Context, owner map[uint64]int) error {
 	return nil
 }
 
+// between is how long runs had the card from one moment to another.
+func between(runs []simgpu.Run, from, to time.Duration) time.Duration {
+	sum := int64(0)
+	for _, r := range runs {
+		sum += max(min(r.ToNS, int64(to))-max(r.FromNS, int64(from)), 0)
+	}
+	return time.Duration(sum)
+}
+
 // mostOf is the most time that runs, which are in order, have within any window
 // of so long: it begins where a run begins, or ends where one ends.
 func mostOf(runs []simgpu.Run, window time.Duration) time.Duration {

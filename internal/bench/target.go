@@ -23,6 +23,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/lateness"
 )
 
 // Bytes in a mebibyte, the unit of quotas.
@@ -35,6 +36,9 @@ type Target struct {
 	DriverDirectory string // the stand-in driver that the agent looks after
 	FrontDirectory  string // the front library prepared for it
 	ToolsDirectory  string // the load programs
+	// SlowHost is what the programs, and the agent, play to run on; nil: the host is
+	// what it is.
+	SlowHost *lateness.Profile
 }
 
 // Validate says what is missing.
@@ -57,9 +61,13 @@ func (t Target) Validate() error {
 // Environ is the environment of a process under the share that listens on
 // socket, as divvy run sets it.
 func (t Target) Environ(socket string) []string {
+	preload := filepath.Join(t.FrontDirectory, "libcuda.so.1")
+	if t.SlowHost != nil {
+		preload += ":" + t.slowHost()
+	}
 	return append(t.Bare(),
 		"LD_LIBRARY_PATH="+t.FrontDirectory,
-		"LD_PRELOAD="+filepath.Join(t.FrontDirectory, "libcuda.so.1"),
+		"LD_PRELOAD="+preload,
 		"DIVVY_SOCKET="+socket,
 		"DIVVY_DRIVER_DIR="+t.DriverDirectory,
 	)
@@ -68,16 +76,27 @@ func (t Target) Environ(socket string) []string {
 // Unheld is the environment of a process that uses the cards without Divvy: the
 // control of every figure.
 func (t Target) Unheld() []string {
-	return append(t.Bare(), "LD_LIBRARY_PATH="+t.DriverDirectory)
+	env := append(t.Bare(), "LD_LIBRARY_PATH="+t.DriverDirectory)
+	if t.SlowHost != nil {
+		env = append(env, "LD_PRELOAD="+t.slowHost())
+	}
+	return env
 }
+
+// slowHost is the library that makes a program's threads wake late.
+func (t Target) slowHost() string { return filepath.Join(t.ToolsDirectory, "slowhost.so") }
 
 // Bare is the environment that both have in common.
 func (t Target) Bare() []string {
-	return []string{
+	env := []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + os.Getenv("HOME"),
 		"DIVVY_SIMULATOR=" + t.SimulatorSocket,
 	}
+	if t.SlowHost != nil {
+		env = append(env, t.SlowHost.Environ())
+	}
+	return env
 }
 
 func (t Target) burn() string { return filepath.Join(t.ToolsDirectory, "burn") }

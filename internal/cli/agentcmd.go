@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
 )
 
@@ -30,6 +31,8 @@ type agentFlags struct {
 	cdi       string
 	trace     string
 	quantum   time.Duration
+	backlog   time.Duration
+	host      string
 	overlap   bool
 	worker    bool
 }
@@ -73,6 +76,8 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
+	flags.DurationVar(&f.backlog, "backlog", system.Backlog, "`work` a program keeps in flight, 1ms to 12ms")
+	flags.StringVar(&f.host, "slow-host", "", "wake as late as such a `host` (divvy demo --help), for tests")
 	flags.StringVar(&f.trace, "lease-trace", "", "`file` to append all decisions on leases to, for a replay")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
@@ -100,11 +105,16 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			cfg.JournalDirectory = f.journal
 		}
 		cfg.Creation = agent.Creation(f.creation)
+	}
+	if err := f.times(&cfg); err != nil {
+		return cfg, usage(err)
+	}
+	if f.private == "" {
 		if err := f.findDriver(&cfg); err != nil {
 			return cfg, err
 		}
 	}
-	cfg.Quantum, cfg.Overlap, cfg.LeaseTrace = f.quantum, f.overlap, f.trace
+	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace
 	cfg.ProductVersion = version
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {
@@ -122,6 +132,21 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		cfg.Containers = offers
 	}
 	return cfg, nil
+}
+
+// times sets how leases are given.
+func (f *agentFlags) times(cfg *agent.Config) error {
+	cfg.Quantum, cfg.Backlog = f.quantum, f.backlog
+	if f.host != "" {
+		if f.simulator == "" {
+			return errors.New("--slow-host is for simulated cards: give --simulator")
+		}
+		var err error
+		if cfg.SlowHost, err = lateness.Parse(f.host); err != nil {
+			return fmt.Errorf("--slow-host: %w", err)
+		}
+	}
+	return cfg.ValidateLeases()
 }
 
 // findDriver sets the folder of the driver: the one given, the one that stands

@@ -23,6 +23,7 @@ type app struct {
 
 	target  target // which agent is meant
 	overlap bool   // an agent of our own lets shares overlap
+	host    string // what a session of our own plays to be
 
 	// runs is set when a command's own code has begun: an error from before
 	// then is wrong usage.

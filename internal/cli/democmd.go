@@ -28,7 +28,11 @@ func (a *app) demoCommand() *cobra.Command {
 50 percent of its time and 8, 16 and 40 GiB the same programs: one multiplies
 matrices and compares with the CPU, one takes all the memory it can get, checks
 what it wrote and asks for more, and one takes all the time it can get. Exit code
-0 when every share was held to its part by the simulator's own account, else 1.`,
+0 when every share was held to its part by the simulator's own account, else 1.
+--slow-host plays a host that wakes threads late: half of them later than usual,
+one in a thousand later than rare, none later than most; a launch takes launch
+longer: --slow-host=usual=100us,rare=2ms,most=5ms,launch=60us, which is also what
+slow means.`,
 		Example: `  divvy demo --seconds 3`,
 		Args:    noArguments,
 	}
@@ -53,7 +57,8 @@ what it wrote and asks for more, and one takes all the time it can get. Exit cod
 		return err
 	})
 	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long the programs run")
-	cmd.Flags().BoolVar(&control, "control", false, "the same without Divvy in between: shows what happens then, and fails")
+	cmd.Flags().BoolVar(&control, "control", false, "the same without Divvy in between, which fails")
+	a.slowHostFlag(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

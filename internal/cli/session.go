@@ -10,8 +10,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/private"
 )
@@ -24,6 +27,7 @@ type session struct {
 	client   *client.Client
 	front    string // empty when it is not there, where the caller can do without
 	dir      library.Dir
+	host     *lateness.Profile // that it plays to be; nil: the one that it is
 }
 
 // ownSession starts both. The null driver needs no simulator: its cards are "".
@@ -40,10 +44,17 @@ func (a *app) ownSession(ctx context.Context, cards, driver string) (*session, e
 func (a *app) bareSession(ctx context.Context, cards, driver string) (*session, error) {
 	s := &session{root: a.privateRoot()}
 	var err error
+	if a.host != "" {
+		host, err := lateness.Parse(a.host)
+		if err != nil {
+			return nil, usage(fmt.Errorf("--slow-host: %w", err))
+		}
+		s.host = &host
+	}
 	if s.dir, err = a.libraries(); err != nil {
 		return nil, err
 	}
-	spec := private.Spec{Cards: cards, Driver: driver, Overlap: a.overlap, Instance: strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	spec := private.Spec{Cards: cards, Driver: driver, Overlap: a.overlap, SlowHost: a.host, Instance: strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)}
 	if cards == "" {
 		spec.Driver, spec.DriverDirectory = "", s.dir.Null()
 	} else if spec.DriverDirectory, err = s.dir.Standin(driver); err != nil {
@@ -80,5 +91,13 @@ func (s *session) target() bench.Target {
 		DriverDirectory: s.endpoint.DriverDirectory,
 		FrontDirectory:  s.front,
 		ToolsDirectory:  filepath.Dir(s.tool("holder")),
+		SlowHost:        s.host,
 	}
+}
+
+// slowHostFlag lets a command play to run on a slow host.
+func (a *app) slowHostFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.host, "slow-host", "", "play a `host` that wakes threads late")
+	cmd.Flags().Lookup("slow-host").NoOptDefVal = "slow"
+	complete(cmd, "slow-host", words("slow"))
 }

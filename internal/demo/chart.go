@@ -71,5 +71,28 @@ func Write(w io.Writer, r Report) {
 		fmt.Fprintln(w, "pass: each share was held to its part of time and memory (by the simulator's own account)")
 	} else {
 		fmt.Fprintln(w, "FAIL: not every share was held to its part of time and memory (by the simulator's own account)")
+		explain(w, r)
+	}
+}
+
+// explain says why a card's time was not divided as promised, and what to try.
+func explain(w io.Writer, r Report) {
+	if r.Idle == nil || !r.MissedTime() {
+		return
+	}
+	fmt.Fprintf(w, "\nWhy: the card stood idle for %.1f%% of the time.\n", r.Idle.Sum())
+	for _, cause := range r.Idle.Causes() {
+		fmt.Fprintf(w, "  %5.1f%%  %s\n", cause.Percent, cause.Text)
+	}
+	fmt.Fprintf(w, "  This host woke threads late: half of them by %.1f ms or more, 1 of 100 by %.1f, one by %.1f.\n",
+		r.Host.P50Us/1e3, r.Host.P99Us/1e3, r.Host.MostUs/1e3)
+	const much = 0.5 // percent
+	switch host := r.Idle.AgentLatePercent + r.Idle.ProcessLatePercent + r.Idle.RanDryPercent; {
+	case host > max(much, r.Idle.Sum()/2):
+		fmt.Fprintln(w, "Try: end other programs that keep the processors busy (top shows them), then: divvy demo --seconds 10")
+	case r.Idle.UnwantedPercent > much:
+		fmt.Fprintln(w, "Try: the programs took long to begin; give them more time: divvy demo --seconds 20")
+	default:
+		fmt.Fprintln(w, "Try: divvy demo --seconds 10; if it fails again this is a fault of Divvy's: please report it with the output of divvy demo --json")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -66,6 +67,10 @@ type Report struct {
 	Card      Card          `json:"card"`
 	Shares    []ShareReport `json:"shares"`
 	Pass      bool          `json:"pass"`
+	// Idle is why the card was idle while the shares' time was measured, and Host how late
+	// the host woke threads meanwhile; nil: nothing was held.
+	Idle *bench.Idle  `json:"idle,omitempty"`
+	Host *bench.Wakes `json:"host,omitempty"`
 }
 
 // Card is the card that was divided.
@@ -148,8 +153,15 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	if err := watch(ctx, o, report, tenants, truth); err != nil {
+	w := &watch{Options: o, report: report, tenants: tenants, truth: truth}
+	host := bench.WatchHost()
+	err = w.run(ctx)
+	wakes := host()
+	if err != nil {
 		return report, err
+	}
+	if idle, leased := bench.IdleBetween(w.first, w.last); leased && !o.Control {
+		report.Idle, report.Host = &idle, &wakes
 	}
 	report.Pass = true
 	for _, t := range tenants {
@@ -236,9 +248,18 @@ func stopAll(tenants []*tenant) {
 }
 
 // watch follows the programs to their end.
-func watch(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
+type watch struct {
+	Options
+	report      Report
+	tenants     []*tenant
+	truth       *simgpu.Truth
+	samples     int
+	first, last *api.CardTime // by the agent's account, when the simulator's was read
+}
+
+func (w *watch) run(ctx context.Context) error {
 	var running sync.WaitGroup
-	for _, t := range tenants {
+	for _, t := range w.tenants {
 		running.Go(func() { t.ended = t.program.Wait() })
 	}
 	all := make(chan struct{})
@@ -247,19 +268,19 @@ func watch(ctx context.Context, o Options, report Report, tenants []*tenant, tru
 		running.Wait()
 	}()
 	kill := func() {
-		for _, t := range tenants {
+		for _, t := range w.tenants {
 			_ = t.program.Process.Kill()
 		}
 		<-all
 	}
 	ticker := time.NewTicker(samplePeriod)
 	defer ticker.Stop()
-	deadline := time.NewTimer(time.Duration(o.Seconds)*time.Second + endAllowance)
+	deadline := time.NewTimer(time.Duration(w.Seconds)*time.Second + endAllowance)
 	defer deadline.Stop()
 	for {
 		select {
 		case <-all:
-			return sample(ctx, o, report, tenants, truth)
+			return w.sample(ctx)
 		case <-ctx.Done():
 			kill()
 			return ctx.Err()
@@ -267,7 +288,7 @@ func watch(ctx context.Context, o Options, report Report, tenants []*tenant, tru
 			kill()
 			return errors.New("a program of the demo did not end")
 		case <-ticker.C:
-			if err := sample(ctx, o, report, tenants, truth); err != nil {
+			if err := w.sample(ctx); err != nil {
 				kill()
 				return err
 			}
@@ -275,23 +296,30 @@ func watch(ctx context.Context, o Options, report Report, tenants []*tenant, tru
 	}
 }
 
-// sample reads the simulator's account.
-func sample(ctx context.Context, o Options, report Report, tenants []*tenant, truth *simgpu.Truth) error {
-	live, err := truth.Processes(ctx)
+// sample reads the simulator's account, and the agent's.
+func (w *watch) sample(ctx context.Context) error {
+	live, err := w.truth.Processes(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the simulator: %w", err)
 	}
-	times, err := truth.CardTime(ctx)
+	times, err := w.truth.CardTime(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the simulator: %w", err)
 	}
-	for _, t := range tenants {
+	if w.last, err = bench.TimeOfCard(ctx, w.Agent); err != nil {
+		return err
+	}
+	if w.samples++; w.samples <= warmUpSamples {
+		w.first = w.last
+	}
+	report := w.report
+	for _, t := range w.tenants {
 		t.spent(times)
 		// One holds nothing but its context, and that all the time: the sum of
 		// both peaks was held at once.
 		sum := uint64(0)
 		for _, pid := range []int{t.pid, t.burn.PID} {
-			peak, err := truth.PeakBytes(ctx, pid, 0)
+			peak, err := w.truth.PeakBytes(ctx, pid, 0)
 			if err != nil {
 				return fmt.Errorf("ask the simulator: %w", err)
 			}
@@ -306,8 +334,8 @@ func sample(ctx context.Context, o Options, report Report, tenants []*tenant, tr
 		}
 		report.Shares = append(report.Shares, t.report)
 	}
-	if o.Watch != nil {
-		o.Watch(report)
+	if w.Watch != nil {
+		w.Watch(report)
 	}
 	return nil
 }
@@ -344,6 +372,13 @@ func (t *tenant) spent(times []simgpu.TimeState) {
 // tolerance is by how many points a share may miss its part: one, and more in a
 // run so short that single leases count.
 func tolerance(seconds int) float64 { return max(1, 3/float64(seconds)) }
+
+// MissedTime says whether a share did not get its part of the time.
+func (r Report) MissedTime() bool {
+	return slices.ContainsFunc(r.Shares, func(s ShareReport) bool {
+		return math.Abs(s.CoresAchievedPercent-s.CoresPercent) > tolerance(r.Seconds)
+	})
+}
 
 // judge decides whether the share was held to its limits.
 func (t *tenant) judge(seconds int) {

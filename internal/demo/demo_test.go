@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -61,5 +62,39 @@ func TestReportForPeople(t *testing.T) {
 	}
 	if got.String() != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+}
+
+// A demo that missed its parts says why, and what to try; what has nothing to do with
+// time is not explained by it.
+func TestExplains(t *testing.T) {
+	missed := []ShareReport{{Name: "a", CoresPercent: 50, CoresAchievedPercent: 45, Fault: "got 45.0 % of the card's time, not 50 %"}}
+	host := bench.Wakes{P50Us: 90, P99Us: 6800, MostUs: 36900}
+	for name, c := range map[string]struct {
+		report Report
+		wants  []string
+	}{
+		"a busy host": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{RanDryPercent: 3.5, AgentLatePercent: 1.5}},
+			[]string{"idle for 5.0% of the time", "    3.5%  the program whose turn it was", "    1.5%  the host did not let the agent run", "1 of 100 by 6.8, one by 36.9", "Try: end other programs"}},
+		"late programs": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{UnwantedPercent: 9, RanDryPercent: 1}},
+			[]string{"    9.0%  no program wanted the card", "Try: the programs took long to begin"}},
+		"Divvy": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{IneligiblePercent: 4}},
+			[]string{"    4.0%  the programs that wanted it had used up their parts", "a fault of Divvy's"}},
+		"a busy card, divided wrongly": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{}},
+			[]string{"idle for 0.0%", "a fault of Divvy's"}},
+		"memory":        {Report{Shares: []ShareReport{{Name: "a", CoresPercent: 50, CoresAchievedPercent: 50, Fault: "limit exceeded"}}, Host: &host, Idle: &bench.Idle{IneligiblePercent: 4}}, nil},
+		"without Divvy": {Report{Shares: missed}, nil},
+	} {
+		c.report.Seconds = 5
+		var got bytes.Buffer
+		explain(&got, c.report)
+		if c.wants == nil && got.Len() > 0 {
+			t.Errorf("%s: %s", name, got.String())
+		}
+		for _, want := range c.wants {
+			if !bytes.Contains(got.Bytes(), []byte(want)) {
+				t.Errorf("%s: no %q in\n%s", name, want, got.String())
+			}
+		}
 	}
 }

@@ -35,7 +35,8 @@ type Spec struct {
 	Driver          string `json:"driver,omitempty"` // generation the simulator plays, like 12.2
 	DriverDirectory string `json:"driverDirectory"`  // of libcuda.so.1 and libnvidia-ml.so.1
 	Instance        string `json:"instance,omitempty"`
-	Overlap         bool   `json:"overlap,omitempty"` // divvy agent --overlap; an instance of its own
+	Overlap         bool   `json:"overlap,omitempty"`  // divvy agent --overlap; an instance of its own
+	SlowHost        string `json:"slowHost,omitempty"` // divvy agent --slow-host; an instance of its own
 }
 
 // Simulated says whether a simulator belongs to it.
@@ -154,6 +155,9 @@ func (f *Folder) bringUp(ctx context.Context, program string, spec Spec) error {
 	args := []string{"agent", "--private", f.path, "--driver-dir", spec.DriverDirectory}
 	if spec.Overlap {
 		args = append(args, "--overlap")
+	}
+	if spec.SlowHost != "" {
+		args = append(args, "--slow-host", spec.SlowHost)
 	}
 	if spec.Simulated() {
 		args = append(args, "--simulator", f.simulatorSocket())
