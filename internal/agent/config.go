@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/lateness"
+	"github.com/divvy-gpu/divvy/internal/urgency"
 )
 
 // Creation says who may create shares through the interface of an agent.
@@ -86,6 +87,8 @@ type Config struct {
 
 	ProductVersion string
 	Logger         *slog.Logger
+	// Urgency is of this process while programs wait for turns; nil: it is as usual.
+	Urgency *urgency.Guard
 }
 
 // System is the configuration of the agent of a whole machine, run by root.

@@ -131,6 +131,9 @@ func (d *daemon) carryOutLeases(now time.Time) {
 			next = wake
 		}
 	}
+	if next > 0 {
+		d.cfg.Urgency.Keep(now)
+	}
 	if next == d.time.next {
 		return
 	}

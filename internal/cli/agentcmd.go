@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/urgency"
 )
 
 // agentFlags are the flags of `divvy agent`.
@@ -116,6 +117,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 	}
 	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace
 	cfg.ProductVersion = version
+	cfg.Urgency = urgency.New(agentPercent)
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {
 		return cfg, usage(err)

@@ -18,6 +18,14 @@ import (
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/size"
+	"github.com/divvy-gpu/divvy/internal/urgency"
+)
+
+// How much of a processor daemons may use and still go before other processes: a
+// flood of requests must not keep a machine from its other work.
+const (
+	agentPercent   = 25
+	siliconPercent = 50
 )
 
 // privateIdle is how long the daemons of divvy run wait for somebody.
@@ -59,6 +67,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 				return usage(fmt.Errorf("--mig-profiles: %w", err))
 			}
 		}
+		cfg.Urgency = urgency.New(siliconPercent)
 		cfg.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 		if asPrivate {
 			closeInherited()

@@ -5,6 +5,7 @@ package simgpu
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
@@ -41,6 +42,7 @@ func newClock(config Config, cards int) *clock {
 // settle reads all rings and takes time to now; it returns now.
 func (k *kernel) settle() int64 {
 	now := nowNS()
+	k.config.Urgency.Keep(time.Now())
 	for id, r := range k.clock.rings {
 		if err := k.clock.drain(id, r, now); err != nil {
 			r.broken = true

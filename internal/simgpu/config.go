@@ -30,6 +30,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
+	"github.com/divvy-gpu/divvy/internal/urgency"
 )
 
 // Driver is a generation of driver that the simulator can play.
@@ -78,8 +79,9 @@ type Config struct {
 	Slice           time.Duration // of a card's time for one process, when several want it; 0: 2 ms
 	Switch          time.Duration // a card's change to another process
 	Limits          silicon.Limits
-	MIG             *mig.Table   // profiles of the cards; nil: mig.Default
-	Log             *slog.Logger // nil: none
+	MIG             *mig.Table     // profiles of the cards; nil: mig.Default
+	Log             *slog.Logger   // nil: none
+	Urgency         *urgency.Guard // while work on a card is waited for; nil: none
 }
 
 // withDefaults fills in what is empty.

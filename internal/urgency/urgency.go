@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package urgency lets the process that it runs in go before others for as long as
+// somebody waits for it: a turn on a card lasts milliseconds, and on a busy host a
+// thread that has woken may wait for longer than that. It takes the best that the
+// kernel lets it have, and gives it back while the process uses more of a processor
+// than it was meant to, so that nobody can keep others from running by way of it.
+package urgency
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lookEvery = 100 * time.Millisecond
+	restAfter = time.Second     // without work
+	penalty   = 2 * time.Second // after too much of it
+)
+
+// Guard is the urgency of this process; a nil one leaves it as it is.
+type Guard struct {
+	most  time.Duration // processor time in a second
+	apply func(urgent bool)
+
+	mutex   sync.Mutex
+	looked  time.Time     // when, the last time
+	used    time.Duration // of processor time, then
+	until   time.Time     // it is an ordinary process, for it had used too much
+	urgent  bool
+	resting *time.Timer // ends in Rest
+}
+
+// New returns the guard of a process that may use so many percent of one processor,
+// 1 to 100, while it goes before others. It is an ordinary one until Keep is called.
+func New(percent int) *Guard {
+	return &Guard{most: time.Second * time.Duration(percent) / 100, apply: newLadder().set}
+}
+
+// Keep says that somebody waits for the process now: for a second from now it goes
+// before others. It costs little; call it with each piece of work.
+func (g *Guard) Keep(now time.Time) {
+	if g == nil {
+		return
+	}
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if now.Sub(g.looked) < lookEvery {
+		return
+	}
+	g.look(now, processorTime())
+	if g.resting == nil {
+		g.resting = time.AfterFunc(restAfter, g.Rest)
+	} else {
+		g.resting.Reset(restAfter)
+	}
+}
+
+// look decides how urgent the process is until it is asked again.
+func (g *Guard) look(now time.Time, used time.Duration) {
+	if g.urgent && float64(used-g.used) > g.most.Seconds()*float64(now.Sub(g.looked)) {
+		g.until = now.Add(penalty)
+	}
+	g.looked, g.used = now, used
+	if urgent := !now.Before(g.until); urgent || g.urgent {
+		g.apply(urgent) // again: threads that are new begin as ordinary ones
+		g.urgent = urgent
+	}
+}
+
+// Rest makes the process an ordinary one until the next Keep.
+func (g *Guard) Rest() {
+	if g == nil {
+		return
+	}
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.looked = time.Time{}
+	if g.urgent {
+		g.apply(false)
+		g.urgent = false
+	}
+}
+
+// processorTime is what this process has used of all processors.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package urgency
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestBudget walks a guard of 25 % through quiet and busy times.
+func TestBudget(t *testing.T) {
+	urgent := false
+	g := &Guard{most: time.Second / 4, apply: func(u bool) { urgent = u }}
+	start := time.Unix(1000, 0)
+	for _, step := range []struct {
+		at, used time.Duration
+		urgent   bool
+	}{
+		{0, 3 * time.Second, true}, // what it used before does not count
+		{100 * time.Millisecond, 3020 * time.Millisecond, true},
+		{200 * time.Millisecond, 3080 * time.Millisecond, false}, // 60 % of that time
+		{300 * time.Millisecond, 3081 * time.Millisecond, false},
+		{2100 * time.Millisecond, 4500 * time.Millisecond, false},
+		{2200 * time.Millisecond, 4600 * time.Millisecond, true},
+		{3200 * time.Millisecond, 4849 * time.Millisecond, true},
+		{4200 * time.Millisecond, 5100 * time.Millisecond, false},
+	} {
+		g.look(start.Add(step.at), step.used)
+		if urgent != step.urgent {
+			t.Fatalf("after %v: urgent %v, want %v", step.at, urgent, step.urgent)
+		}
+	}
+}
+
+func TestNilStaysAsItIs(t *testing.T) {
+	var g *Guard
+	g.Keep(time.Now())
+	g.Rest()
+}
+
+// TestThreads runs this test in a process of its own and looks at its threads.
+func TestThreads(t *testing.T) {
+	if os.Getenv("URGENCY_CHILD") != "" {
+		child(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestThreads$", "-test.v")
+	cmd.Env = append(os.Environ(), "URGENCY_CHILD=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func child(t *testing.T) {
+	before, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Skipf("this kernel does not tell: %v", err)
+	}
+	runtime.GC() // so that there are several threads
+	l := newLadder()
+	g := &Guard{most: time.Second, apply: l.set}
+	g.Keep(time.Now())
+	if len(l.steps) == 0 {
+		t.Skip("nothing is allowed here")
+	}
+	raised := func(a unix.SchedAttr) bool {
+		return a.Policy == l.steps[0].Policy && a.Nice == l.steps[0].Nice && a.Runtime == l.steps[0].Runtime
+	}
+	for try := 0; !all(attributes(t), raised); try++ { // the runtime may start a thread at any time
+		if try == 1000 {
+			t.Fatalf("not as urgent as %+v: %+v", l.steps[0], attributes(t))
+		}
+		l.set(true)
+	}
+	out, err := exec.Command("cat", "/proc/self/stat").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(out))
+	if nice := fields[18]; nice != strconv.Itoa(int(before.Nice)) || fields[40] != strconv.Itoa(int(before.Policy)) {
+		t.Errorf("a child has nice %s and policy %s, want %d and %d", nice, fields[40], before.Nice, before.Policy)
+	}
+	g.Rest()
+	if !all(attributes(t), func(a unix.SchedAttr) bool { return a.Policy == before.Policy && a.Nice == before.Nice }) {
+		t.Errorf("not as before, %+v: %+v", *before, attributes(t))
+	}
+}
+
+func all(list []unix.SchedAttr, is func(unix.SchedAttr) bool) bool {
+	return !slices.ContainsFunc(list, func(a unix.SchedAttr) bool { return !is(a) })
+}
+
+// attributes are those of all threads.
+func attributes(t *testing.T) []unix.SchedAttr {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []unix.SchedAttr
+	for _, thread := range threads {
+		id, _ := strconv.Atoi(thread.Name())
+		a, err := unix.SchedGetAttr(id, 0)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, *a)
+	}
+	return list
+}
