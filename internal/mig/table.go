@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mig holds the facts of NVIDIA MIG: which card models have which
-// profiles and where instances of them may start (data/mig-profiles.yaml). On a
-// live card the driver's own answer wins. It decides nothing; package partition
-// plans with it.
+// profiles and where instances of them may start (data/mig-profiles.yaml), and what
+// fits on a card beside what (Layout). On a live card the driver's own answer wins.
+// Placement, partition plans and the planner of fleets all decide with it; the
+// simulator has rules of its own, which tests compare with these.
 package mig
 
 import (
@@ -53,6 +54,10 @@ func (e Engines) Plus(o Engines) Engines {
 	return Engines{e.Dec + o.Dec, e.Enc + o.Enc, e.JPEG + o.JPEG, e.OFA + o.OFA}
 }
 
+func (e Engines) minus(o Engines) Engines {
+	return Engines{e.Dec - o.Dec, e.Enc - o.Enc, e.JPEG - o.JPEG, e.OFA - o.OFA}
+}
+
 // Within says whether there are enough of each in total.
 func (e Engines) Within(total Engines) bool {
 	return e.Dec <= total.Dec && e.Enc <= total.Enc && e.JPEG <= total.JPEG && e.OFA <= total.OFA
@@ -89,7 +94,7 @@ func nvmlProfile(name string) int {
 // Bounds on what a table may say: placements are kept in machine words.
 const (
 	maxUnits    = 16
-	maxProfiles = 64
+	maxProfiles = 32
 	maxProducts = 256
 )
 
@@ -258,6 +263,22 @@ func (t *Table) ByName(name string) (*Product, bool) {
 	name = strings.TrimSpace(strings.TrimSuffix(name, "(simulated)"))
 	for _, p := range t.products {
 		if p.Key == name || slices.Contains(p.Names, name) {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// ByLabel finds a model as ByName does, and by the cluster label that is made of
+// its name.
+func (t *Table) ByLabel(label string) (*Product, bool) {
+	plain := func(name string) string {
+		name = strings.ToLower(strings.ReplaceAll(name, " ", "-"))
+		name, _, _ = strings.Cut(name, "-mig-")
+		return strings.TrimSuffix(strings.TrimPrefix(name, "nvidia-"), "-shared")
+	}
+	for _, p := range t.products {
+		if slices.ContainsFunc(append([]string{p.Key}, p.Names...), func(name string) bool { return plain(name) == plain(label) }) {
 			return p, true
 		}
 	}

@@ -23,59 +23,6 @@ type held struct {
 	busy  bool
 }
 
-// layout is what is taken of a card.
-type layout struct {
-	product *mig.Product
-	taken   uint32 // placement units
-	slices  int
-	count   []int // by profile
-	engines mig.Engines
-}
-
-func newLayout(p *mig.Product) *layout {
-	return &layout{product: p, count: make([]int, len(p.Profiles))}
-}
-
-func units(f mig.Profile, start int) uint32 { return (1<<f.Size - 1) << start }
-
-// opens says whether one more instance of a profile may start there.
-func (l *layout) opens(i, start int) bool {
-	f := l.product.Profiles[i]
-	return l.taken&units(f, start) == 0 && l.slices+f.Slices <= l.product.Slices && l.count[i] < f.Most &&
-		l.engines.Plus(f.Engines).Within(l.product.Engines)
-}
-
-func (l *layout) add(i, start int) {
-	f := l.product.Profiles[i]
-	l.taken |= units(f, start)
-	l.slices += f.Slices
-	l.count[i]++
-	l.engines = l.engines.Plus(f.Engines)
-}
-
-func (l *layout) drop(i, start int) {
-	f := l.product.Profiles[i]
-	l.taken &^= units(f, start)
-	l.slices -= f.Slices
-	l.count[i]--
-	e := f.Engines
-	l.engines = l.engines.Plus(mig.Engines{Dec: -e.Dec, Enc: -e.Enc, JPEG: -e.JPEG, OFA: -e.OFA})
-}
-
-// room weighs what could still be made, by the square of its slices, so that
-// keeping a large profile possible outweighs keeping a small one.
-func (l *layout) room() int {
-	sum := 0
-	for i, f := range l.product.Profiles {
-		for _, s := range f.Starts {
-			if l.opens(i, s) {
-				sum += f.Slices * f.Slices
-			}
-		}
-	}
-	return sum
-}
-
 // arrangement is how a goal is reached: which instances stay, each as which
 // item, and where the other items go.
 type arrangement struct {
@@ -122,7 +69,7 @@ func arrange(p *mig.Product, have []held, want []item, force bool) *arrangement 
 
 // arrangeWithout destroys a given set and keeps the others.
 func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force bool) *arrangement {
-	l := newLayout(p)
+	l := mig.Layout{Product: p}
 	a := &arrangement{stays: map[int]int{}, starts: map[int]int{}, destroyed: bits.OnesCount32(gone)}
 	used := make([]bool, len(want))
 	var unequal []int
@@ -133,7 +80,7 @@ func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force
 			}
 			continue
 		}
-		l.add(e.profile, e.start)
+		l.Add(e.profile, e.start)
 		equal := slices.IndexFunc(want, func(w item) bool { return w.profile == e.profile && slices.Equal(w.compute, e.compute) })
 		for equal >= 0 && used[equal] {
 			next := slices.IndexFunc(want[equal+1:], func(w item) bool { return w.profile == e.profile && slices.Equal(w.compute, e.compute) })
@@ -183,7 +130,7 @@ func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force
 		}
 		return want[x].profile - want[y].profile
 	})
-	s := search{layout: l, want: want, rest: rest, starts: make([]int, len(rest)), best: -1}
+	s := search{layout: &l, want: want, rest: rest, starts: make([]int, len(rest)), best: -1}
 	s.place(0)
 	if s.best < 0 {
 		return nil
@@ -197,7 +144,7 @@ func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force
 
 // search tries all placements of the rest.
 type search struct {
-	layout *layout
+	layout *mig.Layout
 	want   []item
 	rest   []int
 	starts []int
@@ -208,7 +155,7 @@ type search struct {
 
 func (s *search) place(n int) {
 	if n == len(s.rest) {
-		if room := s.layout.room(); room > s.best {
+		if room := s.layout.Room(); room > s.best {
 			s.best, s.chosen = room, slices.Clone(s.starts)
 		}
 		return
@@ -218,14 +165,14 @@ func (s *search) place(n int) {
 	if n > 0 && s.want[s.rest[n-1]].profile == i {
 		first = s.starts[n-1]
 	}
-	for _, start := range s.layout.product.Profiles[i].Starts {
-		if start <= first || !s.layout.opens(i, start) {
+	for _, start := range s.layout.Product.Profiles[i].Starts {
+		if start <= first || !s.layout.Opens(i, start) {
 			continue
 		}
-		s.layout.add(i, start)
+		s.layout.Add(i, start)
 		s.starts[n] = start
 		s.place(n + 1)
-		s.layout.drop(i, start)
+		s.layout.Drop(i, start)
 	}
 }
 

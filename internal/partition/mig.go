@@ -243,20 +243,18 @@ func (t MIGTechnique) Room(c Card) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLayout(product)
+	l := mig.Layout{Product: product}
 	for _, i := range c.Instances {
 		if index := product.Index(i.Profile); index >= 0 {
-			l.add(index, i.Start)
+			l.Add(index, i.Start)
 		}
 	}
 	var room []string
 	for i, f := range product.Profiles {
-		more := *l
-		more.count = slices.Clone(l.count)
-		n := 0
+		more, n := l, 0
 		for _, s := range f.Starts {
-			if more.opens(i, s) {
-				more.add(i, s)
+			if more.Opens(i, s) {
+				more.Add(i, s)
 				n++
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -205,12 +204,10 @@ func (i Instance) computes() []int {
 	if i.Compute != nil {
 		return sorted(i.Compute)
 	}
-	g, _, _ := strings.Cut(i.Profile, "g.")
-	n, err := strconv.Atoi(g)
-	if err != nil {
-		return []int{}
+	if n := mig.SlicesOf(i.Profile); n > 0 {
+		return []int{n}
 	}
-	return []int{n}
+	return []int{}
 }
 
 // same says whether two instances are the same kind at the same place.

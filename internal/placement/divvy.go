@@ -100,7 +100,7 @@ func (p divvy) balance(n *node) (stranded, surplus float64) {
 func (p divvy) ratePartition(n *node, k *class) pick {
 	return p.workload.descend(n, k, func(after *node, was card, _ float64, spot Spot) float64 {
 		is := &after.cards[bits.TrailingZeros32(spot.Cards)]
-		closed := was.partition.room() - is.partition.room()
+		closed := was.layout.Room() - is.layout.Room()
 		return -float64(closed) - float64(is.milli)/(2*WholeCard)
 	})
 }

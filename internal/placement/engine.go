@@ -169,5 +169,5 @@ func (e *Engine) findRandom(r Request, k *class, domain []int) (Spot, bool) {
 	}
 	cards := cardsOf(mask)
 	chosen := cards[e.random.Intn(len(cards))]
-	return Spot{Node: i, Cards: 1 << chosen, Start: n.cards[chosen].partition.fits(k.profile)}, true
+	return Spot{Node: i, Cards: 1 << chosen, Start: n.cards[chosen].start(k.profile)}, true
 }

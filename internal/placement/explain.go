@@ -104,14 +104,13 @@ func (n *node) reasons(k *class, memoryMiB int64) (out []Reason) {
 
 // able reports whether the card could ever serve the class's kind of request.
 func (c *card) able(k *class) bool {
-	g := c.partition.geometry
 	switch {
 	case k.profile != "":
-		return g != nil && g.index(k.profile) >= 0
+		return c.profile(k.profile) >= 0
 	case k.milli == WholeCard:
-		return g == nil || c.onDemand
+		return c.layout.Product == nil || c.onDemand
 	}
-	return g == nil
+	return c.layout.Product == nil
 }
 
 // Room is what the nodes could still give a request in one respect when it is

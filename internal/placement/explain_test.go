@@ -76,7 +76,7 @@ func TestObstaclesAreCounted(t *testing.T) {
 	f, err := NewFleet([]Node{
 		{Name: "a", Model: "T4", CPUMilli: 4000, Cards: make([]Card, 1)},
 		{Name: "b", Model: "A100", CPUMilli: 1000, Cards: make([]Card, 2)},
-		{Name: "c", Model: "A100", CPUMilli: 8000, Cards: []Card{{MIG: Geometries()["a100-40gb"]}}},
+		{Name: "c", Model: "A100", CPUMilli: 8000, Cards: []Card{{MIG: product(t, "a100-40gb")}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func (w *Workload) descend(n *node, k *class, value func(after *node, was card, 
 		if n.twin(i, mask) {
 			continue
 		}
-		try(Spot{Cards: 1 << i, Start: n.cards[i].partition.fits(k.profile)})
+		try(Spot{Cards: 1 << i, Start: n.cards[i].start(k.profile)})
 	}
 	return best
 }

@@ -7,16 +7,18 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // card is what is left of one GPU.
 type card struct {
-	milli     int32 // free cores
-	memory    int64 // free device memory, MiB
-	total     int64 // all of it; 0: unknown
-	island    int8
-	onDemand  bool
-	partition partition
+	milli    int32 // free cores
+	memory   int64 // free device memory, MiB
+	total    int64 // all of it; 0: unknown
+	island   int8
+	onDemand bool
+	layout   mig.Layout // without a product: the card is not in MIG mode
 }
 
 // node is what is left of one machine.
@@ -34,7 +36,7 @@ type node struct {
 // whole reports whether nothing of the card is taken and it can serve as a
 // whole.
 func (c *card) whole() bool {
-	return c.milli == WholeCard && c.memory == c.total && (c.partition.geometry == nil || c.onDemand)
+	return c.milli == WholeCard && c.memory == c.total && (c.layout.Product == nil || c.onDemand)
 }
 
 // class is a request as the policies see it: everything that decides fit and
@@ -83,7 +85,7 @@ func NewFleet(described []Node) (*Fleet, error) {
 		n := node{cpu: d.CPUMilli, memory: d.MemoryMiB, model: model, version: 1, cards: make([]card, len(d.Cards))}
 		for j, c := range d.Cards {
 			n.cards[j] = card{milli: WholeCard, memory: c.MemoryMiB, total: c.MemoryMiB, island: int8(c.Island), onDemand: c.OnDemand}
-			n.cards[j].partition.geometry = c.MIG
+			n.cards[j].layout.Product = c.MIG
 			n.divided = n.divided || c.MIG != nil
 		}
 		f.nodes = append(f.nodes, n)
@@ -148,10 +150,11 @@ func (f *Fleet) classify(r Request) class {
 func (c *card) hosts(k *class) bool {
 	switch {
 	case k.profile != "":
-		return c.partition.open(k.profile)
+		i := c.profile(k.profile)
+		return i >= 0 && c.layout.Open(i)
 	case k.milli == WholeCard:
 		return c.whole() && (c.total == 0 || k.memory <= c.total)
-	case c.partition.geometry != nil:
+	case c.layout.Product != nil:
 		return false
 	}
 	return c.milli >= k.milli && (c.total == 0 || c.memory >= k.memory)
@@ -187,17 +190,21 @@ func (n *node) change(k *class, spot Spot, sign int64) {
 		c := &n.cards[bits.TrailingZeros32(m)]
 		switch {
 		case k.profile != "":
-			i := c.partition.geometry.index(k.profile)
+			i := c.profile(k.profile)
 			if sign < 0 {
-				c.partition.add(i, spot.Start)
+				c.layout.Add(i, int(spot.Start))
 			} else {
-				c.partition.drop(i, spot.Start)
+				c.layout.Drop(i, int(spot.Start))
 			}
-			c.milli = c.partition.milli()
+			c.milli = WholeCard * int32(c.layout.Free()) / int32(c.layout.Product.Slices)
 		case k.milli == WholeCard:
 			c.milli += int32(sign) * WholeCard
 			c.memory += sign * c.total
-			c.partition.close(sign < 0)
+			if c.layout.Product != nil && sign < 0 {
+				c.layout.Shut()
+			} else {
+				c.layout = mig.Layout{Product: c.layout.Product}
+			}
 		default:
 			c.milli += int32(sign) * k.milli
 			if c.total != 0 {
@@ -232,9 +239,9 @@ func (f *Fleet) PutAt(r Request, spot Spot) error {
 	mask, ok := n.candidates(&k)
 	ok = ok && n.memory >= r.MemoryMiB && bits.OnesCount32(spot.Cards) == k.gpus && spot.Cards&^mask == 0
 	if ok && k.profile != "" {
-		p := &n.cards[bits.TrailingZeros32(spot.Cards)].partition
-		i := p.geometry.index(k.profile)
-		ok = slices.Contains(p.geometry.Profiles[i].Starts, spot.Start) && p.opens(i, spot.Start)
+		c := &n.cards[bits.TrailingZeros32(spot.Cards)]
+		i := c.profile(k.profile)
+		ok = slices.Contains(c.layout.Product.Profiles[i].Starts, int(spot.Start)) && c.layout.Opens(i, int(spot.Start))
 	}
 	if !ok {
 		return fmt.Errorf("request %q: %w on node %s", r.Name, ErrNoRoom, f.described[spot.Node].Name)

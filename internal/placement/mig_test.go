@@ -7,11 +7,26 @@ import (
 	"math"
 	"math/rand"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
+
+func product(t *testing.T, key string) *mig.Product {
+	t.Helper()
+	table, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ok := table.ByName(key)
+	if !ok {
+		t.Fatalf("no product %s", key)
+	}
+	return p
+}
 
 func migFleet(t *testing.T, cards int) *Fleet {
 	t.Helper()
-	g := Geometries()["h100-sxm-80gb"]
+	g := product(t, "h100-sxm-80gb")
 	n := Node{Name: "node-0"}
 	var nodes []Node
 	for i := range cards {
@@ -31,32 +46,32 @@ func migFleet(t *testing.T, cards int) *Fleet {
 func partitionRequest(name string) Request { return Request{GPUs: 1, Profile: name} }
 
 // legal checks a card's instances against the facts, one by one.
-func legal(g *Geometry, instances map[int]string) error {
+func legal(g *mig.Product, instances map[int]string) error {
 	used := 0
 	slices := 0
 	count := map[string]int{}
 	for start, name := range instances {
-		p := &g.Profiles[g.index(name)]
+		p := &g.Profiles[g.Index(name)]
 		allowed := false
 		for _, s := range p.Starts {
-			allowed = allowed || int(s) == start
+			allowed = allowed || s == start
 		}
 		if !allowed {
 			return fmt.Errorf("%s starts at %d", name, start)
 		}
-		for u := start; u < start+int(p.Width); u++ {
+		for u := start; u < start+p.Size; u++ {
 			if used&(1<<u) != 0 {
 				return fmt.Errorf("unit %d is used twice", u)
 			}
 			used |= 1 << u
 		}
-		slices += int(p.Slices)
+		slices += p.Slices
 		count[name]++
-		if count[name] > int(p.Most) {
+		if count[name] > p.Most {
 			return fmt.Errorf("%d of %s", count[name], name)
 		}
 	}
-	if slices > int(g.MaxSlices) {
+	if slices > g.Slices {
 		return fmt.Errorf("%d slices", slices)
 	}
 	return nil
@@ -111,7 +126,7 @@ func TestPartitionsStayLegal(t *testing.T) {
 
 // most is the exhaustive search: how many of the stream, in order, can be
 // placed before the first that cannot, over all choices of card and start.
-func most(cards []partition, stream []string) int {
+func most(cards []mig.Layout, stream []string) int {
 	best := 0
 	seen := map[string]bool{}
 	var search func(done int)
@@ -122,18 +137,18 @@ func most(cards []partition, stream []string) int {
 		}
 		key := fmt.Sprint(done)
 		for _, c := range cards {
-			key += fmt.Sprint(",", c.taken, c.slices, c.held)
+			key += fmt.Sprintf(",%v", c)
 		}
 		if seen[key] {
 			return
 		}
 		seen[key] = true
-		i := cards[0].geometry.index(stream[done])
+		i := cards[0].Product.Index(stream[done])
 		for c := range cards {
-			for _, s := range cards[c].geometry.Profiles[i].Starts {
-				if cards[c].opens(i, s) {
+			for _, s := range cards[c].Product.Profiles[i].Starts {
+				if cards[c].Opens(i, s) {
 					before := cards[c]
-					cards[c].add(i, s)
+					cards[c].Add(i, s)
 					search(done + 1)
 					cards[c] = before
 				}
@@ -162,7 +177,7 @@ func packUntilFull(t *testing.T, cards int, stream func() string) (placed int) {
 // search that knows the future does on the fleets small enough to search.
 func TestPartitionPackingIsNearTheBest(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
-	g := Geometries()["h100-sxm-80gb"]
+	g := product(t, "h100-sxm-80gb")
 	draw := func() string { return g.Profiles[r.Intn(len(g.Profiles))].Name }
 	const cards, trials = 2, 60
 	optimal, small := 0, 0
@@ -171,9 +186,9 @@ func TestPartitionPackingIsNearTheBest(t *testing.T) {
 		for i := range stream {
 			stream[i] = draw()
 		}
-		all := make([]partition, cards)
+		all := make([]mig.Layout, cards)
 		for i := range all {
-			all[i].geometry = g
+			all[i].Product = g
 		}
 		optimal += most(all, stream)
 		next := 0
@@ -205,11 +220,11 @@ func slowPartitioned(w *Workload, f *Fleet, i int) float64 {
 			free := float64(c.milli)
 			sum += free
 			able := false
-			switch g := c.partition.geometry; {
+			switch g := c.layout.Product; {
 			case k.profile != "" && g != nil:
 				for p := range g.Profiles {
 					for _, s := range g.Profiles[p].Starts {
-						able = able || g.Profiles[p].Name == k.profile && c.partition.opens(p, s)
+						able = able || g.Profiles[p].Name == k.profile && c.layout.Opens(p, s)
 					}
 				}
 			case k.profile == "" && k.milli == WholeCard:
@@ -234,7 +249,7 @@ func slowPartitioned(w *Workload, f *Fleet, i int) float64 {
 // TestPartitionedFragmentEqualsItsDefinition mixes cards that serve profiles,
 // cards that do so on demand, and plain ones.
 func TestPartitionedFragmentEqualsItsDefinition(t *testing.T) {
-	g := Geometries()["h100-sxm-80gb"]
+	g := product(t, "h100-sxm-80gb")
 	var nodes []Node
 	for i := range 8 {
 		nodes = append(nodes, Node{Name: fmt.Sprint("n", i), CPUMilli: 30000, Cards: []Card{{MIG: g}, {MIG: g, OnDemand: true}, {MIG: g, OnDemand: true}, {}}})
@@ -289,16 +304,19 @@ func TestPartitionedFragmentEqualsItsDefinition(t *testing.T) {
 }
 
 func TestSmallestProfile(t *testing.T) {
-	g := GeometryOf("NVIDIA-H100-80GB-HBM3")
+	const h100 = "h100-sxm-80gb"
 	for _, c := range []struct {
+		product       string
 		milli, memory int64
 		want          string
 	}{
-		{100, 0, "1g.10gb"}, {143, 0, "2g.20gb"}, {142, 0, "1g.10gb"}, {100, 15000, "1g.20gb"}, {250, 0, "2g.20gb"}, {250, 30000, "3g.40gb"},
-		{500, 0, "4g.40gb"}, {600, 0, ""}, {100, 60000, ""},
+		{h100, 100, 0, "1g.10gb"}, {h100, 143, 0, "2g.20gb"}, {h100, 142, 0, "1g.10gb"}, {h100, 100, 15000, "1g.20gb"}, {h100, 250, 0, "2g.20gb"}, {h100, 250, 30000, "3g.40gb"},
+		{h100, 500, 0, "4g.40gb"}, {h100, 600, 0, ""}, {h100, 100, 60000, ""},
+		{"b200-180gb", 100, 20992, "1g.23gb"}, {"b200-180gb", 100, 20993, "1g.45gb"}, // the name less 5 % would be 22,374 MiB
+		{"rtx-pro-6000-blackwell-96gb", 200, 24192, "1g.24gb"},
 	} {
-		if got := g.Smallest(c.milli, c.memory); got != c.want {
-			t.Errorf("%d thousandths and %d MiB: %q, want %q", c.milli, c.memory, got, c.want)
+		if got := Smallest(product(t, c.product), c.milli, c.memory); got != c.want {
+			t.Errorf("%s, %d thousandths and %d MiB: %q, want %q", c.product, c.milli, c.memory, got, c.want)
 		}
 	}
 }

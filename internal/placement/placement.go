@@ -19,6 +19,8 @@ package placement
 import (
 	"errors"
 	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // WholeCard is one card in thousandths.
@@ -71,10 +73,10 @@ func (r Request) Validate() error {
 
 // Card is one GPU of a node as the fleet is described.
 type Card struct {
-	MemoryMiB int64     // device memory; 0: unknown, then only cores are counted
-	Island    int       // cards of a node with the same number are linked (NVLink, XGMI)
-	MIG       *Geometry // not nil: the card serves profiles and no parts
-	OnDemand  bool      // MIG mode goes on and off as asked: while empty, the card also serves as a whole
+	MemoryMiB int64        // device memory; 0: unknown, then only cores are counted
+	Island    int          // cards of a node with the same number are linked (NVLink, XGMI)
+	MIG       *mig.Product // not nil: the card serves profiles and no parts
+	OnDemand  bool         // MIG mode goes on and off as asked: while empty, the card also serves as a whole
 }
 
 // Node is one machine as the fleet is described.

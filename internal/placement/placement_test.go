@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -114,7 +111,7 @@ func snapshot(f *Fleet) string {
 		n := &f.nodes[i]
 		fmt.Fprintf(&b, "%d/%d", n.cpu, n.memory)
 		for _, c := range n.cards {
-			fmt.Fprintf(&b, " %d:%d:%x", c.milli, c.memory, c.partition.taken)
+			fmt.Fprintf(&b, " %d:%d:%v", c.milli, c.memory, c.layout)
 		}
 		b.WriteByte('\n')
 	}
@@ -367,48 +364,5 @@ func TestQuotaIsAllOrNothing(t *testing.T) {
 	q.GiveBack(one)
 	if q.Used("a") != 0 {
 		t.Fatalf("%d booked after all is back", q.Used("a"))
-	}
-}
-
-// TestGeometriesEqualTheFacts compares the built-in tables with
-// data/mig-profiles.yaml.
-func TestGeometriesEqualTheFacts(t *testing.T) {
-	text, err := os.ReadFile("../../data/mig-profiles.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := regexp.MustCompile(`name: "([^"]+)", id.*compute_slices: (\d+),.*max_instances: (\d+), placements: \{size: (\d+), starts: \[([^\]]+)\]\}.*ofa: (\d|null)`)
-	products := strings.Split(string(text), "\n  - key: ")[1:]
-	known := Geometries()
-	for _, p := range products {
-		key, _, _ := strings.Cut(p, "\n")
-		g := known[key]
-		if g == nil {
-			continue
-		}
-		delete(known, key)
-		for _, name := range g.Names {
-			if !strings.Contains(p, strconv.Quote(name)) {
-				t.Errorf("%s: the facts do not call it %q", key, name)
-			}
-			if got := GeometryOf(strings.ReplaceAll(name, " ", "-")); got == nil || got.Product != key {
-				t.Errorf("%q is not found as %s", name, key)
-			}
-		}
-		rows := line.FindAllStringSubmatch(p, -1)
-		if len(rows) != len(g.Profiles) {
-			t.Fatalf("%s: %d profiles in the facts, %d here", key, len(rows), len(g.Profiles))
-		}
-		for i, m := range rows {
-			f := g.Profiles[i]
-			starts := strings.ReplaceAll(fmt.Sprint(f.Starts), " ", ", ")
-			got := []string{f.Name, strconv.Itoa(int(f.Slices)), strconv.Itoa(int(f.Most)), strconv.Itoa(int(f.Width)), strings.Trim(starts, "[]")}
-			if !slices.Equal(got, m[1:6]) || (m[6] != "null" && f.Media != (m[6] != "0")) {
-				t.Errorf("%s: %v media %v, the facts say %v", key, got, f.Media, m[1:])
-			}
-		}
-	}
-	if len(known) != 0 {
-		t.Errorf("no facts for %v", known)
 	}
 }

@@ -40,7 +40,7 @@ func (n *node) tightest(mask uint32, k *class) Spot {
 			best, least = i, n.cards[i].milli
 		}
 	}
-	return Spot{Cards: 1 << best, Start: n.cards[best].partition.fits(k.profile)}
+	return Spot{Cards: 1 << best, Start: n.cards[best].start(k.profile)}
 }
 
 // simple is a policy whose node score depends on the free amounts alone and
@@ -137,7 +137,7 @@ func (spread) rate(n *node, k *class) pick {
 				best, most = i, n.cards[i].milli
 			}
 		}
-		p.spot = Spot{Cards: 1 << best, Start: n.cards[best].partition.fits(k.profile)}
+		p.spot = Spot{Cards: 1 << best, Start: n.cards[best].start(k.profile)}
 	}
 	return p
 }

@@ -2,7 +2,11 @@
 
 package placement
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
+)
 
 // Quotas holds what each tenant may use at a time, in thousandths of a card. A
 // tenant without an entry is not limited.
@@ -47,7 +51,7 @@ func (q *Quotas) Used(tenant string) int64 { return q.used[tenant] }
 // counts a seventh of a card per compute slice.
 func Demand(r Request) int64 {
 	if r.Profile != "" {
-		return profileSlices(r.Profile) * WholeCard / 7
+		return int64(mig.SlicesOf(r.Profile)) * WholeCard / 7
 	}
 	return int64(r.GPUs) * r.GPUMilli
 }

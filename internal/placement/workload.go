@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // popularPart is the part of all tasks that the kept classes must cover;
@@ -93,7 +95,7 @@ func NewWorkload(f *Fleet, requests []Request) *Workload {
 // part depends on the card that hosts it.
 func (k *class) demandMilli() int64 {
 	if k.profile != "" {
-		return profileSlices(k.profile) * WholeCard / 7
+		return int64(mig.SlicesOf(k.profile)) * WholeCard / 7
 	}
 	return int64(k.gpus) * int64(k.milli)
 }

@@ -218,7 +218,7 @@ func smallerProfile(engine *placement.Engine, r placement.Request) string {
 			for _, p := range c.MIG.Profiles {
 				other := r
 				other.Profile = p.Name
-				if d := placement.Demand(other); d >= asked || d <= bestSlices || strings.Contains(p.Name, "+") {
+				if d := placement.Demand(other); d >= asked || d <= bestSlices || !p.Plain() {
 					continue
 				}
 				if _, ok := engine.Find(other); ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/placement"
 	"github.com/divvy-gpu/divvy/internal/plan/trace"
 )
@@ -67,7 +68,11 @@ func (s *Sharing) Run(ctx context.Context, progress Progress) ([]SharingRow, err
 			return nil, fmt.Errorf("compare %q: want %s", m, Modes())
 		}
 	}
-	geometry, err := s.geometry()
+	table, err := mig.Default()
+	if err != nil {
+		return nil, err
+	}
+	product, err := s.product(table)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +93,7 @@ func (s *Sharing) Run(ctx context.Context, progress Progress) ([]SharingRow, err
 	err = runAll(ctx, len(tasks)*len(s.Seeds), progress, func(ctx context.Context, n int) error {
 		t, seed := &tasks[n/len(s.Seeds)], n%len(s.Seeds)
 		var err error
-		t.seeds[seed], err = s.one(ctx, t.jobs, t.Policy, t.Mode, geometry, s.Seeds[seed])
+		t.seeds[seed], err = s.one(ctx, t.jobs, t.Policy, t.Mode, table, product, s.Seeds[seed])
 		return err
 	})
 	if err != nil {
@@ -120,34 +125,34 @@ func (s *Sharing) Run(ctx context.Context, progress Progress) ([]SharingRow, err
 	return rows, nil
 }
 
-// geometry is what partitions are made by; nil when no mode needs it.
-func (s *Sharing) geometry() (*placement.Geometry, error) {
+// product is what partitions are made by; nil when no mode needs it.
+func (s *Sharing) product(table *mig.Table) (*mig.Product, error) {
 	if !slices.Contains(s.Modes, ModeMIG) {
 		return nil, nil
 	}
 	if s.MIGAs != "" {
-		if g := placement.GeometryOf(s.MIGAs); g != nil {
-			return g, nil
+		if p, ok := table.ByLabel(s.MIGAs); ok {
+			return p, nil
 		}
 		return nil, fmt.Errorf("mig-as: no partitioning rules known for %q", s.MIGAs)
 	}
-	var found *placement.Geometry
+	var found *mig.Product
 	for _, n := range s.Nodes {
 		if len(n.Cards) == 0 {
 			continue
 		}
-		g := n.Cards[0].MIG
-		if g == nil {
-			g = placement.GeometryOf(n.Model)
+		p := n.Cards[0].MIG
+		if p == nil {
+			p, _ = table.ByLabel(n.Model)
 		}
 		switch {
-		case g == nil:
+		case p == nil:
 			return nil, fmt.Errorf("node %s: %w for card model %q; say with mig-as which product to suppose", n.Name, ErrNoPartitions, n.Model)
-		case found != nil && found.Product != g.Product:
+		case found != nil && found.Key != p.Key:
 			return nil, fmt.Errorf("node %s: %w that fit all cards: there are %s and %s; say with mig-as which product to suppose",
-				n.Name, ErrNoPartitions, found.Product, g.Product)
+				n.Name, ErrNoPartitions, found.Key, p.Key)
 		}
-		found = g
+		found = p
 	}
 	return found, nil
 }
@@ -156,28 +161,28 @@ func (s *Sharing) geometry() (*placement.Geometry, error) {
 var ErrNoPartitions = fmt.Errorf("no partitioning rules")
 
 // convert returns the nodes and jobs as a mode has them.
-func convert(nodes []placement.Node, jobs []trace.Job, mode Mode, g *placement.Geometry) ([]placement.Node, []trace.Job) {
+func convert(nodes []placement.Node, jobs []trace.Job, mode Mode, table *mig.Table, product *mig.Product) ([]placement.Node, []trace.Job) {
 	nodes, jobs = slices.Clone(nodes), slices.Clone(jobs)
 	for i := range nodes {
 		nodes[i].Cards = slices.Clone(nodes[i].Cards)
 		for c := range nodes[i].Cards {
 			card := &nodes[i].Cards[c]
 			if card.MIG, card.OnDemand = nil, false; mode == ModeMIG {
-				card.MIG, card.OnDemand = g, true
+				card.MIG, card.OnDemand = product, true
 			}
 		}
 	}
 	for i := range jobs {
 		r := &jobs[i].Request
 		if r.Profile != "" {
-			*r = shareOf(*r)
+			*r = shareOf(table, *r)
 		}
 		if r.GPUs == 0 || r.GPUMilli == placement.WholeCard || mode == ModeShares {
 			continue
 		}
 		profile := ""
 		if mode == ModeMIG {
-			profile = g.Smallest(r.GPUMilli, r.GPUMemoryMiB)
+			profile = placement.Smallest(product, r.GPUMilli, r.GPUMemoryMiB)
 		}
 		if profile != "" {
 			r.Profile, r.GPUMilli, r.GPUMemoryMiB = profile, 0, 0
@@ -189,9 +194,9 @@ func convert(nodes []placement.Node, jobs []trace.Job, mode Mode, g *placement.G
 }
 
 // shareOf turns a partition of any known product into a part of a card.
-func shareOf(r placement.Request) placement.Request {
-	for _, key := range []string{"h100-sxm-80gb", "a100-40gb", "a30-24gb", "h100-94gb", "gh200-96gb", "gh200-144gb", "h200-141gb", "b200-180gb", "gb200-186gb", "b300-269gb", "gb300-278gb"} {
-		if out := placement.GeometryOf(key).AsShare(r); out.Profile == "" {
+func shareOf(table *mig.Table, r placement.Request) placement.Request {
+	for _, p := range table.Products() {
+		if out := placement.AsShare(p, r); out.Profile == "" {
 			return out
 		}
 	}
@@ -200,8 +205,8 @@ func shareOf(r placement.Request) placement.Request {
 }
 
 // one places a list in one mode and order, and looks for the smallest fleet.
-func (s *Sharing) one(ctx context.Context, list *trace.Jobs, policy string, mode Mode, g *placement.Geometry, seed int64) (SharingRow, error) {
-	nodes, jobs := convert(s.keep(seed), list.Jobs, mode, g)
+func (s *Sharing) one(ctx context.Context, list *trace.Jobs, policy string, mode Mode, table *mig.Table, product *mig.Product, seed int64) (SharingRow, error) {
+	nodes, jobs := convert(s.keep(seed), list.Jobs, mode, table, product)
 	nodes = shuffled(nodes, seed)
 	possible, err := possible(nodes, jobs)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/placement"
 )
 
@@ -160,7 +161,7 @@ func (l *Nodes) readCSV(in *input) error {
 		n.Cards = make([]placement.Card, t.number("gpu", placement.MaxCards)*b2i(t.err == nil))
 		memory, _ := t.optional("gpu_memory_mib", mostMiB)
 		islands := strings.Split(t.text("islands"), "|")
-		geometry, reason := geometryOf(t.text("mig"))
+		product, reason := l.partitioned(t.text("mig"))
 		if reason != "" {
 			t.fail("mig: %s", reason)
 		}
@@ -168,7 +169,7 @@ func (l *Nodes) readCSV(in *input) error {
 			t.fail("islands has %d numbers for %d cards", len(islands), len(n.Cards))
 		}
 		for i := range n.Cards {
-			n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: geometry}
+			n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: product}
 			if islands[0] == "" || t.err != nil {
 				continue
 			}
@@ -192,16 +193,19 @@ func b2i(b bool) int64 {
 	return 0
 }
 
-// geometryOf finds partitioning rules by product key or by the driver's name
-// of the card; no name is no partitioning.
-func geometryOf(product string) (*placement.Geometry, string) {
-	if product == "" {
+// partitioned is product where no name is no partitioning, and why there is none.
+func (l *Nodes) partitioned(name string) (*mig.Product, string) {
+	if name == "" {
 		return nil, ""
 	}
-	if g := placement.GeometryOf(product); g != nil {
-		return g, ""
+	p, err := l.product(name)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case p == nil:
+		return nil, fmt.Sprintf("no partitioning rules known for %q", name)
 	}
-	return nil, fmt.Sprintf("no partitioning rules known for %q", product)
+	return p, ""
 }
 
 func (l *Jobs) readCSV(in *input) error {

@@ -142,9 +142,9 @@ type jsonNode struct {
 	MIGOnDemand  bool   `json:"migOnDemand"`
 }
 
-func (n *jsonNode) node() (placement.Node, string) {
+func (l *Nodes) jsonNode(n *jsonNode) (placement.Node, string) {
 	out := placement.Node{Name: n.Name, Model: n.Model, Rack: n.Rack}
-	geometry, reason := geometryOf(n.MIG)
+	product, reason := l.partitioned(n.MIG)
 	switch {
 	case n.CPUMilli == nil || n.MemoryMiB == nil || n.GPUs == nil:
 		return out, "a node needs cpuMilli, memoryMiB and gpus"
@@ -159,7 +159,7 @@ func (n *jsonNode) node() (placement.Node, string) {
 	}
 	out.CPUMilli, out.MemoryMiB = *n.CPUMilli, *n.MemoryMiB
 	for i := range *n.GPUs {
-		card := placement.Card{MemoryMiB: n.GPUMemoryMiB, MIG: geometry, OnDemand: n.MIGOnDemand}
+		card := placement.Card{MemoryMiB: n.GPUMemoryMiB, MIG: product, OnDemand: n.MIGOnDemand}
 		if len(n.Islands) > 0 {
 			card.Island = n.Islands[i]
 		}
@@ -230,7 +230,7 @@ func (l *Nodes) readJSON(in *input) error {
 		if err != nil {
 			return err
 		}
-		node, reason := n.node()
+		node, reason := l.jsonNode(&n)
 		if reason != "" {
 			return &InputError{l.File, line, fmt.Sprintf("node %q: %s", n.Name, reason)}
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/placement"
 )
 
@@ -161,13 +162,16 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 		return fail("%d cards, want at most %d", cards, placement.MaxCards)
 	}
 	model := o.Metadata.Labels[labelProduct]
-	var geometry *placement.Geometry
+	var product *mig.Product
 	if divided {
-		if geometry = placement.GeometryOf(model); geometry == nil {
+		if product, err = l.product(model); err != nil {
+			return fail("%v", err)
+		}
+		if product == nil {
 			return fail("serves partitions, but no partitioning rules are known for card model %q", model)
 		}
 	}
-	if cards > 0 && memory == 0 && geometry == nil {
+	if cards > 0 && memory == 0 && product == nil {
 		note(&l.Notes, "node %s has no label %s: the memory of its cards is not looked at", name, labelMemory)
 	}
 	n := placement.Node{
@@ -176,7 +180,7 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 		Cards: make([]placement.Card, cards),
 	}
 	for i := range n.Cards {
-		n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: geometry}
+		n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: product}
 	}
 	return l.add(n, line, seen)
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/placement"
 )
 
@@ -41,6 +42,21 @@ type Nodes struct {
 	File  string
 	Nodes []placement.Node
 	Notes []string // what was read and not used
+
+	table *mig.Table // nil: no node needed it so far
+}
+
+// product finds a card model that serves partitions, by its key, its driver's name
+// or its cluster label; nil: such are not known.
+func (l *Nodes) product(name string) (*mig.Product, error) {
+	if l.table == nil {
+		var err error
+		if l.table, err = mig.Default(); err != nil {
+			return nil, err
+		}
+	}
+	p, _ := l.table.ByLabel(name)
+	return p, nil
 }
 
 // Jobs is a job list as it was read.

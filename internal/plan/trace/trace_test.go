@@ -179,7 +179,7 @@ func TestOwnShapeIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := nodes.Nodes[0]
-	if n.Name != "n" || n.Rack != "r" || len(n.Cards) != 2 || n.Cards[1].Island != 1 || n.Cards[0].MIG.Product != "h100-sxm-80gb" || !n.Cards[0].OnDemand {
+	if n.Name != "n" || n.Rack != "r" || len(n.Cards) != 2 || n.Cards[1].Island != 1 || n.Cards[0].MIG.Key != "h100-sxm-80gb" || !n.Cards[0].OnDemand {
 		t.Errorf("%+v", n)
 	}
 	jobs, err := ReadJobs(write(t, "j.json", `{"jobs":[{"name":"a","cpuMilli":1,"gpus":2,"gpuMilli":1000,"linked":true,"gang":"g","created":1.5,"deleted":9},
@@ -203,7 +203,7 @@ func TestClusterListIsRead(t *testing.T) {
 		if len(n.Cards) > 0 {
 			fmt.Fprintf(&got, "x%d", n.Cards[0].MemoryMiB)
 			if n.Cards[0].MIG != nil {
-				got.WriteString(" " + n.Cards[0].MIG.Product)
+				got.WriteString(" " + n.Cards[0].MIG.Key)
 			}
 		}
 		got.WriteByte('\n')

@@ -232,3 +232,54 @@ func checkCard(t *testing.T, c *Cards) {
 		t.Errorf("%d slices, %+v", compute, engines)
 	}
 }
+
+// What the simulator has room for and what mig.Layout has, which plans and
+// placements are made by, are the same, on every model of the table.
+func TestLayoutsAgree(t *testing.T) {
+	for _, p := range products(t) {
+		c := New()
+		c.Add(p, [16]byte{1}, 132)
+		if err := c.SetMode(0, true, false); err != nil {
+			t.Fatal(err)
+		}
+		layout := mig.Layout{Product: p}
+		r := rand.New(rand.NewPCG(1, 2))
+		full := 0
+		for range 3000 {
+			for i, f := range p.Profiles {
+				opens := slices.DeleteFunc(slices.Clone(f.Starts), func(s int) bool { return !layout.Opens(i, s) })
+				if room := c.cards[0].room(i); !slices.Equal(room, opens) || layout.Open(i) != (len(room) > 0) {
+					t.Fatalf("%s with %+v: %s may start at %v, by its layout at %v (%v)", p.Key, c.GPUs(0), f.Name, room, opens, layout.Open(i))
+				}
+			}
+			if have := c.GPUs(0); len(have) > 0 && r.IntN(3) == 0 {
+				gone := have[r.IntN(len(have))]
+				layout.Drop(gone.Profile, gone.Start)
+				if err := c.DestroyGPU(0, gone.Number); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			i := r.IntN(len(p.Profiles))
+			room, best := c.cards[0].room(i), layout.Best(i)
+			if slices.Contains(room, best) != (len(room) > 0) {
+				t.Fatalf("%s: %s may start at %v, best at %d", p.Key, p.Profiles[i].Name, room, best)
+			}
+			if best < 0 {
+				full++
+				continue
+			}
+			start := room[r.IntN(len(room))]
+			layout.Add(i, start)
+			if _, err := c.CreateGPU(0, p.Profiles[i].ID, start); err != nil {
+				t.Fatalf("%s: %s at %d: %v", p.Key, p.Profiles[i].Name, start, err)
+			}
+		}
+		for _, g := range c.GPUs(0) {
+			layout.Drop(g.Profile, g.Start)
+		}
+		if layout != (mig.Layout{Product: p}) || full == 0 {
+			t.Errorf("%s: %+v is left of an empty card; it was full %d times", p.Key, layout, full)
+		}
+	}
+}
