@@ -158,16 +158,16 @@ func (t *Truth) Cards(ctx context.Context) ([]CardState, error) {
 // MIGDevices lists the MIG devices of a card that can be divided, by the UUIDs
 // (MIG-...) by which programs ask for them.
 func (t *Truth) MIGDevices(ctx context.Context, card int) ([]string, error) {
-	h, payload, err := t.ask(ctx, simwire.Header{Type: simwire.MigList, Card: uint32(card)})
+	h, payload, err := t.ask(ctx, simwire.Header{Type: simwire.MIGList, Card: uint32(card)})
 	if err != nil {
 		return nil, err
 	}
 	// Behind the profiles and the GPU instances, in one answer.
-	before := uint64(h.Count)*uint64(binary.Size(simwire.MigProfileInfo{})) + uint64(h.Kind)*uint64(binary.Size(simwire.MigGPUInfo{}))
+	before := uint64(h.Count)*uint64(binary.Size(simwire.MIGProfileInfo{})) + uint64(h.Kind)*uint64(binary.Size(simwire.MIGGPUInfo{}))
 	if before > uint64(len(payload)) || h.Cursor > maxMIGDevices {
 		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, simwire.ErrProtocol)
 	}
-	infos, err := simwire.DecodeEntries[simwire.MigComputeInfo](payload[before:], uint32(h.Cursor))
+	infos, err := simwire.DecodeEntries[simwire.MIGComputeInfo](payload[before:], uint32(h.Cursor))
 	if err != nil {
 		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, err)
 	}

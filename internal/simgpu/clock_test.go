@@ -53,8 +53,8 @@ func newLauncher(t *testing.T, socket string) *launcher {
 // put writes an item and returns its number.
 func (l *launcher) put(w simwire.ItemInfo) uint64 {
 	l.t.Helper()
-	at := simwire.RingItems + int(l.head%simwire.RingEntries)*simwire.ItemBytes
-	if _, err := binary.Encode(l.ring.memory[at:at+simwire.ItemBytes], binary.LittleEndian, &w); err != nil {
+	at := simwire.RingOffsetEntries + int(l.head%simwire.RingEntries)*simwire.ItemSize
+	if _, err := binary.Encode(l.ring.memory[at:at+simwire.ItemSize], binary.LittleEndian, &w); err != nil {
 		l.t.Fatal(err)
 	}
 	l.head++
@@ -62,7 +62,9 @@ func (l *launcher) put(w simwire.ItemInfo) uint64 {
 	return l.head
 }
 
-func (l *launcher) setHead(head uint64) { atomic.StoreUint64(l.ring.word(simwire.RingHead), head) }
+func (l *launcher) setHead(head uint64) {
+	atomic.StoreUint64(l.ring.word(simwire.RingOffsetHead), head)
+}
 
 func (l *launcher) wait(item uint64) simwire.Header {
 	l.t.Helper()
@@ -79,7 +81,7 @@ func TestRing(t *testing.T) {
 	kernel := l.put(simwire.ItemInfo{Kind: simwire.ItemKernel, Card: 1, DurationNS: 1e6, StampNS: now})
 	// What it is told is exact, however late it asks, and stands in its slot too.
 	h := l.wait(kernel)
-	at := simwire.RingSlots + int(kernel-1)*simwire.SlotBytes
+	at := simwire.RingOffsetSlots + int(kernel-1)*simwire.SlotSize
 	if h.Kind != simwire.Ends || atomic.LoadUint64(l.ring.word(at)) != kernel || atomic.LoadUint64(l.ring.word(at+8)) != now+1e6 {
 		t.Fatalf("answer %+v, launched at %d", h, now)
 	}
@@ -177,7 +179,7 @@ func TestNonsenseInARing(t *testing.T) {
 
 // Whatever stands in a ring, its process is answered, and others go on.
 func FuzzRing(f *testing.F) {
-	var kernel [simwire.ItemBytes]byte
+	var kernel [simwire.ItemSize]byte
 	item := simwire.ItemInfo{Kind: simwire.ItemKernel, DurationNS: 1000}
 	if _, err := binary.Encode(kernel[:], binary.LittleEndian, &item); err != nil {
 		f.Fatal(err)
@@ -187,7 +189,7 @@ func FuzzRing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head uint64, items []byte) {
 		socket, truth := serve(t, Config{Cards: "T4"})
 		other, l := newLauncher(t, socket), newLauncher(t, socket)
-		copy(l.ring.memory[simwire.RingItems:simwire.RingSlots], items)
+		copy(l.ring.memory[simwire.RingOffsetEntries:simwire.RingOffsetSlots], items)
 		l.setHead(head)
 		if h := l.wait(1); h.Status != simwire.OK && h.Status != simwire.Invalid {
 			t.Errorf("answered %v", h.Status)

@@ -126,7 +126,7 @@ func (k *kernel) mig(r request, out *answer) error {
 	if r.session.role == 0 {
 		return errDenied
 	}
-	if h.Type == simwire.MigUse {
+	if h.Type == simwire.MIGUse {
 		return k.useDevice(r, out)
 	}
 	card := index(h.Card)
@@ -136,7 +136,7 @@ func (k *kernel) mig(r request, out *answer) error {
 	if k.division.cards.Product(card) == nil {
 		return fmt.Errorf("card %d has no MIG: %w", card, partition.ErrUnsupported)
 	}
-	if h.Type == simwire.MigList {
+	if h.Type == simwire.MIGList {
 		return k.listMig(card, out)
 	}
 	if r.session.uid != 0 && r.session.uid != os.Geteuid() {
@@ -151,12 +151,12 @@ func (k *kernel) listMig(card int, out *answer) error {
 	d := k.division.cards
 	current, pending := d.Mode(card)
 	profiles := k.migProfiles(card, current)
-	gpus, computes := []simwire.MigGPUInfo{}, []simwire.MigComputeInfo{}
+	gpus, computes := []simwire.MIGGPUInfo{}, []simwire.MIGComputeInfo{}
 	for _, g := range d.GPUs(card) {
-		gpus = append(gpus, simwire.MigGPUInfo{Number: g.Number, ID: uint32(g.ID), Profile: uint32(d.Product(card).Profiles[g.Profile].ID),
+		gpus = append(gpus, simwire.MIGGPUInfo{Number: g.Number, ID: uint32(g.ID), Profile: uint32(d.Product(card).Profiles[g.Profile].ID),
 			Start: uint32(g.Start), Computes: uint32(len(g.Computes))})
 		for _, c := range g.Computes {
-			computes = append(computes, simwire.MigComputeInfo{UUID: c.UUID, Number: c.Number, GPUNumber: g.Number, GPU: uint32(g.ID), ID: uint32(c.ID),
+			computes = append(computes, simwire.MIGComputeInfo{UUID: c.UUID, Number: c.Number, GPUNumber: g.Number, GPU: uint32(g.ID), ID: uint32(c.ID),
 				Profile: uint32(c.Profile), Start: uint32(c.Start), Slices: uint32(c.Slices), Card: uint32(k.division.slot(card, c.Unit))})
 		}
 	}
@@ -176,14 +176,14 @@ func (k *kernel) listMig(card int, out *answer) error {
 }
 
 // migProfiles are those that the driver tells of a card.
-func (k *kernel) migProfiles(card int, current bool) []simwire.MigProfileInfo {
+func (k *kernel) migProfiles(card int, current bool) []simwire.MIGProfileInfo {
 	d := k.division.cards
-	list := []simwire.MigProfileInfo{}
+	list := []simwire.MIGProfileInfo{}
 	for i, f := range d.Product(card).Profiles {
 		if f.NVML < 0 || !d.Visible(card) {
 			continue
 		}
-		info := simwire.MigProfileInfo{ID: uint32(f.ID), NVML: uint32(f.NVML), Slices: uint32(f.Slices), MemoryMiB: uint32(f.MemoryMiB),
+		info := simwire.MIGProfileInfo{ID: uint32(f.ID), NVML: uint32(f.NVML), Slices: uint32(f.Slices), MemoryMiB: uint32(f.MemoryMiB),
 			Multiprocessors: uint32(d.Multiprocessors(card, i, f.Slices)), Most: uint32(f.Most), Size: uint32(f.Size),
 			CopyEngines: uint32(f.Copy), Decoders: uint32(f.Engines.Dec), Encoders: uint32(f.Engines.Enc),
 			JPEGs: uint32(f.Engines.JPEG), OFAs: uint32(f.Engines.OFA)}
@@ -202,26 +202,26 @@ func (k *kernel) migProfiles(card int, current bool) []simwire.MigProfileInfo {
 func (k *kernel) changeMig(card int, h simwire.Header, out *answer) error {
 	d := k.division.cards
 	start := partition.Anywhere
-	if h.Offset != simwire.MigAnywhere {
+	if h.Offset != simwire.MIGAnywhere {
 		start = int(min(h.Offset, 1<<20))
 	}
 	switch h.Kind {
-	case simwire.MigSetMode:
+	case simwire.MIGSetMode:
 		return k.setMigMode(card, h.Bytes, out)
-	case simwire.MigCreateGPU:
+	case simwire.MIGCreateGPU:
 		g, err := d.CreateGPU(card, int(min(h.Bytes, 1<<20)), start)
 		out.header.Object = g.Number
 		return err
-	case simwire.MigDestroyGPU:
+	case simwire.MIGDestroyGPU:
 		return d.DestroyGPU(card, h.Object)
-	case simwire.MigCreateCompute:
+	case simwire.MIGCreateCompute:
 		made, err := d.CreateCompute(card, h.Object, int(min(h.Bytes, 1<<20)), start)
 		if err != nil {
 			return err
 		}
 		out.header.Object = made.Number
 		return k.openDevice(card, made)
-	case simwire.MigDestroyCompute:
+	case simwire.MIGDestroyCompute:
 		for _, g := range d.GPUs(card) {
 			for _, c := range g.Computes {
 				if c.Number != h.Object {

@@ -91,7 +91,7 @@ func (t *Truth) Condition(ctx context.Context, card int) (condition.Reading, err
 	i := list[0]
 	return condition.Reading{
 		Counters: condition.Counters{
-			CorrectedVolatile: i.Ecc[0], CorrectedAggregate: i.Ecc[1], UncorrectedVolatile: i.Ecc[2], UncorrectedAggregate: i.Ecc[3],
+			CorrectedVolatile: i.ECC[0], CorrectedAggregate: i.ECC[1], UncorrectedVolatile: i.ECC[2], UncorrectedAggregate: i.ECC[3],
 			RetiredSingle: i.RetiredSingle, RetiredDouble: i.RetiredDouble, RetiredPending: i.RetiredPending != 0,
 			RemappedCorrectable: i.RemappedCorrectable, RemappedUncorrected: i.RemappedUncorrectable,
 			RemapPending: i.RemapPending != 0, RemapFailed: i.RemapFailed != 0, PCIeReplays: i.PCIeReplays,

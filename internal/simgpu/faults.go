@@ -84,7 +84,7 @@ func (k *kernel) health(card int, out *answer) error {
 	out.header.Count = 1
 	out.payload, err = simwire.EncodeEntries([]simwire.HealthInfo{{
 		EnergyMJ: r.EnergyMJ, Reasons: r.Reasons,
-		Ecc:          [simwire.EccCounters]uint64{r.CorrectedVolatile, r.CorrectedAggregate, r.UncorrectedVolatile, r.UncorrectedAggregate},
+		ECC:          [simwire.ECCCounters]uint64{r.CorrectedVolatile, r.CorrectedAggregate, r.UncorrectedVolatile, r.UncorrectedAggregate},
 		LastIncident: r.LastIncident, Flags: healthFlags(r.Lost, r.NeedsReset),
 		GPUPercent: uint32(r.Percent), MemoryPercent: uint32(r.MemoryPercent), Temperature: uint32(r.Celsius), MemoryTemperature: uint32(r.MemoryCelsius),
 		PowerMW: r.PowerMW, SMClockMHz: r.SMClockMHz, MemoryClockMHz: r.MemoryClockMHz, Performance: uint32(r.Performance), FanPercent: uint32(r.FanPercent),
@@ -113,11 +113,11 @@ func (k *kernel) incidents(h simwire.Header, out *answer) error {
 			return err
 		}
 	}
-	if h.Cursor == simwire.LastIncident {
+	if h.Cursor == simwire.Last {
 		out.header.Cursor = k.condition.LastIncident()
 		return nil
 	}
-	list, last := k.condition.Incidents(h.Cursor, simwire.PayloadBytes/simwire.IncidentBytes)
+	list, last := k.condition.Incidents(h.Cursor, simwire.PayloadBytes/simwire.IncidentSize)
 	infos := make([]simwire.IncidentInfo, len(list))
 	for i, e := range list {
 		infos[i] = simwire.IncidentInfo{Number: e.Number, TimeNS: uint64(e.TimeNS), Data: e.Data, Type: uint32(e.Type), Card: uint32(e.Card), PID: uint32(e.PID)}
@@ -129,7 +129,7 @@ func (k *kernel) incidents(h simwire.Header, out *answer) error {
 }
 
 func (k *kernel) listFaults(h simwire.Header, out *answer) error {
-	list, last := k.condition.Faults(h.Cursor, simwire.PayloadBytes/simwire.FaultBytes)
+	list, last := k.condition.Faults(h.Cursor, simwire.PayloadBytes/simwire.FaultSize)
 	infos := make([]simwire.FaultInfo, len(list))
 	for i, f := range list {
 		infos[i] = simwire.FaultInfo{Number: f.Number, TimeNS: uint64(f.TimeNS), Process: f.Process, Kind: uint32(f.Kind), XID: f.XID,

@@ -45,7 +45,7 @@ func (n *notice) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&n.memor
 
 // setFlags says how a card is; changed must follow.
 func (n *notice) setFlags(card int, flags uint32) {
-	atomic.StoreUint32(n.word(simwire.NoticeFlags+4*card), flags)
+	atomic.StoreUint32(n.word(simwire.NoticeOffsetFlags+4*card), flags)
 }
 
 // changed tells everybody of a fault, and wakes those who sleep.

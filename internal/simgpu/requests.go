@@ -98,7 +98,7 @@ func (k *kernel) dispatch(r request, out *answer) error {
 			return errDenied
 		}
 		return k.topology(index(r.header.Card), out)
-	case simwire.MigList, simwire.MigChange, simwire.MigUse:
+	case simwire.MIGList, simwire.MIGChange, simwire.MIGUse:
 		return k.mig(r, out)
 	case simwire.LimitSet, simwire.LimitGet, simwire.Cap:
 		return k.bounds(r, out)

@@ -35,23 +35,23 @@ func (r *ring) unmap() { _ = unix.Munmap(r.memory) }
 // word is a place in the ring; all of them are aligned.
 func (r *ring) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&r.memory[at])) }
 
-func (r *ring) head() uint64 { return atomic.LoadUint64(r.word(simwire.RingHead)) }
+func (r *ring) head() uint64 { return atomic.LoadUint64(r.word(simwire.RingOffsetHead)) }
 
 // item reads an entry, once: the process may change it meanwhile.
 func (r *ring) item(seq uint64) simwire.ItemInfo {
-	var entry [simwire.ItemBytes]byte
-	copy(entry[:], r.memory[simwire.RingItems+int((seq-1)%simwire.RingEntries)*simwire.ItemBytes:])
+	var entry [simwire.ItemSize]byte
+	copy(entry[:], r.memory[simwire.RingOffsetEntries+int((seq-1)%simwire.RingEntries)*simwire.ItemSize:])
 	return simwire.DecodeItem(&entry)
 }
 
 // setSlot tells the process when an item ends.
 func (r *ring) setSlot(seq, endNS uint64) {
-	at := simwire.RingSlots + int((seq-1)%simwire.RingEntries)*simwire.SlotBytes
+	at := simwire.RingOffsetSlots + int((seq-1)%simwire.RingEntries)*simwire.SlotSize
 	atomic.StoreUint64(r.word(at+8), endNS)
 	atomic.StoreUint64(r.word(at), seq)
 }
 
 func (r *ring) setFloor(floor, latestNS uint64) {
-	atomic.StoreUint64(r.word(simwire.RingLatest), latestNS)
-	atomic.StoreUint64(r.word(simwire.RingFloor), floor)
+	atomic.StoreUint64(r.word(simwire.RingOffsetLatestNS), latestNS)
+	atomic.StoreUint64(r.word(simwire.RingOffsetFloor), floor)
 }

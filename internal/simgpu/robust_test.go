@@ -410,7 +410,7 @@ func FuzzRequests(f *testing.F) {
 		var input []byte
 		for _, h := range headers {
 			packet, _ := simwire.Encode(h, nil)
-			input = append(input, packet[4:simwire.HeaderBytes]...)
+			input = append(input, packet[4:simwire.HeaderSize]...)
 		}
 		f.Add(input)
 	}
@@ -424,7 +424,7 @@ func FuzzRequests(f *testing.F) {
 	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 1, Bytes: 31}, simwire.Header{Type: simwire.FaultList},
 		simwire.Header{Type: simwire.Incidents}, simwire.Header{Type: simwire.Health})
 	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 6}, simwire.Header{Type: simwire.FaultInject, Kind: 3, Card: 1, Count: 9},
-		simwire.Header{Type: simwire.FaultClear, Card: simwire.AllCards}, simwire.Header{Type: simwire.Incidents, Cursor: simwire.LastIncident})
+		simwire.Header{Type: simwire.FaultClear, Card: simwire.AllCards}, simwire.Header{Type: simwire.Incidents, Cursor: simwire.Last})
 	add(hello, simwire.Header{Type: simwire.Faulted}, simwire.Header{Type: simwire.Notice})
 	add(hello, simwire.Header{Type: simwire.FaultReport, Bytes: 31, Kind: 700}, simwire.Header{Type: simwire.Incidents})
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -457,7 +457,7 @@ func FuzzRequests(f *testing.F) {
 				_ = out.file.Close()
 			}
 		}
-		const step = simwire.HeaderBytes - 4 // all but the magic
+		const step = simwire.HeaderSize - 4 // all but the magic
 		for n := 0; len(input) >= step && n < 100; n, input = n+1, input[step:] {
 			var h simwire.Header
 			if _, err := binary.Decode(append([]byte("Dsim"), input[:step]...), binary.LittleEndian, &h); err != nil {

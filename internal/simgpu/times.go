@@ -25,7 +25,7 @@ func (k *kernel) times(h simwire.Header, out *answer) error {
 		busy, _ := k.cardTime(card)
 		out.header.Bytes = uint64(busy)
 	}
-	const room = simwire.PayloadBytes / simwire.TimeBytes
+	const room = simwire.PayloadBytes / simwire.TimeSize
 	var list []simwire.TimeInfo
 	if h.Kind == 0 {
 		list, out.header.Cursor = k.liveTimes(card, h.Cursor, room)
@@ -81,7 +81,7 @@ func (k *kernel) runs(h simwire.Header, out *answer) error {
 	}
 	until := k.settle()
 	all, since := k.clock.line.Runs(card, int64(min(h.Cursor, uint64(until))))
-	if room := simwire.PayloadBytes / simwire.RunBytes; len(all) > room {
+	if room := simwire.PayloadBytes / simwire.RunSize; len(all) > room {
 		all = all[:room]
 		until = all[room-1].ToNS
 	}
@@ -175,7 +175,7 @@ func (t *Truth) Runs(ctx context.Context, card int, fromNS int64) (list []Run, u
 		known = known && int64(h.Bytes) <= fromNS
 		fromNS = int64(h.Offset)
 		switch {
-		case len(infos) == simwire.PayloadBytes/simwire.RunBytes:
+		case len(infos) == simwire.PayloadBytes/simwire.RunSize:
 		case !known:
 			return list, max(fromNS, int64(h.Bytes)), ErrForgotten
 		default:

@@ -112,7 +112,7 @@ const vendorID = 0x10de
 func (k *kernel) listProcesses(r request, out *answer) error {
 	h := r.header
 	card := index(h.Card)
-	const room = simwire.PayloadBytes / simwire.ProcessBytes
+	const room = simwire.PayloadBytes / simwire.ProcessSize
 	var list []silicon.Usage
 	switch {
 	case card >= k.machine.Slots():
@@ -167,7 +167,7 @@ func (k *kernel) control(r request, out *answer) error {
 		k.machine.Reset()
 		k.clock.forget()
 	case simwire.Events:
-		events, last := k.machine.Events(h.Cursor, simwire.PayloadBytes/simwire.EventBytes)
+		events, last := k.machine.Events(h.Cursor, simwire.PayloadBytes/simwire.EventSize)
 		infos := make([]simwire.EventInfo, len(events))
 		for i, e := range events {
 			infos[i] = simwire.EventInfo{Number: e.Number, TimeNS: uint64(e.TimeNS), Process: uint64(e.Process),
@@ -177,7 +177,7 @@ func (k *kernel) control(r request, out *answer) error {
 		out.header.Count, out.header.Cursor = uint32(len(infos)), last
 		out.payload, err = simwire.EncodeEntries(infos)
 	case simwire.Releases:
-		releases, last := k.machine.Releases(h.Cursor, simwire.PayloadBytes/simwire.ReleaseBytes)
+		releases, last := k.machine.Releases(h.Cursor, simwire.PayloadBytes/simwire.ReleaseSize)
 		infos := make([]simwire.ReleaseInfo, len(releases))
 		for i, r := range releases {
 			infos[i] = simwire.ReleaseInfo{Number: r.Number, TimeNS: uint64(r.TimeNS), Process: uint64(r.Process),

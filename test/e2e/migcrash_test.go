@@ -51,7 +51,7 @@ func (d *divided) moments(t *testing.T, m *middle, goal string) []moment {
 	}
 	changes := 0
 	for n, h := range requests {
-		if h.Type == simwire.MigChange {
+		if h.Type == simwire.MIGChange {
 			changes++
 			found = append(found, moment{n, false}, moment{n, true}, moment{n + 1, false})
 		}
@@ -171,7 +171,7 @@ func (d *divided) movesOf(t *testing.T, m *middle, goal string) []moment {
 	}
 	var moves []moment
 	for n, h := range m.asked() {
-		if h.Type == simwire.MigChange {
+		if h.Type == simwire.MIGChange {
 			moves = append(moves, moment{n, true})
 		}
 	}

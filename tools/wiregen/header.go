@@ -39,9 +39,11 @@ type field struct {
 
 var (
 	defineLine = regexp.MustCompile(`^#define\s+DIVVY_(\w+)\s+(\w+)\s*(?:/\*\s*(.*?)\s*\*/)?$`)
+	guardLine  = regexp.MustCompile(`^#define DIVVY_\w+_H$`)
+	included   = regexp.MustCompile(`(?m)^#include "(\w+\.h)"$`)
 	structLine = regexp.MustCompile(`^struct\s+divvy_(\w+)\s*\{$`)
 	fieldLine  = regexp.MustCompile(`^\s+(?:struct\s+divvy_(\w+)|(\w+))\s+(\w+)(?:\[(\w+)\])?;\s*(?:/\*\s*(.*?)\s*\*/)?$`)
-	sizeCheck  = regexp.MustCompile(`^_Static_assert\(sizeof\(struct divvy_(\w+)\) == ([0-9+* ]+), `)
+	sizeCheck  = regexp.MustCompile(`^_Static_assert\(sizeof\(struct divvy_(\w+)\) == ([0-9+* ]+|DIVVY_\w+), `)
 	placeCheck = regexp.MustCompile(`^_Static_assert\(offsetof\(struct divvy_(\w+), (\w+)\) == (\d+), `)
 	limitCheck = regexp.MustCompile(`^_Static_assert\(sizeof\(struct divvy_(\w+)\) <= DIVVY_(\w+), `)
 	integer    = regexp.MustCompile(`^(0x[0-9a-fA-F]+|[0-9]+)(u|ull)?$`)
@@ -49,10 +51,9 @@ var (
 
 var scalars = map[string]int{"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8, "char": 1}
 
-// parse reads the header line by line; what it does not understand inside a
-// struct, a define or an assertion is an error, never skipped.
-func parse(text string) (*header, error) {
-	h := &header{}
+// parse reads a header, or one more, line by line; what it does not understand
+// inside a struct, a define or an assertion is an error, never skipped.
+func (h *header) parse(text string) error {
 	var open *structure
 	comment := false
 	for i, line := range strings.Split(text, "\n") {
@@ -89,17 +90,17 @@ func parse(text string) (*header, error) {
 			return fmt.Errorf("not understood: %q", line)
 		}()
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
+			return fmt.Errorf("line %d: %w", i+1, err)
 		}
 	}
 	if open != nil || comment {
-		return nil, fmt.Errorf("ends inside a struct or comment")
+		return fmt.Errorf("ends inside a struct or comment")
 	}
-	return h, nil
+	return nil
 }
 
 func (h *header) addConstant(line string) error {
-	if strings.TrimSpace(line) == "#define DIVVY_WIRE_H" {
+	if guardLine.MatchString(line) {
 		return nil
 	}
 	m := defineLine.FindStringSubmatch(line)
@@ -189,9 +190,13 @@ func (s *structure) close() {
 // check compares an assertion of the header with our layout.
 func (h *header) check(line string) error {
 	if m := sizeCheck.FindStringSubmatch(line); m != nil {
-		want, err := sum(m[2])
-		if err != nil {
-			return err
+		named, ok := h.constant(m[2])
+		want := int(named)
+		if !ok {
+			var err error
+			if want, err = sum(m[2]); err != nil {
+				return err
+			}
 		}
 		if s := h.structure(m[1]); s == nil || s.size != want {
 			return fmt.Errorf("struct divvy_%s does not have %d bytes", m[1], want)

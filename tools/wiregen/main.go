@@ -1,44 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command wiregen writes internal/wire/wire_gen.go, the Go view of the pages
-// and messages in clib/include/divvy_wire.h. It runs in the root of the
-// repository:
+// Command wiregen writes the Go views of what is shared with C: internal/wire, the
+// pages and messages in clib/include/divvy_wire.h, and internal/simgpu/simwire, the
+// packets in divvy_sim.h and the headers that it includes. It runs in the root of
+// the repository:
 //
 //	go run ./tools/wiregen
 //
-// It understands what that header promises to keep to: #define lines with one
+// It understands what these headers promise to keep to: #define lines with one
 // number, structs of fixed-width fields, one per line, and static assertions on
 // sizes and offsets, which it checks against its own layout.
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
-func main() {
-	header := flag.String("header", "clib/include/divvy_wire.h", "header to read")
-	out := flag.String("out", "internal/wire/wire_gen.go", "file to write")
-	flag.Parse()
-	if err := run(*header, *out); err != nil {
-		fmt.Fprintf(os.Stderr, "wiregen: error: %v\n", err)
-		os.Exit(1)
+// view is the Go view of some headers.
+type view struct {
+	header string // in clib/include; those that it includes are read too
+	out    string // its folder is the package
+	prefix string // of names in the headers, after DIVVY_
+	suffix string // of structs that have no name of their own
+	names  map[string]string
+	words  map[string]string // those of fields that are written otherwise here
+	types  map[string]string // of fields, by "struct.field"
+}
+
+func views() []view {
+	return []view{
+		{header: "divvy_wire.h", out: "internal/wire/wire_gen.go", prefix: "WIRE_"},
+		{
+			header: "divvy_sim.h", out: "internal/simgpu/simwire/simwire_gen.go",
+			prefix: "SIM_", suffix: "Info", names: map[string]string{"header": "Header"},
+			words: map[string]string{"ns": "NS"}, types: map[string]string{"header.type": "Type", "header.status": "Status"},
+		},
 	}
 }
 
-func run(header, out string) error {
-	raw, err := os.ReadFile(header)
+func main() {
+	for _, v := range views() {
+		text, err := v.text(".")
+		if err == nil {
+			err = os.WriteFile(v.out, text, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "wiregen: error: %v\n", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// parse reads the view's header, below the root of the repository.
+func (v view) parse(root string) (*header, error) {
+	h := &header{}
+	return h, h.read(filepath.Join(root, "clib/include"), v.header)
+}
+
+// read parses a header of a folder, after those of the folder that it includes.
+func (h *header) read(folder, name string) error {
+	raw, err := os.ReadFile(filepath.Join(folder, name))
 	if err != nil {
 		return err
 	}
-	parsed, err := parse(string(raw))
-	if err != nil {
-		return fmt.Errorf("%s: %w", header, err)
+	for _, m := range included.FindAllStringSubmatch(string(raw), -1) {
+		if err := h.read(folder, m[1]); err != nil {
+			return err
+		}
 	}
-	text, err := generate(parsed)
-	if err != nil {
-		return err
+	if err := h.parse(string(raw)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return os.WriteFile(out, text, 0o644)
+	return nil
+}
+
+// text is the source of the view.
+func (v view) text(root string) ([]byte, error) {
+	h, err := v.parse(root)
+	if err != nil {
+		return nil, err
+	}
+	return v.generate(h)
 }

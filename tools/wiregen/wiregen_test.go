@@ -13,51 +13,47 @@ import (
 	"testing"
 )
 
-const (
-	headerFile = "../../clib/include/divvy_wire.h"
-	outputFile = "../../internal/wire/wire_gen.go"
-)
+const root = "../.."
 
 func TestOutputIsCurrent(t *testing.T) {
-	want, err := os.ReadFile(outputFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := filepath.Join(t.TempDir(), "wire_gen.go")
-	if err := run(headerFile, out); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("internal/wire/wire_gen.go is not what the header says; run: make generate")
+	for _, v := range views() {
+		want, err := os.ReadFile(filepath.Join(root, v.out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v.text(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what the headers say; run: make generate", v.out)
+		}
 	}
 }
 
-// The C compiler agrees with every size and offset that we computed.
+// The C compiler agrees with every number, size and offset that we computed.
 func TestLayoutIsTheCompilers(t *testing.T) {
-	raw, err := os.ReadFile(headerFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := parse(string(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var program strings.Builder
-	program.WriteString("#include \"divvy_wire.h\"\n")
-	for _, s := range parsed.structs {
-		fmt.Fprintf(&program, "_Static_assert(sizeof(struct divvy_%s) == %d, \"%s\");\n", s.name, s.size, s.name)
-		for _, f := range s.fields {
-			fmt.Fprintf(&program, "_Static_assert(offsetof(struct divvy_%s, %s) == %d, \"%s.%s\");\n", s.name, f.name, f.offset, s.name, f.name)
+	for _, v := range views() {
+		parsed, err := v.parse(root)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	command := exec.Command("gcc", "-std=gnu17", "-fsyntax-only", "-I", filepath.Dir(headerFile), "-x", "c", "-")
-	command.Stdin = strings.NewReader(program.String())
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Errorf("gcc: %v\n%s", err, out)
+		var program strings.Builder
+		fmt.Fprintf(&program, "#include <stddef.h>\n#include \"%s\"\n", v.header)
+		for _, c := range parsed.constants {
+			fmt.Fprintf(&program, "_Static_assert(DIVVY_%s == %du, \"%s\");\n", c.name, c.value, c.name)
+		}
+		for _, s := range parsed.structs {
+			fmt.Fprintf(&program, "_Static_assert(sizeof(struct divvy_%s) == %d, \"%s\");\n", s.name, s.size, s.name)
+			for _, f := range s.fields {
+				fmt.Fprintf(&program, "_Static_assert(offsetof(struct divvy_%s, %s) == %d, \"%s.%s\");\n", s.name, f.name, f.offset, s.name, f.name)
+			}
+		}
+		command := exec.Command("gcc", "-std=gnu17", "-fsyntax-only", "-I", filepath.Join(root, "clib/include"), "-x", "c", "-")
+		command.Stdin = strings.NewReader(program.String())
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("gcc: %v\n%s", err, out)
+		}
 	}
 }
 
@@ -75,7 +71,7 @@ func TestParseRefuses(t *testing.T) {
 		"unfinished":      "struct divvy_a {\n\tuint32_t a;\n",
 		"unknown element": "struct divvy_a {\n\tstruct divvy_b b;\n};",
 	} {
-		if _, err := parse(text); err == nil {
+		if err := new(header).parse(text); err == nil {
 			t.Errorf("%s: accepted %q", name, text)
 		}
 	}
@@ -83,15 +79,17 @@ func TestParseRefuses(t *testing.T) {
 
 // Whatever stands in the header, it is refused or understood the same way twice.
 func FuzzParse(f *testing.F) {
-	text, err := os.ReadFile(headerFile)
-	if err != nil {
-		f.Fatal(err)
+	for _, v := range views() {
+		text, err := os.ReadFile(filepath.Join(root, "clib/include", v.header))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
 	}
-	f.Add(string(text))
 	f.Add("#define DIVVY_X 1\nstruct divvy_y {\n\tuint32_t z[DIVVY_X];\n};\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		once, err := parse(text)
-		again, errAgain := parse(text)
+		once, again := &header{}, &header{}
+		err, errAgain := once.parse(text), again.parse(text)
 		if (err == nil) != (errAgain == nil) || !reflect.DeepEqual(once, again) {
 			t.Errorf("%v, then %v", err, errAgain)
 		}
