@@ -90,7 +90,7 @@ var rooms = []room{
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},
 	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"},
 		tests: []string{"internal/plan/trace"}, thirdParty: []string{"gonum.org/v1/plot"}},
-	{path: "internal/cdi", thirdParty: []string{"tags.cncf.io/container-device-interface"}},
+	{path: "internal/cdi", may: []string{"internal/api", "internal/gpu"}, thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/simgpu"},

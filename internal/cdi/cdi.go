@@ -14,7 +14,8 @@
 //	spec, err := cdi.ForShare(share, driver, front)
 //	path, err := cdi.Folder("/etc/cdi").Put(spec)
 //
-// It knows no agent and decides nothing: whoever calls it says what there is.
+// Offers does so for an agent's shares and a machine's cards and their parts. It asks
+// nobody and decides nothing: whoever calls it says what there is.
 package cdi
 
 import (

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
 	"github.com/divvy-gpu/divvy/internal/urgency"
@@ -127,7 +129,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		return err
 	}
 	if f.cdi != "" && f.worker {
-		offers, err := a.offers(f.cdi, cfg.DriverDirectory, f.simulator, cfg.SharesFolder())
+		offers, err := f.offers(a, cfg)
 		if err != nil {
 			return cfg, err
 		}
@@ -149,6 +151,26 @@ func (f *agentFlags) times(cfg *agent.Config) error {
 		}
 	}
 	return cfg.ValidateLeases()
+}
+
+// offers returns what an agent offers to containers.
+func (f *agentFlags) offers(a *app, cfg agent.Config) (*cdi.Offers, error) {
+	folder, err := filepath.Abs(f.cdi)
+	if err != nil {
+		return nil, err
+	}
+	v := api.Version{DriverDirectory: cfg.DriverDirectory}
+	if f.simulator != "" {
+		if v.Simulator, err = filepath.Abs(f.simulator); err != nil {
+			return nil, err
+		}
+	}
+	o, err := a.offers(cdi.Folder(folder), v, f.simulator == "")
+	if err != nil {
+		return nil, err
+	}
+	o.Sockets = cfg.SharesFolder()
+	return o, nil
 }
 
 // findDriver sets the folder of the driver: the one given, the one that stands

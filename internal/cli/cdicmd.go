@@ -16,6 +16,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
+	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // cdiList is `divvy cdi list --json` and `divvy cdi generate --json`.
@@ -137,42 +141,113 @@ holds it, and no ledger counts it.`,
 // generate writes the files of what an agent and the kernel know.
 func (a *app) generate(ctx context.Context, folder string, classes []string) (cdiList, error) {
 	list := cdiList{Schema: schemaCDI, Folders: []string{folder}, Devices: []cdiDevice{}}
-	o := &offers{folder: cdi.Folder(folder)}
 	known, err := a.containerState(ctx)
 	if err != nil {
 		return list, err
 	}
-	if a.target.simulate == "" {
-		if o.machine, err = a.machine(""); err != nil {
-			return list, err
-		}
-	}
-	if err := a.containerDriver(o, known.version); err != nil {
+	o, err := a.offers(cdi.Folder(folder), known.version, a.target.simulate == "")
+	if err != nil {
 		return list, err
 	}
 	if known.sockets != "" && slices.Contains(classes, cdi.ClassShare) {
-		o.sockets = known.sockets
+		o.Sockets = known.sockets
 		if err := a.generateShares(o, known); err != nil {
 			return list, err
 		}
 	}
 	if slices.Contains(classes, cdi.ClassCard) {
-		if err := o.putCards(merge(known.devices, o.machine)); err != nil {
-			return list, err
+		for _, c := range merge(known.devices, inventory.Machine{Devices: o.Devices}).Cards {
+			if !c.Simulated && (c.Hardware == nil || len(c.Hardware.Nodes) == 0) {
+				continue
+			}
+			if err := o.Whole(cdi.ClassCard, c.id(), gpu.Card{UUID: c.UUID, PCIAddress: c.PCIAddress, Simulated: c.Simulated}); err != nil {
+				return list, err
+			}
 		}
 	}
 	if slices.Contains(classes, classPart) {
-		if err := errors.Join(o.putParts(), o.putSimulatedMIG(ctx)); err != nil {
+		if err := errors.Join(o.Parts(), simulatedMIG(ctx, o)); err != nil {
 			return list, err
 		}
 	}
-	all, err := o.folder.Devices()
+	all, err := o.Folder.Devices()
 	for _, d := range all {
-		if slices.Contains(o.written, d.Path) {
+		if slices.Contains(o.Written, d.Path) {
 			list.add(d)
 		}
 	}
 	return list, err
+}
+
+// offers returns what containers can have in a folder: of an agent's driver or, where
+// it is not told, of the one that is installed; with the machine's hardware or without.
+func (a *app) offers(folder cdi.Folder, v api.Version, hardware bool) (*cdi.Offers, error) {
+	o := &cdi.Offers{Folder: folder}
+	if hardware {
+		machine, err := a.machine("")
+		if err != nil {
+			return nil, err
+		}
+		o.Devices = machine.Devices
+	}
+	cuda, nvml := filepath.Join(v.DriverDirectory, library.CUDAName), filepath.Join(v.DriverDirectory, library.NVMLName)
+	if v.DriverDirectory == "" {
+		found, err := private.FindDriver("/")
+		if errors.Is(err, private.ErrNoDriver) {
+			return o, nil // cards that need none remain
+		}
+		if err != nil {
+			return nil, err
+		}
+		cuda, nvml = found.CUDA, found.NVML
+	}
+	driver, err := cdi.FindDriver(cuda, nvml, v.Simulator)
+	if err != nil {
+		return nil, err
+	}
+	o.Driver = &driver
+	if v.DriverDirectory == "" {
+		return o, nil // no agent: no shares, no front
+	}
+	libraries, err := a.libraries()
+	if err != nil {
+		return nil, err
+	}
+	front, err := a.frontFor(v.DriverDirectory)
+	o.Front = cdi.Front{Library: filepath.Join(front, library.CUDAName), Preload: libraries.Preload()}
+	return o, err
+}
+
+// simulatedMIG offers the MIG devices of simulated cards, where a simulator tells of
+// them.
+func simulatedMIG(ctx context.Context, o *cdi.Offers) (err error) {
+	if o.Driver == nil || o.Driver.Simulator == "" {
+		return nil
+	}
+	truth, err := simgpu.Dial(ctx, o.Driver.Simulator)
+	if errors.Is(err, simgpu.ErrNotListening) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, truth.Close()) }()
+	cards, err := truth.Cards(ctx)
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, c := range cards {
+		if !c.MIG {
+			continue
+		}
+		devices, err := truth.MIGDevices(ctx, c.Index)
+		if err != nil {
+			return err
+		}
+		all = append(all, devices...)
+	}
+	return o.SimulatedMIG(all)
 }
 
 // agentState is what an agent knows; without one it is empty.
@@ -211,7 +286,7 @@ func (a *app) containerState(ctx context.Context) (s agentState, err error) {
 	return s, at.explain(err)
 }
 
-func (a *app) generateShares(o *offers, known agentState) error {
+func (a *app) generateShares(o *cdi.Offers, known agentState) error {
 	var names []string
 	for _, s := range known.shares {
 		names = append(names, s.Name)

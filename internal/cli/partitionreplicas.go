@@ -5,7 +5,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -81,7 +80,8 @@ func (n namedCards) Do(ctx context.Context, id string, step partition.Step) erro
 		return err
 	}
 	for number := range count {
-		if err := o.putReplica(card, number+1); err != nil {
+		whole := gpu.Card{UUID: card.UUID, PCIAddress: card.Address, Simulated: o.Driver != nil && o.Driver.Simulator != ""}
+		if err := o.Whole(cdi.ClassReplica, replicaName(card.UUID, number+1), whole); err != nil {
 			return err
 		}
 	}
@@ -95,32 +95,12 @@ func (n namedCards) Do(ctx context.Context, id string, step partition.Step) erro
 }
 
 // offers is what containers can be given here.
-func (n namedCards) offers() (*offers, error) {
-	o := &offers{folder: n.folder}
-	v := api.Version{DriverDirectory: n.driver, Simulator: n.app.getenv("DIVVY_SIMULATOR")}
-	if n.driver == "" {
-		var err error
-		if o.machine, err = n.app.machine(""); err != nil {
-			return nil, err
-		}
-		v.Simulator = ""
+func (n namedCards) offers() (*cdi.Offers, error) {
+	v := api.Version{DriverDirectory: n.driver}
+	if n.driver != "" {
+		v.Simulator = n.app.getenv("DIVVY_SIMULATOR")
 	}
-	return o, n.app.containerDriver(o, v)
+	return n.app.offers(n.folder, v, n.driver == "")
 }
 
 func replicaName(uuid string, number int) string { return fmt.Sprintf("%s-%d", uuid, number) }
-
-// putReplica writes the file of one name of a card.
-func (o *offers) putReplica(c partition.Card, number int) error {
-	h := cdi.Hardware{Class: cdi.ClassReplica, Name: replicaName(c.UUID, number)}
-	d := o.find(gpu.Card{UUID: c.UUID, PCIAddress: c.Address})
-	switch {
-	case d != nil:
-		h.Nodes = cardNodes(*d)
-		return o.put(h, o.driverFor(*d))
-	case o.driver == nil || o.driver.Simulator == "":
-		return fmt.Errorf("the kernel shows no device files of card %s: %w", c.UUID, os.ErrNotExist)
-	}
-	h.Env = []string{"CUDA_VISIBLE_DEVICES=" + c.UUID}
-	return o.put(h, o.driver)
-}

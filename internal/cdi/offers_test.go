@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package cdi_test
 
 import (
 	"os"
@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"tags.cncf.io/container-device-interface/pkg/cdi"
+	runtime "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/divvy-gpu/divvy/internal/api"
-	ours "github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 )
 
 // Cards and parts of several vendors: what a container gets of each.
@@ -25,7 +24,7 @@ func TestOffersOfHardware(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := func(uuid string) gpu.Fact[string] { return gpu.Fact[string]{Value: uuid, Known: true} }
-	machine := inventory.Machine{Devices: []gpu.Device{
+	devices := []gpu.Device{
 		{
 			Address: "0000:01:00.0", Vendor: gpu.VendorNVIDIA, UUID: known("GPU-1"), Nodes: []string{"/dev/nvidia0", "/dev/nvidiactl"},
 			Partitions: []gpu.Partition{{Kind: gpu.PartitionMIG, ID: "MIG-1", Nodes: []string{"/dev/nvidia-caps/nvidia-cap12"}}},
@@ -41,17 +40,19 @@ func TestOffersOfHardware(t *testing.T) {
 				{Kind: gpu.PartitionVF, ID: "0000:4d:00.2", Nodes: []string{"/dev/dri/renderD131"}},
 			},
 		},
-	}}
-	o := &offers{folder: ours.Folder(filepath.Join(folder, "cdi")), driver: &ours.Driver{CUDA: library, NVML: library}, machine: machine}
-	if err := o.putCards(merge(api.Devices{}, machine)); err != nil {
-		t.Fatal(err)
 	}
-	if err := o.putParts(); err != nil {
+	o := &cdi.Offers{Folder: cdi.Folder(filepath.Join(folder, "cdi")), Driver: &cdi.Driver{CUDA: library, NVML: library}, Devices: devices}
+	for _, d := range devices {
+		if err := o.Whole(cdi.ClassCard, d.UUID.Or(d.Address), gpu.Card{UUID: d.UUID.Value, PCIAddress: d.Address}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Parts(); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, path := range o.written {
-		spec, err := cdi.ReadSpec(path, 0)
+	for _, path := range o.Written {
+		spec, err := runtime.ReadSpec(path, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,15 +90,15 @@ func TestOffersOfHardware(t *testing.T) {
 
 	// A card that was divided anew: the devices before are not offered any more, once
 	// the driver tells of MIG.
-	divided := &machine.Devices[0]
+	divided := &devices[0]
 	divided.Partitions[0].ID = "MIG-2"
 	for _, step := range []struct{ current, want string }{{"", "MIG-1 MIG-2"}, {"on", "MIG-2"}} {
 		divided.Capabilities = []gpu.Capability{{Name: gpu.CanMIG, Current: step.current}}
-		o.written = nil
-		if err := o.putParts(); err != nil {
+		o.Written = nil
+		if err := o.Parts(); err != nil {
 			t.Fatal(err)
 		}
-		offered, err := o.folder.Devices()
+		offered, err := o.Folder.Devices()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +118,12 @@ func TestOffersOfHardware(t *testing.T) {
 
 	// A share of a real card has the card's device files; of a card that the
 	// kernel does not show, nobody can say which.
-	o.front = ours.Front{Library: library, Preload: library}
+	o.Front = cdi.Front{Library: library, Preload: library}
 	share := api.Share{ShareSpec: api.ShareSpec{Name: "train"}, Socket: filepath.Join(folder, "share.sock")}
 	if err := o.Offer(share, gpu.Card{UUID: "GPU-1", PCIAddress: "0000:01:00.0"}); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := cdi.ReadSpec(o.written[len(o.written)-1], 0)
+	spec, err := runtime.ReadSpec(o.Written[len(o.Written)-1], 0)
 	if err != nil || len(spec.Devices[0].ContainerEdits.DeviceNodes) < 3 {
 		t.Errorf("%+v (%v)", spec, err)
 	}
