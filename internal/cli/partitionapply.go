@@ -9,19 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/journal"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
 )
-
-// defaultPartitionJournal is where an interrupted apply is taken up from.
-const defaultPartitionJournal = "/var/lib/divvy/partition.journal"
 
 func (a *app) partitionApply() *cobra.Command {
 	var in partitionInput
@@ -39,24 +34,26 @@ nothing.`,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) (err error) {
 		if path == "" {
-			path = defaultPartitionJournal
+			path = machine.DefaultJournal
 		}
 		goal, err := a.readGoal(args[0], in.selected)
 		if err != nil {
 			return err
 		}
+		var log *machine.Journal
 		if !dry {
-			if in.lock, err = lockFile(path + ".lock"); err != nil {
+			if log, err = a.openJournal(path); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, in.lock.Close()) }()
+			defer func() { err = errors.Join(err, log.Close()) }()
+			in.lock = log.Lock
 		}
-		cards, all, closeCards, err := a.openCards(in)
+		cards, closeCards, err := a.openCards(in)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, closeCards()) }()
-		planner := partition.Planner{Techniques: all, Force: in.force}
+		planner := partition.Planner{Techniques: cards.Techniques, Force: in.force}
 		if dry {
 			state, err := a.observeCards(cmd.Context(), cards)
 			if err != nil {
@@ -70,7 +67,7 @@ nothing.`,
 			stop()
 			a.note("interrupted: it goes back when the step that it is at has ended; a second time ends it at once")
 		})()
-		return a.applyGoal(ctx, cards, planner, goal, path, in.asJSON)
+		return a.applyGoal(ctx, cards, planner, goal, log, in.asJSON)
 	})
 	in.driverFlag(cmd)
 	a.agentFlag(cmd)
@@ -83,64 +80,35 @@ nothing.`,
 	return cmd
 }
 
-// partitionLog keeps records on disk before a card changes.
-type partitionLog struct{ journal *journal.Journal }
-
-func (l partitionLog) Append(record []byte) error {
-	if err := l.journal.Append(record); err != nil {
-		return err
-	}
-	return l.journal.Sync()
-}
-
-// lockFile lets one apply run at a time; it goes with the process, and with the
-// programs that it is handed to.
-func lockFile(name string) (*os.File, error) {
-	err := os.MkdirAll(filepath.Dir(name), 0o700)
-	var file *os.File
-	if err == nil {
-		file, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	}
+// openJournal opens the journal of changes, which one apply at a time has.
+func (a *app) openJournal(path string) (*machine.Journal, error) {
+	log, err := machine.OpenJournal(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, withHint(&codedError{code: exitNotAllowed, cause: err}, "run as root")
-	case err != nil:
-		return nil, err
+	case errors.Is(err, machine.ErrBusy):
+		return nil, withHint(&codedError{code: exitNotAllowed, cause: err}, "fuser -v "+path+".lock")
+	case err == nil && log.Lost > 0:
+		a.note("%d bytes at the end of %s were no record", log.Lost, path)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		busy := errors.New("another divvy partition apply is running, or a program that one started")
-		return nil, errors.Join(withHint(&codedError{code: exitNotAllowed, cause: busy}, "fuser -v "+name), file.Close())
-	}
-	return file, nil
+	return log, err
 }
 
-func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner partition.Planner, goal partition.Goal, path string, asJSON bool) (err error) {
-	kept, records, lost, err := journal.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, kept.Close()) }()
-	if lost > 0 {
-		a.note("%d bytes at the end of %s were no record", lost, path)
-	}
-	log := partitionLog{kept}
-	outcomes, err := partition.Recover(ctx, planner.Techniques, driver, log, records)
+func (a *app) applyGoal(ctx context.Context, cards *machine.Machine, planner partition.Planner, goal partition.Goal, log *machine.Journal, asJSON bool) error {
+	outcomes, err := cards.Recover(ctx, log)
 	for id, outcome := range outcomes {
 		a.note("an interrupted apply on %s is %s", id, outcome)
 	}
 	if errors.Is(err, partition.ErrLog) {
-		err = withHint(fmt.Errorf("%s: %w", path, err), "--journal FILE, one that only divvy partition apply writes")
+		err = withHint(fmt.Errorf("%s: %w", log.Path, err), "--journal FILE, one that only divvy partition apply writes")
 	}
 	if errors.Is(err, gpu.ErrNoCard) {
-		err = withHint(err, "where that card is gone for good: rm "+path)
+		err = withHint(err, "where that card is gone for good: rm "+log.Path)
 	}
 	if err != nil {
 		return applyError(err)
 	}
-	if err := kept.Replace(nil); err != nil {
-		return err
-	}
-	state, err := a.observeCards(ctx, driver)
+	state, err := a.observeCards(ctx, cards)
 	if err != nil {
 		return err
 	}
@@ -150,7 +118,7 @@ func (a *app) applyGoal(ctx context.Context, driver partitionCards, planner part
 	}
 	steps := 0
 	for _, band := range plan.Bands() {
-		taken, err := partition.Apply(ctx, planner.Techniques, driver, log, band...)
+		taken, err := cards.Apply(ctx, log, band...)
 		if err != nil && steps > 0 {
 			a.note("%d steps on cards before it are done and verified", steps)
 		}

@@ -14,9 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/cdi"
-	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/mig"
+	facts "github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
 // maxPartitionFile bounds files of states and goals.
@@ -62,7 +63,7 @@ func (a *app) selectFlag(cmd *cobra.Command, in *partitionInput) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return startingWith(typed, partition.Selections(raw)), cobra.ShellCompDirectiveNoFileComp
+		return startingWith(typed, mig.Selections(raw)), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
@@ -97,18 +98,18 @@ func limited(from io.Reader, name string) ([]byte, error) {
 // techniques that plans can use.
 func (a *app) readState(ctx context.Context, in partitionInput) (state partition.State, all partition.Techniques, err error) {
 	if in.state == "" {
-		cards, all, closeCards, failure := a.openCards(in)
+		cards, closeCards, failure := a.openCards(in)
 		if failure != nil {
 			return state, nil, failure
 		}
 		defer func() { err = errors.Join(err, closeCards()) }()
 		state, err = a.observeCards(ctx, cards)
-		return state, all, err
+		return state, cards.Techniques, err
 	}
 	if in.driver != "" || in.root != "" {
 		return state, nil, usage(errors.New("--state goes neither with --driver-dir nor with --root"))
 	}
-	products, err := mig.Default()
+	products, err := facts.Default()
 	if err != nil {
 		return state, nil, err
 	}
@@ -116,10 +117,11 @@ func (a *app) readState(ctx context.Context, in partitionInput) (state partition
 	if err != nil {
 		return state, nil, err
 	}
-	if state, err = partition.ParseState(raw); err != nil {
+	all = machine.Techniques(products)
+	if state, err = all.ParseState(raw); err != nil {
 		return state, nil, usage(fmt.Errorf("%s: %w", in.state, err))
 	}
-	return state, techniques(products), nil
+	return state, all, nil
 }
 
 func (a *app) readGoal(name, selected string) (partition.Goal, error) {
@@ -127,10 +129,10 @@ func (a *app) readGoal(name, selected string) (partition.Goal, error) {
 	if err != nil {
 		return partition.Goal{}, err
 	}
-	goal, err := partition.ParseGoal(raw, selected)
+	goal, err := mig.ParseGoal(raw, selected, machine.Techniques(nil))
 	if err != nil {
 		err = usage(fmt.Errorf("%s: %w", name, err))
-		if names := partition.Selections(raw); len(names) > 1 {
+		if names := mig.Selections(raw); len(names) > 1 {
 			err = withHint(err, "add --select "+names[0])
 		}
 	}
@@ -148,8 +150,20 @@ func oneFile(cmd *cobra.Command, args []string) error {
 // cardState is a card in `divvy partition show --json`.
 type cardState struct {
 	partition.Card
-	Room []string `json:"room"` // what more fits beside, each alone
-	Note string   `json:"note,omitempty"`
+	Room []string // what more fits beside, each alone
+	Note string
+}
+
+// MarshalJSON adds to the card what is said of it.
+func (c cardState) MarshalJSON() ([]byte, error) {
+	raw, err := c.Card.MarshalJSON()
+	if err == nil {
+		raw, err = partition.Append(raw, "room", c.Room)
+	}
+	if err == nil && c.Note != "" {
+		raw, err = partition.Append(raw, "note", c.Note)
+	}
+	return raw, err
 }
 
 func (a *app) partitionShow() *cobra.Command {
@@ -176,11 +190,10 @@ parts that are there for guests.`,
 		if form != formTable {
 			return a.showGuests(state, form)
 		}
-		products, err := mig.Default()
+		products, err := facts.Default()
 		if err != nil {
 			return err
 		}
-		technique := partition.MIGTechnique{Products: products}
 		cards := []cardState{}
 		for _, c := range state.Cards {
 			shown := cardState{Card: c, Room: []string{}}
@@ -188,7 +201,7 @@ parts that are there for guests.`,
 				cards = append(cards, shown)
 				continue
 			}
-			if room, err := technique.Room(c); err != nil {
+			if room, err := mig.New(products, nil).Room(c); err != nil {
 				shown.Note = err.Error()
 			} else if room != nil {
 				shown.Room = room
@@ -217,11 +230,12 @@ parts that are there for guests.`,
 // mayHaveMIG says whether MIG is worth a word: on cards of NVIDIA whose driver
 // was asked.
 func mayHaveMIG(c partition.Card) bool {
-	return (c.Vendor == "" || c.Vendor == gpu.VendorNVIDIA) && !c.MIGUnknown
+	return c.NVIDIA() && !mig.Of(c).Unknown
 }
 
 func (a *app) showCard(c cardState) {
-	mode := map[bool]string{true: "  MIG on", false: "  MIG off"}[c.MIG]
+	divided := mig.Of(c.Card)
+	mode := map[bool]string{true: "  MIG on", false: "  MIG off"}[divided.On]
 	if !mayHaveMIG(c.Card) {
 		mode = ""
 	}
@@ -235,7 +249,7 @@ func (a *app) showCard(c cardState) {
 	for _, p := range c.Processes {
 		fmt.Fprintf(a.stdout, "  used by %d %s\n", p.PID, oneLine(p.Command))
 	}
-	for _, i := range c.Instances {
+	for _, i := range divided.Instances {
 		line := fmt.Sprintf("at %-2d %s", i.Start, i.Profile)
 		if i.Compute != nil {
 			line += fmt.Sprintf("  compute instances of %v", i.Compute)
@@ -251,9 +265,9 @@ func (a *app) showCard(c cardState) {
 	switch {
 	case c.Note != "":
 		fmt.Fprintf(a.stdout, "  note: %s\n", oneLine(c.Note))
-	case c.MIG && len(c.Room) == 0:
+	case divided.On && len(c.Room) == 0:
 		fmt.Fprintln(a.stdout, "  full")
-	case c.MIG:
+	case divided.On:
 		fmt.Fprintf(a.stdout, "  room for %s\n", strings.Join(c.Room, " or "))
 	}
 }
@@ -380,7 +394,7 @@ Both are accepted by plan, so converting is never necessary.`,
 			if name == "" {
 				name = "default"
 			}
-			text, err = goal.PartedYAML(name)
+			text, err = mig.PartedYAML(goal, name)
 		}
 		if err != nil {
 			return err
@@ -398,7 +412,8 @@ Both are accepted by plan, so converting is never necessary.`,
 func (a *app) partitionExplain() *cobra.Command {
 	var asJSON bool
 	names := []string{}
-	for _, t := range partition.Explanations() {
+	explanations := machine.Techniques(nil).Explanations()
+	for _, t := range explanations {
 		names = append(names, t.Name)
 	}
 	cmd := &cobra.Command{
@@ -412,10 +427,10 @@ as it is printed, or a field of a rule.`,
 		Args:      cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
-		chosen := partition.Explanations()
+		chosen := explanations
 		if len(args) == 1 {
 			chosen = nil
-			for _, t := range partition.Explanations() {
+			for _, t := range explanations {
 				if t.Answers(args[0]) {
 					chosen = append(chosen, t)
 				}

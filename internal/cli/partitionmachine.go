@@ -5,270 +5,80 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"slices"
 
+	"github.com/divvy-gpu/divvy/internal/agent"
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
-	"github.com/divvy-gpu/divvy/internal/mig"
+	facts "github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
-	"github.com/divvy-gpu/divvy/internal/partition/amd"
-	"github.com/divvy-gpu/divvy/internal/partition/kernel"
-	multiprocess "github.com/divvy-gpu/divvy/internal/partition/mps"
-	"github.com/divvy-gpu/divvy/internal/partition/replicas"
-	"github.com/divvy-gpu/divvy/internal/partition/sriov"
-	"github.com/divvy-gpu/divvy/internal/partition/tool"
-	"github.com/divvy-gpu/divvy/internal/partition/vfio"
-	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
-// byFiles is a technique whose state and steps are the kernel's files.
-type byFiles interface {
-	partition.Technique
-	kernel.Observer
-}
-
-// techniquesByFiles lists them in the order in which they build on each other.
-func techniquesByFiles() []byFiles {
-	return []byFiles{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg(), vfio.Technique{}}
-}
-
-// techniques are the ways of dividing cards that this program knows. MIG is on
-// virtual functions where both are, since it does not outlive a change of these.
-func techniques(products *mig.Table) partition.Techniques {
-	var all partition.Techniques
-	for _, t := range techniquesByFiles() {
-		all = append(all, t)
-		if t.Name() == partition.TechniqueSRIOV {
-			all = append(all, partition.MIGTechnique{Products: products})
-		}
-	}
-	return append(all, multiprocess.Technique{}, replicas.Technique{})
-}
-
-// partitionCards is a driver that lists its cards too.
-type partitionCards interface {
-	partition.Driver
-	State(ctx context.Context) (partition.State, error)
-	// Differences words where drivers know better than the table of MIG.
-	Differences() []string
-}
-
-// machineCards is the cards of a machine: its kernel's, with what NVIDIA's driver
-// knows of those that it drives. The driver is let go of before a card is taken
-// from it, by a file or by a program, since it is not given while a program has it
-// open.
-type machineCards struct {
-	kernel *kernel.Kernel
-	open   func() (*migDriver, func() error, error) // nil: the driver is not asked
-
-	mig         *migDriver // nil: not open
-	closeMIG    func() error
-	differences []string
-}
-
-var _ partitionCards = (*machineCards)(nil)
-
-// driver opens NVIDIA's driver; nil if there is none.
-func (m *machineCards) driver() (*migDriver, error) {
-	if m.mig != nil || m.open == nil {
-		return m.mig, nil
-	}
-	driver, closeDriver, err := m.open()
-	if errors.Is(err, gpu.ErrNoDriver) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	m.mig, m.closeMIG = driver, closeDriver
-	return driver, nil
-}
-
-// Close lets go of NVIDIA's driver.
-func (m *machineCards) Close() error {
-	if m.mig == nil {
-		return nil
-	}
-	m.differences = m.Differences()
-	m.mig = nil
-	return m.closeMIG()
-}
-
-// State observes all cards.
-func (m *machineCards) State(ctx context.Context) (partition.State, error) {
-	state, err := m.kernel.State(ctx)
-	if err != nil {
-		return state, err
-	}
-	driver, err := m.driver()
-	if err != nil || driver == nil {
-		return state, err
-	}
-	driven, err := driver.State(ctx)
-	if err != nil {
-		return state, err
-	}
-	for _, c := range driven.Cards {
-		i := slices.IndexFunc(state.Cards, func(o partition.Card) bool { return o.Address == c.Address })
-		if i < 0 {
-			c.Index = len(state.Cards) // such as a simulated one
-			state.Cards = append(state.Cards, c)
-			continue
-		}
-		state.Cards[i] = m.both(c, state.Cards[i])
-	}
-	return state, nil
-}
-
-// Observe reads how a card is divided.
-func (m *machineCards) Observe(ctx context.Context, id string) (partition.Card, error) {
-	seen, err := m.kernel.Observe(ctx, id)
-	if err == nil && seen.Vendor != gpu.VendorNVIDIA {
-		return seen, nil
-	}
-	driver, driverErr := m.driver()
-	if driverErr != nil || driver == nil {
-		return seen, errors.Join(err, driverErr)
-	}
-	driven, driverErr := driver.Observe(ctx, id)
-	switch {
-	case errors.Is(driverErr, gpu.ErrNoCard):
-		return seen, err // another driver has it, such as vfio-pci
-	case driverErr != nil || err != nil:
-		return driven, driverErr
-	}
-	return m.both(driven, seen), nil
-}
-
-// Differences are those of NVIDIA's driver.
-func (m *machineCards) Differences() []string {
-	if m.mig == nil {
-		return m.differences
-	}
-	return m.mig.Differences()
-}
-
-// vgpuSource is the part of a driver that vGPUs take.
-type vgpuSource interface {
-	VGPU(uuid string) (nvml.VGPU, error)
-	SetVGPUMixed(uuid string, on bool) error
-	SetVGPUScheduler(uuid, policy string) error
-}
-
-// both is what the driver and the kernel say of one card.
-func (m *machineCards) both(driven, seen partition.Card) partition.Card {
-	driven.Index, driven.Driver, driven.SRIOV, driven.VGPU, driven.VFIO = seen.Index, seen.Driver, seen.SRIOV, seen.VGPU, seen.VFIO
-	if source, ok := m.mig.source.(vgpuSource); ok && driven.VGPU != nil {
-		told, _ := source.VGPU(driven.UUID) // a card that went away tells nothing
-		driven.VGPU.Scheduler = told.Scheduler.Value
-		if told.Mixed.Known {
-			driven.VGPU.Placement = map[bool]string{true: partition.PlacementMixed, false: partition.PlacementHomogeneous}[told.Mixed.Value]
-		}
-	}
-	return driven
-}
-
-// set sets what only NVIDIA's driver sets of vGPUs.
-func (m *machineCards) set(ctx context.Context, id string, s partition.Step) error {
-	driver, err := m.driver()
-	if err != nil || driver == nil {
-		return errors.Join(fmt.Errorf("%s: %w", s, gpu.ErrNoDriver), err)
-	}
-	source, ok := driver.source.(vgpuSource)
-	if !ok {
-		return fmt.Errorf("%s: %w", s, gpu.ErrNotSupported)
-	}
-	card, err := driver.Observe(ctx, id)
-	if err != nil {
-		return err
-	}
-	switch s.Setting {
-	case vgpu.SettingPlacement:
-		return source.SetVGPUMixed(card.UUID, s.Value == partition.PlacementMixed)
-	case vgpu.SettingScheduler:
-		return source.SetVGPUScheduler(card.UUID, s.Value)
-	}
-	return fmt.Errorf("unknown step %q", s)
-}
-
-// Do takes one step.
-func (m *machineCards) Do(ctx context.Context, id string, s partition.Step) error {
-	switch {
-	case s.Action == partition.ActionSet:
-		return m.set(ctx, id, s)
-	case s.Technique == partition.TechniqueMIG:
-		driver, err := m.driver()
-		if err != nil {
-			return err
-		}
-		if driver == nil {
-			return fmt.Errorf("%s: %w", s, gpu.ErrNoDriver)
-		}
-		return driver.Do(ctx, id, s)
-	case s.Technique == partition.TechniqueVFIO, s.Action == partition.ActionRun:
-		if err := m.Close(); err != nil {
-			return err
-		}
-	}
-	return m.kernel.Do(ctx, id, s)
-}
-
-// openCards opens what the cards are asked and changed through, with the
-// techniques for it: the driver's library alone where a folder of it is given,
-// the files below a root alone where that is, else both.
-func (a *app) openCards(in partitionInput) (cards partitionCards, all partition.Techniques, closeCards func() error, err error) {
+// openCards opens what the cards are asked and changed through: NVIDIA's library alone
+// where a folder of it is given, the files below a root alone where that is, else both.
+func (a *app) openCards(in partitionInput) (cards *machine.Machine, closeCards func() error, err error) {
 	if in.root != "" && in.driver != "" {
-		return nil, nil, nil, usage(errors.New("--root and --driver-dir exclude each other"))
+		return nil, nil, usage(errors.New("--root and --driver-dir exclude each other"))
 	}
-	products, err := mig.Default()
+	c := machine.Config{Held: in.lock}
+	if c.Products, err = facts.Default(); err != nil {
+		return nil, nil, err
+	}
+	if in.root == "" {
+		c.Library = func() (mig.Source, func() error, error) { return a.openLibrary(in.driver) }
+		if c.MPS = in.mps; c.MPS == "" {
+			c.MPS = agent.System().MPSFolder()
+		}
+		c.Replicas = cdi.Folder(in.cdi)
+		c.Offers = func() (*cdi.Offers, error) { return a.offersOf(in) }
+	}
+	closeTree := func() error { return nil }
+	if in.driver == "" {
+		if c.Tree, err = a.openTree(in.root); err != nil {
+			return nil, nil, err
+		}
+		closeTree = c.Tree.Close
+		c.Descriptors, err = a.descriptors()
+	}
+	if err == nil {
+		cards, err = machine.Open(c)
+	}
 	if err != nil {
-		return nil, nil, nil, err
+		if errors.Is(err, gpu.ErrNoDriver) {
+			err = withHint(notThere(err), "--state FILE plans without a driver")
+		}
+		return nil, nil, errors.Join(err, closeTree())
 	}
+	if in.root == "" {
+		cards.Shares = a.addShares
+	}
+	return cards, func() error { return errors.Join(cards.Close(), closeTree()) }, nil
+}
+
+// offersOf is what containers can be given here.
+func (a *app) offersOf(in partitionInput) (*cdi.Offers, error) {
+	v := api.Version{DriverDirectory: in.driver}
 	if in.driver != "" {
-		driver, closeDriver, err := a.openMIG(in.driver)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return a.served(in, driver), partition.Techniques{partition.MIGTechnique{Products: products}, multiprocess.Technique{}, replicas.Technique{}}, closeDriver, nil
+		v.Simulator = a.getenv("DIVVY_SIMULATOR")
 	}
-	tree, err := a.openTree(in.root)
+	return a.offers(cdi.Folder(in.cdi), v, in.driver == "")
+}
+
+// openLibrary opens NVIDIA's library in a folder, or the one the linker finds.
+func (a *app) openLibrary(folder string) (mig.Source, func() error, error) {
+	if folder == "" && a.getenv("DIVVY_SOCKET") != "" {
+		return nil, nil, usage(errors.New("cards are not divided from within a share"))
+	}
+	source, err := nvml.Open(folder)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, tree.Close())
-		}
-	}()
-	own, err := a.descriptors()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	machine := &machineCards{}
-	var observers []kernel.Observer
-	for _, t := range techniquesByFiles() {
-		observers = append(observers, t)
-		all = append(all, t)
-	}
-	machine.kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: own}, tool.Machine{Tree: tree, Held: in.lock}, observers...)
-	closeCards = func() error { return errors.Join(machine.Close(), tree.Close()) }
-	if in.root != "" {
-		return machine, all, closeCards, nil
-	}
-	machine.open = func() (*migDriver, func() error, error) { return a.openMIG("") }
-	driver, err := machine.driver()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	all = append(all, replicas.Technique{})
-	if driver != nil {
-		all = techniques(products)
-	}
-	return a.served(in, machine), all, closeCards, nil
+	return source, source.Close, nil
 }
 
 // openTree opens the files of this machine, or of one whose root or recording is
@@ -290,7 +100,7 @@ func (a *app) openTree(root string) (*sysfs.Tree, error) {
 
 // observeCards reads how all cards are, and says where their drivers know better
 // than the table. A machine without a card has nothing to be divided.
-func (a *app) observeCards(ctx context.Context, cards partitionCards) (partition.State, error) {
+func (a *app) observeCards(ctx context.Context, cards *machine.Machine) (partition.State, error) {
 	state, err := cards.State(ctx)
 	for _, text := range cards.Differences() {
 		a.note("%s", text)

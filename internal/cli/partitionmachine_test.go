@@ -11,14 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
-	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
-	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
-	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
-	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
 // TestPlansOfMachines compares the plans for the goals MACHINE.WORD.yaml in
@@ -30,11 +26,11 @@ func TestPlansOfMachines(t *testing.T) {
 	if err != nil || len(machines) < 10 {
 		t.Fatalf("%d machines, %v", len(machines), err)
 	}
-	for _, machine := range machines {
-		name := strings.TrimSuffix(filepath.Base(machine), ".txtar")
+	for _, recorded := range machines {
+		name := strings.TrimSuffix(filepath.Base(recorded), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir() // once for all commands
-			if _, err := fakekernel.Unpack(machine, root); err != nil {
+			if _, err := fakekernel.Unpack(recorded, root); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, filepath.Join("testdata/partition", name+".show"), "partition", "show", "--root", root)
@@ -84,7 +80,7 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := partition.ParseGoal(raw, ""); err != nil {
+		if _, err := mig.ParseGoal(raw, "", machine.Techniques(nil)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		fields += string(raw)
@@ -93,113 +89,6 @@ func TestExamples(t *testing.T) {
 		if !strings.Contains(fields, field) {
 			t.Errorf("no example has %s", field)
 		}
-	}
-}
-
-// fakeVGPU is the driver of one card of a vGPU host.
-type fakeVGPU struct {
-	fakeMIG
-	mixed  bool
-	policy string
-}
-
-func (f *fakeVGPU) Cards() ([]gpu.Card, error) {
-	return []gpu.Card{{UUID: "GPU-22222222-0e0e-4b4b-8c8c-000000000002", Name: "NVIDIA A40", PCIAddress: "0000:5e:00.0"}}, nil
-}
-
-func (f *fakeVGPU) VGPU(string) (nvml.VGPU, error) {
-	return nvml.VGPU{Mixed: gpu.Known(f.mixed), Scheduler: gpu.Known(f.policy)}, nil
-}
-
-func (f *fakeVGPU) SetVGPUMixed(_ string, on bool) error {
-	f.mixed = on
-	return nil
-}
-
-func (f *fakeVGPU) SetVGPUScheduler(_, policy string) error {
-	f.policy = policy
-	return nil
-}
-
-// TestDriverAndKernel: one plan goes through the kernel's files and NVIDIA's
-// driver, and that driver is let go of before a card is taken from it.
-func TestDriverAndKernel(t *testing.T) {
-	fake, err := fakekernel.Unpack("../gpu/testdata/machines/nvidia-mdev.txtar", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := sysfs.Open(fake.Folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tree.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	products, err := mig.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var observers []kernel.Observer
-	for _, technique := range techniquesByFiles() {
-		observers = append(observers, technique)
-	}
-	driver, open := &fakeVGPU{policy: "best-effort"}, 0
-	machine := &machineCards{kernel: kernel.New(inventory.Sources{Tree: tree, Products: products}, fake, observers...)}
-	machine.open = func() (*migDriver, func() error, error) {
-		open++
-		return &migDriver{source: driver, products: products, command: func(int) string { return "" }}, func() error { open--; return nil }, nil
-	}
-	apply := func(rule string) (string, error) {
-		t.Helper()
-		goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: [{match: {model: [A40]}, "+rule+"}]"), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		a := &app{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
-		err = a.applyGoal(t.Context(), machine, partition.Planner{Techniques: techniques(products)}, goal, filepath.Join(t.TempDir(), "journal"), false)
-		return out.String(), err
-	}
-	out, err := apply("vgpu: {devices: {}, placement: mixed, scheduler: fixed-share}")
-	if err != nil || !driver.mixed || driver.policy != "fixed-share" || !strings.Contains(out, "done: 3 steps, verified") {
-		t.Fatalf("%v, %+v\n%s", err, driver, out)
-	}
-	if out, err := apply("vgpu: {devices: {}, placement: mixed}"); err != nil || !strings.Contains(out, "nothing to do") {
-		t.Errorf("again: %v\n%s", err, out)
-	}
-	if err := fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", "0000:5e:00.0"); err != nil {
-		t.Fatal(err)
-	}
-	state, err := machine.State(t.Context())
-	if err != nil || len(state.Cards) != 2 || open != 1 {
-		t.Fatalf("%d cards, %v, opened %d times", len(state.Cards), err, open)
-	}
-	if err := machine.Do(t.Context(), "0000:5e:00.0", partition.Step{
-		Technique: partition.TechniqueVFIO, Action: partition.ActionWrite, File: "sys/bus/pci/drivers/nvidia/unbind", Value: "0000:5e:00.0",
-	}); err != nil || open != 0 {
-		t.Errorf("%v, the driver is open %d times", err, open)
-	}
-}
-
-// TestOrder: virtual functions are switched before MIG is, which does not outlive
-// that, and carry vGPUs of its instances.
-func TestOrder(t *testing.T) {
-	products, err := mig.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
-	off := partition.Card{Vendor: gpu.VendorNVIDIA, UUID: "GPU-1", Address: "0000:41:00.0", Name: "NVIDIA H100 80GB HBM3", DeviceID: "0x2330",
-		SRIOV: &partition.Functions{Total: 2, Driver: "nvidia", Tool: "usr/lib/nvidia/sriov-manage"}}
-	rule := partition.Rule{MIG: &partition.MIG{Enabled: true, Devices: map[string]int{"7g.80gb": 1}}, VGPU: &partition.VirtualCards{Devices: map[string]int{"NVIDIA H100XM-7-80C": 1}}}
-	p := partition.Planner{Techniques: techniques(products)}.Card(off, rule)
-	if got := fakekernel.Steps(p); p.Refused != "" || p.Awaits == "" || !strings.HasPrefix(got, "run /usr/lib/nvidia/sriov-manage -e 0000:41:00.0\nswitch MIG mode on\n") {
-		t.Fatalf("%q: %s", p.Refused, got)
-	}
-	back := techniques(products).Steps(p.After, p.Before)
-	if last := back[len(back)-1].String(); last != "run /usr/lib/nvidia/sriov-manage -d 0000:41:00.0" {
-		t.Errorf("the way back ends with %s", last)
 	}
 }
 
@@ -275,7 +164,7 @@ func TestVendorsProgram(t *testing.T) {
 			t.Fatalf("%s: %d, not %d with %q:\n%s", rule, got, code, says, raw)
 		}
 	}
-	lock, err := lockFile(journal + ".lock")
+	lock, err := machine.OpenJournal(journal)
 	if err != nil {
 		t.Fatal(err)
 	}

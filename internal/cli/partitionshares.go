@@ -14,31 +14,15 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-// sharedCards are cards with what the agents here say of shares on them.
-type sharedCards struct {
-	partitionCards
-	app *app
-}
-
-// State observes all cards, and asks for their shares.
-func (c sharedCards) State(ctx context.Context) (partition.State, error) {
-	state, err := c.partitionCards.State(ctx)
-	if err == nil {
-		err = c.app.addShares(ctx, &state)
-	}
-	return state, err
-}
-
-// addShares notes on the cards of a state which shares the agents here have on
-// them. A card that its agent knows to be divided holds none, whatever was
+// addShares notes on cards which shares the agents here have on them. A card that its agent knows to be divided holds none, whatever was
 // declared of it once. An agent that does not answer has no say.
-func (a *app) addShares(ctx context.Context, state *partition.State) error {
+func (a *app) addShares(ctx context.Context, cards []partition.Card) error {
 	agents, err := a.agents(ctx)
 	if err != nil {
 		return err
 	}
 	for _, c := range agents {
-		err := a.addSharesOf(ctx, c, state)
+		err := a.addSharesOf(ctx, c, cards)
 		if errors.Is(err, client.ErrUnreachable) {
 			a.note("no agent answers at %s: shares that it knows of are not", c.Socket())
 			continue
@@ -68,7 +52,7 @@ func (a *app) agents(ctx context.Context) ([]*client.Client, error) {
 	return found, err
 }
 
-func (a *app) addSharesOf(ctx context.Context, c *client.Client, state *partition.State) error {
+func (a *app) addSharesOf(ctx context.Context, c *client.Client, cards []partition.Card) error {
 	version, err := c.Version(ctx)
 	if err != nil {
 		return err
@@ -85,13 +69,13 @@ func (a *app) addSharesOf(ctx context.Context, c *client.Client, state *partitio
 		return err
 	}
 	for _, k := range devices.Cards {
-		i := slices.IndexFunc(state.Cards, func(o partition.Card) bool { return o.UUID == k.UUID })
+		i := slices.IndexFunc(cards, func(o partition.Card) bool { return o.UUID == k.UUID })
 		if i < 0 || k.Health == string(gpu.Unshareable) {
 			continue
 		}
 		for _, s := range shares.Shares {
 			if s.CardUUID == k.UUID {
-				state.Cards[i].Shares = append(state.Cards[i].Shares, s.Name)
+				cards[i].Shares = append(cards[i].Shares, s.Name)
 			}
 		}
 	}

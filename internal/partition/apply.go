@@ -52,6 +52,33 @@ type change struct {
 	After  Card `json:"after"`
 }
 
+// record reads a record of the log.
+func (all Techniques) record(raw []byte) (r record, err error) {
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, err
+	}
+	cards := []*Card{r.Before, r.After}
+	for i := range r.Rest {
+		cards = append(cards, &r.Rest[i].Before, &r.Rest[i].After)
+	}
+	for _, c := range cards {
+		if c == nil {
+			continue
+		}
+		err := all.divide(c, func(f Field) (bool, error) {
+			raw, ok := c.unread[f.Name]
+			if !ok {
+				return false, nil
+			}
+			return true, json.Unmarshal(raw, f.Value)
+		})
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
 func begin(band []CardPlan) record {
 	r := record{Event: recordBegin, ID: band[0].Before.ID(), Before: &band[0].Before, After: &band[0].After}
 	for _, p := range band[1:] {
@@ -106,7 +133,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 	var names []string
 	for _, p := range band {
 		if p.Refused != "" {
-			return nil, fmt.Errorf("card %s: %s", p.UUID, p.Reason)
+			return nil, fmt.Errorf("card %s: %w", p.UUID, p.refusal)
 		}
 		names = append(names, p.UUID)
 	}
@@ -271,8 +298,8 @@ const (
 func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][]byte) (map[string]string, error) {
 	open := map[string]record{}
 	for n, raw := range records {
-		var r record
-		if err := json.Unmarshal(raw, &r); err != nil {
+		r, err := all.record(raw)
+		if err != nil {
 			return nil, fmt.Errorf("%w: record %d: %w", ErrLog, n, err)
 		}
 		switch {

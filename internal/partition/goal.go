@@ -3,12 +3,14 @@
 package partition
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Goal is what cards should be: rules, of which the last that matches a card
@@ -18,52 +20,19 @@ type Goal struct {
 	Cards  []Rule `yaml:"cards" json:"cards"`
 }
 
-// Rule is what the cards that it matches should be: one field a technique. Of
-// techniques that it does not name it says nothing.
+// Rule is what the cards that it matches should be. Of techniques that it does not
+// name it says nothing.
 type Rule struct {
-	Match    Match         `yaml:"match" json:"match"`
-	MIG      *MIG          `yaml:"mig,omitempty" json:"mig,omitempty"`
-	AMD      *AMD          `yaml:"amd,omitempty" json:"amd,omitempty"`
-	SRIOV    *SRIOV        `yaml:"sriov,omitempty" json:"sriov,omitempty"`
-	VGPU     *VirtualCards `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
-	GVTg     *VirtualCards `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
-	VFIO     *VFIO         `yaml:"vfio,omitempty" json:"vfio,omitempty"`
-	MPS      *MPS          `yaml:"mps,omitempty" json:"mps,omitempty"`
-	Replicas *Replicas     `yaml:"replicas,omitempty" json:"replicas,omitempty"`
+	Match Match
+	Wants Wants
 }
 
-// wanted is what a rule says of one technique.
-type wanted interface{ validate() error }
+// Wants is what a rule says, by technique; in documents each has a field of the
+// rule.
+type Wants map[string]Want
 
-// wanted is what a rule says, by technique.
-func (r Rule) wanted() map[string]wanted {
-	all := map[string]wanted{}
-	if r.MIG != nil {
-		all[TechniqueMIG] = r.MIG
-	}
-	if r.AMD != nil {
-		all[TechniqueAMD] = r.AMD
-	}
-	if r.SRIOV != nil {
-		all[TechniqueSRIOV] = r.SRIOV
-	}
-	if r.VGPU != nil {
-		all[TechniqueVGPU] = r.VGPU
-	}
-	if r.GVTg != nil {
-		all[TechniqueGVTg] = r.GVTg
-	}
-	if r.VFIO != nil {
-		all[TechniqueVFIO] = r.VFIO
-	}
-	if r.MPS != nil {
-		all[TechniqueMPS] = r.MPS
-	}
-	if r.Replicas != nil {
-		all[TechniqueReplicas] = r.Replicas
-	}
-	return all
-}
+// Want is what a rule says of one technique.
+type Want interface{ Validate() error }
 
 // Match chooses cards. Within a field one is enough, all fields that are given
 // must match, and none given matches every card.
@@ -76,28 +45,41 @@ type Match struct {
 	Model []string `yaml:"model,omitempty,flow" json:"model,omitempty"`
 }
 
-// ParseGoal reads a file of desired states: Divvy's own form, or a file of
-// NVIDIA's mig-parted as it is, bare or in a ConfigMap, of which selected names
-// a configuration; it may be empty where there is only one.
-func ParseGoal(raw []byte, selected string) (Goal, error) {
-	form, err := formOf(raw)
+// ParseGoal reads a file of desired states in Divvy's own form.
+func (all Techniques) ParseGoal(raw []byte) (Goal, error) {
+	var file struct {
+		Schema string `yaml:"schema"`
+		Cards  []struct {
+			Match  Match  `yaml:"match"`
+			Fields fields `yaml:",inline"`
+		} `yaml:"cards"`
+	}
+	err := Decode(raw, &file)
+	g := Goal{Schema: file.Schema}
+	for i, from := range file.Cards {
+		r := Rule{Match: from.Match, Wants: Wants{}}
+		for _, t := range all {
+			if err != nil {
+				break
+			}
+			want, there := t.About().Want(), false
+			if there, err = from.Fields.take(fieldOf(t.Name()), want); there {
+				r.Wants[t.Name()] = want
+			}
+		}
+		if err == nil && len(from.Fields) > 0 {
+			err = fmt.Errorf("rule %d has fields that no technique knows: %s", i+1, from.Fields)
+		}
+		g.Cards = append(g.Cards, r)
+	}
 	if err != nil {
-		return Goal{}, fmt.Errorf("read the goal: %w", err)
-	}
-	if form != formOwn {
-		return parseParted(raw, form, selected)
-	}
-	if selected != "" {
-		return Goal{}, errors.New("read the goal: only mig-parted's files have configurations to select from")
-	}
-	var g Goal
-	if err := decode(raw, &g); err != nil {
 		return g, fmt.Errorf("read the goal: %w", err)
 	}
-	return g, g.validate()
+	return g, g.Validate()
 }
 
-func (g Goal) validate() error {
+// Validate says what is wrong with a goal.
+func (g Goal) Validate() error {
 	if g.Schema != SchemaGoal {
 		return fmt.Errorf("read the goal: schema %q is not %s", g.Schema, SchemaGoal)
 	}
@@ -105,17 +87,45 @@ func (g Goal) validate() error {
 		return fmt.Errorf("read the goal: more than %d rules", maxRules)
 	}
 	for i, r := range g.Cards {
-		all := r.wanted()
-		if len(all) == 0 {
+		if len(r.Wants) == 0 {
 			return fmt.Errorf("read the goal: rule %d names no technique", i+1)
 		}
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if err := all[name].validate(); err != nil {
+		for _, name := range slices.Sorted(maps.Keys(r.Wants)) {
+			if err := r.Wants[name].Validate(); err != nil {
 				return fmt.Errorf("read the goal: rule %d: %s: %w", i+1, name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// YAML writes a goal in Divvy's own form.
+func (g Goal) YAML() ([]byte, error) { return yaml.Marshal(g) }
+
+// byField is what a rule says, by its fields in documents.
+func (r Rule) byField() map[string]Want {
+	all := map[string]Want{}
+	for name, want := range r.Wants {
+		all[fieldOf(name)] = want
+	}
+	return all
+}
+
+// MarshalYAML writes a rule with a field a technique.
+func (r Rule) MarshalYAML() (any, error) {
+	return struct {
+		Match Match           `yaml:"match"`
+		Wants map[string]Want `yaml:",inline"`
+	}{r.Match, r.byField()}, nil
+}
+
+// MarshalJSON writes a rule with a field a technique.
+func (r Rule) MarshalJSON() ([]byte, error) {
+	all := map[string]any{"match": r.Match}
+	for field, want := range r.byField() {
+		all[field] = want
+	}
+	return json.Marshal(all)
 }
 
 // For returns what a card should be, and whether any rule says so.

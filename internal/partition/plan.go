@@ -3,17 +3,22 @@
 package partition
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
 
-// Technique is one way of dividing cards: what a card becomes by it, and the
-// steps there. It asks nobody and changes nothing; a Driver does.
+// Technique is one way of dividing cards: what it is, how cards are divided by it,
+// what a card becomes, the steps there, and their execution.
 type Technique interface {
-	// Name is one of those that Explanations lists.
+	// Name is one of those in the table of exclusions.
 	Name() string
+	// About is what does not depend on a machine.
+	About() About
+	// Observe fills in how a card is divided, and what else is learnt of it; of a card
+	// that cannot be asked it says nothing.
+	Observe(ctx context.Context, c *Card) error
 	// On says whether a card is divided this way.
 	On(c Card) bool
 	// Aim returns a card as a rule that names the technique wants it. It fails
@@ -25,6 +30,42 @@ type Technique interface {
 	Steps(from, to Card) []Step
 	// Busy words who would lose something by steps, empty if nobody does.
 	Busy(c Card, steps []Step) string
+	// Do takes one of its steps on a card.
+	Do(ctx context.Context, c Card, s Step) error
+}
+
+// About is what a technique is wherever it is used.
+type About struct {
+	Explanation // its Name and Against are filled in
+	// Want and Division are empty ones, to be read into.
+	Want     func() Want
+	Division func() Division
+	// Yields says that with force what is in use is given up.
+	Yields bool
+}
+
+// implying is a Technique whose rules imply others.
+type implying interface {
+	// Implied returns the rule with what it implies for a card.
+	Implied(c Card, r Rule) Rule
+}
+
+// Without is a technique that cannot be used here, for a reason: cards are still
+// observed, and documents read.
+func Without(t Technique, why string) Technique { return without{t, why} }
+
+type without struct {
+	Technique
+	why string
+}
+
+func (w without) Aim(c Card, _ Rule, _ bool) (Card, error) {
+	return c, fmt.Errorf("%w: %s", ErrImpossible, w.why)
+}
+func (without) Steps(_, _ Card) []Step       { return nil }
+func (without) Busy(_ Card, _ []Step) string { return "" }
+func (w without) Do(context.Context, Card, Step) error {
+	return fmt.Errorf("%w: %s", ErrImpossible, w.why)
 }
 
 // Techniques are those that can be used here, in the order in which they build
@@ -62,7 +103,7 @@ func named(t Technique, steps []Step) []Step {
 // techniques that do not give up what is in use.
 func (all Techniques) Busy(c Card, steps []Step, force bool) string {
 	for _, t := range all {
-		if force && (t.Name() == TechniqueMIG || t.Name() == TechniqueMPS) {
+		if force && t.About().Yields {
 			continue
 		}
 		var own []Step
@@ -80,26 +121,26 @@ func (all Techniques) Busy(c Card, steps []Step, force bool) string {
 
 // aim returns a card as a rule wants it.
 func (all Techniques) aim(c Card, r Rule, force bool) (Card, error) {
-	r = r.withFunctions(c)
-	wanted := r.wanted()
-	after := c
 	for _, t := range all {
-		if wanted[t.Name()] == nil {
+		if i, ok := t.(implying); ok {
+			r = i.Implied(c, r)
+		}
+	}
+	after, aimed := c, 0
+	for _, t := range all {
+		if r.Wants[t.Name()] == nil {
 			continue
 		}
-		delete(wanted, t.Name())
+		aimed++
 		var err error
 		if after, err = t.Aim(after, r, force); err != nil {
 			return c, err
 		}
 	}
-	if rest := slices.Sorted(maps.Keys(wanted)); len(rest) > 0 {
-		if rest[0] == TechniqueMIG {
-			return c, fmt.Errorf("%w: MIG is NVIDIA's driver's, which is not here or was not asked", ErrImpossible)
-		}
-		return c, fmt.Errorf("%w: %s is the kernel's, which was not asked", ErrImpossible, rest[0])
+	if aimed < len(r.Wants) {
+		return c, fmt.Errorf("%w: the rule names what is not known here", ErrImpossible)
 	}
-	return after, all.together(after)
+	return after, nil
 }
 
 // together says why techniques that a card would use cannot go together.
@@ -110,10 +151,10 @@ func (all Techniques) together(c Card) error {
 			on = append(on, t.Name())
 		}
 	}
-	for _, e := range Explanations() {
+	for _, e := range exclusions {
 		for _, other := range on {
-			if slices.Contains(on, e.Name) && slices.Contains(e.Against, other) {
-				return fmt.Errorf("%w: %s excludes %s on the same card; one of them must be off, first or in the same rule", ErrImpossible, e.Name, other)
+			if slices.Contains(on, e.one) && slices.Contains(e.others, other) {
+				return fmt.Errorf("%w: %s excludes %s on the same card; one of them must be off, first or in the same rule", ErrImpossible, e.one, other)
 			}
 		}
 	}
@@ -134,6 +175,8 @@ type Step struct {
 	Arguments []string `json:"arguments,omitempty"`
 	Turn      int      `json:"turn,omitempty"` // among cards that change together: lower ones of all come first
 	Why       string   `json:"why,omitempty"`
+	// Words show the step, where the technique has its own.
+	Words string `json:"-"`
 }
 
 // Actions that several techniques take.
@@ -141,6 +184,7 @@ const (
 	ActionWrite = "write" // Value to File
 	ActionSet   = "set"   // Setting to Value, through the card's driver
 	ActionRun   = "run"   // the program File, the vendor's own
+	ActionReset = "reset" // the card
 )
 
 // String shows a step as a line.
@@ -150,32 +194,10 @@ func (s Step) String() string {
 		return fmt.Sprintf("write %q to /%s", s.Value, s.File)
 	case ActionRun:
 		return fmt.Sprintf("run /%s %s", s.File, strings.Join(s.Arguments, " "))
-	case ActionName:
-		return fmt.Sprintf("name %s replicas", s.Value)
-	case ActionStart:
-		daemon, err := ParseDaemon(s.Value)
-		if err != nil {
-			return fmt.Sprintf("start the MPS control daemon by %q", s.Value)
-		}
-		return "start the MPS control daemon " + daemon.terms()
-	case ActionStop:
-		return strings.TrimSpace("stop the MPS control daemon " + s.Value)
 	case ActionSet:
 		return fmt.Sprintf("set %s to %s", s.Setting, s.Value)
-	case ActionOn:
-		return "switch MIG mode on"
-	case ActionOff:
-		return "switch MIG mode off"
-	case ActionReset:
-		return "reset the card"
-	case ActionDestroy:
-		return fmt.Sprintf("destroy %s at %d", s.Profile, s.Start)
-	case ActionClear:
-		return fmt.Sprintf("destroy the compute instances of %s at %d", s.Profile, s.Start)
-	case ActionCreate:
-		return fmt.Sprintf("create %s at %d", s.Profile, s.Start)
 	}
-	return fmt.Sprintf("create a compute instance of %d in %s at %d", s.Slices, s.Profile, s.Start)
+	return s.Words
 }
 
 // Refusals of a card's plan.
@@ -206,7 +228,8 @@ type CardPlan struct {
 	Before Card   `json:"before"`
 	After  Card   `json:"after"`
 
-	rule Rule // for the steps that follow
+	rule    Rule  // for the steps that follow
+	refusal error // what Reason words
 }
 
 // Plan is the plans of all cards that a goal speaks of.
@@ -252,8 +275,18 @@ func (p Planner) Plan(s State, g Goal) Plan {
 
 // Card plans one card.
 func (p Planner) Card(c Card, r Rule) CardPlan {
-	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force, rule: r}
 	after, err := p.Techniques.aim(c, r, p.Force)
+	plan := p.To(c, after, err)
+	plan.rule = r
+	return plan
+}
+
+// To plans the way of one card to a state, or refuses it for an error.
+func (p Planner) To(c, after Card, err error) CardPlan {
+	plan := CardPlan{UUID: c.UUID, Index: c.Index, Name: c.Name, Steps: []Step{}, Before: c, After: c, Force: p.Force}
+	if err == nil {
+		err = p.Techniques.together(after)
+	}
 	var steps []Step
 	if err == nil {
 		if steps = p.Techniques.Steps(c, after); !p.Force {
@@ -273,13 +306,5 @@ func (p Planner) Card(c Card, r Rule) CardPlan {
 // count sums up what the steps of a plan do.
 func (c *CardPlan) count() {
 	c.NeedsReset = slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Action == ActionReset })
-	c.Kept, c.Destroyed = 0, 0
-	stay := c.After.parts()
-	for _, part := range c.Before.parts() {
-		if slices.Contains(stay, part) {
-			c.Kept++
-		} else {
-			c.Destroyed++
-		}
-	}
+	c.Kept, c.Destroyed = count(c.Before, c.After)
 }

@@ -3,20 +3,18 @@
 // Package partition turns what cards should be into steps: a file of desired
 // states, the state that is observed, a plan with the reason of each step,
 // and its execution with verification, rollback and recovery after a crash. How
-// a card is divided is a Technique's; MIG is here, others have rooms below this
-// one. It opens no files and asks no driver: those are given to it.
+// a card is divided is a Technique's, each of which has a room below this one with
+// all that is its own; package machine puts them together. It opens no files and
+// asks no driver: those are given to it.
 package partition
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
-
-	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // Schema names of the documents.
@@ -28,50 +26,41 @@ const (
 
 // Bounds on what a file may hold.
 const (
-	maxDocument  = 1 << 20
-	maxCards     = 1024
-	maxInstances = 16 // of one card
-	maxRules     = 4096
+	MaxDocument = 1 << 20
+	maxCards    = 1024
+	maxRules    = 4096
 )
 
 // State is how the cards of one machine are partitioned.
 type State struct {
-	Schema string `yaml:"schema" json:"schema"`
-	Cards  []Card `yaml:"cards" json:"cards"`
+	Schema string `json:"schema"`
+	Cards  []Card `json:"cards"`
 }
 
-// Card is one card: what it is, and one field a technique that it can be divided
-// by.
+// Card is one card: what it is, and how it is divided.
 type Card struct {
 	// Index counts NVIDIA's cards first, as their driver and mig-parted's files do,
 	// then the others in the order of the bus.
-	Index    int    `yaml:"index" json:"index"`
-	Vendor   string `yaml:"vendor,omitempty" json:"vendor,omitempty"` // absent: nvidia
-	UUID     string `yaml:"uuid" json:"uuid"`                         // the vendor's lasting name; without one: the address
-	Address  string `yaml:"address,omitempty" json:"address,omitempty"`
-	Name     string `yaml:"name" json:"name"`
-	DeviceID string `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
-	Driver   string `yaml:"driver,omitempty" json:"driver,omitempty"`     // of the kernel, that has the card
-	MIG      bool   `yaml:"mig" json:"mig"`                               // its mode is on
-	// MIGUnknown says that only NVIDIA's driver could tell, and was not asked.
-	MIGUnknown bool         `yaml:"migUnknown,omitempty" json:"migUnknown,omitempty"`
-	Processes  []Process    `yaml:"processes,omitempty" json:"processes,omitempty"`
-	Instances  []Instance   `yaml:"instances,omitempty" json:"instances,omitempty"`
-	AMD        *AMDModes    `yaml:"amd,omitempty" json:"amd,omitempty"`
-	SRIOV      *Functions   `yaml:"sriov,omitempty" json:"sriov,omitempty"`
-	VGPU       *Hosts       `yaml:"vgpu,omitempty" json:"vgpu,omitempty"`
-	GVTg       *Hosts       `yaml:"gvtg,omitempty" json:"gvtg,omitempty"`
-	VFIO       *Passthrough `yaml:"vfio,omitempty" json:"vfio,omitempty"`
-	MPS        *Daemon      `yaml:"mps,omitempty" json:"mps,omitempty"`
-	Replicas   *Replicas    `yaml:"replicas,omitempty" json:"replicas,omitempty"`
+	Index     int       `yaml:"index" json:"index"`
+	Vendor    string    `yaml:"vendor,omitempty" json:"vendor,omitempty"` // absent: nvidia
+	UUID      string    `yaml:"uuid" json:"uuid"`                         // the vendor's lasting name; without one: the address
+	Address   string    `yaml:"address,omitempty" json:"address,omitempty"`
+	Name      string    `yaml:"name" json:"name"`
+	DeviceID  string    `yaml:"deviceId,omitempty" json:"deviceId,omitempty"` // 0x2330
+	Driver    string    `yaml:"driver,omitempty" json:"driver,omitempty"`     // of the kernel, that has the card
+	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
 	// Shares are the agent's shares of the whole card.
 	Shares []string `yaml:"shares,omitempty,flow" json:"shares,omitempty"`
-	// Model is the card's model as its own driver tells of it; nil: no driver was
-	// asked, or it does not tell, and the table counts.
-	Model *mig.Product `yaml:"-" json:"-"`
+	// Holders have files of the card open, those that only ask its driver too.
+	Holders []Process `yaml:"-" json:"-"`
+	// Divided is how it is divided, by technique; in documents each has a field of
+	// the card. It is not changed, but replaced: see With.
+	Divided map[string]Division `yaml:"-" json:"-"`
 	// Awaits is set by a technique's Aim that cannot tell all of what a rule wants
 	// before the steps so far were taken: what it waits to know.
 	Awaits string `yaml:"-" json:"-"`
+
+	unread map[string]json.RawMessage // fields that techniques have to read
 }
 
 // ID is what a driver finds the card by: its PCI address, which it keeps under
@@ -83,82 +72,26 @@ func (c Card) ID() string {
 	return c.UUID
 }
 
+// NVIDIA says whether it is a card of NVIDIA.
+func (c Card) NVIDIA() bool { return c.vendor() == vendorNVIDIA }
+
+const vendorNVIDIA = "nvidia"
+
 func (c Card) vendor() string {
 	if c.Vendor == "" {
-		return "nvidia"
+		return vendorNVIDIA
 	}
 	return c.Vendor
 }
 
-// divided is how a card is divided by one technique.
-type divided interface {
-	validate() error
-	// layout words it, alike for alike states whoever uses what.
-	layout() string
-	// parts names what the card is divided into.
-	parts() []string
-	// lines words it for people, with what layout leaves out.
-	lines() []string
-}
-
-// divided lists how the card is divided, in the order of Explanations. MIG, whose
-// fields are the card's own, is not among them.
-func (c Card) divided() []divided {
-	var all []divided
-	if c.AMD != nil {
-		all = append(all, c.AMD)
-	}
-	if c.SRIOV != nil {
-		all = append(all, c.SRIOV)
-	}
-	if c.VGPU != nil {
-		all = append(all, c.VGPU)
-	}
-	if c.GVTg != nil {
-		all = append(all, c.GVTg)
-	}
-	if c.VFIO != nil {
-		all = append(all, c.VFIO)
-	}
-	if c.MPS != nil {
-		all = append(all, c.MPS)
-	}
-	if c.Replicas != nil {
-		all = append(all, c.Replicas)
-	}
-	return all
-}
-
-// Process is one that uses a card or an instance.
+// Process is one that uses a card or a part of it.
 type Process struct {
 	PID     int    `yaml:"pid" json:"pid"`
 	Command string `yaml:"command,omitempty" json:"command,omitempty"`
 }
 
-// Instance is a GPU instance with its compute instances.
-type Instance struct {
-	ID      int    `yaml:"id" json:"id"` // the driver's number; new ones get others
-	Profile string `yaml:"profile" json:"profile"`
-	Start   int    `yaml:"start" json:"start"` // placement unit
-	// Compute lists the slices of each compute instance; absent or null: one of all
-	// slices.
-	Compute []int `yaml:"compute,flow" json:"compute"`
-	// Devices are the UUIDs (MIG-...) by which programs ask for these compute
-	// instances, where the driver tells.
-	Devices   []string  `yaml:"devices,omitempty,flow" json:"devices,omitempty"`
-	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
-}
-
-// ParseState reads a state, in YAML or JSON.
-func ParseState(raw []byte) (State, error) {
-	var s State
-	if err := decode(raw, &s); err != nil {
-		return s, fmt.Errorf("read the state: %w", err)
-	}
-	return s, s.validate()
-}
-
-func (s State) validate() error {
+// Validate says what is wrong with a state.
+func (s State) Validate() error {
 	if s.Schema != SchemaState {
 		return fmt.Errorf("read the state: schema %q is not %s", s.Schema, SchemaState)
 	}
@@ -167,103 +100,19 @@ func (s State) validate() error {
 	}
 	seen := map[string]bool{}
 	for _, c := range s.Cards {
-		switch {
-		case c.UUID == "" || seen[c.UUID]:
+		if c.UUID == "" || seen[c.UUID] {
 			return fmt.Errorf("read the state: card %d: UUID %q is missing or there twice", c.Index, c.UUID)
-		case len(c.Instances) > maxInstances:
-			return fmt.Errorf("read the state: card %s: more than %d instances", c.UUID, maxInstances)
-		case !c.MIG && len(c.Instances) > 0:
-			return fmt.Errorf("read the state: card %s has instances, but its MIG mode is off", c.UUID)
 		}
 		seen[c.UUID] = true
-		for _, d := range c.divided() {
-			if err := d.validate(); err != nil {
-				return fmt.Errorf("read the state: card %s: %w", c.UUID, err)
+		for _, known := range inOrder {
+			if d := c.Divided[known.name]; d != nil {
+				if err := d.Validate(); err != nil {
+					return fmt.Errorf("read the state: card %s: %w", c.UUID, err)
+				}
 			}
 		}
 	}
 	return nil
-}
-
-// decode reads one YAML or JSON document and refuses unknown fields.
-func decode(raw []byte, into any) error {
-	if len(raw) > maxDocument {
-		return fmt.Errorf("longer than %d bytes", maxDocument)
-	}
-	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		// JSON is YAML, but for tabs between its tokens; within strings it has none.
-		raw = bytes.ReplaceAll(raw, []byte("\t"), []byte(" "))
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(raw))
-	decoder.KnownFields(true)
-	return decoder.Decode(into)
-}
-
-// computes is the slices of the compute instances, ascending.
-func (i Instance) computes() []int {
-	if i.Compute != nil {
-		return sorted(i.Compute)
-	}
-	if n := mig.SlicesOf(i.Profile); n > 0 {
-		return []int{n}
-	}
-	return []int{}
-}
-
-// same says whether two instances are the same kind at the same place.
-func (i Instance) same(o Instance) bool { return i.Profile == o.Profile && i.Start == o.Start }
-
-// Layout words how a card is divided, alike for alike layouts whatever numbers
-// the driver gave and whoever uses it.
-func (c Card) Layout() string {
-	var words []string
-	switch {
-	case c.MIG:
-		var instances []string
-		for _, i := range c.Instances {
-			instances = append(instances, fmt.Sprintf("%02d:%s%v", i.Start, i.Profile, i.computes()))
-		}
-		slices.Sort(instances)
-		words = append(words, "MIG on "+strings.Join(instances, " "))
-	case c.vendor() == "nvidia" && !c.MIGUnknown:
-		words = append(words, "MIG off")
-	}
-	for _, d := range c.divided() {
-		if word := d.layout(); word != "" {
-			words = append(words, word)
-		}
-	}
-	if len(words) == 0 {
-		return "whole"
-	}
-	return strings.Join(words, "; ")
-}
-
-// Lines words how a card is divided by each technique but MIG.
-func (c Card) Lines() []string {
-	lines := []string{}
-	for _, d := range c.divided() {
-		lines = append(lines, d.lines()...)
-	}
-	return lines
-}
-
-// parts names what a card is divided into.
-func (c Card) parts() []string {
-	var names []string
-	for _, i := range c.Instances {
-		names = append(names, fmt.Sprintf("%s at %d", i.Profile, i.Start))
-	}
-	for _, d := range c.divided() {
-		names = append(names, d.parts()...)
-	}
-	return names
-}
-
-func sorted(list []int) []int {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return list
 }
 
 // Describe words processes.
@@ -288,3 +137,145 @@ var ErrSpared = errors.New("spared")
 
 // ErrInUse says that a goal can be reached only by destroying what is in use.
 var ErrInUse = errors.New("in use")
+
+// Division is how a card is divided by one technique, or what it could be.
+type Division interface {
+	Validate() error
+	// Layout words it, alike for alike divisions whoever uses what; empty: it says
+	// nothing.
+	Layout(c Card) string
+}
+
+// apart is a Division that names what the card is divided into.
+type apart interface{ Parts() []string }
+
+// worded is a Division that is worded for people, with what Layout leaves out.
+type worded interface{ Lines() []string }
+
+// asked is a Division of which another state of the card may ask less than all, since
+// it does not know of it; nil: nothing. Of a Division that is not asked for by one of
+// its kind nothing is asked, where this does not say otherwise.
+type asked interface{ Asking(other Division) Division }
+
+// unsure is a Division of which less counts than it says beside what is seen now:
+// what nobody can tell there.
+type unsure interface{ Beside(now Card) Division }
+
+// questioned is a Division of which more or less counts, as another state asks that
+// knows of it.
+type questioned interface{ Asked(other Division) Division }
+
+// With returns the card divided so by a technique; nil: not known.
+func (c Card) With(technique string, d Division) Card {
+	c.Divided = maps.Clone(c.Divided)
+	if d == nil {
+		delete(c.Divided, technique)
+		return c
+	}
+	if c.Divided == nil {
+		c.Divided = map[string]Division{}
+	}
+	c.Divided[technique] = d
+	return c
+}
+
+// DivisionOf is how a card is divided by a technique, as its own type; the zero value
+// where nobody told.
+func DivisionOf[D Division](c Card, technique string) D {
+	d, _ := c.Divided[technique].(D)
+	return d
+}
+
+// each visits the card's divisions in order.
+func (c Card) each(visit func(name string, d Division)) {
+	for _, known := range inOrder {
+		if d := c.Divided[known.name]; d != nil {
+			visit(known.name, d)
+		}
+	}
+}
+
+// asking is a card seen with the questions of another state of it: what that one
+// does not know of may be anything, such as what a driver that comes back shows.
+func (c Card) asking(o Card) Card {
+	c.each(func(name string, d Division) {
+		other := o.Divided[name]
+		if a, ok := d.(asked); ok {
+			c = c.With(name, a.Asking(other))
+		} else if other == nil {
+			c = c.With(name, nil)
+		}
+	})
+	return c
+}
+
+// asked is a card with the settings in question of which another state speaks.
+func (c Card) asked(o Card) Card {
+	c.each(func(name string, d Division) {
+		if q, ok := d.(questioned); ok && o.Divided[name] != nil {
+			c = c.With(name, q.Asked(o.Divided[name]))
+		}
+	})
+	return c
+}
+
+// alike says whether a card is as it should be, in what the other state asks.
+func (c Card) alike(o Card) bool {
+	c = c.asking(o)
+	o.each(func(name string, d Division) {
+		if u, ok := d.(unsure); ok {
+			o = o.With(name, u.Beside(c))
+		}
+	})
+	return c.Layout() == o.Layout()
+}
+
+// Layout words how a card is divided, alike for alike layouts whatever numbers
+// the driver gave and whoever uses it.
+func (c Card) Layout() string {
+	var words []string
+	c.each(func(_ string, d Division) {
+		if word := d.Layout(c); word != "" {
+			words = append(words, word)
+		}
+	})
+	if len(words) == 0 {
+		return "whole"
+	}
+	return strings.Join(words, "; ")
+}
+
+// Lines words how a card is divided.
+func (c Card) Lines() []string {
+	lines := []string{}
+	c.each(func(_ string, d Division) {
+		if w, ok := d.(worded); ok {
+			lines = append(lines, w.Lines()...)
+		}
+	})
+	return lines
+}
+
+// parts names what a card is divided into.
+func (c Card) parts() []string {
+	var names []string
+	c.each(func(_ string, d Division) {
+		if a, ok := d.(apart); ok {
+			names = append(names, a.Parts()...)
+		}
+	})
+	return names
+}
+
+// count sums up what becomes of parts.
+func count(before, after Card) (kept, destroyed int) {
+	stay := after.parts()
+	for _, part := range before.parts() {
+		if slices.Contains(stay, part) {
+			kept++
+		} else {
+			destroyed++
+		}
+	}
+	return kept, destroyed
+}

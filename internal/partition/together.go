@@ -95,7 +95,7 @@ func (p *Plan) apart(c CardPlan, what string, all []string) error {
 
 // refuse leaves a card as it is.
 func (c *CardPlan) refuse(err error) {
-	c.Refused, c.Reason = RefusedImpossible, err.Error()
+	c.Refused, c.Reason, c.refusal = RefusedImpossible, err.Error(), err
 	switch {
 	case errors.Is(err, ErrInUse):
 		c.Refused = RefusedInUse

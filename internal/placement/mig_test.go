@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/mig"
@@ -45,34 +46,15 @@ func migFleet(t *testing.T, cards int) *Fleet {
 
 func partitionRequest(name string) Request { return Request{GPUs: 1, Profile: name} }
 
-// legal checks a card's instances against the facts, one by one.
+// legal puts a card's instances on an empty one.
 func legal(g *mig.Product, instances map[int]string) error {
-	used := 0
-	slices := 0
-	count := map[string]int{}
+	l := mig.Layout{Product: g}
 	for start, name := range instances {
-		p := &g.Profiles[g.Index(name)]
-		allowed := false
-		for _, s := range p.Starts {
-			allowed = allowed || s == start
+		i := g.Index(name)
+		if !slices.Contains(g.Profiles[i].Starts, start) || !l.Opens(i, start) {
+			return fmt.Errorf("%s at %d", name, start)
 		}
-		if !allowed {
-			return fmt.Errorf("%s starts at %d", name, start)
-		}
-		for u := start; u < start+p.Size; u++ {
-			if used&(1<<u) != 0 {
-				return fmt.Errorf("unit %d is used twice", u)
-			}
-			used |= 1 << u
-		}
-		slices += p.Slices
-		count[name]++
-		if count[name] > p.Most {
-			return fmt.Errorf("%d of %s", count[name], name)
-		}
-	}
-	if slices > g.Slices {
-		return fmt.Errorf("%d slices", slices)
+		l.Add(i, start)
 	}
 	return nil
 }

@@ -19,8 +19,10 @@ package amd
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,15 +30,92 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu/amd"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 )
+
+// Goal is the modes that are wanted; an absent one stays as it is.
+type Goal struct {
+	Compute string `yaml:"compute,omitempty" json:"compute,omitempty"` // SPX, DPX, TPX, QPX, CPX
+	Memory  string `yaml:"memory,omitempty" json:"memory,omitempty"`   // NPS1, NPS2, NPS4, NPS8
+}
+
+func (a *Goal) Validate() error {
+	if a.Compute == "" && a.Memory == "" {
+		return errors.New("neither compute nor memory is given")
+	}
+	for _, mode := range []string{a.Compute, a.Memory} {
+		if err := checkMode(mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Modes is the modes of a card, and those that its driver offers.
+type Modes struct {
+	Compute      string   `yaml:"compute" json:"compute"`
+	Memory       string   `yaml:"memory,omitempty" json:"memory,omitempty"`
+	ComputeModes []string `yaml:"computeModes,flow" json:"computeModes"`
+	MemoryModes  []string `yaml:"memoryModes,omitempty,flow" json:"memoryModes,omitempty"`
+	// Hive is the addresses of the cards that XGMI joins, this one too: they have
+	// one memory mode. Strangers are cards that may be joined with it too, but that
+	// another driver has.
+	Hive      []string `yaml:"hive,omitempty,flow" json:"hive,omitempty"`
+	Strangers []string `yaml:"strangers,omitempty,flow" json:"strangers,omitempty"`
+}
+
+func (m *Modes) Validate() error {
+	for _, mode := range append([]string{m.Compute, m.Memory}, append(m.ComputeModes, m.MemoryModes...)...) {
+		if err := checkMode(mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Modes) Layout(partition.Card) string {
+	return strings.TrimSuffix("partition mode "+m.Compute+"/"+m.Memory, "/")
+}
+
+// Of is a card's modes; nil: it has none, or nobody was asked.
+func Of(c partition.Card) *Modes { return partition.DivisionOf[*Modes](c, partition.TechniqueAMD) }
+
+// Beside is nothing while vfio-pci has the card, and nobody knows of them.
+func (m *Modes) Beside(now partition.Card) partition.Division {
+	if p := vfio.Of(now); p != nil && p.Handed() {
+		return nil
+	}
+	return m
+}
+
+// Brings says whether a change of modes gives cards back to a driver.
+func (*Modes) Brings(name string) bool { return name == driver }
+
+func (m *Modes) Lines() []string {
+	line := m.Layout(partition.Card{}) + " of " + strings.Join(m.ComputeModes, ", ")
+	if m.MemoryModes != nil {
+		line += " and " + strings.Join(m.MemoryModes, ", ")
+	}
+	return []string{line}
+}
+
+func checkMode(mode string) error {
+	if !regexp.MustCompile(`^([A-Z]{3}|NPS[1-9])?$`).MatchString(mode) {
+		return fmt.Errorf("%q is no mode: they are called like CPX and NPS4", mode)
+	}
+	return nil
+}
 
 // Technique is AMD's partition modes.
-type Technique struct{}
+type Technique struct{ kernel.Files }
 
-var (
-	_ partition.Technique = Technique{}
-	_ partition.Joiner    = Technique{}
-)
+var _ partition.Joiner = Technique{}
+
+// New returns the modes of a kernel's cards; nil: it plans only.
+func New(k *kernel.Kernel) partition.Technique {
+	return Technique{kernel.Files{Kernel: k, Look: observe}}
+}
 
 // driver is the only one that has partition modes.
 const driver = "amdgpu"
@@ -77,8 +156,8 @@ func fitting(memory string, offered []string) string {
 	return "CPX"
 }
 
-// Observe reads a card's modes; one that has no attribute for them has one mode.
-func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
+// observe reads a card's modes; one that has no attribute for them has one mode.
+func observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	if c.Vendor != gpu.VendorAMD {
 		return
 	}
@@ -87,11 +166,12 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	if compute == "" {
 		return
 	}
-	c.AMD = &partition.AMDModes{Compute: compute, Memory: mode(tree, f, memoryMode)}
+	m := &Modes{Compute: compute, Memory: mode(tree, f, memoryMode)}
 	// Those of all memory modes, where the driver tells them.
-	c.AMD.ComputeModes = offered(tree, f, c.AMD.Compute, "compute_partition_config/supported_xcp_configs", "available_compute_partition")
-	c.AMD.MemoryModes = offered(tree, f, c.AMD.Memory, "available_memory_partition")
-	c.AMD.Hive, c.AMD.Strangers = amd.Hive(bus, f)
+	m.ComputeModes = offered(tree, f, m.Compute, "compute_partition_config/supported_xcp_configs", "available_compute_partition")
+	m.MemoryModes = offered(tree, f, m.Memory, "available_memory_partition")
+	m.Hive, m.Strangers = amd.Hive(bus, f)
+	*c = c.With(partition.TechniqueAMD, m)
 }
 
 func mode(tree *sysfs.Tree, f sysfs.Function, name string) string {
@@ -114,32 +194,48 @@ func offered(tree *sysfs.Tree, f sysfs.Function, current string, names ...string
 	return modes
 }
 
-// Name is partition.TechniqueAMD.
 func (Technique) Name() string { return partition.TechniqueAMD }
 
+func (Technique) About() partition.About {
+	return partition.About{
+		Want: func() partition.Want { return &Goal{} }, Division: func() partition.Division { return &Modes{} },
+		Explanation: partition.Explanation{
+			Title: "compute and memory partition modes", Vendors: "amd (MI300 and later)",
+			Goal: "amd: {compute: CPX, memory: NPS4}",
+			Isolation: []string{
+				"memory: NPS4 keeps a partition to its quadrant; with NPS1 all is shared", "compute: own dies (XCD)", "faults: a reset takes the whole card",
+				"side channels: the last cache and the fabric are shared",
+			},
+			Cost:  "equal parts only, all partitions at once",
+			Needs: "an idle card; NPS4 goes with CPX, QPX and TPX, NPS1 with all; for a memory mode, all cards that XGMI joins idle: the driver lets go of them and takes them again",
+		},
+	}
+}
+
 // On says whether a card is more than one partition.
-func (Technique) On(c partition.Card) bool { return c.AMD != nil && c.AMD.Compute != "SPX" }
+func (Technique) On(c partition.Card) bool { return Of(c) != nil && Of(c).Compute != "SPX" }
 
 // Aim sets the modes. What is in use is not given up with force either: the
 // driver would refuse, or be taken from under its users.
-func (Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
-	if c.AMD == nil {
+func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
+	has, goal := Of(c), r.Wants[t.Name()].(*Goal)
+	if has == nil {
 		return c, fmt.Errorf("%w: %s has no partition modes", partition.ErrImpossible, c.Name)
 	}
-	want := *c.AMD
-	if r.AMD.Memory != "" {
-		want.Memory = r.AMD.Memory
+	want := *has
+	if goal.Memory != "" {
+		want.Memory = goal.Memory
 	}
 	switch with := legal(want.Compute); {
-	case r.AMD.Compute != "":
-		want.Compute = r.AMD.Compute
-	case want.Memory != c.AMD.Memory && with != nil && !slices.Contains(with, want.Memory):
-		want.Compute = fitting(want.Memory, c.AMD.ComputeModes)
+	case goal.Compute != "":
+		want.Compute = goal.Compute
+	case want.Memory != has.Memory && with != nil && !slices.Contains(with, want.Memory):
+		want.Compute = fitting(want.Memory, has.ComputeModes)
 	}
 	for _, mode := range []struct {
 		what, name string
 		offered    []string
-	}{{"compute", want.Compute, c.AMD.ComputeModes}, {"memory", want.Memory, c.AMD.MemoryModes}} {
+	}{{"compute", want.Compute, has.ComputeModes}, {"memory", want.Memory, has.MemoryModes}} {
 		if mode.name != "" && !slices.Contains(mode.offered, mode.name) {
 			return c, fmt.Errorf("%w: %s has no %s mode %s; it has %s", partition.ErrImpossible, c.Name, mode.what, mode.name, cmp.Or(strings.Join(mode.offered, ", "), "none"))
 		}
@@ -147,26 +243,26 @@ func (Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card
 	if with := legal(want.Compute); want.Memory != "" && with != nil && !slices.Contains(with, want.Memory) {
 		return c, fmt.Errorf("%w: %s goes with %s, not with %s", partition.ErrImpossible, want.Compute, strings.Join(with, " or "), want.Memory)
 	}
-	changes := want.Compute != c.AMD.Compute || want.Memory != c.AMD.Memory
-	if want.Memory != c.AMD.Memory && len(c.AMD.Hive) > 1 && r.VFIO != nil && r.VFIO.Enabled {
+	changes := want.Compute != has.Compute || want.Memory != has.Memory
+	if want.Memory != has.Memory && len(has.Hive) > 1 && vfio.Wanted(r) {
 		return c, fmt.Errorf("%w: cards that XGMI joins go back to their memory mode only while %s has them all: apply the memory mode first, then hand cards to guests", partition.ErrImpossible, driver)
 	}
-	if want.Memory != c.AMD.Memory && len(c.AMD.Strangers) > 0 {
-		return c, fmt.Errorf("%w: a memory mode is for all cards that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(c.AMD.Strangers, ", "), driver)
+	if want.Memory != has.Memory && len(has.Strangers) > 0 {
+		return c, fmt.Errorf("%w: a memory mode is for all cards that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(has.Strangers, ", "), driver)
 	}
 	if changes && len(c.Processes) > 0 {
 		return c, fmt.Errorf("%w: the mode of a card changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
 	}
-	c.AMD = &want
-	return c, nil
+	return c.With(t.Name(), &want), nil
 }
 
 // Joined are the cards that XGMI joins, where the memory mode changes.
 func (Technique) Joined(from, to partition.Card) ([]string, string) {
-	if from.AMD == nil || to.AMD == nil || from.AMD.Memory == to.AMD.Memory || len(from.AMD.Hive) < 2 {
+	has, want := Of(from), Of(to)
+	if has == nil || want == nil || has.Memory == want.Memory || len(has.Hive) < 2 {
 		return nil, ""
 	}
-	return from.AMD.Hive, "memory mode " + to.AMD.Memory + " instead of " + from.AMD.Memory
+	return has.Hive, "memory mode " + want.Memory + " instead of " + has.Memory
 }
 
 // Rejoin lets all cards of a hive go through what one does: they come back only
@@ -206,19 +302,20 @@ func anew(c partition.Card) []partition.Step {
 // card that tells no modes is one that the driver let go of, or that waits for
 // others; when it is back there is more to be seen.
 func (Technique) Steps(from, to partition.Card) []partition.Step {
+	has, want := Of(from), Of(to)
 	switch {
-	case to.AMD == nil, from.AMD == nil && from.Driver != "" && from.Driver != driver:
+	case want == nil, has == nil && from.Driver != "" && from.Driver != driver:
 		return nil
-	case from.AMD == nil:
+	case has == nil:
 		return anew(from)
 	}
-	compute := write(sysfs.Attribute(from.Address, computeMode), to.AMD.Compute, 0, "it is "+from.AMD.Compute+"; all partitions of the card are made anew")
+	compute := write(sysfs.Attribute(from.Address, computeMode), want.Compute, 0, "it is "+has.Compute+"; all partitions of the card are made anew")
 	switch {
-	case from.AMD.Memory != to.AMD.Memory:
-		ask := write(sysfs.Attribute(from.Address, memoryMode), to.AMD.Memory, turnAsk, "it is "+from.AMD.Memory+"; asked for now, taken when "+driver+" takes the card again")
+	case has.Memory != want.Memory:
+		ask := write(sysfs.Attribute(from.Address, memoryMode), want.Memory, turnAsk, "it is "+has.Memory+"; asked for now, taken when "+driver+" takes the card again")
 		compute.Turn, compute.Why = turnCompute, "whichever it came back in"
 		return slices.Concat([]partition.Step{ask}, anew(from), []partition.Step{compute})
-	case from.AMD.Compute != to.AMD.Compute:
+	case has.Compute != want.Compute:
 		return []partition.Step{compute}
 	}
 	return nil

@@ -21,37 +21,39 @@ const (
 	free = "0000:27:00.0"
 )
 
-func want(modes partition.AMD) partition.Rule { return partition.Rule{AMD: &modes} }
+func want(modes amd.Goal) partition.Rule {
+	return partition.Rule{Wants: partition.Wants{partition.TechniqueAMD: &modes}}
+}
 
 // TestModes: a mode is set and read back; a second time there is nothing to do.
 func TestModes(t *testing.T) {
-	m := fakekernel.Open(t, "mi300x-cpx", amd.Technique{})
-	p := m.Plan(t, free, want(partition.AMD{Compute: "QPX"}))
+	m := fakekernel.Open(t, "mi300x-cpx", amd.New)
+	p := m.Plan(t, free, want(amd.Goal{Compute: "QPX"}))
 	if got := fakekernel.Steps(p); got != `write "QPX" to 0000:27:00.0/current_compute_partition`+"\n" {
 		t.Fatal(got)
 	}
 	m.Apply(t, p)
-	if p := m.Plan(t, free, want(partition.AMD{Compute: "QPX", Memory: "NPS4"})); p.Refused != "" || len(p.Steps) != 0 || m.Fake.Writes != 1 {
+	if p := m.Plan(t, free, want(amd.Goal{Compute: "QPX", Memory: "NPS4"})); p.Refused != "" || len(p.Steps) != 0 || m.Fake.Writes != 1 {
 		t.Errorf("again: %s", fakekernel.Steps(p))
 	}
 }
 
 // TestRefusals: with the reason, and whatever is forced.
 func TestRefusals(t *testing.T) {
-	m := fakekernel.Open(t, "mi300x-cpx", amd.Technique{})
+	m := fakekernel.Open(t, "mi300x-cpx", amd.New)
 	for _, c := range []struct {
 		address string
-		want    partition.AMD
+		want    amd.Goal
 		refused string
 		reason  string
 	}{
-		{used, partition.AMD{Compute: "QPX"}, partition.RefusedInUse, "it is used by 4711 (python3)"},
-		{used, partition.AMD{Compute: "CPX"}, "", ""},
-		{free, partition.AMD{Compute: "SPX"}, partition.RefusedImpossible, "SPX goes with NPS1, not with NPS4"},
-		{free, partition.AMD{Compute: "DPX"}, partition.RefusedImpossible, "DPX goes with NPS1 or NPS2, not with NPS4"},
-		{free, partition.AMD{Compute: "TPX"}, partition.RefusedImpossible, "no compute mode TPX; it has SPX, DPX, QPX, CPX"},
-		{free, partition.AMD{Memory: "NPS1", Compute: "QPX"}, "", ""},
-		{free, partition.AMD{Memory: "NPS2"}, partition.RefusedImpossible, "no memory mode NPS2"},
+		{used, amd.Goal{Compute: "QPX"}, partition.RefusedInUse, "it is used by 4711 (python3)"},
+		{used, amd.Goal{Compute: "CPX"}, "", ""},
+		{free, amd.Goal{Compute: "SPX"}, partition.RefusedImpossible, "SPX goes with NPS1, not with NPS4"},
+		{free, amd.Goal{Compute: "DPX"}, partition.RefusedImpossible, "DPX goes with NPS1 or NPS2, not with NPS4"},
+		{free, amd.Goal{Compute: "TPX"}, partition.RefusedImpossible, "no compute mode TPX; it has SPX, DPX, QPX, CPX"},
+		{free, amd.Goal{Memory: "NPS1", Compute: "QPX"}, "", ""},
+		{free, amd.Goal{Memory: "NPS2"}, partition.RefusedImpossible, "no memory mode NPS2"},
 	} {
 		if p := m.Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
 			t.Errorf("%+v: %q, %s", c.want, p.Refused, p.Reason)
@@ -60,12 +62,12 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	open := func() fakekernel.Machine { return fakekernel.Open(t, "mi300x-cpx", amd.Technique{}) }
-	fakekernel.Faults(t, open, free, want(partition.AMD{Compute: "QPX"}))
+	open := func() fakekernel.Machine { return fakekernel.Open(t, "mi300x-cpx", amd.New) }
+	fakekernel.Faults(t, open, free, want(amd.Goal{Compute: "QPX"}))
 }
 
 func hive(t *testing.T) fakekernel.Machine {
-	return fakekernel.OpenArchive(t, "testdata/hive.txtar", amd.Technique{}, vfio.Technique{})
+	return fakekernel.OpenArchive(t, "testdata/hive.txtar", amd.New, vfio.New)
 }
 
 // TestHive: cards that XGMI joins take a memory mode together, each with a compute
@@ -112,9 +114,9 @@ func TestAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() fakekernel.Machine {
-		return fakekernel.OpenArchive(t, archive, amd.Technique{}, vfio.Technique{})
+		return fakekernel.OpenArchive(t, archive, amd.New, vfio.New)
 	}
-	fakekernel.Faults(t, open, free, want(partition.AMD{Memory: "NPS4"}))
+	fakekernel.Faults(t, open, free, want(amd.Goal{Memory: "NPS4"}))
 	if p := open().Plans(t, "{match: {index: [1]}, amd: {memory: NPS4}}")[0]; p.Refused != "" || p.Joined != nil {
 		t.Errorf("%q, %v", p.Refused, p.Joined)
 	}

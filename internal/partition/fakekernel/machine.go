@@ -13,19 +13,16 @@ import (
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
 )
 
-// Technique is one that the kernel's files carry out.
-type Technique interface {
-	partition.Technique
-	kernel.Observer
-}
+// Technique makes one that a kernel carries out.
+type Technique func(*kernel.Kernel) partition.Technique
 
 // Machine is a recorded machine with a fake kernel.
 type Machine struct {
-	*kernel.Kernel
-	Fake       *Kernel
-	Techniques partition.Techniques
+	*machine.Machine
+	Fake *Kernel
 }
 
 // Open makes the machine of an archive in internal/gpu/testdata/machines, as seen
@@ -59,14 +56,12 @@ func OpenArchive(t testing.TB, archive string, techniques ...Technique) Machine 
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Machine{Fake: fake}
-	var observers []kernel.Observer
+	k := kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: builtIn}, fake)
+	var all partition.Techniques
 	for _, technique := range techniques {
-		observers = append(observers, technique)
-		m.Techniques = append(m.Techniques, technique)
+		all = append(all, technique(k))
 	}
-	m.Kernel = kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: builtIn}, fake, observers...)
-	return m
+	return Machine{Machine: machine.New(k, nil, all), Fake: fake}
 }
 
 // Plan plans the card at an address, with force, which no technique here heeds.
@@ -82,7 +77,7 @@ func (m Machine) Plan(t testing.TB, address string, r partition.Rule) partition.
 // Plans plans a goal, the text of its rules. All plans are one band.
 func (m Machine) Plans(t testing.TB, rules string) []partition.CardPlan {
 	t.Helper()
-	goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: ["+rules+"]"), "")
+	goal, err := m.Techniques.ParseGoal([]byte("schema: " + partition.SchemaGoal + "\ncards: [" + rules + "]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
+	"github.com/divvy-gpu/divvy/internal/partition/vfio"
+	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
 
 // Device is something that a guest can be given.
@@ -24,15 +27,15 @@ type Device struct {
 // functions, its virtual cards.
 func Devices(c partition.Card) []Device {
 	var all []Device
-	if c.VFIO != nil && c.VFIO.Handed() && c.VFIO.Cannot == "" {
+	if p := vfio.Of(c); p != nil && p.Handed() && p.Cannot == "" {
 		whole := Device{Title: c.Name + ", whole"}
-		for _, f := range c.VFIO.Functions {
+		for _, f := range p.Functions {
 			whole.PCI = append(whole.PCI, f.Address)
 		}
 		all = append(all, whole)
 	}
 	carries := map[string]bool{}
-	for _, hosts := range []*partition.Hosts{c.VGPU, c.GVTg} {
+	for _, hosts := range []*vgpu.Hosts{vgpu.Of(c), vgpu.OfGVTg(c)} {
 		if hosts == nil {
 			continue
 		}
@@ -47,10 +50,10 @@ func Devices(c partition.Card) []Device {
 			}
 		}
 	}
-	if c.SRIOV != nil {
-		for n, vf := range c.SRIOV.On {
+	if functions := sriov.Of(c); functions != nil {
+		for n, vf := range functions.On {
 			if vf.Address != "" && !carries[vf.Address] {
-				all = append(all, Device{Title: fmt.Sprintf("%s, vf%d", c.Name, n+1), PCI: []string{vf.Address}, Managed: vf.Driver != partition.DriverVFIO})
+				all = append(all, Device{Title: fmt.Sprintf("%s, vf%d", c.Name, n+1), PCI: []string{vf.Address}, Managed: vf.Driver != vfio.DriverVFIO})
 			}
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel carries out partition plans through the kernel's files: it
-// reads cards of all vendors below a root, lets techniques tell how each is
-// divided, and writes and runs what their steps say. It decides nothing.
+// Package kernel is what techniques that the kernel's files carry out have in
+// common: it reads the cards of all vendors below a root, shows each technique the
+// bus, and writes and runs what steps say. It decides nothing.
 package kernel
 
 import (
@@ -20,12 +20,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-// Observer tells how a card is divided by one technique.
-type Observer interface {
-	// Observe fills in the technique's field of the card at a function.
-	Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card)
-}
-
 // Hands change a machine; tool.Machine is one.
 type Hands interface {
 	// Write writes a value to a file below the root.
@@ -34,49 +28,34 @@ type Hands interface {
 	Run(ctx context.Context, program string, arguments ...string) error
 }
 
-// Kernel is a machine's kernel. It is not for concurrent use.
+// Kernel is a machine's kernel. It is not for concurrent use. A nil one shows
+// nothing and does nothing.
 type Kernel struct {
-	from      inventory.Sources
-	to        Hands
-	observers []Observer
+	from inventory.Sources
+	to   Hands
+	bus  *sysfs.Bus // as Cards has read it
 }
-
-var _ partition.Driver = (*Kernel)(nil)
 
 // New returns the kernel whose files are read from one place and which is changed
 // by hands that are there, but in tests.
-func New(from inventory.Sources, to Hands, observers ...Observer) *Kernel {
-	return &Kernel{from: from, to: to, observers: observers}
-}
+func New(from inventory.Sources, to Hands) *Kernel { return &Kernel{from: from, to: to} }
 
-// State observes all cards, NVIDIA's first, as partition.Card counts them.
-func (k *Kernel) State(context.Context) (partition.State, error) {
-	return partition.State{Schema: partition.SchemaState, Cards: k.cards("")}, nil
-}
-
-// Observe observes the card at an address. gpu.ErrNoCard: there is none.
-func (k *Kernel) Observe(_ context.Context, id string) (partition.Card, error) {
-	for _, c := range k.cards(id) {
-		if c.Address == id {
-			return c, nil
-		}
-	}
-	return partition.Card{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, id)
-}
-
-// cards lists the cards, with how they are divided for one of them or, for "",
-// for all.
-func (k *Kernel) cards(address string) []partition.Card {
-	bus := sysfs.ReadBus(k.from.Tree)
+// Cards reads the machine anew and lists its cards, NVIDIA's first, as
+// partition.Card counts them. Who uses them is told of the one at an address or, for
+// "", of all.
+func (k *Kernel) Cards(address string) []partition.Card {
 	cards := []partition.Card{}
+	if k == nil {
+		return cards
+	}
+	k.bus = sysfs.ReadBus(k.from.Tree)
 	for _, r := range inventory.Readers(k.from) {
 		for _, d := range r.Inventory() {
 			c := partition.Card{Vendor: d.Vendor, UUID: d.UUID.Or(d.Address), Address: d.Address, Name: d.Name, DeviceID: d.DeviceID, Driver: d.Driver.Value}
-			c.MIGUnknown = d.Vendor == gpu.VendorNVIDIA
 			if address == "" || address == d.Address {
 				use, _ := r.Use(d.Address) // a card that went away has no users
-				c.Processes = processes(use.Holders)
-				k.divided(bus, &c)
+				c.Holders = processes(use.Holders)
+				c.Processes = c.Holders
 			}
 			cards = append(cards, c)
 		}
@@ -90,12 +69,35 @@ func (k *Kernel) cards(address string) []partition.Card {
 	return cards
 }
 
-func (k *Kernel) divided(bus *sysfs.Bus, c *partition.Card) {
-	if f, ok := bus.Find(c.Address); ok {
-		for _, o := range k.observers {
-			o.Observe(bus, f, c)
-		}
+// Look is how a technique sees a card at its function on the bus.
+type Look func(*sysfs.Bus, sysfs.Function, *partition.Card)
+
+// Show shows the bus as it was when Cards was asked, with a card's function on it; a
+// card that is not there is not shown.
+func (k *Kernel) Show(c *partition.Card, look Look) {
+	if k == nil {
+		return
 	}
+	if f, ok := k.bus.Find(c.Address); ok {
+		look(k.bus, f, c)
+	}
+}
+
+// Files is what techniques have in common whose state and steps are the kernel's files.
+type Files struct {
+	Kernel *Kernel
+	Look   Look
+}
+
+// Observe looks at a card.
+func (f Files) Observe(_ context.Context, c *partition.Card) error {
+	f.Kernel.Show(c, f.Look)
+	return nil
+}
+
+// Do writes or runs what a step says.
+func (f Files) Do(ctx context.Context, _ partition.Card, s partition.Step) error {
+	return f.Kernel.Do(ctx, s)
 }
 
 func others(c partition.Card) int {
@@ -103,6 +105,15 @@ func others(c partition.Card) int {
 		return 0
 	}
 	return 1
+}
+
+// Users are the processes that have files of a device open.
+func Users(bus *sysfs.Bus, address string, nodes []string) []partition.Process {
+	var list []partition.Process
+	for _, h := range bus.Holders(gpu.Device{Address: address, Nodes: nodes}) {
+		list = append(list, partition.Process{PID: h.PID, Command: h.Command})
+	}
+	return list
 }
 
 // processes are the holders but this one, which asks a card's driver.
@@ -118,8 +129,9 @@ func processes(holders []gpu.Holder) []partition.Process {
 }
 
 // Do writes or runs what a step says. Only files below sys are written.
-func (k *Kernel) Do(ctx context.Context, _ string, s partition.Step) error {
+func (k *Kernel) Do(ctx context.Context, s partition.Step) error {
 	switch {
+	case k == nil:
 	case s.Action == partition.ActionRun && fs.ValidPath(s.File):
 		return k.to.Run(ctx, s.File, s.Arguments...)
 	case s.Action == partition.ActionWrite && strings.HasPrefix(s.File, "sys/") && fs.ValidPath(s.File):

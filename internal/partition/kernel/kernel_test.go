@@ -16,22 +16,16 @@ import (
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/amd"
-	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
 	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 	"github.com/divvy-gpu/divvy/internal/partition/tool"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
 )
 
-func all() (partition.Techniques, []kernel.Observer) {
-	techniques := []fakekernel.Technique{amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vgpu.GVTg(), vfio.Technique{}}
-	var planners partition.Techniques
-	var observers []kernel.Observer
-	for _, t := range techniques {
-		planners, observers = append(planners, t), append(observers, t)
-	}
-	return planners, observers
+func all(k *kernel.Kernel) partition.Techniques {
+	return partition.Techniques{amd.New(k), sriov.New(k), vgpu.New(k), vgpu.GVTg(k), vfio.New(k)}
 }
 
 // TestOutside: nothing but what is below sys is written, and recorded machines do
@@ -43,11 +37,11 @@ func TestOutside(t *testing.T) {
 		{Action: partition.ActionWrite, File: "etc/passwd"}, {Action: partition.ActionWrite, File: "sys/../etc/passwd"}, {Action: "other", File: "sys/a"}, {Action: partition.ActionWrite, File: "sys/a"},
 		{Action: partition.ActionRun, File: "../bin/true"}, {Action: partition.ActionRun, File: "usr/bin/true"},
 	} {
-		if err := k.Do(t.Context(), "", s); err == nil {
+		if err := k.Do(t.Context(), s); err == nil {
 			t.Errorf("done: %+v", s)
 		}
 	}
-	if _, err := k.Observe(t.Context(), "0000:01:00.0"); err == nil {
+	if _, err := machine.New(k, nil, all(k)).Observe(t.Context(), "0000:01:00.0"); err == nil {
 		t.Error("observed a card that is not there")
 	}
 }
@@ -85,14 +79,15 @@ func FuzzPlans(f *testing.F) {
 		if circular(files) {
 			return // a kernel's have no such links, and MapFS would follow them without end
 		}
-		planners, observers := all()
 		tree := sysfs.Of(files)
-		state, err := kernel.New(inventory.Sources{Tree: tree, Products: products}, tool.Machine{Tree: tree}, observers...).State(t.Context())
+		k := kernel.New(inventory.Sources{Tree: tree, Products: products}, tool.Machine{Tree: tree})
+		planners := all(k)
+		state, err := machine.New(k, nil, planners).State(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, text := range goals {
-			goal, err := partition.ParseGoal([]byte("schema: "+partition.SchemaGoal+"\ncards: [{"+text+"}]"), "")
+			goal, err := planners.ParseGoal([]byte("schema: " + partition.SchemaGoal + "\ncards: [{" + text + "}]"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
 func TestPlan(t *testing.T) {
-	planner := partition.Planner{Techniques: partition.Techniques{partition.MIGTechnique{}, Technique{}}}
+	planner := partition.Planner{Techniques: partition.Techniques{mig.Technique{}, Technique{}}}
 	for _, c := range []struct {
 		name      string
 		has, want int
@@ -26,11 +27,11 @@ func TestPlan(t *testing.T) {
 		{"none from none", 0, 0, false, 0, 0, ""},
 		{"of a divided card", 0, 2, true, 0, 0, partition.RefusedImpossible},
 	} {
-		card := partition.Card{UUID: "GPU-1", Name: "L4", MIG: c.mig}
+		card := partition.Card{UUID: "GPU-1", Name: "L4"}.With(partition.TechniqueMIG, &mig.State{On: c.mig})
 		if c.has > 0 {
-			card.Replicas = &partition.Replicas{Count: c.has}
+			card = card.With(partition.TechniqueReplicas, &Names{Count: c.has})
 		}
-		plan := planner.Card(card, partition.Rule{Replicas: &partition.Replicas{Count: c.want}})
+		plan := planner.Card(card, partition.Rule{Wants: partition.Wants{partition.TechniqueReplicas: &Names{Count: c.want}}})
 		if len(plan.Steps) != c.steps || plan.Kept != c.kept || plan.Refused != c.refused {
 			t.Errorf("%s: %+v", c.name, plan)
 		}

@@ -40,7 +40,7 @@ const (
 )
 
 // ofGim fills in what is known of a card that gim has.
-func ofGim(bus *sysfs.Bus, f sysfs.Function, all *partition.Functions) {
+func ofGim(bus *sysfs.Bus, f sysfs.Function, all *Functions) {
 	tree := bus.Tree()
 	places := []string{"usr/sbin/modprobe", "sbin/modprobe"}
 	// A link to /bin/kmod leads out of the root, and is there all the same.
@@ -68,7 +68,7 @@ func ofGim(bus *sysfs.Bus, f sysfs.Function, all *partition.Functions) {
 
 // byGim refuses what gim does not do.
 func byGim(c partition.Card, vfs int) error {
-	s := c.SRIOV
+	s := Of(c)
 	switch {
 	case s.Driver != gimDriver:
 		return fmt.Errorf("%w: AMD's functions are made by its host driver gim; %s has %s", partition.ErrImpossible, word(s.Driver), c.Name)
@@ -84,10 +84,11 @@ func byGim(c partition.Card, vfs int) error {
 
 // Joined are the cards that gim has, where the number of functions changes.
 func (Technique) Joined(from, to partition.Card) ([]string, string) {
-	if from.SRIOV == nil || to.SRIOV == nil || to.SRIOV.Driver != gimDriver || len(to.SRIOV.Together) < 2 || !renewed(from, to) {
+	has, want := Of(from), Of(to)
+	if has == nil || want == nil || want.Driver != gimDriver || len(want.Together) < 2 || !renewed(from, to) {
 		return nil, ""
 	}
-	return to.SRIOV.Together, fmt.Sprintf("%d virtual functions instead of %d", len(to.SRIOV.On), len(from.SRIOV.On))
+	return want.Together, fmt.Sprintf("%d virtual functions instead of %d", len(want.On), len(has.On))
 }
 
 // Rejoin has a card wait for its users when gim is loaded anew for another: its
@@ -101,7 +102,7 @@ func (Technique) Rejoin(_ partition.Card, own, all []partition.Step) []partition
 }
 
 func modprobe(c partition.Card, turn int, why string, arguments ...string) partition.Step {
-	return partition.Step{Action: partition.ActionRun, File: c.SRIOV.Tool, Arguments: arguments, Turn: turn, Why: why}
+	return partition.Step{Action: partition.ActionRun, File: Of(c).Tool, Arguments: arguments, Turn: turn, Why: why}
 }
 
 // unload does nothing where gim is not loaded.
@@ -122,7 +123,7 @@ func loaded(from, to partition.Card) []partition.Step {
 		steps = append(steps, s)
 	}
 	if anew {
-		arguments := slices.Concat([]string{gimDriver}, to.SRIOV.Parameters, []string{fmt.Sprintf("vf_num=%d", len(to.SRIOV.On))})
+		arguments := slices.Concat([]string{gimDriver}, Of(to).Parameters, []string{fmt.Sprintf("vf_num=%d", len(Of(to).On))})
 		steps = append(steps, modprobe(to, turnLoad, "functions are wanted; the other parameters are as they were", arguments...))
 	}
 	return steps

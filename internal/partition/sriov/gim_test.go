@@ -17,7 +17,7 @@ import (
 
 // gim is a machine with two cards under AMD's host driver, a function each.
 func gim(t *testing.T) fakekernel.Machine {
-	return fakekernel.OpenArchive(t, "testdata/gim.txtar", sriov.Technique{}, vfio.Technique{})
+	return fakekernel.OpenArchive(t, "testdata/gim.txtar", sriov.New, vfio.New)
 }
 
 // TestGim: the driver is loaded anew with another number for all its cards, and
@@ -33,8 +33,8 @@ func TestGim(t *testing.T) {
 	}
 	m.Apply(t, plans...)
 	for _, p := range m.Plans(t, "{sriov: {vfs: 4}}") {
-		if p.Refused != "" || len(p.Steps) > 0 || len(p.Before.SRIOV.On) != 4 {
-			t.Errorf("%d on, then %s", len(p.Before.SRIOV.On), fakekernel.Steps(p))
+		if p.Refused != "" || len(p.Steps) > 0 || len(sriov.Of(p.Before).On) != 4 {
+			t.Errorf("%d on, then %s", len(sriov.Of(p.Before).On), fakekernel.Steps(p))
 		}
 	}
 }

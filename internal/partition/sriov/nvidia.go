@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
 // NVIDIA's driver of vGPU hosts takes no number of functions: a program that comes
@@ -39,7 +40,7 @@ func manager(tree *sysfs.Tree) string {
 
 // byManager refuses what the program does not do.
 func byManager(c partition.Card, vfs int) error {
-	s := c.SRIOV
+	s := Of(c)
 	switch {
 	case vfs != 0 && vfs != s.Total:
 		return fmt.Errorf("%w: NVIDIA's driver has all %d functions of %s on, or none: vfs: %d and vfs: 0 can be had", partition.ErrImpossible, s.Total, c.Name, s.Total)
@@ -48,7 +49,7 @@ func byManager(c partition.Card, vfs int) error {
 			"(package nvidia-vgpu-ubuntu-... or NVIDIA-vGPU-rhel-..., or NVIDIA-Linux-...-vgpu-kvm.run)", partition.ErrImpossible)
 	case s.Driver != nvidiaDriver:
 		return fmt.Errorf("%w: sriov-manage is for cards that the driver nvidia has; %s has %s", partition.ErrImpossible, word(s.Driver), c.Name)
-	case len(c.Instances) > 0:
+	case len(mig.Of(c).Instances) > 0:
 		return fmt.Errorf("%w: MIG instances do not outlive that NVIDIA's driver lets a card go to switch its functions: destroy them first", partition.ErrImpossible)
 	}
 	return nil
@@ -63,5 +64,5 @@ func word(driver string) string {
 
 // manage is a run of the program.
 func manage(c partition.Card, how, why string) partition.Step {
-	return partition.Step{Action: partition.ActionRun, File: c.SRIOV.Tool, Arguments: []string{how, c.Address}, Why: why}
+	return partition.Step{Action: partition.ActionRun, File: Of(c).Tool, Arguments: []string{how, c.Address}, Why: why}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 )
@@ -18,7 +19,7 @@ const program = "usr/lib/nvidia/sriov-manage"
 
 // host is a vGPU host whose card is also seen with its driver, as in the program.
 func host(t *testing.T) fakekernel.Machine {
-	return fakekernel.Open(t, "nvidia-off", sriov.Technique{}, vfio.Technique{})
+	return fakekernel.Open(t, "nvidia-off", sriov.New, vfio.New)
 }
 
 // TestAllOrNone: NVIDIA's functions are switched by its program, all of a card.
@@ -28,16 +29,16 @@ func TestAllOrNone(t *testing.T) {
 		vfs  int
 		step string
 	}{{32, "run /" + program + " -e " + idle + "\n"}, {0, "run /" + program + " -d " + idle + "\n"}} {
-		p := m.Plan(t, idle, want(partition.SRIOV{VFs: way.vfs}))
+		p := m.Plan(t, idle, want(sriov.Goal{VFs: way.vfs}))
 		if got := fakekernel.Steps(p); p.Refused != "" || got != way.step {
 			t.Fatalf("%d: %q: %s", way.vfs, p.Refused, got)
 		}
 		m.Apply(t, p)
 		c, err := m.Observe(t.Context(), idle)
-		if err != nil || len(c.SRIOV.On) != way.vfs || c.SRIOV.Driver != "nvidia" {
-			t.Fatalf("%d: %v, %d on, driver %s", way.vfs, err, len(c.SRIOV.On), c.SRIOV.Driver)
+		if err != nil || len(sriov.Of(c).On) != way.vfs || sriov.Of(c).Driver != "nvidia" {
+			t.Fatalf("%d: %v, %d on, driver %s", way.vfs, err, len(sriov.Of(c).On), sriov.Of(c).Driver)
 		}
-		if again := m.Plan(t, idle, want(partition.SRIOV{VFs: way.vfs})); again.Refused != "" || len(again.Steps) > 0 {
+		if again := m.Plan(t, idle, want(sriov.Goal{VFs: way.vfs})); again.Refused != "" || len(again.Steps) > 0 {
 			t.Errorf("%d again: %s", way.vfs, fakekernel.Steps(again))
 		}
 	}
@@ -51,19 +52,19 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.MIG, c.Instances = true, []partition.Instance{{Profile: "1g.12gb"}}
-	if p := (partition.Planner{Techniques: m.Techniques}).Card(c, want(partition.SRIOV{VFs: 32})); !strings.Contains(p.Reason, "MIG instances do not outlive") {
+	c = c.With(partition.TechniqueMIG, &mig.State{On: true, Instances: []mig.Instance{{Profile: "1g.12gb"}}})
+	if p := (partition.Planner{Techniques: m.Techniques}).Card(c, want(sriov.Goal{VFs: 32})); !strings.Contains(p.Reason, "MIG instances do not outlive") {
 		t.Errorf("with MIG instances: %s", p.Reason)
 	}
-	m.Apply(t, m.Plan(t, idle, partition.Rule{VFIO: &partition.VFIO{Enabled: true}}))
-	if p := m.Plan(t, idle, want(partition.SRIOV{VFs: 32})); !strings.Contains(p.Reason, "for cards that the driver nvidia has; vfio-pci has") {
+	m.Apply(t, m.Plan(t, idle, partition.Rule{Wants: partition.Wants{partition.TechniqueVFIO: &vfio.Goal{Enabled: true}}}))
+	if p := m.Plan(t, idle, want(sriov.Goal{VFs: 32})); !strings.Contains(p.Reason, "for cards that the driver nvidia has; vfio-pci has") {
 		t.Errorf("under another driver: %s", p.Reason)
 	}
 	m = host(t)
 	if err := os.Remove(filepath.Join(m.Fake.Folder, program)); err != nil {
 		t.Fatal(err)
 	}
-	if p := m.Plan(t, idle, want(partition.SRIOV{VFs: 32})); !strings.Contains(p.Reason, "package nvidia-vgpu-ubuntu-... or NVIDIA-vGPU-rhel-...") {
+	if p := m.Plan(t, idle, want(sriov.Goal{VFs: 32})); !strings.Contains(p.Reason, "package nvidia-vgpu-ubuntu-... or NVIDIA-vGPU-rhel-...") {
 		t.Errorf("without the program: %s", p.Reason)
 	}
 }
@@ -72,7 +73,7 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 // opened since it was looked at, and its word is in the error.
 func TestSomebodyComesBetween(t *testing.T) {
 	m := host(t)
-	p := m.Plan(t, idle, want(partition.SRIOV{VFs: 32}))
+	p := m.Plan(t, idle, want(sriov.Goal{VFs: 32}))
 	at := filepath.Join(m.Fake.Folder, "proc/777/fd")
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		t.Fatal(err)
@@ -83,21 +84,20 @@ func TestSomebodyComesBetween(t *testing.T) {
 	if _, err := partition.Apply(t.Context(), m.Techniques, m, &fakekernel.Log{}, p); err == nil || !strings.Contains(err.Error(), "it is open in 777") {
 		t.Errorf("seen: %v", err)
 	}
-	blind := fakekernel.Machine{Kernel: m.Kernel, Fake: m.Fake, Techniques: partition.Techniques{blind{}}}
-	if _, err := partition.Apply(t.Context(), blind.Techniques, blind, &fakekernel.Log{}, p); err == nil || !strings.Contains(err.Error(), "cannot obtain unbindLock for "+idle) || !strings.Contains(err.Error(), "it is as it was") {
+	if _, err := partition.Apply(t.Context(), partition.Techniques{blind{m.Techniques[0]}}, m, &fakekernel.Log{}, p); err == nil || !strings.Contains(err.Error(), "cannot obtain unbindLock for "+idle) || !strings.Contains(err.Error(), "it is as it was") {
 		t.Errorf("unseen: %v", err)
 	}
 }
 
 // blind does not see who has a card open.
-type blind struct{ sriov.Technique }
+type blind struct{ partition.Technique }
 
 func (blind) Busy(partition.Card, []partition.Step) string { return "" }
 
 // TestManagerFaults: the program fails, dies in the middle, or does nothing and
 // reports success, as that of vGPU 17.2 has.
 func TestManagerFaults(t *testing.T) {
-	fakekernel.Faults(t, func() fakekernel.Machine { return host(t) }, idle, want(partition.SRIOV{VFs: 32}))
+	fakekernel.Faults(t, func() fakekernel.Machine { return host(t) }, idle, want(sriov.Goal{VFs: 32}))
 	off := func() fakekernel.Machine {
 		m := host(t)
 		if err := m.Fake.Run(t.Context(), program, "-e", idle); err != nil {
@@ -106,5 +106,5 @@ func TestManagerFaults(t *testing.T) {
 		m.Fake.Writes = 0
 		return m
 	}
-	fakekernel.Faults(t, off, idle, want(partition.SRIOV{}))
+	fakekernel.Faults(t, off, idle, want(sriov.Goal{}))
 }

@@ -21,15 +21,18 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu/intel"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 )
 
 // Technique is virtual functions.
-type Technique struct{}
+type Technique struct{ kernel.Files }
 
-var (
-	_ partition.Technique = Technique{}
-	_ partition.Joiner    = Technique{}
-)
+var _ partition.Joiner = Technique{}
+
+// New returns the functions of a kernel's cards; nil: it plans only.
+func New(k *kernel.Kernel) partition.Technique {
+	return Technique{kernel.Files{Kernel: k, Look: observe}}
+}
 
 // settings are the attributes that are known, in the order in which they are
 // written: what must be set before a function is on comes first.
@@ -45,23 +48,23 @@ func settings() []string {
 // uses.
 func isQuota(name string) bool { return strings.HasSuffix(name, "_quota") }
 
-// Observe reads a card's virtual functions; one that has no attribute for them
+// observe reads a card's virtual functions; one that has no attribute for them
 // has none.
-func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
+func observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	tree := bus.Tree()
 	total := tree.Int(path.Join(f.Folder, "sriov_totalvfs"))
 	if !total.Known || f.Physical != "" {
 		return
 	}
-	all := &partition.Functions{
-		Total: total.Value, Driver: tree.LinkBase(path.Join(f.Folder, "driver")).Value, Places: places(bus, f), On: []partition.Function{},
+	all := &Functions{
+		Total: total.Value, Driver: tree.LinkBase(path.Join(f.Folder, "driver")).Value, Places: places(bus, f), On: []Function{},
 	}
 	if probe := tree.Text(path.Join(f.Folder, "sriov_drivers_autoprobe")); probe.Known {
 		on := probe.Value != "0"
 		all.Autoprobe = &on
 	}
 	if c.Vendor == gpu.VendorNVIDIA {
-		all.Tool, all.Users = manager(tree), slices.Clone(c.Processes)
+		all.Tool, all.Users = manager(tree), slices.Clone(c.Holders)
 	}
 	if all.Driver == gimDriver {
 		ofGim(bus, f, all)
@@ -69,11 +72,9 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	for n, vf := range bus.VFs(f) {
 		at, _ := bus.Find(vf.ID)
 		nodes := append(slices.Clone(vf.Nodes), bus.VFIONodes(sysfs.Attribute(vf.ID, ""))...)
-		one := partition.Function{Address: vf.ID, Driver: vf.Driver.Value, Carries: carries(bus, at), Settings: map[string]string{}}
+		one := Function{Address: vf.ID, Driver: vf.Driver.Value, Carries: carries(bus, at), Settings: map[string]string{}}
 		one.Enabled = tree.Int(path.Join(at.Folder, "enable")).Value > 0
-		for _, h := range bus.Holders(gpu.Device{Address: vf.ID, Nodes: nodes}) {
-			one.Processes = append(one.Processes, partition.Process{PID: h.PID, Command: h.Command})
-		}
+		one.Processes = kernel.Users(bus, vf.ID, nodes)
 		for _, name := range settings() {
 			if value, ok := setting(tree, f, all.Places, n+1, name); ok {
 				one.Settings[name] = value
@@ -81,11 +82,11 @@ func (Technique) Observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 		}
 		all.On = append(all.On, one)
 	}
-	c.SRIOV = all
+	*c = c.With(partition.TechniqueSRIOV, all)
 }
 
 // places are the folders in which Intel's drivers have the settings of functions.
-func places(bus *sysfs.Bus, f sysfs.Function) []partition.Place {
+func places(bus *sysfs.Bus, f sysfs.Function) []Place {
 	tree := bus.Tree()
 	candidates := []string{"sriov_admin/VF/profile"}
 	if card := bus.DRMCard(f); card != "" {
@@ -96,9 +97,9 @@ func places(bus *sysfs.Bus, f sysfs.Function) []partition.Place {
 			}
 		}
 	}
-	var found []partition.Place
+	var found []Place
 	for _, folder := range candidates {
-		place := partition.Place{Folder: folder}
+		place := Place{Folder: folder}
 		for _, name := range settings() {
 			if tree.Exists(path.Join(f.Folder, in(folder, 1), name)) {
 				place.Has = append(place.Has, name)
@@ -115,7 +116,7 @@ func places(bus *sysfs.Bus, f sysfs.Function) []partition.Place {
 func in(folder string, n int) string { return strings.Replace(folder, "VF", fmt.Sprintf("vf%d", n), 1) }
 
 // setting reads a setting; where the places differ, all values.
-func setting(tree *sysfs.Tree, f sysfs.Function, places []partition.Place, n int, name string) (string, bool) {
+func setting(tree *sysfs.Tree, f sysfs.Function, places []Place, n int, name string) (string, bool) {
 	var values []string
 	for _, place := range places {
 		text := tree.Text(path.Join(f.Folder, in(place.Folder, n), name))
@@ -137,38 +138,54 @@ func carries(bus *sysfs.Bus, f sysfs.Function) string {
 	return ""
 }
 
-// Name is partition.TechniqueSRIOV.
 func (Technique) Name() string { return partition.TechniqueSRIOV }
 
+func (Technique) About() partition.About {
+	return partition.About{
+		Want: func() partition.Want { return &Goal{} }, Division: func() partition.Division { return &Functions{} },
+		Explanation: partition.Explanation{
+			Title: "virtual functions", Vendors: "amd (MxGPU), intel (i915, xe), nvidia (carries vGPU)",
+			Goal: "sriov: {vfs: 4}",
+			Isolation: []string{
+				"memory: own part, behind the IOMMU", "compute: time slices, by the card's scheduler", "faults: a function reset as a rule; a hang can hold up others for a slice",
+				"side channels: caches are shared in time",
+			},
+			Cost:     "equal or provisioned parts, set before functions are on; nvidia: all functions of a card or none",
+			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a card that nobody has open; amd: its host driver gim, which is loaded anew for all its cards",
+			Excludes: "changing the provisioning of a function in use",
+		},
+	}
+}
+
 // On says whether a function is on.
-func (Technique) On(c partition.Card) bool { return c.SRIOV != nil && len(c.SRIOV.On) > 0 }
+func (Technique) On(c partition.Card) bool { return Of(c) != nil && len(Of(c).On) > 0 }
 
 // Aim sets the number of functions and their settings. What is in use is not
 // given up with force either: the kernel would wait for its user.
 func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
-	want := r.SRIOV
-	if c.SRIOV == nil {
+	want, has := r.Wants[t.Name()].(*Goal), Of(c)
+	if has == nil {
 		if want.VFs == 0 {
 			return c, nil
 		}
 		return c, fmt.Errorf("%w: %s or its driver has no virtual functions", partition.ErrImpossible, c.Name)
 	}
-	if want.VFs > c.SRIOV.Total {
-		return c, fmt.Errorf("%w: %d virtual functions are wanted, %s and its driver allow %d", partition.ErrImpossible, want.VFs, c.Name, c.SRIOV.Total)
+	if want.VFs > has.Total {
+		return c, fmt.Errorf("%w: %d virtual functions are wanted, %s and its driver allow %d", partition.ErrImpossible, want.VFs, c.Name, has.Total)
 	}
-	after := *c.SRIOV
-	after.On = []partition.Function{}
-	after.Asked = slices.DeleteFunc(settings(), func(name string) bool { return want.Each[name] == "" })
+	after := *has
+	after.On = []Function{}
+	after.Wanted = slices.DeleteFunc(settings(), func(name string) bool { return want.Each[name] == "" })
 	if want.Autoprobe != nil {
-		if c.SRIOV.Autoprobe == nil {
+		if has.Autoprobe == nil {
 			return c, fmt.Errorf("%w: the kernel has no sriov_drivers_autoprobe for %s", partition.ErrImpossible, c.Name)
 		}
 		after.Autoprobe = want.Autoprobe
 	}
 	for n := range want.VFs {
-		one := partition.Function{}
-		if n < len(c.SRIOV.On) {
-			one = c.SRIOV.On[n]
+		one := Function{}
+		if n < len(has.On) {
+			one = has.On[n]
 		}
 		one.Settings = maps.Clone(one.Settings)
 		if one.Settings == nil {
@@ -180,8 +197,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	if err := known(c, want.Each); err != nil {
 		return c, err
 	}
-	to := c
-	to.SRIOV = &after
+	to := c.With(t.Name(), &after)
 	if renewed(c, to) {
 		if err := ownWay(c, want.VFs); err != nil {
 			return c, err
@@ -193,7 +209,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 			return c, fmt.Errorf("%w: %s", partition.ErrInUse, carried)
 		}
 		if c.Vendor == gpu.VendorNVIDIA {
-			to.VGPU = nil // functions that were made anew tell what they offer
+			to = to.With(partition.TechniqueVGPU, nil) // functions that were made anew tell what they offer
 		}
 	}
 	return to, nil
@@ -202,7 +218,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 // carried words the vGPUs that would go with their functions.
 func carried(c partition.Card) string {
 	var words []string
-	for n, vf := range c.SRIOV.On {
+	for n, vf := range Of(c).On {
 		if vf.Carries != "" {
 			words = append(words, fmt.Sprintf("vf%d (%s) carries %s", n+1, vf.Address, vf.Carries))
 		}
@@ -216,10 +232,10 @@ func carried(c partition.Card) string {
 // known refuses settings that the card has not.
 func known(c partition.Card, each map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(each)) {
-		switch has := c.SRIOV.Names(); {
+		switch has := Of(c).Names(); {
 		case !slices.Contains(settings(), name):
 			return fmt.Errorf("%w: %s is no setting of a virtual function; known are %s", partition.ErrImpossible, name, strings.Join(settings(), ", "))
-		case len(c.SRIOV.Places) == 0:
+		case len(Of(c).Places) == 0:
 			return fmt.Errorf("%w: the driver of %s has no settings of functions in sysfs (xe before Linux 6.19 has them in debugfs, which is no interface)", partition.ErrImpossible, c.Name)
 		case !slices.Contains(has, name):
 			return fmt.Errorf("%w: the functions of %s have no %s; they have %s", partition.ErrImpossible, c.Name, name, strings.Join(has, ", "))
@@ -243,12 +259,13 @@ func ownWay(c partition.Card, vfs int) error {
 // renewed says whether functions go and come back: their number or a quota
 // changes.
 func renewed(from, to partition.Card) bool {
-	if len(from.SRIOV.On) != len(to.SRIOV.On) {
+	has, want := Of(from), Of(to)
+	if len(has.On) != len(want.On) {
 		return true
 	}
-	for n, vf := range to.SRIOV.On {
-		for _, name := range to.SRIOV.Asked {
-			if isQuota(name) && vf.Settings[name] != from.SRIOV.On[n].Settings[name] {
+	for n, vf := range want.On {
+		for _, name := range want.Wanted {
+			if isQuota(name) && vf.Settings[name] != has.On[n].Settings[name] {
 				return true
 			}
 		}
@@ -258,17 +275,17 @@ func renewed(from, to partition.Card) bool {
 
 // off switches all functions off, on as many on.
 func off(c partition.Card) partition.Step {
-	if c.SRIOV.Driver == gimDriver {
+	if Of(c).Driver == gimDriver {
 		return unload(c)
 	}
-	if c.SRIOV.Tool != "" {
+	if Of(c).Tool != "" {
 		return manage(c, "-d", "functions are to go, and all of them go together")
 	}
 	return partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(c.Address, "sriov_numvfs"), Value: "0", Why: "number and quotas change only while no function is on"}
 }
 
 func on(c partition.Card, n int) partition.Step {
-	if c.SRIOV.Tool != "" {
+	if Of(c).Tool != "" {
 		return manage(c, "-e", "functions are wanted, and all of them come together")
 	}
 	return partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(c.Address, "sriov_numvfs"), Value: strconv.Itoa(n), Why: "functions are wanted"}
@@ -277,10 +294,11 @@ func on(c partition.Card, n int) partition.Step {
 // Steps switches functions off if they must be made anew, sets what is asked, and
 // switches them on.
 func (Technique) Steps(from, to partition.Card) []partition.Step {
-	if from.SRIOV == nil || to.SRIOV == nil {
+	has, want := Of(from), Of(to)
+	if has == nil || want == nil {
 		return nil
 	}
-	if to.SRIOV.Driver == gimDriver {
+	if want.Driver == gimDriver {
 		return loaded(from, to)
 	}
 	var steps []partition.Step
@@ -288,35 +306,35 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 		steps = append(steps, partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(to.Address, name), Value: value, Why: why})
 	}
 	anew := renewed(from, to)
-	if anew && len(from.SRIOV.On) > 0 {
+	if anew && len(has.On) > 0 {
 		steps = append(steps, off(from))
 	}
 	steps = append(steps, autoprobe(from, to)...)
-	for n, vf := range to.SRIOV.On {
-		for _, name := range to.SRIOV.Asked {
-			if !anew && from.SRIOV.On[n].Settings[name] == vf.Settings[name] {
+	for n, vf := range want.On {
+		for _, name := range want.Wanted {
+			if !anew && has.On[n].Settings[name] == vf.Settings[name] {
 				continue
 			}
 			why := "wanted of every function"
 			if !anew {
-				why = "it is " + from.SRIOV.On[n].Settings[name]
+				why = "it is " + has.On[n].Settings[name]
 			}
-			for _, place := range to.SRIOV.Places {
+			for _, place := range want.Places {
 				if slices.Contains(place.Has, name) {
 					write(path.Join(in(place.Folder, n+1), name), vf.Settings[name], why)
 				}
 			}
 		}
 	}
-	if anew && len(to.SRIOV.On) > 0 {
-		steps = append(steps, on(from, len(to.SRIOV.On)))
+	if anew && len(want.On) > 0 {
+		steps = append(steps, on(from, len(want.On)))
 	}
 	return steps
 }
 
 // autoprobe says whether the host's drivers take functions that are made.
 func autoprobe(from, to partition.Card) []partition.Step {
-	probe, now := to.SRIOV.Autoprobe, from.SRIOV.Autoprobe
+	probe, now := Of(to).Autoprobe, Of(from).Autoprobe
 	if probe == nil || now == nil || *probe == *now {
 		return nil
 	}
@@ -330,20 +348,21 @@ func autoprobe(from, to partition.Card) []partition.Step {
 // Busy words who uses functions that would go, or a card whose driver would let it
 // go meanwhile.
 func (Technique) Busy(c partition.Card, steps []partition.Step) string {
-	if c.SRIOV == nil || !slices.ContainsFunc(steps, func(s partition.Step) bool { return s.File == off(c).File }) {
+	has := Of(c)
+	if has == nil || !slices.ContainsFunc(steps, func(s partition.Step) bool { return s.File == off(c).File }) {
 		return ""
 	}
 	var words []string
-	for n, vf := range c.SRIOV.On {
+	for n, vf := range has.On {
 		switch {
 		case len(vf.Processes) > 0:
 			words = append(words, fmt.Sprintf("vf%d (%s) is used by %s", n+1, vf.Address, partition.Describe(vf.Processes)))
-		case vf.Enabled && c.SRIOV.Driver == gimDriver:
+		case vf.Enabled && has.Driver == gimDriver:
 			words = append(words, fmt.Sprintf("vf%d (%s) is held by the driver %s, for which gim would wait: unbind it", n+1, vf.Address, vf.Driver))
 		}
 	}
-	if len(c.SRIOV.Users) > 0 {
-		words = append(words, "its driver lets a card go only when nobody has it open; it is open in "+partition.Describe(c.SRIOV.Users))
+	if len(has.Users) > 0 {
+		words = append(words, "its driver lets a card go only when nobody has it open; it is open in "+partition.Describe(has.Users))
 	}
 	return strings.Join(words, "; ")
 }

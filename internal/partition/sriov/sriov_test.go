@@ -22,17 +22,19 @@ const (
 	watched    = "0000:31:00.0" // another, which a monitor has open
 )
 
-func want(functions partition.SRIOV) partition.Rule { return partition.Rule{SRIOV: &functions} }
+func want(functions sriov.Goal) partition.Rule {
+	return partition.Rule{Wants: partition.Wants{partition.TechniqueSRIOV: &functions}}
+}
 
 func open(t *testing.T, name string) fakekernel.Machine {
-	return fakekernel.Open(t, name, sriov.Technique{})
+	return fakekernel.Open(t, name, sriov.New)
 }
 
 // TestNumber goes through 0, and back when nothing is left to do.
 func TestNumber(t *testing.T) {
 	m := open(t, "flex170")
 	keep := false
-	p := m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Autoprobe: &keep, Each: map[string]string{"lmem_quota": "3221225472", "exec_quantum_ms": "25"}}))
+	p := m.Plan(t, flex, want(sriov.Goal{VFs: 4, Autoprobe: &keep, Each: map[string]string{"lmem_quota": "3221225472", "exec_quantum_ms": "25"}}))
 	const settings = "drm/card1/prelim_iov/vf"
 	for _, line := range []string{
 		`write "0" to 0000:4d:00.0/sriov_numvfs` + "\n" + `write "0" to 0000:4d:00.0/sriov_drivers_autoprobe`,
@@ -47,40 +49,40 @@ func TestNumber(t *testing.T) {
 		t.Errorf("%d destroyed, %d kept", p.Destroyed, p.Kept)
 	}
 	m.Apply(t, p)
-	if again := m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Each: map[string]string{"exec_quantum_ms": "25"}})); again.Refused != "" || len(again.Steps) > 0 {
+	if again := m.Plan(t, flex, want(sriov.Goal{VFs: 4, Each: map[string]string{"exec_quantum_ms": "25"}})); again.Refused != "" || len(again.Steps) > 0 {
 		t.Errorf("again: %s", fakekernel.Steps(again))
 	}
 	// Time slices change while functions are on.
-	p = m.Plan(t, flex, want(partition.SRIOV{VFs: 4, Each: map[string]string{"exec_quantum_ms": "30"}}))
+	p = m.Plan(t, flex, want(sriov.Goal{VFs: 4, Each: map[string]string{"exec_quantum_ms": "30"}}))
 	if len(p.Steps) != 4 || strings.Contains(fakekernel.Steps(p), "sriov_numvfs") || p.Kept != 4 {
 		t.Errorf("%s", fakekernel.Steps(p))
 	}
 	m.Apply(t, p)
-	m.Apply(t, m.Plan(t, flex, want(partition.SRIOV{})))
-	if c, err := m.Observe(t.Context(), flex); err != nil || len(c.SRIOV.On) != 0 {
-		t.Errorf("%v, %+v", err, c.SRIOV)
+	m.Apply(t, m.Plan(t, flex, want(sriov.Goal{})))
+	if c, err := m.Observe(t.Context(), flex); err != nil || len(sriov.Of(c).On) != 0 {
+		t.Errorf("%v, %+v", err, sriov.Of(c))
 	}
 }
 
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		machine, address string
-		want             partition.SRIOV
+		want             sriov.Goal
 		refused, reason  string
 	}{
-		{"flex170", flex, partition.SRIOV{VFs: 32}, partition.RefusedImpossible, "32 virtual functions are wanted, Intel Data Center GPU Flex 170 and its driver allow 31"},
-		{"flex170", flex, partition.SRIOV{VFs: 2, Each: map[string]string{"vram_quota": "1"}}, partition.RefusedImpossible, "have no vram_quota; they have contexts_quota"},
-		{"flex170", flex, partition.SRIOV{VFs: 2, Each: map[string]string{"bogus": "1"}}, partition.RefusedImpossible, "bogus is no setting"},
-		{"battlemage", battlemage, partition.SRIOV{VFs: 2}, partition.RefusedInUse, "vf1 (0000:03:00.1) is used by 3300 (qemu-system-x86)"},
-		{"battlemage", battlemage, partition.SRIOV{VFs: 3, Each: map[string]string{"vram_quota": "1073741824"}}, partition.RefusedInUse, "3300 (qemu-system-x86)"},
-		{"battlemage", "0000:08:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "has no virtual functions"},
-		{"battlemage", "0000:08:00.0", partition.SRIOV{}, "", ""},
-		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 28}, partition.RefusedInUse, "vf2 (0000:41:00.5) carries vGPU type 1414"},
-		{"nvidia-vfio", vgpuHost, partition.SRIOV{VFs: 4}, "", ""},
-		{"nvidia-off", idle, partition.SRIOV{VFs: 4}, partition.RefusedImpossible, "all 32 functions of NVIDIA L40S on, or none: vfs: 32 and vfs: 0 can be had"},
-		{"nvidia-off", watched, partition.SRIOV{VFs: 32}, partition.RefusedInUse, "its driver lets a card go only when nobody has it open; it is open in 2200 (dcgm)"},
-		{"nvidia-off", watched, partition.SRIOV{}, "", ""},
-		{"mi210-xgmi", "0000:43:00.0", partition.SRIOV{VFs: 1}, partition.RefusedImpossible, "no virtual functions"},
+		{"flex170", flex, sriov.Goal{VFs: 32}, partition.RefusedImpossible, "32 virtual functions are wanted, Intel Data Center GPU Flex 170 and its driver allow 31"},
+		{"flex170", flex, sriov.Goal{VFs: 2, Each: map[string]string{"vram_quota": "1"}}, partition.RefusedImpossible, "have no vram_quota; they have contexts_quota"},
+		{"flex170", flex, sriov.Goal{VFs: 2, Each: map[string]string{"bogus": "1"}}, partition.RefusedImpossible, "bogus is no setting"},
+		{"battlemage", battlemage, sriov.Goal{VFs: 2}, partition.RefusedInUse, "vf1 (0000:03:00.1) is used by 3300 (qemu-system-x86)"},
+		{"battlemage", battlemage, sriov.Goal{VFs: 3, Each: map[string]string{"vram_quota": "1073741824"}}, partition.RefusedInUse, "3300 (qemu-system-x86)"},
+		{"battlemage", "0000:08:00.0", sriov.Goal{VFs: 1}, partition.RefusedImpossible, "has no virtual functions"},
+		{"battlemage", "0000:08:00.0", sriov.Goal{}, "", ""},
+		{"nvidia-vfio", vgpuHost, sriov.Goal{VFs: 28}, partition.RefusedInUse, "vf2 (0000:41:00.5) carries vGPU type 1414"},
+		{"nvidia-vfio", vgpuHost, sriov.Goal{VFs: 4}, "", ""},
+		{"nvidia-off", idle, sriov.Goal{VFs: 4}, partition.RefusedImpossible, "all 32 functions of NVIDIA L40S on, or none: vfs: 32 and vfs: 0 can be had"},
+		{"nvidia-off", watched, sriov.Goal{VFs: 32}, partition.RefusedInUse, "its driver lets a card go only when nobody has it open; it is open in 2200 (dcgm)"},
+		{"nvidia-off", watched, sriov.Goal{}, "", ""},
+		{"mi210-xgmi", "0000:43:00.0", sriov.Goal{VFs: 1}, partition.RefusedImpossible, "no virtual functions"},
 	} {
 		if p := open(t, c.machine).Plan(t, c.address, want(c.want)); p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {
 			t.Errorf("%s, %+v: %q, %s", c.machine, c.want, p.Refused, p.Reason)
@@ -107,7 +109,7 @@ func TestProgramsOnFunctions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := m.Plan(t, flex, want(partition.SRIOV{})); p.Refused != partition.RefusedInUse || !strings.Contains(p.Reason, "vf2 (0000:4d:00.2) is used by 640 (blender)") {
+	if p := m.Plan(t, flex, want(sriov.Goal{})); p.Refused != partition.RefusedInUse || !strings.Contains(p.Reason, "vf2 (0000:4d:00.2) is used by 640 (blender)") {
 		t.Errorf("%q: %s", p.Refused, fakekernel.Steps(p))
 	}
 }
@@ -116,7 +118,7 @@ func TestProgramsOnFunctions(t *testing.T) {
 // has a function.
 func TestWhatGuestsUseMayBeScheduled(t *testing.T) {
 	m := open(t, "battlemage")
-	p := m.Plan(t, battlemage, want(partition.SRIOV{VFs: 3, Each: map[string]string{"exec_quantum_ms": "10", "sched_priority": "high"}}))
+	p := m.Plan(t, battlemage, want(sriov.Goal{VFs: 3, Each: map[string]string{"exec_quantum_ms": "10", "sched_priority": "high"}}))
 	if len(p.Steps) != 6 {
 		t.Fatal(fakekernel.Steps(p))
 	}
@@ -125,5 +127,5 @@ func TestWhatGuestsUseMayBeScheduled(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	machine := func() fakekernel.Machine { return open(t, "flex170") }
-	fakekernel.Faults(t, machine, flex, want(partition.SRIOV{VFs: 1, Each: map[string]string{"lmem_quota": "1073741824", "exec_quantum_ms": "25"}}))
+	fakekernel.Faults(t, machine, flex, want(sriov.Goal{VFs: 1, Each: map[string]string{"lmem_quota": "1073741824", "exec_quantum_ms": "25"}}))
 }

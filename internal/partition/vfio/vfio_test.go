@@ -18,11 +18,11 @@ import (
 )
 
 func open(t *testing.T, name string) fakekernel.Machine {
-	return fakekernel.Open(t, name, amd.Technique{}, sriov.Technique{}, vgpu.NVIDIA(), vfio.Technique{})
+	return fakekernel.Open(t, name, amd.New, sriov.New, vgpu.New, vfio.New)
 }
 
 func want(enabled bool) partition.Rule {
-	return partition.Rule{VFIO: &partition.VFIO{Enabled: enabled}}
+	return partition.Rule{Wants: partition.Wants{partition.TechniqueVFIO: &vfio.Goal{Enabled: enabled}}}
 }
 
 // TestThereAndBack: a card is handed over and taken back, and so is what goes with
@@ -41,7 +41,7 @@ func TestThereAndBack(t *testing.T) {
 		t.Run(machine, func(t *testing.T) {
 			m := open(t, machine)
 			if machine == "nvidia-mdev" {
-				m.Apply(t, m.Plan(t, c.address, partition.Rule{VGPU: &partition.VirtualCards{}}))
+				m.Apply(t, m.Plan(t, c.address, partition.Rule{Wants: partition.Wants{partition.TechniqueVGPU: &vgpu.Goal{}}}))
 				if err := m.Fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", "0000:5e:00.0"); err != nil {
 					t.Fatal(err)
 				}
@@ -128,7 +128,7 @@ func TestConsole(t *testing.T) {
 // the same rule.
 func TestModeAndPassthroughTogether(t *testing.T) {
 	m := open(t, "flex170")
-	p := m.Plan(t, "0000:4d:00.0", partition.Rule{SRIOV: &partition.SRIOV{}, VFIO: &partition.VFIO{Enabled: true}})
+	p := m.Plan(t, "0000:4d:00.0", partition.Rule{Wants: partition.Wants{partition.TechniqueSRIOV: &sriov.Goal{}, partition.TechniqueVFIO: &vfio.Goal{Enabled: true}}})
 	if got := fakekernel.Steps(p); !strings.HasPrefix(got, "write \"0\" to 0000:4d:00.0/sriov_numvfs\nwrite \"vfio-pci") {
 		t.Fatal(got)
 	}
@@ -136,9 +136,9 @@ func TestModeAndPassthroughTogether(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	for _, r := range []partition.Rule{want(true), {SRIOV: &partition.SRIOV{}, VFIO: &partition.VFIO{Enabled: true}}} {
+	for _, r := range []partition.Rule{want(true), {Wants: partition.Wants{partition.TechniqueSRIOV: &sriov.Goal{}, partition.TechniqueVFIO: &vfio.Goal{Enabled: true}}}} {
 		machine, address := "mixed", "0000:9a:00.0"
-		if r.SRIOV != nil {
+		if r.Wants[partition.TechniqueSRIOV] != nil {
 			machine, address = "flex170", "0000:4d:00.0"
 		}
 		fakekernel.Faults(t, func() fakekernel.Machine { return open(t, machine) }, address, r)

@@ -22,6 +22,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/kernel"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
+	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 )
 
 // Settings that NVIDIA's driver sets.
@@ -34,45 +37,88 @@ const (
 type Technique struct {
 	name, vendor string
 	needs        string // what is missing where none are offered
-	of           func(*partition.Card) **partition.Hosts
-	wanted       func(partition.Rule) *partition.VirtualCards
+	kernel       *kernel.Kernel
+	driver       func() (Source, error)
+	explained    partition.Explanation
 }
 
-var _ partition.Technique = Technique{}
+// New is NVIDIA's vGPU where only the kernel is asked; nil: it plans only.
+func New(k *kernel.Kernel) partition.Technique { return NVIDIA(k, noDriver) }
 
-// NVIDIA is vGPU.
-func NVIDIA() Technique {
+// NVIDIA is vGPU on a kernel's cards, with what NVIDIA's driver sets, where it is
+// there.
+func NVIDIA(k *kernel.Kernel, driver func() (Source, error)) partition.Technique {
 	return Technique{
-		name: partition.TechniqueVGPU, vendor: gpu.VendorNVIDIA,
-		needs:  "its driver is not that of a vGPU host",
-		of:     func(c *partition.Card) **partition.Hosts { return &c.VGPU },
-		wanted: func(r partition.Rule) *partition.VirtualCards { return r.VGPU },
+		name: partition.TechniqueVGPU, vendor: gpu.VendorNVIDIA, kernel: k, driver: driver,
+		needs: "its driver is not that of a vGPU host",
+		explained: partition.Explanation{
+			Title: "NVIDIA vGPU", Vendors: "nvidia",
+			Goal: "vgpu: {devices: {NVIDIA A40-12Q: 2}}",
+			Isolation: []string{
+				"memory: a fixed frame buffer", "compute: time slices (best effort, equal, fixed), or MIG slices for MIG-backed types", "faults: the guest's as a rule",
+				"side channels: time-sliced types share caches",
+			},
+			Cost:     "a licence, and the host driver of the vGPU package",
+			Needs:    "types of one size a card, unless it is set to mixed placement; virtual functions on most, which are switched on first",
+			Excludes: "use of the same card by programs on the host",
+		},
 	}
 }
 
 // GVTg is Intel's GVT-g.
-func GVTg() Technique {
+func GVTg(k *kernel.Kernel) partition.Technique {
 	return Technique{
-		name: partition.TechniqueGVTg, vendor: gpu.VendorIntel,
-		needs:  "the kernel has no GVT-g for it (i915 with enable_gvt=1, up to Comet Lake)",
-		of:     func(c *partition.Card) **partition.Hosts { return &c.GVTg },
-		wanted: func(r partition.Rule) *partition.VirtualCards { return r.GVTg },
+		name: partition.TechniqueGVTg, vendor: gpu.VendorIntel, kernel: k, driver: noDriver,
+		needs: "the kernel has no GVT-g for it (i915 with enable_gvt=1, up to Comet Lake)",
+		explained: partition.Explanation{
+			Title: "Intel GVT-g", Vendors: "intel (Broadwell to Comet Lake graphics)",
+			Goal:      "gvtg: {devices: {i915-GVTg_V5_8: 1}}",
+			Isolation: []string{"memory: own part of the aperture", "compute: time slices by weight", "faults: a guest can hang all", "side channels: not closed"},
+			Cost:      "legacy: no longer developed",
+			Needs:     "a kernel that still has it, i915.enable_gvt=1",
+			Excludes:  "newer graphics",
+		},
 	}
 }
 
-// Name is partition.TechniqueVGPU or TechniqueGVTg.
+// noDriver is NVIDIA's driver where it is not asked.
+func noDriver() (Source, error) { return nil, nil }
+
 func (t Technique) Name() string { return t.name }
+
+func (t Technique) About() partition.About {
+	return partition.About{
+		Want: func() partition.Want { return &Goal{} }, Division: func() partition.Division { return &Hosts{} }, Explanation: t.explained,
+	}
+}
+
+func (t Technique) wanted(r partition.Rule) *Goal {
+	g, _ := r.Wants[t.name].(*Goal)
+	return g
+}
+
+// Implied adds to a rule the virtual functions that NVIDIA's vGPUs are made on, where
+// they are off and the rule says nothing of them.
+func (t Technique) Implied(c partition.Card, r partition.Rule) partition.Rule {
+	functions, want := sriov.Of(c), t.wanted(r)
+	off := c.NVIDIA() && of(c, t.name) == nil && functions != nil && functions.Total > 0 && len(functions.On) == 0
+	if t.vendor == gpu.VendorNVIDIA && off && want != nil && want.Count() > 0 && r.Wants[partition.TechniqueSRIOV] == nil {
+		r.Wants = maps.Clone(r.Wants)
+		r.Wants[partition.TechniqueSRIOV] = &sriov.Goal{VFs: functions.Total}
+	}
+	return r
+}
 
 // On says whether a card has virtual cards.
 func (t Technique) On(c partition.Card) bool {
-	hosts := *t.of(&c)
-	return hosts != nil && slices.ContainsFunc(hosts.On, func(h partition.Host) bool { return len(h.Made) > 0 })
+	hosts := of(c, t.name)
+	return hosts != nil && slices.ContainsFunc(hosts.On, func(h Host) bool { return len(h.Made) > 0 })
 }
 
 // Aim keeps what is wanted, those in use first, and places the others. What is in
 // use is not given up with force either: the kernel would wait for its user.
 func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Card, error) {
-	want, now := t.wanted(r), *t.of(&c)
+	want, now := t.wanted(r), of(c, t.name)
 	if now == nil {
 		if want.Count() == 0 {
 			return c, nil
@@ -87,7 +133,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	if err != nil {
 		return c, err
 	}
-	after := partition.Hosts{By: now.By, Placement: now.Placement, Scheduler: now.Scheduler}
+	after := Hosts{By: now.By, Placement: now.Placement, Scheduler: now.Scheduler}
 	if err := t.modes(&after, want); err != nil {
 		return c, err
 	}
@@ -107,21 +153,21 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	if err := place(&after, *now, missing); err != nil {
 		return c, err
 	}
-	*t.of(&c) = &after
-	return c, nil
+	return c.With(t.name, &after), nil
 }
 
 // planned says whether virtual functions will be on that are not yet.
 func planned(c partition.Card) bool {
-	return c.SRIOV != nil && slices.ContainsFunc(c.SRIOV.On, func(f partition.Function) bool { return f.Address == "" })
+	functions := sriov.Of(c)
+	return functions != nil && slices.ContainsFunc(functions.On, func(f sriov.Function) bool { return f.Address == "" })
 }
 
 // keep leaves what is wanted where it is, those in use first, and takes it off what
 // is missing. It words what is in use and not wanted.
-func keep(after *partition.Hosts, now partition.Hosts, missing map[string]int) (inUse []string) {
+func keep(after *Hosts, now Hosts, missing map[string]int) (inUse []string) {
 	for _, host := range now.On {
 		cards := slices.Clone(host.Made)
-		slices.SortStableFunc(cards, func(a, b partition.VirtualCard) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
+		slices.SortStableFunc(cards, func(a, b Card) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
 		host.Made = nil
 		for _, card := range cards {
 			switch {
@@ -138,14 +184,14 @@ func keep(after *partition.Hosts, now partition.Hosts, missing map[string]int) (
 }
 
 // modes sets what only NVIDIA's driver sets.
-func (t Technique) modes(after *partition.Hosts, want *partition.VirtualCards) error {
+func (t Technique) modes(after *Hosts, want *Goal) error {
 	for _, mode := range []struct {
 		what, want string
 		now        *string
 	}{{"placement", want.Placement, &after.Placement}, {"scheduler", want.Scheduler, &after.Scheduler}} {
 		switch {
 		case mode.want == "" || mode.want == *mode.now:
-		case *mode.now == "" && mode.want == partition.PlacementHomogeneous: // as without the mode
+		case *mode.now == "" && mode.want == PlacementHomogeneous: // as without the mode
 		case *mode.now == "":
 			return fmt.Errorf("%w: the %s is set by NVIDIA's driver of a vGPU host, which is not here or was not asked", partition.ErrImpossible, mode.what)
 		default:
@@ -156,7 +202,7 @@ func (t Technique) modes(after *partition.Hosts, want *partition.VirtualCards) e
 }
 
 // made lists virtual cards, guests those that are in use.
-func made(hosts partition.Hosts) []string {
+func made(hosts Hosts) []string {
 	var words []string
 	for _, host := range hosts.On {
 		for _, card := range host.Made {
@@ -166,7 +212,7 @@ func made(hosts partition.Hosts) []string {
 	return words
 }
 
-func guests(hosts partition.Hosts) []string {
+func guests(hosts Hosts) []string {
 	var words []string
 	for _, host := range hosts.On {
 		for _, card := range host.Made {
@@ -179,7 +225,7 @@ func guests(hosts partition.Hosts) []string {
 }
 
 // byID turns names and ids of types into counts by id.
-func byID(hosts partition.Hosts, devices map[string]int) (map[string]int, error) {
+func byID(hosts Hosts, devices map[string]int) (map[string]int, error) {
 	counts := map[string]int{}
 	var offered []string
 	known := map[string]string{}
@@ -218,7 +264,7 @@ func sized(name string) string {
 }
 
 // size refuses what NVIDIA's cards do not carry together.
-func (t Technique) size(c partition.Card, after, hosts partition.Hosts, counts map[string]int) error {
+func (t Technique) size(c partition.Card, after, hosts Hosts, counts map[string]int) error {
 	if t.vendor != gpu.VendorNVIDIA {
 		return nil
 	}
@@ -227,9 +273,9 @@ func (t Technique) size(c partition.Card, after, hosts partition.Hosts, counts m
 		name := hosts.Name(id)
 		switch {
 		case counts[id] == 0 || sized(name) == "":
-		case !c.MIGUnknown && backed(name) != c.MIG:
+		case !mig.Of(c).Unknown && backed(name) != mig.Of(c).On:
 			return fmt.Errorf("%w: %s is for cards whose MIG mode is %s", partition.ErrImpossible, name, map[bool]string{true: "on", false: "off"}[backed(name)])
-		case backed(name) || after.Placement == partition.PlacementMixed:
+		case backed(name) || after.Placement == PlacementMixed:
 		case first == "":
 			first = name
 		case sized(name) != sized(first):
@@ -242,21 +288,21 @@ func (t Technique) size(c partition.Card, after, hosts partition.Hosts, counts m
 // place makes what is missing where there is room: a virtual function carries one,
 // a card as many as it offers. Where others go first only the driver knows what
 // there will be room for.
-func place(after *partition.Hosts, now partition.Hosts, missing map[string]int) error {
+func place(after *Hosts, now Hosts, missing map[string]int) error {
 	unknown := after.Placement != now.Placement
-	each(now, *after, func(partition.Host, partition.VirtualCard) { unknown = true })
+	each(now, *after, func(Host, Card) { unknown = true })
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
 		name := now.Name(id)
 		for n := range missing[id] {
-			at := slices.IndexFunc(after.On, func(h partition.Host) bool {
+			at := slices.IndexFunc(after.On, func(h Host) bool {
 				return (!h.Single || len(h.Made) == 0) && (unknown || count(h, id)-count(same(now, h), id) < offers(h, id))
 			})
 			if at < 0 {
 				return fmt.Errorf("%w: %d more of %s are wanted, there is room for %d", partition.ErrImpossible, missing[id], name, n)
 			}
 			host := &after.On[at]
-			card := partition.VirtualCard{Type: id}
-			if after.By == partition.ByMediated {
+			card := Card{Type: id}
+			if after.By == ByMediated {
 				card.UUID = fresh(*after, now, host.Address, id)
 			}
 			host.Made = append(slices.Clone(host.Made), card)
@@ -266,16 +312,16 @@ func place(after *partition.Hosts, now partition.Hosts, missing map[string]int) 
 }
 
 // same is a function as it is in another state.
-func same(hosts partition.Hosts, host partition.Host) partition.Host {
+func same(hosts Hosts, host Host) Host {
 	for _, h := range hosts.On {
 		if h.Address == host.Address {
 			return h
 		}
 	}
-	return partition.Host{}
+	return Host{}
 }
 
-func count(host partition.Host, id string) int {
+func count(host Host, id string) int {
 	n := 0
 	for _, card := range host.Made {
 		if card.Type == id {
@@ -285,7 +331,7 @@ func count(host partition.Host, id string) int {
 	return n
 }
 
-func offers(host partition.Host, id string) int {
+func offers(host Host, id string) int {
 	for _, t := range host.Types {
 		if t.ID == id {
 			return t.Available
@@ -296,7 +342,7 @@ func offers(host partition.Host, id string) int {
 
 // fresh is a UUID that no virtual card here has: always the same for the same
 // place, so that a plan made again is the same plan.
-func fresh(after, now partition.Hosts, address, id string) string {
+func fresh(after, now Hosts, address, id string) string {
 	for n := 0; ; n++ {
 		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual card %s %s %d", address, id, n))
 		sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a UUID by name
@@ -308,28 +354,28 @@ func fresh(after, now partition.Hosts, address, id string) string {
 	}
 }
 
-func has(hosts partition.Hosts, uuid string) bool {
-	return slices.ContainsFunc(hosts.On, func(h partition.Host) bool {
-		return slices.ContainsFunc(h.Made, func(c partition.VirtualCard) bool { return c.UUID == uuid })
+func has(hosts Hosts, uuid string) bool {
+	return slices.ContainsFunc(hosts.On, func(h Host) bool {
+		return slices.ContainsFunc(h.Made, func(c Card) bool { return c.UUID == uuid })
 	})
 }
 
 // Steps removes what is not wanted, then makes what is.
 func (t Technique) Steps(from, to partition.Card) []partition.Step {
-	before, after := *t.of(&from), *t.of(&to)
+	before, after := of(from, t.name), of(to, t.name)
 	if before == nil {
 		return nil
 	}
 	if after == nil {
-		if t.vendor != gpu.VendorNVIDIA || to.SRIOV == nil || len(to.SRIOV.On) > 0 {
+		if functions := sriov.Of(to); t.vendor != gpu.VendorNVIDIA || functions == nil || len(functions.On) > 0 {
 			return nil // it says nothing of virtual cards
 		}
-		after = &partition.Hosts{} // without functions there are none
+		after = &Hosts{} // without functions there are none
 	}
 	var steps []partition.Step
-	each(*before, *after, func(host partition.Host, card partition.VirtualCard) {
+	each(*before, *after, func(host Host, card Card) {
 		s := partition.Step{Action: partition.ActionWrite, File: path.Join(mediated, card.UUID, "remove"), Value: "1", Why: before.Name(card.Type) + " is not wanted"}
-		if before.By == partition.ByFunction {
+		if before.By == ByFunction {
 			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), "0"
 		}
 		steps = append(steps, s)
@@ -341,9 +387,9 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 	}
 	set(SettingPlacement, before.Placement, after.Placement)
 	set(SettingScheduler, before.Scheduler, after.Scheduler)
-	each(*after, *before, func(host partition.Host, card partition.VirtualCard) {
+	each(*after, *before, func(host Host, card Card) {
 		s := partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(host.Address, path.Join("mdev_supported_types", card.Type, "create")), Value: card.UUID, Why: after.Name(card.Type) + " is wanted"}
-		if after.By == partition.ByFunction {
+		if after.By == ByFunction {
 			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), card.Type
 		}
 		steps = append(steps, s)
@@ -352,11 +398,11 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 }
 
 // each calls f for the virtual cards of one state that the other has not.
-func each(of, without partition.Hosts, f func(partition.Host, partition.VirtualCard)) {
+func each(of, without Hosts, f func(Host, Card)) {
 	for _, host := range of.On {
 		others := same(without, host).Made
 		for _, card := range host.Made {
-			if !slices.ContainsFunc(others, func(o partition.VirtualCard) bool { return o.UUID == card.UUID && o.Type == card.Type }) {
+			if !slices.ContainsFunc(others, func(o Card) bool { return o.UUID == card.UUID && o.Type == card.Type }) {
 				f(host, card)
 			}
 		}
@@ -365,7 +411,7 @@ func each(of, without partition.Hosts, f func(partition.Host, partition.VirtualC
 
 // Busy words who uses virtual cards that would go.
 func (t Technique) Busy(c partition.Card, steps []partition.Step) string {
-	hosts := *t.of(&c)
+	hosts := of(c, t.name)
 	if hosts == nil {
 		return ""
 	}
@@ -387,6 +433,6 @@ func (t Technique) Busy(c partition.Card, steps []partition.Step) string {
 	return strings.Join(words, "; ")
 }
 
-func used(hosts partition.Hosts, host partition.Host, card partition.VirtualCard) string {
+func used(hosts Hosts, host Host, card Card) string {
 	return fmt.Sprintf("%s on %s is used by %s", hosts.Name(card.Type), host.Address, partition.Describe(card.Processes))
 }

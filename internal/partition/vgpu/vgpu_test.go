@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
+	"github.com/divvy-gpu/divvy/internal/partition/mig"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
 	"github.com/divvy-gpu/divvy/internal/partition/vfio"
 	"github.com/divvy-gpu/divvy/internal/partition/vgpu"
@@ -21,11 +22,11 @@ const (
 )
 
 func want(devices map[string]int) partition.Rule {
-	return partition.Rule{VGPU: &partition.VirtualCards{Devices: devices}}
+	return partition.Rule{Wants: partition.Wants{partition.TechniqueVGPU: &vgpu.Goal{Devices: devices}}}
 }
 
 func open(t *testing.T, name string) fakekernel.Machine {
-	return fakekernel.Open(t, name, vgpu.NVIDIA(), vgpu.GVTg())
+	return fakekernel.Open(t, name, vgpu.New, vgpu.GVTg)
 }
 
 func TestPlans(t *testing.T) {
@@ -46,8 +47,8 @@ func TestPlans(t *testing.T) {
 		{"none", "nvidia-vfio", h200, want(nil), "", "write \"0\" to 0000:41:00.5/nvidia/current_vgpu_type\n"},
 		{"no host", "mixed", "0000:1a:00.0", want(map[string]int{"NVIDIA H100-80C": 1}), partition.RefusedImpossible, "not that of a vGPU host"},
 		{"no host, none wanted", "mixed", "0000:1a:00.0", want(nil), "", ""},
-		{"GVT-g", "gvtg-laptop", uhd, partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"i915-GVTg_V5_4": 1, "i915-GVTg_V5_8": 1}}}, "", "i915-GVTg_V5_8/create"},
-		{"no GVT-g", "flex170", "0000:4d:00.0", partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"x": 1}}}, partition.RefusedImpossible, "no GVT-g"},
+		{"GVT-g", "gvtg-laptop", uhd, partition.Rule{Wants: partition.Wants{partition.TechniqueGVTg: &vgpu.Goal{Devices: map[string]int{"i915-GVTg_V5_4": 1, "i915-GVTg_V5_8": 1}}}}, "", "i915-GVTg_V5_8/create"},
+		{"no GVT-g", "flex170", "0000:4d:00.0", partition.Rule{Wants: partition.Wants{partition.TechniqueGVTg: &vgpu.Goal{Devices: map[string]int{"x": 1}}}}, partition.RefusedImpossible, "no GVT-g"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := open(t, c.machine)
@@ -74,7 +75,7 @@ func TestModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.VGPU.Placement, c.VGPU.Scheduler = placement, scheduler
+		vgpu.Of(c).Placement, vgpu.Of(c).Scheduler = placement, scheduler
 		return c
 	}
 	both := map[string]int{"NVIDIA A40-2Q": 1, "NVIDIA A40-12Q": 1}
@@ -82,20 +83,20 @@ func TestModes(t *testing.T) {
 		name                 string
 		address              string
 		placement, scheduler string // as the driver tells
-		want                 partition.VirtualCards
+		want                 vgpu.Goal
 		refused, text        string
 	}{
-		{"sizes, mode unknown", a40, "", "", partition.VirtualCards{Devices: both}, partition.RefusedImpossible, "say placement: mixed"},
-		{"no driver", a40, "", "", partition.VirtualCards{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "not here or was not asked"},
-		{"a vGPU stays", a40, "homogeneous", "", partition.VirtualCards{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "while a card has no vGPU; it keeps NVIDIA A40-2Q on 0000:5e:00.4"},
-		{"none stays", a40, "homogeneous", "", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-12Q": 1}, Placement: "mixed"}, "", "/remove\nset vgpu-placement to mixed\nwrite"},
-		{"mode is on", a40, "mixed", "", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 2}}, "", "nvidia-558/create"},
-		{"scheduler", a40, "homogeneous", "best-effort", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share"}, "", "set vgpu-scheduler to fixed-share\n"},
-		{"scheduler, as it is", a40, "homogeneous", "fixed-share", partition.VirtualCards{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share", Placement: "homogeneous"}, "", ""},
-		{"scheduler under a guest", t4, "homogeneous", "best-effort", partition.VirtualCards{Devices: map[string]int{"GRID T4-2Q": 1}, Scheduler: "equal-share"}, partition.RefusedInUse, "5100 (qemu-system-x86)"},
+		{"sizes, mode unknown", a40, "", "", vgpu.Goal{Devices: both}, partition.RefusedImpossible, "say placement: mixed"},
+		{"no driver", a40, "", "", vgpu.Goal{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "not here or was not asked"},
+		{"a vGPU stays", a40, "homogeneous", "", vgpu.Goal{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "while a card has no vGPU; it keeps NVIDIA A40-2Q on 0000:5e:00.4"},
+		{"none stays", a40, "homogeneous", "", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-12Q": 1}, Placement: "mixed"}, "", "/remove\nset vgpu-placement to mixed\nwrite"},
+		{"mode is on", a40, "mixed", "", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-2Q": 2}}, "", "nvidia-558/create"},
+		{"scheduler", a40, "homogeneous", "best-effort", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share"}, "", "set vgpu-scheduler to fixed-share\n"},
+		{"scheduler, as it is", a40, "homogeneous", "fixed-share", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share", Placement: "homogeneous"}, "", ""},
+		{"scheduler under a guest", t4, "homogeneous", "best-effort", vgpu.Goal{Devices: map[string]int{"GRID T4-2Q": 1}, Scheduler: "equal-share"}, partition.RefusedInUse, "5100 (qemu-system-x86)"},
 	} {
 		card := observe(c.address, c.placement, c.scheduler)
-		p := partition.Planner{Techniques: m.Techniques}.Card(card, partition.Rule{VGPU: &c.want})
+		p := partition.Planner{Techniques: m.Techniques}.Card(card, partition.Rule{Wants: partition.Wants{partition.TechniqueVGPU: &c.want}})
 		if got := fakekernel.Steps(p); p.Refused != c.refused || !strings.Contains(got, c.text) || c.text == "" && len(p.Steps) > 0 {
 			t.Errorf("%s: %q, %s", c.name, p.Refused, got)
 		}
@@ -113,12 +114,12 @@ func TestMIGBacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.MIGUnknown = false
+	c = c.With(partition.TechniqueMIG, &mig.State{})
 	p := partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-1-18C": 2}))
 	if !strings.Contains(p.Reason, "for cards whose MIG mode is on") {
 		t.Errorf("%q: %s", p.Refused, p.Reason)
 	}
-	c.MIG = true
+	c = c.With(partition.TechniqueMIG, &mig.State{On: true})
 	p = partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-141C": 1}))
 	if !strings.Contains(p.Reason, "for cards whose MIG mode is off") {
 		t.Errorf("%q: %s", p.Refused, p.Reason)
@@ -127,7 +128,7 @@ func TestMIGBacked(t *testing.T) {
 
 // off is the vGPU host with its functions off, as after it was started.
 func off(t *testing.T) fakekernel.Machine {
-	m := fakekernel.Open(t, "nvidia-vfio", sriov.Technique{}, vgpu.NVIDIA(), vfio.Technique{})
+	m := fakekernel.Open(t, "nvidia-vfio", sriov.New, vgpu.New, vfio.New)
 	if err := m.Fake.Run(t.Context(), "usr/lib/nvidia/sriov-manage", "-d", h200); err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +157,12 @@ func TestFunctionsFirst(t *testing.T) {
 	if _, err := partition.Apply(t.Context(), m.Techniques, m, &fakekernel.Log{}, m.Plan(t, h200, want(map[string]int{"NVIDIA A40-2Q": 1}))); err == nil || !strings.Contains(err.Error(), "no type NVIDIA A40-2Q; it offers NVIDIA H200X-1-18C, NVIDIA H200X-141C; it is as it was") {
 		t.Errorf("%v", err)
 	}
-	if c, err := m.Observe(t.Context(), h200); err != nil || len(c.SRIOV.On) != 0 {
-		t.Errorf("%v, %d functions", err, len(c.SRIOV.On))
+	if c, err := m.Observe(t.Context(), h200); err != nil || len(sriov.Of(c).On) != 0 {
+		t.Errorf("%v, %d functions", err, len(sriov.Of(c).On))
 	}
 	// A rule that wants no functions has no vGPUs.
 	none := three
-	none.SRIOV = &partition.SRIOV{}
+	none.Wants = partition.Wants{partition.TechniqueSRIOV: &sriov.Goal{}, partition.TechniqueVGPU: three.Wants[partition.TechniqueVGPU]}
 	if p := m.Plan(t, h200, none); p.Refused != partition.RefusedImpossible {
 		t.Errorf("%q: %s", p.Refused, fakekernel.Steps(p))
 	}
@@ -182,7 +183,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	t.Run("gvt-g", func(t *testing.T) {
-		r := partition.Rule{GVTg: &partition.VirtualCards{Devices: map[string]int{"i915-GVTg_V5_8": 1}}}
+		r := partition.Rule{Wants: partition.Wants{partition.TechniqueGVTg: &vgpu.Goal{Devices: map[string]int{"i915-GVTg_V5_8": 1}}}}
 		fakekernel.Faults(t, func() fakekernel.Machine { return open(t, "gvtg-laptop") }, uhd, r)
 	})
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package mig
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
 // Forms of a file of desired states.
@@ -21,15 +24,15 @@ const (
 
 // formOf tells files apart by their fields.
 func formOf(raw []byte) (int, error) {
-	if len(raw) > maxDocument {
-		return 0, fmt.Errorf("longer than %d bytes", maxDocument)
+	if len(raw) > partition.MaxDocument {
+		return 0, fmt.Errorf("longer than %d bytes", partition.MaxDocument)
 	}
 	var head struct {
 		Version string    `yaml:"version"`
 		Configs yaml.Node `yaml:"mig-configs"`
 		Kind    string    `yaml:"kind"`
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(noTabs(raw))).Decode(&head); err != nil {
+	if err := yaml.NewDecoder(bytes.NewReader(partition.NoTabs(raw))).Decode(&head); err != nil {
 		return 0, err
 	}
 	switch {
@@ -39,14 +42,6 @@ func formOf(raw []byte) (int, error) {
 		return formParted, nil
 	}
 	return formOwn, nil
-}
-
-// noTabs is for JSON: see decode.
-func noTabs(raw []byte) []byte {
-	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		return bytes.ReplaceAll(raw, []byte("\t"), []byte(" "))
-	}
-	return raw
 }
 
 type partedFile struct {
@@ -89,44 +84,63 @@ func (d *devices) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&d.index)
 }
 
-func parseParted(raw []byte, form int, selected string) (Goal, error) {
+// ParseGoal reads a file of desired states: Divvy's own form, by the techniques that
+// are known, or a file of NVIDIA's mig-parted as it is, bare or in a ConfigMap, of
+// which selected names a configuration; it may be empty where there is only one.
+func ParseGoal(raw []byte, selected string, all partition.Techniques) (partition.Goal, error) {
+	form, err := formOf(raw)
+	switch {
+	case err != nil:
+		return partition.Goal{}, fmt.Errorf("read the goal: %w", err)
+	case form != formOwn:
+		return parseParted(raw, form, selected)
+	case selected != "":
+		return partition.Goal{}, errors.New("read the goal: only mig-parted's files have configurations to select from")
+	}
+	return all.ParseGoal(raw)
+}
+
+func parseParted(raw []byte, form int, selected string) (partition.Goal, error) {
 	if form == formConfigMap {
 		inner, err := unwrap(raw)
 		if err != nil {
-			return Goal{}, fmt.Errorf("read the goal: %w", err)
+			return partition.Goal{}, fmt.Errorf("read the goal: %w", err)
 		}
 		raw = inner
 	}
 	var file partedFile
-	if err := decode(raw, &file); err != nil {
-		return Goal{}, fmt.Errorf("read mig-parted's file: %w", err)
+	if err := partition.Decode(raw, &file); err != nil {
+		return partition.Goal{}, fmt.Errorf("read mig-parted's file: %w", err)
 	}
 	if file.Version != "v1" {
-		return Goal{}, fmt.Errorf("read mig-parted's file: version %q is not v1", file.Version)
+		return partition.Goal{}, fmt.Errorf("read mig-parted's file: version %q is not v1", file.Version)
 	}
 	names := slices.Sorted(maps.Keys(file.Configs))
 	if len(names) == 0 {
-		return Goal{}, fmt.Errorf("read mig-parted's file: it has no configuration")
+		return partition.Goal{}, fmt.Errorf("read mig-parted's file: it has no configuration")
 	}
 	if selected == "" {
 		if len(names) > 1 {
-			return Goal{}, fmt.Errorf("read mig-parted's file: select one of its configurations: %s", strings.Join(names, ", "))
+			return partition.Goal{}, fmt.Errorf("read mig-parted's file: select one of its configurations: %s", strings.Join(names, ", "))
 		}
 		selected = names[0]
 	}
 	rules, ok := file.Configs[selected]
 	if !ok {
-		return Goal{}, fmt.Errorf("read mig-parted's file: no configuration %q; it has %s", selected, strings.Join(names, ", "))
+		return partition.Goal{}, fmt.Errorf("read mig-parted's file: no configuration %q; it has %s", selected, strings.Join(names, ", "))
 	}
-	g := Goal{Schema: SchemaGoal}
+	g := partition.Goal{Schema: partition.SchemaGoal}
 	for i, r := range rules {
 		switch {
 		case r.Devices == nil || r.Enabled == nil:
-			return Goal{}, fmt.Errorf("read mig-parted's file: %s: rule %d lacks devices or mig-enabled", selected, i+1)
+			return partition.Goal{}, fmt.Errorf("read mig-parted's file: %s: rule %d lacks devices or mig-enabled", selected, i+1)
 		case *r.Enabled && r.MIG == nil:
-			return Goal{}, fmt.Errorf("read mig-parted's file: %s: rule %d lacks mig-devices", selected, i+1)
+			return partition.Goal{}, fmt.Errorf("read mig-parted's file: %s: rule %d lacks mig-devices", selected, i+1)
 		}
-		rule := Rule{Match: Match{Vendor: []string{"nvidia"}, Model: r.Filter}, MIG: &MIG{Enabled: *r.Enabled, Devices: r.MIG}}
+		rule := partition.Rule{
+			Match: partition.Match{Vendor: []string{"nvidia"}, Model: r.Filter},
+			Wants: partition.Wants{partition.TechniqueMIG: &Goal{Enabled: *r.Enabled, Devices: r.MIG}},
+		}
 		if !r.Devices.all {
 			rule.Match.Index = r.Devices.index
 			if rule.Match.Index == nil {
@@ -136,9 +150,9 @@ func parseParted(raw []byte, form int, selected string) (Goal, error) {
 		g.Cards = append(g.Cards, rule)
 	}
 	if len(g.Cards) == 0 {
-		return Goal{}, fmt.Errorf("read mig-parted's file: configuration %s is empty", selected)
+		return partition.Goal{}, fmt.Errorf("read mig-parted's file: configuration %s is empty", selected)
 	}
-	return g, g.validate()
+	return g, g.Validate()
 }
 
 // unwrap finds mig-parted's file among the texts of a ConfigMap.
@@ -171,18 +185,15 @@ func Selections(raw []byte) []string {
 		}
 	}
 	var file partedFile
-	if decode(raw, &file) != nil {
+	if partition.Decode(raw, &file) != nil {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(file.Configs))
 }
 
-// YAML writes a goal in Divvy's own form.
-func (g Goal) YAML() ([]byte, error) { return yaml.Marshal(g) }
-
 // PartedYAML writes a goal as mig-parted's file with one configuration. UUIDs
 // and addresses have no place there.
-func (g Goal) PartedYAML(name string) ([]byte, error) {
+func PartedYAML(g partition.Goal, name string) ([]byte, error) {
 	type rule struct {
 		Filter  []string       `yaml:"device-filter,flow,omitempty"`
 		Devices any            `yaml:"devices,flow"`
@@ -194,10 +205,11 @@ func (g Goal) PartedYAML(name string) ([]byte, error) {
 		if r.Match.UUID != nil || r.Match.Address != nil {
 			return nil, fmt.Errorf("rule %d matches by UUID or address, which mig-parted's files cannot say", i+1)
 		}
-		if r.MIG == nil || len(r.wanted()) > 1 {
+		want, ok := r.Wants[partition.TechniqueMIG].(*Goal)
+		if !ok || len(r.Wants) > 1 {
 			return nil, fmt.Errorf("rule %d is not about MIG alone, and mig-parted's files speak of nothing else", i+1)
 		}
-		out := rule{Filter: r.Match.Model, Devices: "all", Enabled: r.MIG.Enabled, MIG: r.MIG.Devices}
+		out := rule{Filter: r.Match.Model, Devices: "all", Enabled: want.Enabled, MIG: want.Devices}
 		if r.Match.Index != nil {
 			out.Devices = r.Match.Index
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package mig
 
 import (
 	"errors"
@@ -11,20 +11,21 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/divvy-gpu/divvy/internal/mig"
+	facts "github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
 // twin knows every layout that a product can have, by walking to all of them one
 // instance at a time: slow, and obvious.
 type twin struct {
-	product *mig.Product
+	product *facts.Product
 	byGoal  map[string][][]int // goal -> layouts, each a sorted list of spots
 }
 
 // spot numbers a profile at a start.
 func spot(profile, start int) int { return profile*32 + start }
 
-func newTwin(p *mig.Product) *twin {
+func newTwin(p *facts.Product) *twin {
 	t := &twin{product: p, byGoal: map[string][][]int{}}
 	seen := map[string]bool{}
 	queue := [][]int{{}}
@@ -117,7 +118,7 @@ func sequences(t *testing.T) int {
 // plan with the twin's: possible goals are reached with the fewest instances
 // destroyed, impossible ones are refused.
 func TestGoalSequences(t *testing.T) {
-	table, err := mig.Default()
+	table, err := facts.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,24 +130,26 @@ func TestGoalSequences(t *testing.T) {
 			r := rand.New(rand.NewSource(1))
 			reached, refused, inUse := 0, 0, 0
 			for range n {
-				card := Card{UUID: "GPU-twin", Name: product.Names[0], MIG: true}
+				card := on(partition.Card{UUID: "GPU-twin", Name: product.Names[0]})
 				for range 3 {
 					goal, m := randomGoal(r, product)
 					outcome := checkPlan(t, migPlanner(table), tw, &card, goal, m)
 					switch outcome {
 					case "":
 						reached++
-					case RefusedInUse:
+					case partition.RefusedInUse:
 						inUse++
 					default:
 						refused++
 					}
-					for i := range card.Instances {
-						card.Instances[i].Processes = nil
+					used := slices.Clone(Of(card).Instances)
+					for i := range used {
+						used[i].Processes = nil
 						if r.Intn(4) == 0 {
-							card.Instances[i].Processes = []Process{{PID: 1 + i}}
+							used[i].Processes = []partition.Process{{PID: 1 + i}}
 						}
 					}
+					card = on(card, used...)
 				}
 			}
 			if reached == 0 || refused == 0 || inUse == 0 {
@@ -156,8 +159,8 @@ func TestGoalSequences(t *testing.T) {
 	}
 }
 
-func randomGoal(r *rand.Rand, p *mig.Product) (string, MIG) {
-	m := MIG{Enabled: true, Devices: map[string]int{}}
+func randomGoal(r *rand.Rand, p *facts.Product) (string, Goal) {
+	m := Goal{Enabled: true, Devices: map[string]int{}}
 	var spots []int
 	for range 1 + r.Intn(5) {
 		i := r.Intn(len(p.Profiles))
@@ -171,11 +174,11 @@ func randomGoal(r *rand.Rand, p *mig.Product) (string, MIG) {
 }
 
 // checkPlan plans for a card, compares, and leaves the card as planned.
-func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string, m MIG) string {
+func checkPlan(t *testing.T, planner partition.Planner, tw *twin, card *partition.Card, goal string, m Goal) string {
 	t.Helper()
 	var have []int
 	busy := map[int]bool{}
-	for _, i := range card.Instances {
+	for _, i := range Of(*card).Instances {
 		s := spot(tw.product.Index(i.Profile), i.Start)
 		have = append(have, s)
 		busy[s] = len(i.Processes) > 0
@@ -184,8 +187,8 @@ func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string,
 	want := tw.fewest(have, busy, goal)
 	possible := tw.fewest(have, nil, goal)
 	switch {
-	case possible < 0 && plan.Refused != RefusedImpossible,
-		possible >= 0 && want < 0 && plan.Refused != RefusedInUse,
+	case possible < 0 && plan.Refused != partition.RefusedImpossible,
+		possible >= 0 && want < 0 && plan.Refused != partition.RefusedInUse,
 		want >= 0 && plan.Refused != "",
 		want >= 0 && plan.Destroyed != want:
 		t.Fatalf("%s to %v: %q %q with %d destroyed; the twin: %d, without those in use %d",
@@ -198,7 +201,7 @@ func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string,
 		return plan.Refused
 	}
 	var after []int
-	for _, i := range plan.After.Instances {
+	for _, i := range Of(plan.After).Instances {
 		after = append(after, spot(tw.product.Index(i.Profile), i.Start))
 	}
 	if !tw.legal(after) || goalOf(after) != goal {
@@ -220,20 +223,20 @@ func checkPlan(t *testing.T, planner Planner, tw *twin, card *Card, goal string,
 }
 
 // replay takes steps on a card in memory.
-func replay(t *testing.T, c Card, steps []Step) Card {
+func replay(t *testing.T, c partition.Card, steps []partition.Step) partition.Card {
 	t.Helper()
-	d := &fakeDriver{card: c}
+	d := fake(c, fakeDriver{})
 	for _, s := range steps {
 		if err := d.Do(t.Context(), c.UUID, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return d.card
+	return d.now()
 }
 
 // FuzzGoals lets the fuzzer choose the goals of a sequence.
 func FuzzGoals(f *testing.F) {
-	table, err := mig.Default()
+	table, err := facts.Default()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -250,8 +253,8 @@ func FuzzGoals(f *testing.F) {
 		if tw == nil || len(goals) > 60 {
 			return
 		}
-		card := Card{UUID: "GPU-fuzz", Name: p.Names[0], MIG: true}
-		m := MIG{Enabled: true, Devices: map[string]int{}}
+		card := on(partition.Card{UUID: "GPU-fuzz", Name: p.Names[0]})
+		m := Goal{Enabled: true, Devices: map[string]int{}}
 		var spots []int
 		for _, b := range goals {
 			if b != 0 {
@@ -261,36 +264,7 @@ func FuzzGoals(f *testing.F) {
 				continue
 			}
 			checkPlan(t, migPlanner(table), tw, &card, goalOf(spots), m)
-			m, spots = MIG{Enabled: true, Devices: map[string]int{}}, nil
-		}
-	})
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte("version: v1\nmig-configs:\n  a:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {1g.5gb: 7}\n"), "a")
-	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- match: {index: [0]}\n  mig: {enabled: false}\n"), "")
-	f.Add([]byte("schema: divvy.partition.state/v1\ncards:\n- {index: 0, uuid: GPU-1, name: A, mig: true, instances: [{id: 1, profile: 1g.5gb, start: 0}]}\n"), "")
-	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- match: {vendor: [amd]}\n  amd: {compute: CPX, memory: NPS4}\n- sriov: {vfs: 2, autoprobe: false, each: {exec_quantum_ms: 20}}\n"), "")
-	f.Add([]byte("schema: divvy.partition/v1\ncards:\n- vgpu: {devices: {NVIDIA A40-2Q: 1}, placement: mixed}\n  gvtg: {devices: {i915-GVTg_V5_8: 1}}\n  vfio: {enabled: true}\n"), "")
-	f.Add([]byte("schema: divvy.partition.state/v1\ncards:\n- {uuid: a, sriov: {total: 2, on: [{settings: {a: b}}], places: [{folder: x, has: [a]}]}, vgpu: {by: mdev, on: [{address: x}]}, amd: {compute: SPX, computeModes: [SPX]}, vfio: {group: \"1\", functions: [{address: \"0000:01:00.0\", driver: xe}]}}\n"), "")
-	f.Fuzz(func(t *testing.T, raw []byte, selected string) {
-		if s, err := ParseState(raw); err == nil && s.validate() != nil {
-			t.Error("accepted a wrong state")
-		}
-		g, err := ParseGoal(raw, selected)
-		if err != nil {
-			return
-		}
-		text, err := g.YAML()
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := ParseGoal(text, "")
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		if again, err := back.YAML(); err != nil || string(again) != string(text) {
-			t.Errorf("%v: written and read again:\n%s\n%s", err, text, again)
+			m, spots = Goal{Enabled: true, Devices: map[string]int{}}, nil
 		}
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package mig
 
 import (
 	"fmt"
@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/divvy-gpu/divvy/internal/mig"
+	facts "github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
 // splitName reads "1c.3g.20gb" as one slice of 3g.20gb, and "3g.20gb" as all
@@ -35,13 +36,13 @@ func splitName(name string) (slices int, profile string, err error) {
 
 // items turns a goal into instances of a product. Compute instances of one
 // profile fill as few GPU instances as hold them, the largest first.
-func items(p *mig.Product, m MIG) ([]item, error) {
+func items(p *facts.Product, m Goal) ([]item, error) {
 	var want []item
 	parts := map[int][]int{}
 	for _, name := range slices.Sorted(maps.Keys(m.Devices)) {
 		size, profile, err := splitName(name)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrImpossible, err)
+			return nil, fmt.Errorf("%w: %w", partition.ErrImpossible, err)
 		}
 		i := p.Index(profile)
 		if i < 0 {
@@ -49,11 +50,11 @@ func items(p *mig.Product, m MIG) ([]item, error) {
 			for _, f := range p.Profiles {
 				names = append(names, f.Name)
 			}
-			return nil, fmt.Errorf("%w: the card has no profile %s; it has %s", ErrImpossible, profile, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: the card has no profile %s; it has %s", partition.ErrImpossible, profile, strings.Join(names, ", "))
 		}
 		all := p.Profiles[i].Slices
 		if size > all {
-			return nil, fmt.Errorf("%w: %s wants %d of %d slices", ErrImpossible, name, size, all)
+			return nil, fmt.Errorf("%w: %s wants %d of %d slices", partition.ErrImpossible, name, size, all)
 		}
 		for range m.Devices[name] {
 			if size == 0 {
@@ -63,14 +64,14 @@ func items(p *mig.Product, m MIG) ([]item, error) {
 			}
 		}
 		if len(want)+len(parts[i]) > maxInstances*8 {
-			return nil, fmt.Errorf("%w: more instances than any card holds", ErrImpossible)
+			return nil, fmt.Errorf("%w: more instances than any card holds", partition.ErrImpossible)
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(parts)) {
 		want = append(want, fill(i, parts[i], p.Profiles[i].Slices)...)
 	}
 	if len(want) > maxInstances {
-		return nil, fmt.Errorf("%w: %d instances are more than any card holds", ErrImpossible, len(want))
+		return nil, fmt.Errorf("%w: %d instances are more than any card holds", partition.ErrImpossible, len(want))
 	}
 	return want, nil
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package mig
 
 import (
 	"fmt"
 	"math/bits"
 	"slices"
 
-	"github.com/divvy-gpu/divvy/internal/mig"
+	facts "github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // item is one GPU instance that is wanted: a profile and its compute instances.
@@ -48,7 +48,7 @@ func (a *arrangement) better(b *arrangement) bool {
 
 // arrange finds the best arrangement of the items, nil if there is none. Without
 // force nothing that is in use is destroyed or changed.
-func arrange(p *mig.Product, have []held, want []item, force bool) *arrangement {
+func arrange(p *facts.Product, have []held, want []item, force bool) *arrangement {
 	var best *arrangement
 	subsets := make([]uint32, 1<<len(have))
 	for i := range subsets {
@@ -68,8 +68,8 @@ func arrange(p *mig.Product, have []held, want []item, force bool) *arrangement 
 }
 
 // arrangeWithout destroys a given set and keeps the others.
-func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force bool) *arrangement {
-	l := mig.Layout{Product: p}
+func arrangeWithout(p *facts.Product, have []held, want []item, gone uint32, force bool) *arrangement {
+	l := facts.Layout{Product: p}
 	a := &arrangement{stays: map[int]int{}, starts: map[int]int{}, destroyed: bits.OnesCount32(gone)}
 	used := make([]bool, len(want))
 	var unequal []int
@@ -144,7 +144,7 @@ func arrangeWithout(p *mig.Product, have []held, want []item, gone uint32, force
 
 // search tries all placements of the rest.
 type search struct {
-	layout *mig.Layout
+	layout *facts.Layout
 	want   []item
 	rest   []int
 	starts []int
@@ -177,10 +177,10 @@ func (s *search) place(n int) {
 }
 
 // why words what makes a goal impossible on an empty card.
-func why(p *mig.Product, want []item) string {
+func why(p *facts.Product, want []item) string {
 	count := make([]int, len(p.Profiles))
 	compute, width := 0, 0
-	var engines mig.Engines
+	var engines facts.Engines
 	for _, w := range want {
 		f := p.Profiles[w.profile]
 		count[w.profile]++

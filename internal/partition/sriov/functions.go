@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package sriov
 
 import (
 	"errors"
@@ -9,16 +9,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-)
 
-// TechniqueSRIOV is virtual functions.
-const TechniqueSRIOV = "sriov"
+	"github.com/divvy-gpu/divvy/internal/partition"
+)
 
 // maxFunctions bounds the virtual functions of one card.
 const maxFunctions = 256
 
-// SRIOV is how many virtual functions are wanted, and how each is provisioned.
-type SRIOV struct {
+// Goal is how many virtual functions are wanted, and how each is provisioned.
+type Goal struct {
 	VFs int `yaml:"vfs" json:"vfs"`
 	// Autoprobe says whether the host's drivers take new functions; absent: as it
 	// is.
@@ -28,7 +27,7 @@ type SRIOV struct {
 	Each map[string]string `yaml:"each,omitempty" json:"each,omitempty"`
 }
 
-func (s *SRIOV) validate() error {
+func (s *Goal) Validate() error {
 	if s.VFs < 0 || s.VFs > maxFunctions {
 		return fmt.Errorf("%d virtual functions", s.VFs)
 	}
@@ -56,7 +55,7 @@ type Functions struct {
 	// whose driver takes no number; absent: there is none.
 	Tool string `yaml:"tool,omitempty" json:"tool,omitempty"`
 	// Users have the card open, which nobody may while Tool takes it from its driver.
-	Users []Process `yaml:"users,omitempty" json:"users,omitempty"`
+	Users []partition.Process `yaml:"users,omitempty" json:"users,omitempty"`
 	// Together are the addresses of the cards, this one too, whose functions the
 	// driver makes when it is loaded. Parameters are what it was loaded with, without
 	// their number.
@@ -65,9 +64,9 @@ type Functions struct {
 	// Places are where settings are; one is in all of them that have it.
 	Places []Place    `yaml:"places,omitempty" json:"places,omitempty"`
 	On     []Function `yaml:"on" json:"on"`
-	// Asked are the settings that a goal speaks of: others may be whatever the
+	// Wanted are the settings that a goal speaks of: others may be whatever the
 	// driver makes them.
-	Asked []string `yaml:"asked,omitempty,flow" json:"asked,omitempty"`
+	Wanted []string `yaml:"asked,omitempty,flow" json:"asked,omitempty"`
 }
 
 // Place is a folder with settings of a function.
@@ -78,15 +77,38 @@ type Place struct {
 
 // Function is a virtual function that is on.
 type Function struct {
-	Address   string            `yaml:"address,omitempty" json:"address,omitempty"` // of those that exist
-	Driver    string            `yaml:"driver,omitempty" json:"driver,omitempty"`
-	Settings  map[string]string `yaml:"settings,omitempty" json:"settings,omitempty"`
-	Carries   string            `yaml:"carries,omitempty" json:"carries,omitempty"` // a vGPU
-	Enabled   bool              `yaml:"enabled,omitempty" json:"enabled,omitempty"` // by its driver
-	Processes []Process         `yaml:"processes,omitempty" json:"processes,omitempty"`
+	Address   string              `yaml:"address,omitempty" json:"address,omitempty"` // of those that exist
+	Driver    string              `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Settings  map[string]string   `yaml:"settings,omitempty" json:"settings,omitempty"`
+	Carries   string              `yaml:"carries,omitempty" json:"carries,omitempty"` // a vGPU
+	Enabled   bool                `yaml:"enabled,omitempty" json:"enabled,omitempty"` // by its driver
+	Processes []partition.Process `yaml:"processes,omitempty" json:"processes,omitempty"`
 }
 
-func (f *Functions) validate() error {
+// Of is a card's virtual functions; nil: it has none, or nobody was asked.
+func Of(c partition.Card) *Functions {
+	return partition.DivisionOf[*Functions](c, partition.TechniqueSRIOV)
+}
+
+// Asking has those settings in question of which the other state speaks.
+func (f *Functions) Asking(other partition.Division) partition.Division {
+	if other == nil {
+		return nil
+	}
+	return f.Asked(other)
+}
+
+// Asked is Asking where the other state knows of functions.
+func (f *Functions) Asked(other partition.Division) partition.Division {
+	seen := *f
+	seen.Wanted = other.(*Functions).Wanted
+	return &seen
+}
+
+// Brings says whether functions give cards back to a driver.
+func (f *Functions) Brings(driver string) bool { return f.Together != nil && driver == f.Driver }
+
+func (f *Functions) Validate() error {
 	if len(f.On) > maxFunctions || f.Total < 0 || f.Total > 1<<16 {
 		return fmt.Errorf("%d virtual functions of %d", len(f.On), f.Total)
 	}
@@ -103,7 +125,7 @@ func (f *Functions) validate() error {
 	return nil
 }
 
-func (f *Functions) layout() string {
+func (f *Functions) Layout(partition.Card) string {
 	words := ""
 	if len(f.On) > 0 {
 		words = fmt.Sprintf("%d virtual functions", len(f.On))
@@ -119,8 +141,8 @@ func (f *Functions) layout() string {
 	return words
 }
 
-// parts are functions with the quotas for which they are made anew.
-func (f *Functions) parts() []string {
+// Parts are functions with the quotas for which they are made anew.
+func (f *Functions) Parts() []string {
 	var names []string
 	for n, vf := range f.On {
 		names = append(names, fmt.Sprintf("vf%d of %d%s", n+1, len(f.On), f.asked(vf, "_quota")))
@@ -128,7 +150,7 @@ func (f *Functions) parts() []string {
 	return names
 }
 
-func (f *Functions) lines() []string {
+func (f *Functions) Lines() []string {
 	lines := []string{fmt.Sprintf("%d of %d virtual functions", len(f.On), f.Total)}
 	if f.Autoprobe != nil && !*f.Autoprobe {
 		lines[0] += ", not taken by the host's drivers"
@@ -142,7 +164,7 @@ func (f *Functions) lines() []string {
 			words = append(words, "carries "+vf.Carries)
 		}
 		if len(vf.Processes) > 0 {
-			words = append(words, "used by "+Describe(vf.Processes))
+			words = append(words, "used by "+partition.Describe(vf.Processes))
 		}
 		lines = append(lines, strings.Join(words, "  "))
 	}
@@ -153,7 +175,7 @@ func (f *Functions) lines() []string {
 // suffix.
 func (f *Functions) asked(vf Function, suffix string) string {
 	words := ""
-	for _, name := range f.Asked {
+	for _, name := range f.Wanted {
 		if !strings.HasSuffix(name, suffix) {
 			continue
 		}
@@ -170,14 +192,4 @@ func (f *Functions) Names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// withFunctions adds to a rule the virtual functions that NVIDIA's vGPUs are made
-// on, where they are off and the rule says nothing of them.
-func (r Rule) withFunctions(c Card) Rule {
-	off := c.vendor() == "nvidia" && c.VGPU == nil && c.SRIOV != nil && c.SRIOV.Total > 0 && len(c.SRIOV.On) == 0
-	if off && r.SRIOV == nil && r.VGPU != nil && r.VGPU.Count() > 0 {
-		r.SRIOV = &SRIOV{VFs: c.SRIOV.Total}
-	}
-	return r
 }

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package mig
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-func h100(instances ...Instance) Card {
-	return Card{UUID: "GPU-h100-0001", Name: "NVIDIA H100 80GB HBM3 (simulated)", MIG: true, Instances: instances}
+func h100(instances ...Instance) partition.Card {
+	return on(partition.Card{UUID: "GPU-h100-0001", Name: "NVIDIA H100 80GB HBM3 (simulated)"}, instances...)
 }
 
-func want(pairs ...any) MIG {
-	m := MIG{Enabled: true, Devices: map[string]int{}}
+func want(pairs ...any) Goal {
+	m := Goal{Enabled: true, Devices: map[string]int{}}
 	for i := 0; i < len(pairs); i += 2 {
 		m.Devices[pairs[i].(string)] = pairs[i+1].(int)
 	}
 	return m
 }
 
-func steps(p CardPlan) string {
+func steps(p partition.CardPlan) string {
 	var lines []string
 	for _, s := range p.Steps {
 		lines = append(lines, s.String())
@@ -29,33 +31,36 @@ func steps(p CardPlan) string {
 
 // TestPlans: what is wanted of a card, and the words in which it is refused.
 func TestPlans(t *testing.T) {
-	busy := Instance{ID: 5, Profile: "3g.40gb", Start: 4, Processes: []Process{{PID: 77, Command: "serve"}}}
-	l40s := Card{UUID: "GPU-l40s", Name: "NVIDIA L40S", DeviceID: "0x26b9"}
+	busy := Instance{ID: 5, Profile: "3g.40gb", Start: 4, Processes: []partition.Process{{PID: 77, Command: "serve"}}}
+	l40s := partition.Card{UUID: "GPU-l40s", Name: "NVIDIA L40S", DeviceID: "0x26b9"}
 	for _, c := range []struct {
 		name    string
-		card    Card
-		goal    MIG
+		card    partition.Card
+		goal    Goal
 		refused string
 		text    string // of the reason, or the layout that is reached
 	}{
 		{"from empty", h100(), want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 2), "", "MIG on 00:2g.20gb[2] 02:1g.10gb[1] 03:1g.10gb[1] 04:3g.40gb[3]"},
-		{"three thirds", h100(), want("3g.40gb", 3), RefusedImpossible, "3 of 3g.40gb are wanted, a card holds 2"},
-		{"folklore's profile", h100(), want("7g.79gb", 1), RefusedImpossible, "no profile 7g.79gb; it has 1g.10gb"},
-		{"too many slices", h100(), want("4g.40gb", 1, "3g.40gb", 1, "1g.10gb", 1), RefusedImpossible, "8 compute slices are wanted, a card has 7"},
-		{"in the way", h100(busy), want("1g.10gb", 7), RefusedInUse, "3g.40gb at 4 is used by 77 (serve)"},
+		{"three thirds", h100(), want("3g.40gb", 3), partition.RefusedImpossible, "3 of 3g.40gb are wanted, a card holds 2"},
+		{"folklore's profile", h100(), want("7g.79gb", 1), partition.RefusedImpossible, "no profile 7g.79gb; it has 1g.10gb"},
+		{"too many slices", h100(), want("4g.40gb", 1, "3g.40gb", 1, "1g.10gb", 1), partition.RefusedImpossible, "8 compute slices are wanted, a card has 7"},
+		{"in the way", h100(busy), want("1g.10gb", 7), partition.RefusedInUse, "3g.40gb at 4 is used by 77 (serve)"},
 		{"beside what is used", h100(busy), want("3g.40gb", 2), "", "MIG on 00:3g.40gb[3] 04:3g.40gb[3]"},
-		{"off while used", h100(busy), MIG{}, RefusedInUse, "77 (serve)"},
-		{"no MIG", l40s, want("1g.10gb", 1), RefusedImpossible, "NVIDIA L40S has no MIG"},
-		{"no MIG, none wanted", l40s, MIG{}, "", "MIG off"},
-		{"documented only", Card{UUID: "GPU-pro", Name: "NVIDIA RTX PRO 5000 Blackwell", DeviceID: "0x2BB3"}, want("1g.24gb", 1), RefusedImpossible, "only its driver knows"},
-		{"mode while used", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Processes: []Process{{PID: 9}}}, want("1g.10gb", 1), RefusedInUse, "it is used by 9"},
-		{"shares", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train", "infer"}}, want("1g.10gb", 1), RefusedInUse, "shares of this card: train, infer"},
-		{"shares, nothing to do", Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train"}}, MIG{}, "", "MIG off"},
+		{"off while used", h100(busy), Goal{}, partition.RefusedInUse, "77 (serve)"},
+		{"no MIG", l40s, want("1g.10gb", 1), partition.RefusedImpossible, "NVIDIA L40S has no MIG"},
+		{"no MIG, none wanted", l40s, Goal{}, "", "MIG off"},
+		{"documented only", partition.Card{UUID: "GPU-pro", Name: "NVIDIA RTX PRO 5000 Blackwell", DeviceID: "0x2BB3"}, want("1g.24gb", 1), partition.RefusedImpossible, "only its driver knows"},
+		{"mode while used", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Processes: []partition.Process{{PID: 9}}}, want("1g.10gb", 1), partition.RefusedInUse, "it is used by 9"},
+		{"shares", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train", "infer"}}, want("1g.10gb", 1), partition.RefusedInUse, "shares of this card: train, infer"},
+		{"shares, nothing to do", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train"}}, Goal{}, "", "MIG off"},
 		{"compute instances", h100(), want("1c.3g.40gb", 4), "", "MIG on 00:3g.40gb[1 1 1] 04:3g.40gb[1]"},
-		{"optical flow twice", h100(), want("1g.10gb+me", 2), RefusedImpossible, "2 of 1g.10gb+me"},
-		{"alias of the A100", Card{UUID: "GPU-a", Name: "NVIDIA A100-SXM4-80GB", MIG: true}, want("7g.79gb", 1), "", "MIG on 00:7g.80gb[7]"},
+		{"optical flow twice", h100(), want("1g.10gb+me", 2), partition.RefusedImpossible, "2 of 1g.10gb+me"},
+		{"alias of the A100", on(partition.Card{UUID: "GPU-a", Name: "NVIDIA A100-SXM4-80GB"}), want("7g.79gb", 1), "", "MIG on 00:7g.80gb[7]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.card.Divided == nil {
+				c.card = c.card.With(partition.TechniqueMIG, &State{}) // its driver was asked
+			}
 			p := planner(t).Card(c.card, rule(c.goal))
 			text := p.Reason
 			if p.Refused == "" {
@@ -80,8 +85,8 @@ func TestNothingElseIsTouched(t *testing.T) {
 	}
 	force := planner(t)
 	force.Force = true
-	card.Instances[0].Processes = []Process{{PID: 1}}
-	if p := force.Card(card, rule(MIG{})); p.Refused != "" || steps(p) != "destroy 3g.40gb at 0; destroy 2g.20gb at 4; switch MIG mode off" {
+	card = h100(Instance{ID: 1, Profile: "3g.40gb", Start: 0, Processes: []partition.Process{{PID: 1}}}, Instance{ID: 2, Profile: "2g.20gb", Start: 4})
+	if p := force.Card(card, rule(Goal{})); p.Refused != "" || steps(p) != "destroy 3g.40gb at 0; destroy 2g.20gb at 4; switch MIG mode off" {
 		t.Errorf("forced: %q %s", p.Refused, steps(p))
 	}
 }
@@ -104,20 +109,27 @@ func partedExamples() map[string]string {
 	}
 }
 
+// wanted is what a goal says of MIG on a card; nil: nothing.
+func wanted(g partition.Goal, c partition.Card) *Goal {
+	r, _ := g.For(c)
+	m, _ := r.Wants[partition.TechniqueMIG].(*Goal)
+	return m
+}
+
 func TestPartedFiles(t *testing.T) {
+	techniques := planner(t).Techniques
 	card := h100()
 	card.Index, card.DeviceID = 2, "0x2330"
 	for name, text := range partedExamples() {
-		g, err := ParseGoal([]byte(text), "c")
+		g, err := ParseGoal([]byte(text), "c", techniques)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		m, ok := g.For(card)
-		if !ok || m.MIG == nil || !m.MIG.Enabled || m.MIG.Devices["3g.40gb"] != 2 {
+		if m := wanted(g, card); m == nil || !m.Enabled || m.Devices["3g.40gb"] != 2 {
 			t.Errorf("%s: %+v", name, g)
 		}
-		if other := (Card{Index: 9, Name: "NVIDIA L4", DeviceID: "0x27b8"}); strings.Contains(name, "filter") {
+		if other := (partition.Card{Index: 9, Name: "NVIDIA L4", DeviceID: "0x27b8"}); strings.Contains(name, "filter") {
 			if _, ok := g.For(other); ok {
 				t.Errorf("%s: matches another model", name)
 			}
@@ -127,25 +139,25 @@ func TestPartedFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := ParseGoal(own, "")
+		back, err := ParseGoal(own, "", techniques)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, own)
 		}
-		parted, err := back.PartedYAML("c")
+		parted, err := PartedYAML(back, "c")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := ParseGoal(parted, ""); err != nil {
+		if again, err := ParseGoal(parted, "", techniques); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, parted)
-		} else if m, ok := again.For(card); !ok || m.MIG.Devices["3g.40gb"] != 2 {
+		} else if m := wanted(again, card); m == nil || m.Devices["3g.40gb"] != 2 {
 			t.Errorf("%s: %s", name, parted)
 		}
 	}
 	all := partedExamples()
-	if _, err := ParseGoal([]byte(all["several"]), ""); err == nil || !strings.Contains(err.Error(), "b, c") {
+	if _, err := ParseGoal([]byte(all["several"]), "", techniques); err == nil || !strings.Contains(err.Error(), "b, c") {
 		t.Errorf("none of several selected: %v", err)
 	}
-	if _, err := ParseGoal([]byte(all["several"]), "d"); err == nil {
+	if _, err := ParseGoal([]byte(all["several"]), "d", techniques); err == nil {
 		t.Error("selected what is not there")
 	}
 	if got := Selections([]byte(all["several"])); len(got) != 2 {
@@ -159,40 +171,15 @@ func TestPartedFiles(t *testing.T) {
 		"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {bogus: 2}}]}",
 		"version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false, mig-devices: {1g.5gb: 2}}]}", "schema: other\ncards: []",
 	} {
-		if g, err := ParseGoal([]byte(text), ""); err == nil {
+		if g, err := ParseGoal([]byte(text), "", techniques); err == nil {
 			t.Errorf("accepted %q as %+v", text, g)
 		}
 	}
 }
 
 func TestRoom(t *testing.T) {
-	room, err := MIGTechnique{Products: products(t)}.Room(h100(Instance{Profile: "4g.40gb", Start: 0}))
+	room, err := New(products(t), nil).Room(h100(Instance{Profile: "4g.40gb", Start: 0}))
 	if err != nil || strings.Join(room, ", ") != "3 x 1g.10gb, 1 x 1g.10gb+me, 2 x 1g.20gb, 1 x 2g.20gb, 1 x 3g.40gb" {
 		t.Errorf("%v, %v", room, err)
-	}
-}
-
-// TestExplainedGoals: what explain shows is a rule for that very technique, and
-// techniques that exclude each other are told.
-func TestExplainedGoals(t *testing.T) {
-	named := map[string]bool{}
-	for _, e := range Explanations() {
-		named[e.Name] = true
-		if e.Goal == "" {
-			continue
-		}
-		g, err := ParseGoal([]byte("schema: "+SchemaGoal+"\ncards:\n- "+e.Goal+"\n"), "")
-		if err != nil {
-			t.Errorf("%s: %v", e.Name, err)
-		} else if g.Cards[0].wanted()[e.Name] == nil {
-			t.Errorf("%s: %+v", e.Name, g)
-		}
-	}
-	for _, e := range Explanations() {
-		for _, other := range e.Against {
-			if !named[other] || !excludes(other, e.Name) {
-				t.Errorf("%s is against %s", e.Name, other)
-			}
-		}
 	}
 }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package partition
+package vgpu
 
 import (
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-// Techniques that make virtual cards of fixed types.
-const (
-	TechniqueVGPU = "vgpu"
-	TechniqueGVTg = "gvt-g"
-)
+// most bounds virtual cards of one card, and the functions that carry them.
+const most = 256
 
 // Placements of vGPUs on a card.
 const (
@@ -21,8 +20,8 @@ const (
 	PlacementMixed       = "mixed"       // the card's mixed-size mode
 )
 
-// VirtualCards is how many virtual cards of which type are wanted.
-type VirtualCards struct {
+// Goal is how many virtual cards of which type are wanted.
+type Goal struct {
 	// Devices counts by the driver's name of a type or its id: NVIDIA A40-12Q,
 	// nvidia-563, 1414, i915-GVTg_V5_4.
 	Devices map[string]int `yaml:"devices" json:"devices"`
@@ -32,7 +31,7 @@ type VirtualCards struct {
 }
 
 // Count is how many virtual cards are wanted of all types.
-func (v *VirtualCards) Count() int {
+func (v *Goal) Count() int {
 	total := 0
 	for _, n := range v.Devices {
 		total += n
@@ -40,17 +39,17 @@ func (v *VirtualCards) Count() int {
 	return total
 }
 
-func (v *VirtualCards) validate() error {
+func (v *Goal) Validate() error {
 	for name, n := range v.Devices {
 		if err := checkType(name); err != nil {
 			return err
 		}
-		if n < 0 || n > maxFunctions {
+		if n < 0 || n > most {
 			return fmt.Errorf("%d of %s", n, name)
 		}
 	}
 	switch {
-	case v.Count() > maxFunctions:
+	case v.Count() > most:
 		return fmt.Errorf("%d virtual cards", v.Count())
 	case v.Placement != "" && v.Placement != PlacementHomogeneous && v.Placement != PlacementMixed:
 		return fmt.Errorf("placement %q is not homogeneous or mixed", v.Placement)
@@ -86,28 +85,28 @@ type Hosts struct {
 // Host is a function that carries virtual cards: the card itself, or a virtual
 // function, which carries one.
 type Host struct {
-	Address string        `yaml:"address" json:"address"`
-	Single  bool          `yaml:"single,omitempty" json:"single,omitempty"` // carries one
-	Types   []VirtualType `yaml:"types,omitempty" json:"types,omitempty"`   // that it offers now
-	Made    []VirtualCard `yaml:"made,omitempty" json:"made,omitempty"`
+	Address string `yaml:"address" json:"address"`
+	Single  bool   `yaml:"single,omitempty" json:"single,omitempty"` // carries one
+	Types   []Type `yaml:"types,omitempty" json:"types,omitempty"`   // that it offers now
+	Made    []Card `yaml:"made,omitempty" json:"made,omitempty"`
 }
 
-// VirtualType is a type and how many more can be made of it now.
-type VirtualType struct {
+// Type is a type and how many more can be made of it now.
+type Type struct {
 	ID        string `yaml:"id" json:"id"`
 	Name      string `yaml:"name,omitempty" json:"name,omitempty"`
 	Available int    `yaml:"available" json:"available"`
 }
 
-// VirtualCard is one that exists. UUID is of mediated devices.
-type VirtualCard struct {
-	UUID      string    `yaml:"uuid,omitempty" json:"uuid,omitempty"`
-	Type      string    `yaml:"type" json:"type"` // its id
-	Processes []Process `yaml:"processes,omitempty" json:"processes,omitempty"`
+// Card is one that exists. UUID is of mediated devices.
+type Card struct {
+	UUID      string              `yaml:"uuid,omitempty" json:"uuid,omitempty"`
+	Type      string              `yaml:"type" json:"type"` // its id
+	Processes []partition.Process `yaml:"processes,omitempty" json:"processes,omitempty"`
 }
 
-func (h *Hosts) validate() error {
-	if h.By != ByMediated && h.By != ByFunction || len(h.On) > maxFunctions {
+func (h *Hosts) Validate() error {
+	if h.By != ByMediated && h.By != ByFunction || len(h.On) > most {
 		return fmt.Errorf("virtual cards by %q on %d functions", h.By, len(h.On))
 	}
 	for _, host := range h.On {
@@ -123,8 +122,8 @@ func (h *Hosts) validate() error {
 	return nil
 }
 
-func (h *Hosts) layout() string {
-	words := h.parts()
+func (h *Hosts) Layout(partition.Card) string {
+	words := h.Parts()
 	if h.Placement != "" {
 		words = append(words, h.Placement+" vGPUs")
 	}
@@ -134,8 +133,12 @@ func (h *Hosts) layout() string {
 	return strings.Join(words, ", ")
 }
 
-// asking is h without what another state does not tell.
-func (h *Hosts) asking(o *Hosts) *Hosts {
+// Asking is h without what the other state does not tell.
+func (h *Hosts) Asking(other partition.Division) partition.Division {
+	o, _ := other.(*Hosts)
+	if o == nil {
+		return nil
+	}
 	seen := *h
 	if o.Placement == "" {
 		seen.Placement = ""
@@ -146,8 +149,16 @@ func (h *Hosts) asking(o *Hosts) *Hosts {
 	return &seen
 }
 
-// parts goes by ids, since a full card does not tell names.
-func (h *Hosts) parts() []string {
+// Of is a card's vGPUs, OfGVTg those of GVT-g; nil: it offers none, or nobody was asked.
+func Of(c partition.Card) *Hosts { return of(c, partition.TechniqueVGPU) }
+
+// OfGVTg is like Of.
+func OfGVTg(c partition.Card) *Hosts { return of(c, partition.TechniqueGVTg) }
+
+func of(c partition.Card, technique string) *Hosts { return partition.DivisionOf[*Hosts](c, technique) }
+
+// Parts goes by ids, since a full card does not tell names.
+func (h *Hosts) Parts() []string {
 	var names []string
 	for _, host := range h.On {
 		for _, card := range host.Made {
@@ -158,13 +169,13 @@ func (h *Hosts) parts() []string {
 	return names
 }
 
-func (h *Hosts) lines() []string {
+func (h *Hosts) Lines() []string {
 	var lines, offers []string
 	for _, host := range h.On {
 		for _, card := range host.Made {
 			line := strings.TrimRight(fmt.Sprintf("virtual card %s  on %s  %s", h.Name(card.Type), host.Address, card.UUID), " ")
 			if len(card.Processes) > 0 {
-				line += "  used by " + Describe(card.Processes)
+				line += "  used by " + partition.Describe(card.Processes)
 			}
 			lines = append(lines, line)
 		}
