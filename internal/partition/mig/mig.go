@@ -434,3 +434,59 @@ func (t Technique) Room(c partition.Card) ([]string, error) {
 	}
 	return room, nil
 }
+
+// ErrNoRoom says that an instance does not fit beside those that a card has.
+var ErrNoRoom = errors.New("no room")
+
+// Anywhere is the start of an instance that goes where it leaves the most room.
+const Anywhere = -1
+
+// Add returns a card with one more instance of a profile at a start, and the instance.
+// What there is stays as it is; the mode is switched on where it is off.
+func (t Technique) Add(c partition.Card, profile string, start int) (partition.Card, Instance, error) {
+	l, err := t.layout(c)
+	if err != nil {
+		return c, Instance{}, err
+	}
+	s, i := Of(c), l.Product.Index(profile)
+	if i < 0 {
+		return c, Instance{}, fmt.Errorf("%w: %s has no profile %s", partition.ErrImpossible, c.Name, profile)
+	}
+	f := l.Product.Profiles[i]
+	if start == Anywhere {
+		start = l.Best(i)
+	} else if !slices.Contains(f.Starts, start) {
+		return c, Instance{}, fmt.Errorf("%w: %s starts at one of %v on %s", partition.ErrImpossible, profile, f.Starts, c.Name)
+	}
+	made := Instance{ID: -1, Profile: f.Name, Start: start, Compute: []int{f.Slices}}
+	switch {
+	case start < 0 || !l.Opens(i, start):
+		return c, Instance{}, fmt.Errorf("%w for %s beside %q", ErrNoRoom, profile, c.Layout())
+	case !s.On && len(c.Processes) > 0:
+		return c, Instance{}, modeInUse(c)
+	}
+	s.On, s.Unknown = true, false
+	s.Instances = append(slices.Clone(s.Instances), made)
+	slices.SortFunc(s.Instances, func(a, b Instance) int { return a.Start - b.Start })
+	return c.With(t.Name(), &s), made, nil
+}
+
+// Drop returns a card without an instance; the mode stays on. false: the card does not
+// have it, or has another in its place.
+func (t Technique) Drop(c partition.Card, gone Instance) (partition.Card, bool) {
+	s := Of(c)
+	i := s.Find(gone)
+	if i < 0 {
+		return c, false
+	}
+	s.Instances = slices.Delete(slices.Clone(s.Instances), i, i+1)
+	return c.With(t.Name(), &s), true
+}
+
+// Find is the index of an instance: of the same profile at the same start and, where
+// both tell, with the same devices; -1: there is none.
+func (s State) Find(o Instance) int {
+	return slices.IndexFunc(s.Instances, func(i Instance) bool {
+		return i.same(o) && (i.Devices == nil || o.Devices == nil || slices.Equal(i.Devices, o.Devices))
+	})
+}
