@@ -20,6 +20,9 @@ const (
 	// sickEvery is how often a card is looked at that is not well, and how long a
 	// driver is left alone that cannot be asked.
 	sickEvery = time.Second
+	// faultEvery is the least from one question for faults to the next: a driver may
+	// answer without waiting.
+	faultEvery = faultPatience
 )
 
 // watchFaults tells the core of what happens to cards. What a card is like is
@@ -30,10 +33,11 @@ func (d *daemon) watchFaults() {
 	d.examine(d.quit)
 	looked := time.Now()
 	for {
+		asked := time.Now()
 		faults, err := d.driver.source.Faults(faultPatience)
-		pause := time.Duration(0)
+		pause := faultEvery - time.Since(asked)
 		if errors.Is(err, gpu.ErrNotSupported) {
-			pause = d.cfg.LookEvery
+			pause = max(pause, d.cfg.LookEvery)
 		} else if err != nil {
 			pause = sickEvery
 		}

@@ -3,10 +3,16 @@
 package agent
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -93,5 +99,61 @@ func TestHealthOfABrokenDriver(t *testing.T) {
 	r.source.fail(gpu.ErrNoDriver)
 	if c := r.card(); c.Health != "ok" {
 		t.Errorf("when the driver does not answer: %+v", c)
+	}
+}
+
+// hastySource answers every question for faults at once, and the same way.
+type hastySource struct {
+	*fakeSource
+	faults []gpu.Fault
+	err    error
+	asked  int
+	enough func() // called when it has been asked far too often
+}
+
+func (s *hastySource) Faults(time.Duration) ([]gpu.Fault, error) {
+	if s.asked++; s.asked > 100000 {
+		s.enough()
+	}
+	return s.faults, s.err
+}
+
+// Whatever a driver answers, and however soon, it is asked for faults four times a
+// second at most.
+func TestHastyDriver(t *testing.T) {
+	for name, s := range map[string]hastySource{
+		"nothing":        {},
+		"faults":         {faults: []gpu.Fault{{UUID: testUUID, XID: 79}}},
+		"strange faults": {faults: make([]gpu.Fault, 100)},
+		"not supported":  {err: gpu.ErrNotSupported},
+		"no driver":      {err: gpu.ErrNoDriver},
+		"no card":        {err: gpu.ErrNoCard},
+		"anything":       {err: errors.New("anything")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s.fakeSource = newFakeSource()
+				cards, _ := s.Cards()
+				d := &daemon{
+					cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10), state: &state{},
+					work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), pages: &pages{},
+					core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
+				}
+				d.cfg.Logger = slog.New(slog.DiscardHandler)
+				leave := sync.OnceFunc(func() { close(d.quit) })
+				s.enough = leave
+				end := make(chan struct{})
+				go d.loop(end)
+				go d.watchFaults()
+				const seconds = 100
+				<-time.After(seconds * time.Second)
+				synctest.Wait()
+				if s.asked < seconds/10 || s.asked > 4*seconds+1 {
+					t.Errorf("asked %d times in %d seconds", s.asked, seconds)
+				}
+				leave()
+				close(end)
+			})
+		})
 	}
 }

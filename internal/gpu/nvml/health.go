@@ -125,7 +125,8 @@ func (s *Source) Faults(patience time.Duration) ([]gpu.Fault, error) {
 		return nil, err
 	}
 	var faults []gpu.Fault
-	for wait := patience; ; wait = 0 { // what follows closely comes along
+	wait := patience
+	for range maxFaults {
 		event, result := s.ears.Wait(uint32(wait.Milliseconds()))
 		switch {
 		case result == nvml.ERROR_TIMEOUT:
@@ -133,18 +134,20 @@ func (s *Source) Faults(patience time.Duration) ([]gpu.Fault, error) {
 		case result != nvml.SUCCESS:
 			return faults, failure("wait for events", result)
 		}
+		wait = 0 // what follows closely comes along
+		if event.EventType != nvml.EventTypeXidCriticalError {
+			continue // nobody asked for it
+		}
 		uuid, result := event.Device.GetUUID()
 		if result != nvml.SUCCESS {
 			return faults, failure("UUID of an event", result)
 		}
 		faults = append(faults, gpu.Fault{UUID: uuid, XID: event.EventData})
-		if len(faults) >= maxFaults {
-			return faults, nil
-		}
 	}
+	return faults, nil
 }
 
-// maxFaults bounds what Faults returns at once.
+// maxFaults bounds what is heard at once.
 const maxFaults = 100
 
 // listen asks for events, once.

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
@@ -66,6 +67,7 @@ func TestSource(t *testing.T) {
 		}
 	}
 	checkReadings(t, s)
+	checkFaults(t, s)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -103,5 +105,37 @@ func checkReadings(t *testing.T, s *Source) {
 	want := []gpu.Link{{A: "0000:3b:00.0", B: "0000:5e:00.0", Kind: "nvlink", Lanes: gpu.Known(3)}}
 	if links := s.Links(); !reflect.DeepEqual(links, want) {
 		t.Errorf("links %+v, want %+v", links, want)
+	}
+}
+
+// checkFaults: whatever the library answers at once, the wait for faults ends, and
+// only what was asked for is a fault.
+func checkFaults(t *testing.T, s *Source) {
+	t.Helper()
+	for answer, want := range map[string]struct {
+		faults int
+		err    error
+	}{
+		"0 8":     {maxFaults, nil}, // an XID
+		"0 0":     {0, nil},         // zeros, as the null driver's
+		"0 1":     {0, nil},         // of another type
+		"10 8":    {0, nil},         // a timeout
+		"3 8":     {0, gpu.ErrNotSupported},
+		"15 8":    {0, gpu.ErrNoCard}, // the card is lost
+		"999 8":   {0, gpu.ErrNoDriver},
+		"1 0":     {0, gpu.ErrNoDriver}, // not initialised
+		"-1 0":    {0, gpu.ErrNoDriver},
+		"12345 8": {0, gpu.ErrNoDriver},
+	} {
+		t.Setenv("FAKE_NVML_EVENTS", answer)
+		faults, err := s.Faults(time.Hour)
+		if len(faults) != want.faults || !errors.Is(err, want.err) {
+			t.Errorf("events answered with %q: %d faults, %v; want %d, %v", answer, len(faults), err, want.faults, want.err)
+		}
+		for _, f := range faults {
+			if f.UUID != s.cards[0].UUID || f.XID != 79 {
+				t.Errorf("fault %+v", f)
+			}
+		}
 	}
 }

@@ -2,7 +2,8 @@
 /*
  * A library that answers what the package asks, with fixed figures: two cards,
  * the first with processes of each kind. FAKE_NVML_BREAK in the environment
- * names a question that it fails to answer.
+ * names a question that it fails to answer. Waiting for events ends at once:
+ * FAKE_NVML_EVENTS says with which result, and of which type the event is.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +19,8 @@ typedef struct {
 	unsigned domain, bus, device, pcidevice, pcisubsystem;
 	char address[32];
 } pci;
+
+typedef struct { void *device; unsigned long long type, data; unsigned instance, compute; } event;
 
 static int cards[2];
 
@@ -209,4 +212,39 @@ result nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci *inf
 result nvmlDeviceGetNvLinkRemotePciInfo(void *device, unsigned link, pci *info)
 {
 	return nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, info);
+}
+
+result nvmlEventSetCreate(void **set)
+{
+	*set = cards;
+	return 0;
+}
+
+result nvmlEventSetFree(void *set)
+{
+	(void)set;
+	return 0;
+}
+
+result nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set)
+{
+	(void)device, (void)types, (void)set;
+	return 0;
+}
+
+result nvmlEventSetWait_v2(void *set, event *told, unsigned milliseconds)
+{
+	const char *answer = getenv("FAKE_NVML_EVENTS");
+	int with = 999;
+
+	(void)set, (void)milliseconds;
+	*told = (event){.device = &cards[0], .data = 79};
+	if (answer != NULL)
+		sscanf(answer, "%d %llu", &with, &told->type);
+	return with;
+}
+
+result nvmlEventSetWait(void *set, event *told, unsigned milliseconds)
+{
+	return nvmlEventSetWait_v2(set, told, milliseconds);
 }
