@@ -78,7 +78,8 @@
 #define DIVVY_SIM_MEMORY 3u
 /* card or DIVVY_SIM_ALL_CARDS; cursor: 0, then what the answer before gave;
  * kind: 0 for live, 1 for dead ones (control role).
- * out: count, payload: struct divvy_sim_process[count]; cursor: 0 at the end */
+ * out: count, payload: struct divvy_sim_process[count]; cursor: 0 at the end; kind: how
+ * many GPU instances the card is divided into, or the one that a MIG device is of */
 #define DIVVY_SIM_PROCESSES 4u
 /* Orderly end: frees everything at once, before the connection closes. */
 #define DIVVY_SIM_BYE 5u

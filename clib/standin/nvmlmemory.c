@@ -70,7 +70,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 /* Those on one card or MIG device, behind the count that the list has. */
-static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **list, unsigned int *count)
+static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **list, unsigned int *count, uint32_t *instances)
 {
 	size_t room = MORE_PROCESSES;
 
@@ -81,7 +81,7 @@ static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **lis
 		if (!larger)
 			return NVML_ERROR_MEMORY;
 		*list = larger;
-		n = sim_processes(index, *list + *count, room);
+		n = sim_processes(index, *list + *count, room, instances);
 		if (n == -ENOENT)
 			return NVML_SUCCESS; /* the device is no more */
 		if (n < 0)
@@ -100,7 +100,7 @@ static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process
 				   struct sim_mig *mig)
 {
 	const struct divvy_sim_card *card;
-	const struct divvy_sim_card *parent;
+	uint32_t instances = 0;
 	nvmlReturn_t result = nvml_card(device, &card);
 
 	*list = NULL;
@@ -108,13 +108,11 @@ static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process
 	mig->computecount = 0;
 	if (result)
 		return result;
-	parent = sim_card_facts(card->parent);
-	if (parent && parent->flags & DIVVY_SIM_CARD_MIG)
+	result = add_processes(card->index, list, count, &instances);
+	if (!result && instances > 0)
 		result = nvml_error(sim_mig(card->parent, mig));
-	if (!result)
-		result = add_processes(card->index, list, count);
 	for (uint32_t i = 0; !result && !nvml_is_device(card) && i < mig->computecount; i++)
-		result = add_processes(mig->computes[i].card, list, count);
+		result = add_processes(mig->computes[i].card, list, count, NULL);
 	if (result) {
 		free(*list);
 		*list = NULL;

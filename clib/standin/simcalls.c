@@ -276,7 +276,7 @@ long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room)
 	return total;
 }
 
-long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room)
+long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room, uint32_t *instances)
 {
 	struct divvy_sim_process page[(DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) /
 				      sizeof(struct divvy_sim_process)];
@@ -295,6 +295,8 @@ long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room)
 		for (uint32_t i = 0; i < header.count; i++, total++)
 			if ((size_t)total < room)
 				out[total] = page[i];
+		if (instances)
+			*instances = header.kind;
 		cursor = header.cursor;
 	} while (cursor != 0);
 	return total;

@@ -119,6 +119,9 @@ func (k *kernel) listProcesses(r request, out *answer) error {
 		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
 	case h.Kind == 0:
 		list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)
+		if parent, ok := k.division.parent(card); ok {
+			out.header.Kind = uint32(len(k.division.cards.GPUs(parent)))
+		}
 	case r.session.role != simwire.RoleControl:
 		return errDenied
 	default:
