@@ -51,7 +51,8 @@ type client struct {
 	work     work
 	driver   *uint64 // held, by the driver's account
 
-	ended    time.Time // left Attached
+	left     time.Time // it takes nothing from then on
+	ended    time.Time // came into its state
 	noticeAt time.Time // when to tell that it lives on
 	heldTold bool
 	denials  uint64
@@ -165,7 +166,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	wasLost := cl.state == Detached
 	cl.state, cl.page, cl.frozen = Attached, true, false
 	cl.work.fresh = true
-	cl.ended, cl.noticeAt = time.Time{}, time.Time{}
+	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
 	used := min(up(usedBytes), most)
 	c.hold(cl, used)
 	if wasLost {
@@ -269,6 +270,9 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 	c.read(now, cl)
 	c.observe(cl.share)
 	c.recallFrom(cl, cl.granted)
+	if !cl.ending() {
+		cl.left = now
+	}
 	cl.state, cl.ended = state, now
 	c.someEnded = true
 	c.clientChanged(cl)

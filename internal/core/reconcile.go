@@ -61,14 +61,15 @@ func (c *Core) EndedClients() []EndedClient {
 }
 
 // ReleaseEnded takes clients off the ledger that have ended, or live on
-// without their socket, and for which the driver holds nothing any more.
+// without their socket, and for which the driver holds nothing any more: it was
+// asked when they had nothing left to take.
 func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) {
 	for _, s := range slices.Clone(c.shares) {
 		if s.card.UUID != cardUUID {
 			continue
 		}
 		for _, cl := range slices.Clone(s.clients) {
-			if cl.ending() && !account.At.Before(cl.ended) && !c.mayHold(cl, account) &&
+			if cl.ending() && !account.At.Before(cl.left) && !c.mayHold(cl, account) &&
 				(!s.card.blind || account.At.Sub(cl.ended) >= blindRelease) {
 				c.released(now, cl)
 			}

@@ -76,6 +76,7 @@ type world struct {
 	t *testing.T
 	*fakePages
 	now   time.Time
+	asked time.Time // the driver, which has not answered; zero: it has not been
 	cards []Card
 	out   *strings.Builder
 	share map[string]string // of each process
@@ -245,8 +246,13 @@ func (w *world) do(f []string) {
 			holders = append(holders, n)
 		}
 		w.core.Held(w.now, id, holders)
-	case "driver": // driver CARD PID=BYTES...: what the driver shows now
+	case "ask": // the driver; the next "driver" is its answer
+		w.asked = w.now
+	case "driver": // driver CARD PID=BYTES...: what the driver shows now, or when it was asked
 		account := Account{At: w.now}
+		if !w.asked.IsZero() {
+			account.At, w.asked = w.asked, time.Time{}
+		}
 		for _, p := range f[2:] {
 			pid, bytes, _ := strings.Cut(p, "=")
 			h := Holding{}
