@@ -131,8 +131,8 @@ type daemon struct {
 	pages       *pages
 	sockets     map[string]*shareSocket
 	state       *state
-	saveAgainAt time.Time // zero: the journal lacks nothing
-	watched     map[string]*releaseWatch
+	saveAgainAt time.Time       // zero: the journal lacks nothing
+	releases    []*releaseWatch // of each card
 	grips       map[string]grip // by share
 	reconcileAt time.Time       // zero: nothing has changed since
 	reconciling bool
@@ -159,7 +159,7 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		table: process.New("/proc"), store: store, uid: os.Geteuid(),
 		work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
 		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, watched: map[string]*releaseWatch{}, grips: map[string]grip{},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, grips: map[string]grip{},
 	}
 	var described []core.Card
 	for _, c := range cards {
@@ -178,7 +178,7 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,
 		AgentUID: os.Geteuid(),
 	}, described, d.pages)
-	if err := d.openLeases(); err != nil {
+	if err := errors.Join(d.openLeases(), d.openReleases()); err != nil {
 		return nil, err
 	}
 	if err := d.recover(kept); err != nil {
@@ -283,6 +283,9 @@ func (d *daemon) run(ctx context.Context) error {
 	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(d.sockets))
 	loopEnd := make(chan struct{})
 	d.task(d.awaitLeaseTimer)
+	for _, w := range d.releases {
+		d.task(func() { d.watchReleases(w) })
+	}
 	d.task(d.watchFaults)
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
@@ -320,6 +323,9 @@ func (d *daemon) run(ctx context.Context) error {
 // closeAll ends every connection and watcher; the loop has ended.
 func (d *daemon) closeAll() {
 	d.time.timer.close()
+	for _, w := range d.releases {
+		w.timer.close()
+	}
 	if err := d.time.trace.close(); err != nil {
 		d.cfg.Logger.Warn("leases", "error", err)
 	}

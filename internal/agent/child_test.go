@@ -189,6 +189,11 @@ func (s fileSource) Account(string) (gpu.Account, error) {
 	return a, nil
 }
 
+func (s fileSource) Processes(uuid string) ([]gpu.Process, error) {
+	a, err := s.Account(uuid)
+	return a.Processes, err
+}
+
 // worker is Run with a driver in a file.
 func worker(configuration string) {
 	var w workerConfig

@@ -17,6 +17,7 @@ import (
 type driver struct {
 	source   gpu.Source
 	accounts map[string]*question
+	holders  map[string]*question
 	healths  map[string]*question
 }
 
@@ -36,9 +37,18 @@ type answer struct {
 }
 
 func newDriver(source gpu.Source, cards []gpu.Card) *driver {
-	d := &driver{source: source, accounts: map[string]*question{}, healths: map[string]*question{}}
+	d := &driver{source: source, accounts: map[string]*question{}, holders: map[string]*question{}, healths: map[string]*question{}}
 	for _, c := range cards {
-		d.accounts[c.UUID] = &question{put: func(a *answer) error { return d.putAccount(c.UUID, a) }}
+		d.accounts[c.UUID] = &question{put: func(a *answer) error {
+			told, err := source.Account(c.UUID)
+			a.account.UsedBytes, a.account.Processes = told.UsedBytes, holdings(told.Processes)
+			return err
+		}}
+		d.holders[c.UUID] = &question{put: func(a *answer) error {
+			told, err := source.Processes(c.UUID)
+			a.account.Processes = holdings(told)
+			return err
+		}}
 		d.healths[c.UUID] = &question{put: func(a *answer) (err error) {
 			a.health, err = source.Health(c.UUID)
 			return err
@@ -47,14 +57,12 @@ func newDriver(source gpu.Source, cards []gpu.Card) *driver {
 	return d
 }
 
-func (d *driver) putAccount(card string, a *answer) error {
-	begun := time.Now()
-	told, err := d.source.Account(card)
-	a.account = core.Account{At: begun, UsedBytes: told.UsedBytes}
-	for _, p := range told.Processes {
-		a.account.Processes = append(a.account.Processes, core.Holding{PID: p.PID, Bytes: p.Bytes, Known: p.Known})
+func holdings(of []gpu.Process) []core.Holding {
+	var all []core.Holding
+	for _, p := range of {
+		all = append(all, core.Holding{PID: p.PID, Bytes: p.Bytes, Known: p.Known})
 	}
-	return err
+	return all
 }
 
 // errSlow says that the driver does not answer in time.
@@ -62,8 +70,18 @@ var errSlow = errors.New("the driver does not answer")
 
 // account asks about a card, and gives up when quit closes or after patience.
 // What it returns was asked for after the call.
-func (d *driver) account(quit <-chan struct{}, card string, patience time.Duration) (core.Account, time.Duration, error) {
+func (d *driver) account(quit <-chan struct{}, card string, patience time.Duration) (core.Account, error) {
 	a, err := d.accounts[card].await(quit, patience)
+	if err != nil {
+		return core.Account{}, err
+	}
+	return a.account, a.err
+}
+
+// processes is the like for who uses a card alone, which costs less; and it says
+// how long the driver took.
+func (d *driver) processes(quit <-chan struct{}, card string, patience time.Duration) (core.Account, time.Duration, error) {
+	a, err := d.holders[card].await(quit, patience)
 	if err != nil {
 		return core.Account{}, 0, err
 	}
@@ -115,9 +133,9 @@ func (q *question) ask() {
 		if current == nil {
 			return
 		}
-		begun := time.Now()
+		current.account.At = time.Now()
 		current.err = q.put(current)
-		current.took = time.Since(begun)
+		current.took = time.Since(current.account.At)
 		close(current.done)
 	}
 }

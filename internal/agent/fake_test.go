@@ -62,6 +62,11 @@ func (s *fakeSource) Account(string) (gpu.Account, error) {
 	return a, nil
 }
 
+func (s *fakeSource) Processes(uuid string) ([]gpu.Process, error) {
+	a, err := s.Account(uuid)
+	return a.Processes, err
+}
+
 func (s *fakeSource) Close() error { return nil }
 
 func (s *fakeSource) Health(string) (gpu.Health, error) {

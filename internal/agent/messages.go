@@ -111,7 +111,7 @@ const measurePatience = time.Second
 // measure asks the driver what the process holds.
 func (c *connection) measure(m wire.Message) error {
 	answer := m.Answer(wire.Measured, wire.StatusUnknown)
-	account, _, err := c.driver.account(c.quit, c.card, measurePatience)
+	account, err := c.driver.account(c.quit, c.card, measurePatience)
 	if err != nil || m.Slot != theSlot {
 		return c.reply(answer)
 	}

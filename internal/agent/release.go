@@ -11,13 +11,19 @@ import (
 )
 
 const (
-	releaseFast    = 20 * time.Millisecond // asked as fast as timers allow for so long
-	releaseFirst   = 500 * time.Microsecond
-	releaseLast    = 250 * time.Millisecond
-	releaseGiveUp  = 10 * time.Second // on one that lives on: the next comparison finds it
-	holdersAfter   = 100 * time.Millisecond
-	releaseAskPart = 4                     // at most one part in so many is spent asking, after the fast time,
-	releaseAskMax  = 10 * time.Millisecond // unless the driver is this slow
+	// The driver is asked at once when a process ends, then as often as a release is
+	// to be seen soon after: of one that comes soon, a few microseconds matter.
+	releaseFast     = 20 * time.Millisecond // for so long the pauses are these:
+	releaseFastPart = 8                     // one part in so many of the time since then,
+	releaseFirst    = 50 * time.Microsecond // at least this,
+	releaseMost     = 500 * time.Microsecond
+	releaseLast     = 250 * time.Millisecond
+	releaseGiveUp   = 10 * time.Second // on one that lives on: the next comparison finds it
+	holdersAfter    = 100 * time.Millisecond
+	// At most half of the fast time is spent asking, and after it one part in so many,
+	// unless the driver is this slow.
+	releaseAskPart = 4
+	releaseAskMax  = 10 * time.Millisecond
 	clientMemfd    = "memfd:divvy-client"
 
 	// A dead process's socket is at its end when all was read, unless a child of
@@ -28,24 +34,32 @@ const (
 )
 
 // releaseWatch asks the driver about one card for as long as somebody has
-// ended whose memory it still holds. It belongs to the loop.
+// ended whose memory it still holds. All but the timer's descriptor belongs to
+// the loop.
 type releaseWatch struct {
-	kick chan struct{}
+	card   string
+	timer  *leaseTimer // goes off when the driver is to be asked
+	asking bool        // it goes off, or the driver is being asked
+	failed bool        // it did not answer last time
 }
 
-// watchEnded starts a watch, or hurries the one there is.
+func (d *daemon) openReleases() error {
+	for _, c := range d.cards {
+		timer, err := newLeaseTimer()
+		if err != nil {
+			return err
+		}
+		d.releases = append(d.releases, &releaseWatch{card: c.UUID, timer: timer})
+	}
+	return nil
+}
+
+// watchEnded has the driver asked about whoever has just ended.
 func (d *daemon) watchEnded(now time.Time) {
 	for _, e := range d.core.EndedClients() {
-		w := d.watched[e.Card]
-		switch {
-		case w == nil && !givenUp(now, e):
-			w = &releaseWatch{kick: make(chan struct{}, 1)}
-			d.watched[e.Card] = w
-			d.task(func() { d.watchCard(e.Card, w) })
-		case w != nil && e.Since.Equal(now):
-			select {
-			case w.kick <- struct{}{}:
-			default:
+		for _, w := range d.releases {
+			if w.card == e.Card && !givenUp(now, e) && (!w.asking || e.Since.Equal(now)) {
+				d.askAgain(w, 0)
 			}
 		}
 	}
@@ -55,46 +69,41 @@ func givenUp(now time.Time, e core.EndedClient) bool {
 	return e.State == core.Detached && now.Sub(e.Since) > releaseGiveUp
 }
 
-func (d *daemon) watchCard(card string, w *releaseWatch) {
-	failed := false
-	for {
-		account, took, err := d.driver.account(d.quit, card, releasePatience)
-		var pause time.Duration
-		done := false
-		stopped := d.do(d.quit, func(now time.Time) {
-			if err == nil {
-				d.core.ReleaseEnded(now, card, account)
-			} else if !failed {
-				d.log(core.Event{Time: now, Kind: "driver-away", Card: card,
-					Message: "the driver does not say who holds memory; what ended programs used stays booked: " + err.Error()})
-			}
-			if pause = d.releasePause(now, card, took); pause == 0 {
-				delete(d.watched, card)
-				done = true
-			}
-		})
-		failed = err != nil
-		if stopped != nil || done {
-			return
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-w.kick:
-		case <-d.quit:
-			timer.Stop()
-			return
-		}
-		timer.Stop()
+// askAgain has the driver asked after a pause.
+func (d *daemon) askAgain(w *releaseWatch, pause time.Duration) {
+	w.asking = true
+	if err := w.timer.set(monotonic() + pause); err != nil {
+		d.cfg.Logger.Error("set the timer of releases", "card", w.card, "error", err)
 	}
 }
 
-// releasePause is how long to wait before the driver is asked again; 0: no more.
-func (d *daemon) releasePause(now time.Time, card string, took time.Duration) time.Duration {
+// watchReleases asks the driver whenever the timer goes off, until it is closed.
+func (d *daemon) watchReleases(w *releaseWatch) {
+	for w.timer.wait() {
+		account, took, err := d.driver.processes(d.quit, w.card, releasePatience)
+		if d.do(d.quit, func(now time.Time) {
+			if err == nil {
+				d.core.ReleaseEnded(now, w.card, account)
+			} else if !w.failed {
+				d.log(core.Event{Time: now, Kind: "driver-away", Card: w.card,
+					Message: "the driver does not say who holds memory; what ended programs used stays booked: " + err.Error()})
+			}
+			w.failed = err != nil
+			w.asking = false
+			d.awaitRelease(now, w, account.At, took)
+		}) != nil {
+			return
+		}
+	}
+}
+
+// awaitRelease has the driver asked again while it holds memory of the ended, and
+// looks for who keeps it. It was asked last at that time, and took so long.
+func (d *daemon) awaitRelease(now time.Time, w *releaseWatch, asked time.Time, took time.Duration) {
 	newest := time.Duration(-1)
 	for _, e := range d.core.EndedClients() {
 		age := now.Sub(e.Since)
-		if e.Card != card || givenUp(now, e) {
+		if e.Card != w.card || givenUp(now, e) {
 			continue
 		}
 		if newest < 0 || age < newest {
@@ -106,12 +115,21 @@ func (d *daemon) releasePause(now time.Time, card string, took time.Duration) ti
 	}
 	switch {
 	case newest < 0:
-		return 0
-	case newest < releaseFast:
-		return releaseFirst
+	case now.Sub(asked) > newest && !w.failed:
+		d.askAgain(w, 0) // somebody has ended since
+	default:
+		d.askAgain(w, releasePause(newest, took))
+	}
+}
+
+// releasePause is how long the driver is left alone that holds memory of one who
+// ended so long ago, and took so long to say so.
+func releasePause(age, took time.Duration) time.Duration {
+	if age < releaseFast {
+		return max(releaseFirst, min(age/releaseFastPart, releaseMost), min(took, releaseAskMax))
 	}
 	// A release is then seen late by at most a twentieth of the time it took.
-	return max(min(newest/20, releaseLast), time.Millisecond, min((releaseAskPart-1)*took, releaseAskMax))
+	return max(min(age/20, releaseLast), time.Millisecond, min((releaseAskPart-1)*took, releaseAskMax))
 }
 
 // findHolders looks once for the processes that keep a dead client's memory:
@@ -189,7 +207,7 @@ func (d *daemon) dropWaiter(m *member) {
 // reconcile compares the ledger of every card with the driver.
 func (d *daemon) reconcile(quit <-chan struct{}) {
 	for _, c := range d.cards {
-		account, _, err := d.driver.account(quit, c.UUID, releasePatience)
+		account, err := d.driver.account(quit, c.UUID, releasePatience)
 		if err != nil {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue

@@ -52,6 +52,8 @@ type Source interface {
 	Cards() ([]Card, error)
 	// Account says who uses what on the card with this UUID.
 	Account(uuid string) (Account, error)
+	// Processes is the part of Account that is asked often: who uses the card.
+	Processes(uuid string) ([]Process, error)
 	// Health says how well a card is.
 	Health(uuid string) (Health, error)
 	// Faults waits for at most so long for something to happen to a card.

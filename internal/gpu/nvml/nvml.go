@@ -167,36 +167,52 @@ func (s *Source) Account(uuid string) (gpu.Account, error) {
 	if err != nil {
 		return gpu.Account{}, err
 	}
-	account := gpu.Account{UsedBytes: used}
+	all, err := s.processes(device)
+	return gpu.Account{UsedBytes: used, Processes: all}, err
+}
+
+// Processes asks the driver who uses a card.
+func (s *Source) Processes(uuid string) ([]gpu.Process, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	device, ok := s.devices[uuid]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	return s.processes(device)
+}
+
+func (s *Source) processes(device nvml.Device) ([]gpu.Process, error) {
 	compute, result := s.library.DeviceGetComputeRunningProcesses(device)
 	if result != nvml.SUCCESS {
-		return gpu.Account{}, failure("processes", result)
+		return nil, failure("processes", result)
 	}
+	var all []gpu.Process
 	seen := map[uint32]bool{}
 	for _, p := range compute {
 		seen[p.Pid] = true
-		account.Processes = append(account.Processes, process(p))
+		all = append(all, process(p))
 	}
 	// A process that renders too is in both lists with the same memory. Under MPS
 	// the first list has the server, and its clients are in a list of their own.
 	graphics, result := s.library.DeviceGetGraphicsRunningProcesses(device)
 	if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
-		return gpu.Account{}, failure("graphics processes", result)
+		return nil, failure("graphics processes", result)
 	}
 	var clients []nvml.ProcessInfo
 	if s.has("nvmlDeviceGetMPSComputeRunningProcesses") {
 		clients, result = s.library.DeviceGetMPSComputeRunningProcesses(device)
 		if result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
-			return gpu.Account{}, failure("processes under MPS", result)
+			return nil, failure("processes under MPS", result)
 		}
 	}
 	for _, p := range slices.Concat(graphics, clients) {
 		if !seen[p.Pid] {
 			seen[p.Pid] = true
-			account.Processes = append(account.Processes, process(p))
+			all = append(all, process(p))
 		}
 	}
-	return account, nil
+	return all, nil
 }
 
 func process(p nvml.ProcessInfo) gpu.Process {
