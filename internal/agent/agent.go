@@ -112,8 +112,9 @@ type daemon struct {
 	driver *driver
 	events *eventLog
 	table  process.Table
-	store  *socket.Store // nil without a supervisor
-	uid    int           // of the agent
+	dying  func(pid int, start uint64) bool // by the kernel's account
+	store  *socket.Store                    // nil without a supervisor
+	uid    int                              // of the agent
 
 	work    chan func(now time.Time)
 	stopped chan struct{} // closed when the loop has ended
@@ -157,7 +158,8 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 	d := &daemon{
 		cfg: cfg, cards: cards, driver: newDriver(source, cards), events: newEventLog(cfg.MaxEvents),
 		table: process.New("/proc"), store: store, uid: os.Geteuid(),
-		work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
+		dying: process.New("/proc").Dying,
+		work:  make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
 		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, grips: map[string]grip{},
 	}

@@ -65,6 +65,7 @@ type Config struct {
 
 	RestartGrace      time.Duration // how long a restarted agent waits for the journal's clients before it grants
 	EphemeralGrace    time.Duration // how long an ephemeral share waits for its first holder or client
+	EndDeadline       time.Duration // how long deleting a share waits for processes that the kernel is ending
 	ShrinkDeadline    time.Duration // after this a share that still is over its new limit raises an event
 	HandshakeDeadline time.Duration // from accept to HELLO
 	RequestDeadline   time.Duration // for a request of the HTTP interface to come in
@@ -121,6 +122,7 @@ func defaults() Config {
 		Backlog:           arbiter.DefaultBacklog,
 		RestartGrace:      2 * time.Second,
 		EphemeralGrace:    5 * time.Second,
+		EndDeadline:       2 * time.Second,
 		ShrinkDeadline:    30 * time.Second,
 		HandshakeDeadline: 2 * time.Second,
 		RequestDeadline:   30 * time.Second,
@@ -191,6 +193,7 @@ func (c Config) Validate() error {
 	}{
 		{"restart grace", c.RestartGrace},
 		{"ephemeral grace", c.EphemeralGrace},
+		{"end deadline", c.EndDeadline},
 		{"shrink deadline", c.ShrinkDeadline},
 		{"handshake deadline", c.HandshakeDeadline},
 		{"request deadline", c.RequestDeadline},

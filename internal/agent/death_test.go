@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -159,6 +161,87 @@ func tokenOf(t *testing.T, r *rig, pid int) uint64 {
 		}
 	}))
 	return token
+}
+
+// Deleting a share right after its last process has been killed waits for what the
+// kernel and the agent still have to do. It ends by that: the deadline is an hour.
+func TestDeleteUnderTheDying(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.EndDeadline = time.Hour })
+	must(t, r.stop())
+	looked := make(chan struct{})
+	r.prepare = func(d *daemon) {
+		d.dying = func(int, uint64) bool { // as after a SIGKILL that takes its time
+			looked <- struct{}{}
+			return true
+		}
+	}
+	r.start()
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	var children []*child
+	for range 3 {
+		children = append(children, startChild(t, r.cfg.ShareSocket("s")))
+	}
+	deleted := make(chan error)
+	go func() { deleted <- r.client.DeleteShare(context.Background(), "s", false) }()
+	<-looked // it has been refused once
+	for _, c := range children {
+		must(t, c.cmd.Process.Kill())
+	}
+	for {
+		select {
+		case <-looked:
+			continue
+		case err := <-deleted:
+			must(t, err)
+		}
+		break
+	}
+	r.awaitEvent("share-deleted")
+}
+
+// Under a process that lives, or is one of several that do not all die, it is refused
+// after two looks, whatever the deadline; and at the deadline under one that does not
+// come to its end.
+func TestDeleteUnderTheLiving(t *testing.T) {
+	for name, c := range map[string]struct {
+		deadline time.Duration
+		dying    func(pid, of int) bool
+		looks    int // at most
+	}{
+		"lives":        {time.Hour, func(pid, of int) bool { return process.New("/proc").Dying(pid, startOf(pid)) }, 4},
+		"one lives":    {time.Hour, func(pid, of int) bool { return pid != of }, 4},
+		"never ends":   {20 * time.Millisecond, func(int, int) bool { return true }, 1000},
+		"not any more": {time.Nanosecond, func(int, int) bool { return true }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) { cfg.EndDeadline = c.deadline })
+			must(t, r.stop())
+			var looks, first atomic.Int64
+			r.prepare = func(d *daemon) {
+				d.dying = func(pid int, _ uint64) bool {
+					looks.Add(1)
+					return c.dying(pid, int(first.Load()))
+				}
+			}
+			r.start()
+			r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+			first.Store(int64(startChild(t, r.cfg.ShareSocket("s")).pid))
+			startChild(t, r.cfg.ShareSocket("s"))
+			e := wantCode(t, r.client.DeleteShare(context.Background(), "s", false), api.CodeNotAllowed)
+			if e.Message != `share "s" has 2 processes attached` || e.Hint != "divvy share delete --force s" {
+				t.Errorf("refused with %q, %q", e.Message, e.Hint)
+			}
+			if n := int(looks.Load()); n == 0 || n > c.looks {
+				t.Errorf("looked %d times", n)
+			}
+			must(t, r.client.DeleteShare(context.Background(), "s", true))
+		})
+	}
+}
+
+func startOf(pid int) uint64 {
+	start, _ := process.New("/proc").Start(pid)
+	return start
 }
 
 // A page that its process destroys freezes that process, and nobody else.

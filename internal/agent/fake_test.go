@@ -121,8 +121,10 @@ type rig struct {
 	source *fakeSource
 	client *client.Client
 	daemon *daemon
-	cancel context.CancelFunc
-	done   chan error
+	// prepare is called before the daemon runs; nil: nothing is.
+	prepare func(*daemon)
+	cancel  context.CancelFunc
+	done    chan error
 }
 
 func testConfig(t testing.TB) Config {
@@ -164,6 +166,9 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.daemon = d
+	if r.prepare != nil {
+		r.prepare(d)
+	}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
 	r.done = make(chan error, 1)

@@ -4,9 +4,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -202,14 +204,53 @@ func (d *daemon) patchShare(w http.ResponseWriter, r *http.Request, peer socket.
 	return d.answerShare(w, r, http.StatusOK, func(time.Time) (core.ShareView, error) { return d.core.Share(view.Name) })
 }
 
+// deleteShare is refused under living processes. Those that are being ended it waits
+// for: who has seen the last one end need not know that its socket is still read.
 func (d *daemon) deleteShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
-	if err := d.ask(r, func(now time.Time) error {
-		return d.core.DeleteShare(now, r.PathValue("name"), r.URL.Query().Get("force") == "1", peer.UID)
-	}); err != nil {
-		return err
+	ctx, cancel := context.WithTimeout(r.Context(), d.cfg.EndDeadline)
+	defer cancel()
+	alive := 0 // looks at which one lived
+	for {
+		var under []core.ClientView
+		err := d.ask(r, func(now time.Time) error {
+			name := r.PathValue("name")
+			err := d.core.DeleteShare(now, name, r.URL.Query().Get("force") == "1", peer.UID)
+			if errors.Is(err, core.ErrAttached) {
+				under = d.core.ClientsOf(name)
+			}
+			return err
+		})
+		switch {
+		case err == nil:
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		case under == nil:
+			return err
+		case slices.ContainsFunc(under, func(c core.ClientView) bool { return !d.dying(c.PID, c.Start) }):
+			alive++
+		default:
+			alive = 0
+		}
+		// The kernel may not tell for an instant: process.Table.Dying.
+		if alive == 2 || !pauseFor(ctx, endPoll) {
+			return err
+		}
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+}
+
+// endPoll is how often is looked whether processes that are being ended have.
+const endPoll = 2 * time.Millisecond
+
+// pauseFor waits; false: ctx has ended before.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // holdShare keeps a share for as long as the connection is open.

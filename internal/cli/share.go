@@ -328,8 +328,9 @@ func (a *app) shareDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a share",
-		Long: `Deletes a share. It is refused while processes are attached; with --force
-they stay, and each allocation of theirs fails from then on.`,
+		Long: `Deletes a share. It is refused while processes are attached, but waits up to two
+seconds for those that are just being ended; with --force they stay, and each
+allocation of theirs fails from then on.`,
 		Example:           `  divvy share delete alice`,
 		Args:              oneName,
 		ValidArgsFunction: a.completeShares,

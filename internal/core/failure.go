@@ -2,7 +2,10 @@
 
 package core
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Kind says what sort of failure it is.
 type Kind int
@@ -20,9 +23,14 @@ type Failure struct {
 	Kind    Kind
 	Message string
 	Hint    string
+	cause   error // for errors.Is, where somebody tells this failure from others
 }
 
 func (f *Failure) Error() string { return f.Message }
+func (f *Failure) Unwrap() error { return f.cause }
+
+// ErrAttached refuses to delete a share under its processes.
+var ErrAttached = errors.New("processes are attached")
 
 func refuse(kind Kind, format string, args ...any) *Failure {
 	return &Failure{Kind: kind, Message: fmt.Sprintf(format, args...)}

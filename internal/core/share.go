@@ -466,8 +466,9 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 	return nil
 }
 
-// DeleteShare removes a share for uid. With processes on it that takes force:
-// then nothing is granted any more, and the share goes with its last process.
+// DeleteShare removes a share for uid. With processes on it that takes force, or
+// is refused with ErrAttached: then nothing is granted any more, and the share goes
+// with its last process.
 func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) error {
 	s, failure := c.share(name)
 	if failure == nil {
@@ -483,8 +484,10 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		}
 	}
 	if alive > 0 && !force {
-		return refuse(NotAllowed, "share %q has %d processes attached", name, alive).
+		failure = refuse(NotAllowed, "share %q has %d processes attached", name, alive).
 			hint("divvy share delete --force %s", name)
+		failure.cause = ErrAttached
+		return failure
 	}
 	if len(s.clients) == 0 {
 		c.removeShare(now, s, "deleted")

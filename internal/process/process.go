@@ -61,6 +61,60 @@ func (t Table) Running(pid int, start uint64) bool {
 	return err == nil && s.start == start && (s.threads > 1 || s.state != 'Z' && s.state != 'X')
 }
 
+// Dying says whether the process that started then is being ended by the kernel, or
+// has ended: each of its threads is on its way out or has a SIGKILL before it. For an
+// instant in between, when a thread has taken the SIGKILL and does not exit yet, the
+// kernel tells of neither: who wants to be sure that one lives looks twice.
+func (t Table) Dying(pid int, start uint64) bool {
+	if !t.Running(pid, start) {
+		_, err := t.stat(pid)
+		return err == nil || errors.Is(err, ErrGone)
+	}
+	threads, err := os.ReadDir(t.path(pid, "task"))
+	if err != nil {
+		return !t.Running(pid, start)
+	}
+	for _, thread := range threads {
+		if !t.leaving(pid, thread.Name()) {
+			return !t.Running(pid, start) // its threads may be gone since
+		}
+	}
+	return true
+}
+
+// leaving says whether one thread is on its way out.
+func (t Table) leaving(pid int, thread string) bool {
+	raw, err := t.read(pid, "task/"+thread+"/stat")
+	if err != nil {
+		return errors.Is(err, ErrGone)
+	}
+	fields, err := statFields(raw)
+	if err != nil {
+		return false
+	}
+	if flags, err := strconv.ParseUint(fields[flagsField], 10, 64); err == nil && flags&exitingFlag != 0 {
+		return true
+	}
+	raw, err = t.read(pid, "task/"+thread+"/status")
+	if err != nil {
+		return errors.Is(err, ErrGone)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if set, ok := strings.CutPrefix(line, "SigPnd:"); ok {
+			pending, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			return err == nil && pending&killSignalBit != 0
+		}
+	}
+	return false
+}
+
+// What proc_pid_stat(5) and proc_pid_status(5) say of one that is being ended: the
+// kernel's PF_EXITING, and SIGKILL in the set of pending signals.
+const (
+	exitingFlag   = 4
+	killSignalBit = 1 << (9 - 1)
+)
+
 // Stopped says whether a process is stopped now, as by SIGSTOP.
 func (t Table) Stopped(pid int) bool {
 	s, err := t.stat(pid)
@@ -136,6 +190,7 @@ func parseStat(stat []byte) (status, error) {
 
 // Fields of /proc/PID/stat (proc_pid_stat(5)), counted from the third.
 const (
+	flagsField   = 9 - 3
 	utimeField   = 14 - 3
 	stimeField   = 15 - 3
 	threadsField = 20 - 3

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +72,77 @@ func TestRunning(t *testing.T) {
 	}
 	if New(root).Running(7, 4712) || New(root).Running(8, 4711) {
 		t.Error("another process runs")
+	}
+}
+
+// A process is dying when no thread of it runs the program any more.
+func TestDying(t *testing.T) {
+	const living, exiting = "4194560", "4194564"
+	const none, killed, terminated = "0000000000000000", "0000000000000100", "0000000000004000"
+	for name, c := range map[string]struct {
+		state   string
+		threads []string // flags and pending signals of each
+		want    bool
+	}{
+		"lives":               {"S", []string{living + " " + none}, false},
+		"asked to end":        {"S", []string{living + " " + terminated}, false},
+		"stopped":             {"T", []string{living + " " + none}, false},
+		"exits":               {"R", []string{exiting + " " + none}, true},
+		"killed":              {"D", []string{living + " " + killed}, true},
+		"all threads":         {"R", []string{exiting + " " + none, living + " " + killed}, true},
+		"one thread lives":    {"R", []string{exiting + " " + none, living + " " + none}, false},
+		"the first has ended": {"Z", []string{exiting + " " + none, living + " " + none}, false},
+		"zombie":              {"Z", []string{exiting + " " + none}, true},
+		"strange flags":       {"S", []string{"x " + none}, false},
+		"strange signals":     {"S", []string{living + " x"}, false},
+	} {
+		root := t.TempDir()
+		stat := func(flags string) string {
+			return "7 (a) " + c.state + " 1 7 7 0 -1 " + flags + " 1 2 3 4 5 6 7 8 20 0 " + strconv.Itoa(len(c.threads)) + " 0 4711 99 100\n"
+		}
+		write(t, root+"/7/stat", stat(living))
+		for i, thread := range c.threads {
+			flags, pending, _ := strings.Cut(thread, " ")
+			write(t, root+"/7/task/"+strconv.Itoa(7+i)+"/stat", stat(flags))
+			write(t, root+"/7/task/"+strconv.Itoa(7+i)+"/status", "Name:\ta\nSigPnd:\t"+pending+"\nShdPnd:\t"+none+"\n")
+		}
+		if got := New(root).Dying(7, 4711); got != c.want {
+			t.Errorf("%s: dying %v", name, got)
+		}
+		if !New(root).Dying(7, 4712) || !New(root).Dying(8, 4711) {
+			t.Errorf("%s: another one is not gone", name)
+		}
+		write(t, root+"/7/stat", "7 (a")
+		if New(root).Dying(7, 4711) {
+			t.Errorf("%s: one that cannot be read is taken for dying", name)
+		}
+	}
+}
+
+// As this machine's kernel tells it.
+func TestDyingForReal(t *testing.T) {
+	table := New("/proc")
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := child.Process.Pid
+	start, err := table.Start(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.Dying(pid, start) {
+		t.Error("dying while it lives")
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for !table.Dying(pid, start) { // ends: a zombie is
+		runtime.Gosched()
+	}
+	_ = child.Wait()
+	if !table.Dying(pid, start) {
+		t.Error("not dying when it is gone")
 	}
 }
 
