@@ -61,7 +61,7 @@ func ReadDriver(dir string) (*Driver, error) {
 				driver.Exports = append(driver.Exports, export)
 			}
 		}
-		fmt.Fprintf(id, "%s %x\n", name, library.id)
+		writeID(id, name, library.id)
 	}
 	sort.Strings(driver.Exports)
 	driver.id = id.Sum(nil)
@@ -208,7 +208,82 @@ func findBuildID(notes []byte) []byte {
 }
 
 // keyOf names the folder of a front that was prepared for a driver.
-func keyOf(image *image, driver *Driver) string {
-	front := sha256.Sum256(image.id)
-	return hex.EncodeToString(driver.id[:10]) + "-" + hex.EncodeToString(front[:10])
+func keyOf(frontID, driverID []byte) string {
+	front := sha256.Sum256(frontID)
+	return hex.EncodeToString(driverID[:10]) + "-" + hex.EncodeToString(front[:10])
+}
+
+// quickKey is keyOf by what the beginnings of the files say; empty where they do not
+// say enough.
+func quickKey(front, driverDir string) string {
+	frontID, err := quickID(front)
+	if err != nil {
+		return ""
+	}
+	id := sha256.New()
+	for _, name := range []string{CUDAName, NVMLName} {
+		library, err := quickID(filepath.Join(driverDir, name))
+		if name == NVMLName && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return ""
+		}
+		writeID(id, name, library)
+	}
+	return keyOf(frontID, id.Sum(nil))
+}
+
+// writeID adds a library's id to a driver's.
+func writeID(to io.Writer, name string, id []byte) { fmt.Fprintf(to, "%s %x\n", name, id) }
+
+// quickBytes are read of a file: its headers and, right behind them, its notes.
+const quickBytes = 4096
+
+var errNoBuildID = errors.New("no build id at its beginning")
+
+// quickID reads the build id of a library, and nothing else of it.
+func quickID(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	head := make([]byte, quickBytes)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if id := headID(head[:n]); id != nil {
+		return id, nil
+	}
+	return nil, errNoBuildID
+}
+
+// headID finds the build id in the beginning of an x86-64 library, by its program
+// headers; nil: it is not there.
+func headID(head []byte) []byte {
+	var file elf.Header64
+	if _, err := binary.Decode(head, binary.LittleEndian, &file); err != nil ||
+		string(file.Ident[:elf.EI_DATA+1]) != elf.ELFMAG+"\x02\x01" || elf.Machine(file.Machine) != elf.EM_X86_64 {
+		return nil
+	}
+	for i := range uint64(file.Phnum) {
+		at := file.Phoff + i*uint64(file.Phentsize)
+		var part elf.Prog64
+		if at >= uint64(len(head)) {
+			return nil
+		}
+		if _, err := binary.Decode(head[at:], binary.LittleEndian, &part); err != nil {
+			return nil
+		}
+		end := part.Off + part.Filesz
+		if elf.ProgType(part.Type) != elf.PT_NOTE || end < part.Off || end > uint64(len(head)) {
+			continue
+		}
+		if id := findBuildID(head[part.Off:end]); id != nil {
+			return id
+		}
+	}
+	return nil
 }

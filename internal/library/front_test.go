@@ -201,6 +201,42 @@ func TestCacheIsMadeOnceAndKept(t *testing.T) {
 	}
 }
 
+// A front that is there is found by the beginnings of the files: their rest may be
+// missing. Where they say too little, as without build ids, it is found all the same.
+func TestPreparedFrontIsFoundByBuildIDs(t *testing.T) {
+	for name, flags := range map[string][]string{"with": nil, "without": {"-Wl,--build-id=none"}} {
+		t.Run(name+" build ids", func(t *testing.T) {
+			dir, cache := built(t), filepath.Join(t.TempDir(), "cache")
+			driver := buildDriver(t, "", flags...)
+			front, err := dir.FrontFor(driver, cache)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := quickKey(dir.base(), driver)
+			if name == "without" {
+				if key != "" {
+					t.Errorf("key %q", key)
+				}
+			} else if key != filepath.Base(front.Dir) {
+				t.Errorf("key %q, prepared in %s", key, front.Dir)
+			} else {
+				for _, file := range []string{dir.base(), filepath.Join(driver, CUDAName)} {
+					if err := os.Truncate(file, quickBytes); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			again, err := dir.FrontFor(driver, cache)
+			if err != nil || again.Dir != front.Dir || again.Report.Blanked != nil {
+				t.Errorf("found %+v, %v, want %s as it is", again, err, front.Dir)
+			}
+		})
+	}
+	if key := quickKey(built(t).base(), t.TempDir()); key != "" {
+		t.Errorf("a folder without a driver has key %q", key)
+	}
+}
+
 func TestCacheThatOthersMayWriteIsRefused(t *testing.T) {
 	dir, cache := built(t), t.TempDir()
 	driver := buildDriver(t, "")

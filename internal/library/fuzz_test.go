@@ -48,6 +48,25 @@ func FuzzBuildID(f *testing.F) {
 	})
 }
 
+// FuzzHeadID: the beginning of a file gives no id or a short one that is in it.
+func FuzzHeadID(f *testing.F) {
+	data, err := os.ReadFile(filepath.Join(buildDriver(f, "", "-s"), CUDAName))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if headID(data) == nil {
+		f.Fatal("no id in a library")
+	}
+	f.Add(data[:quickBytes])
+	f.Add(data[:100])
+	f.Add([]byte("\x7fELF\x02\x01\x01"))
+	f.Fuzz(func(t *testing.T, head []byte) {
+		if id := headID(head); len(id) > maxBuildIDSize || id != nil && !bytes.Contains(head, id) {
+			t.Errorf("id %x", id)
+		}
+	})
+}
+
 // FuzzPrepare: for any set of driver exports, the prepared front finds exactly
 // those that its report does not leave out, by the loader's way (hash chains)
 // and by the slow one (a look at every symbol).

@@ -133,6 +133,12 @@ type Front struct {
 // was built with the libraries when it fits, else one from the cache folder,
 // where it is made when it is missing.
 func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
+	// As a rule it is there: every command that starts a program asks.
+	if key := quickKey(d.base(), driverDir); key != "" {
+		if dir, err := d.prepared(cache, key); err == nil {
+			return Front{Dir: dir}, nil
+		}
+	}
 	image, err := readImage(d.base())
 	if err != nil {
 		return Front{}, fmt.Errorf("read the front: %w", err)
@@ -141,15 +147,10 @@ func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
 	if err != nil {
 		return Front{}, err
 	}
-	key := keyOf(image, driver)
-	if d.HasFront() && preparedFor(d.built()) == key {
-		return Front{Dir: d.built()}, nil
-	}
-	dir := filepath.Join(cache, key)
-	if err := checkOurs(dir); err == nil {
-		return Front{Dir: dir}, nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return Front{}, fmt.Errorf("prepared front: %w", err)
+	key := keyOf(image.id, driver.id)
+	dir, err := d.prepared(cache, key)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return Front{Dir: dir}, err
 	}
 	report, err := image.prepare(driver)
 	if err != nil {
@@ -158,7 +159,20 @@ func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
 	if err := publish(cache, key, image.data, driver.hasNVML); err != nil {
 		return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
 	}
-	return Front{Dir: dir, Report: report}, nil
+	return Front{Dir: filepath.Join(cache, key), Report: report}, nil
+}
+
+// prepared returns the folder of the front that was prepared under a key: the one
+// that was built with the libraries, or the cache's. fs.ErrNotExist: there is none.
+func (d Dir) prepared(cache, key string) (string, error) {
+	if d.HasFront() && preparedFor(d.built()) == key {
+		return d.built(), nil
+	}
+	dir := filepath.Join(cache, key)
+	if err := checkOurs(dir); err != nil {
+		return "", fmt.Errorf("prepared front: %w", err)
+	}
+	return dir, nil
 }
 
 // PrepareInto prepares the front at base for the driver in driverDir and puts
@@ -172,7 +186,7 @@ func PrepareInto(base, driverDir, out string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	key := keyOf(image, driver)
+	key := keyOf(image.id, driver.id)
 	report, err := image.prepare(driver)
 	if err != nil {
 		return Report{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
