@@ -166,22 +166,6 @@ func (g grip) short() error {
 	}
 }
 
-// secure has a new share held as is asked of it; a failure leaves nothing behind.
-func (d *daemon) secure(r *http.Request, v core.ShareView) error {
-	g := d.take(r.Context(), v)
-	failed := g.short()
-	if failed == nil {
-		failed = d.ask(r, func(time.Time) error {
-			d.grips[v.Name] = g
-			return nil
-		})
-	}
-	if failed != nil {
-		return errors.Join(failed, d.release(g))
-	}
-	return nil
-}
-
 // secureAgain holds a share whose limits have changed.
 func (d *daemon) secureAgain(r *http.Request, v core.ShareView) error {
 	g := d.take(r.Context(), v)
@@ -333,24 +317,33 @@ func (d *daemon) enterShare(w http.ResponseWriter, r *http.Request, peer socket.
 	}
 	fresh := []grip{g}
 	d.lookAgain(r.Context(), fresh)
-	g = fresh[0]
+	entry, err := d.enter(r.Context(), fresh[0], peer.PID)
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, entry)
+	return nil
+}
+
+// enter puts a process under a share, by what holds that.
+func (d *daemon) enter(ctx context.Context, g grip, pid int) (api.Entry, error) {
 	entry := api.Entry{}
 	var entered []enforce.Means
 	for _, m := range g.means {
-		env, err := m.Enter(r.Context(), g.share, peer.PID)
+		env, err := m.Enter(ctx, g.share, pid)
 		switch {
 		case errors.Is(err, enforce.ErrOutside):
 			entry.Why = joinReason(entry.Why, reason(m, err))
 			continue
 		case err != nil:
-			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("enter share %q at level %q: %v", name, m.Level(), err)}
+			return entry, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("enter share %q at level %q: %v", g.share.Name, m.Level(), err)}
 		}
 		entered = append(entered, m)
 		entry.Environment = append(entry.Environment, env...)
 	}
 	if entry.Enforcement = strongest(entered, g.base.level); !entry.Enforcement.Meets(g.demanded) {
-		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("share %q demands level %q: %s", name, g.demanded, joinReason(entry.Why, g.missing()))}
+		return entry, &api.Error{Code: api.CodeNotAllowed,
+			Message: fmt.Sprintf("share %q demands level %q: %s", g.share.Name, g.demanded, joinReason(entry.Why, g.missing()))}
 	}
-	write(w, http.StatusOK, entry)
-	return nil
+	return entry, nil
 }

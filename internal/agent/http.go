@@ -109,6 +109,7 @@ func (d *daemon) handler() http.Handler {
 	handle("DELETE /v1/shares/{name}", d.deleteShare)
 	handle("POST /v1/shares/{name}/enter", d.enterShare)
 	handle("POST /v1/shares/{name}/hold", d.holdShare)
+	handle("POST /v1/runs", d.postRun)
 	handle("GET /v1/clients", d.getClients)
 	handle("GET /v1/events", d.getEvents)
 	handle("/", func(_ http.ResponseWriter, r *http.Request, _ socket.Peer) error {
@@ -159,7 +160,7 @@ func (d *daemon) ask(r *http.Request, f func(now time.Time) error) error {
 	return failed
 }
 
-var errLeaving = &api.Error{Code: api.CodeUnavailable, Message: "the agent is leaving", Hint: "ask again"}
+var errLeaving = &api.Error{Code: api.CodeUnavailable, Message: "the agent is leaving", Hint: "ask again", Leaving: true}
 
 func (d *daemon) fail(w http.ResponseWriter, err error) {
 	e := apiError(err)

@@ -20,7 +20,7 @@ import (
 // reconcileFor bounds how long a reader waits for the driver.
 const reconcileFor = 2 * time.Second
 
-func (d *daemon) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Peer) error {
+func (d *daemon) version() api.Version {
 	v := api.Version{
 		Schema: api.SchemaVersion, Version: d.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(),
 		Simulated: d.simulated(), DriverDirectory: d.cfg.DriverDirectory,
@@ -28,7 +28,11 @@ func (d *daemon) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Pee
 	if v.Simulated {
 		v.Simulator = simulatorSocket()
 	}
-	write(w, http.StatusOK, v)
+	return v
+}
+
+func (d *daemon) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Peer) error {
+	write(w, http.StatusOK, d.version())
 	return nil
 }
 
@@ -124,8 +128,19 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 	if err := read(w, r, &spec); err != nil {
 		return err
 	}
-	if err := d.mayCreate(peer, spec); err != nil {
+	share, _, err := d.create(r, spec, peer, func(string) error { return nil })
+	if err != nil {
 		return err
+	}
+	write(w, http.StatusCreated, share)
+	return nil
+}
+
+// create makes a share, calls also in the loop as soon as it is there, and returns
+// what holds it. A failure leaves nothing behind.
+func (d *daemon) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, also func(name string) error) (api.Share, grip, error) {
+	if err := d.mayCreate(peer, spec); err != nil {
+		return api.Share{}, grip{}, err
 	}
 	d.look(r)
 	var view core.ShareView
@@ -137,29 +152,49 @@ func (d *daemon) postShare(w http.ResponseWriter, r *http.Request, peer socket.P
 		}, peer.UID)
 		return err
 	}); err != nil {
-		return err
+		return api.Share{}, grip{}, err
 	}
 	// Not in the loop: a driver and a control daemon are asked.
-	if err := d.secure(r, view); err != nil {
-		_ = d.do(d.quit, func(now time.Time) { _ = d.core.DeleteShare(now, view.Name, true, peer.UID) })
-		return err
+	g := d.take(r.Context(), view)
+	failed := g.short()
+	var share api.Share
+	if failed == nil {
+		failed = d.ask(r, func(now time.Time) (err error) {
+			d.grips[view.Name] = g
+			share, err = d.open(now, view.Name, also)
+			return err
+		})
 	}
-	return d.answerShare(w, r, http.StatusCreated, func(now time.Time) (core.ShareView, error) {
-		view, err := d.core.Share(view.Name)
-		if err != nil {
-			return view, err
-		}
-		if err := d.openShare(view.Name, nil); err != nil {
+	if failed != nil {
+		var known bool // to the loop, which lets it go with the share
+		_ = d.do(d.quit, func(now time.Time) {
+			_, known = d.grips[view.Name]
 			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
-			return view, err
+		})
+		if !known {
+			failed = errors.Join(failed, d.release(g))
 		}
-		if err := d.keep(now, view); err != nil {
-			_ = d.core.DeleteShare(now, view.Name, true, peer.UID)
-			return view, err
-		}
-		d.offer(now, view)
-		return view, nil
-	})
+	}
+	return share, g, failed
+}
+
+// open lets processes come to a share that is held; the loop's part of create.
+func (d *daemon) open(now time.Time, name string, also func(name string) error) (api.Share, error) {
+	view, err := d.core.Share(name)
+	if err != nil {
+		return api.Share{}, err
+	}
+	if err := d.openShare(name, nil); err != nil {
+		return api.Share{}, err
+	}
+	if err := d.keep(now, view); err != nil {
+		return api.Share{}, err
+	}
+	if err := also(name); err != nil {
+		return api.Share{}, err
+	}
+	d.offer(now, view)
+	return d.apiShare(view), nil
 }
 
 // keep makes a declared share survive the machine.
@@ -259,17 +294,84 @@ func (d *daemon) holdShare(w http.ResponseWriter, r *http.Request, peer socket.P
 	if err := d.answerHold(w, r, name, peer); err != nil {
 		return err
 	}
-	// The loop may be gone when the agent ends: then there is nothing to let go.
-	defer func() { _ = d.do(d.quit, func(now time.Time) { d.core.Release(now, name) }) }()
+	defer d.letGo(name)
+	d.stay(w, r)
+	return nil
+}
+
+// letGo ends a hold. The loop may be gone when the agent ends: then there is nothing
+// to let go.
+func (d *daemon) letGo(name string) {
+	_ = d.do(d.quit, func(now time.Time) { d.core.Release(now, name) })
+}
+
+// stay sends what has been answered and waits until the asker or the agent leaves.
+func (d *daemon) stay(w http.ResponseWriter, r *http.Request) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) || stream.Flush() != nil {
-		return nil
+		return
 	}
 	select {
 	case <-r.Context().Done():
 	case <-d.quit:
 	}
+}
+
+// postRun answers all that a command needs to run under a share, in one request: a
+// hundred commands may be started at once.
+func (d *daemon) postRun(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	var spec api.RunSpec
+	if err := read(w, r, &spec); err != nil {
+		return err
+	}
+	run := api.Run{Version: d.version()}
+	var g grip
+	var err error
+	hold := func(name string) error { return d.core.Hold(name, peer.UID) }
+	switch {
+	case (spec.New == nil) == (spec.Share == ""):
+		return &api.Error{Code: api.CodeUsage, Message: "either a declared share or a new one"}
+	case spec.New != nil:
+		run.Share, g, err = d.create(r, *spec.New, peer, hold)
+	default:
+		run.Share, g, err = d.join(r, spec.Share, hold)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.letGo(run.Share.Name)
+	if run.Entry, err = d.enter(r.Context(), g, peer.PID); err != nil {
+		return err
+	}
+	write(w, http.StatusOK, run)
+	if run.Share.Ephemeral {
+		d.stay(w, r)
+	}
 	return nil
+}
+
+// join is create for a share that is there.
+func (d *daemon) join(r *http.Request, name string, also func(name string) error) (api.Share, grip, error) {
+	var g grip
+	if err := d.ask(r, func(time.Time) error {
+		_, err := d.core.Share(name)
+		g = d.grips[name]
+		return err
+	}); err != nil {
+		return api.Share{}, g, err
+	}
+	fresh := []grip{g}
+	d.lookAgain(r.Context(), fresh)
+	var share api.Share
+	err := d.ask(r, func(time.Time) error {
+		view, err := d.core.Share(name)
+		if err == nil {
+			err = also(name)
+		}
+		share = d.apiShare(view)
+		return err
+	})
+	return share, fresh[0], err
 }
 
 func (d *daemon) answerHold(w http.ResponseWriter, r *http.Request, name string, peer socket.Peer) error {

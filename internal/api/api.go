@@ -13,6 +13,8 @@
 //	DELETE /v1/shares/{name}        -> 204; refused while processes are attached, unless ?force=1
 //	POST   /v1/shares/{name}/enter  -> Entry; puts the asking process under the share
 //	POST   /v1/shares/{name}/hold   keeps an ephemeral share alive while the connection is open
+//	POST   /v1/runs                 RunSpec -> Run; all that a command needs to run under a share,
+//	                                which is held, if it is ephemeral, while the connection is open
 //	GET    /v1/clients              Clients
 //	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line
 //
@@ -49,6 +51,8 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // an exact command or change that helps
+	// Leaving is true when the agent is on its way out: ask the one that comes next.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -246,6 +250,20 @@ type Entry struct {
 	Enforcement Enforcement `json:"enforcement"`
 	Environment []string    `json:"environment,omitempty"`
 	Why         string      `json:"why,omitempty"` // it is held less than the share
+}
+
+// RunSpec asks for what a command needs to run under a share: a declared one, or a new
+// one.
+type RunSpec struct {
+	Share string     `json:"share,omitempty"` // the name of the declared one
+	New   *ShareSpec `json:"new,omitempty"`
+}
+
+// Run answers POST /v1/runs. The process that asked is under the share.
+type Run struct {
+	Version Version `json:"version"`
+	Share   Share   `json:"share"`
+	Entry   Entry   `json:"entry"`
 }
 
 // Clients answers GET /v1/clients.

@@ -86,25 +86,20 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 		return err
 	}
 	defer joined.leave()
-	if joined.version.Wire != wire.Version {
-		return withHint(fmt.Errorf("the agent speaks wire %d, this divvy %d", joined.version.Wire, wire.Version),
-			"restart the agent with this version: systemctl restart divvy-agent, or divvy cleanup")
+	if err := checkWire(joined.Version); err != nil {
+		return err
 	}
-	front, err := a.frontFor(joined.version.DriverDirectory)
+	front, err := a.frontFor(joined.Version.DriverDirectory)
 	if err != nil {
 		return err
 	}
-	entry, err := joined.client.Enter(ctx, joined.share.Name)
-	if err != nil {
-		return err
-	}
-	if entry.Why != "" {
+	if entry := joined.Entry; entry.Why != "" {
 		a.note("held at level %s: %s", entry.Enforcement, entry.Why)
 	}
-	if err := a.checkHeld(joined.share.Enforce, entry.Enforcement, path); err != nil {
+	if err := a.checkHeld(joined.Share.Enforce, joined.Entry.Enforcement, path); err != nil {
 		return err
 	}
-	env := shareEnvironment(joined, front, entry.Environment)
+	env := shareEnvironment(joined, front)
 	child := &exec.Cmd{Path: path, Args: args, Env: env}
 	if u.isolated {
 		if child, err = a.isolate(joined, front, child); err != nil {
@@ -131,7 +126,7 @@ func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, e
 	if err != nil {
 		return nil, err
 	}
-	i := isolation{front: filepath.Join(front, library.CUDAName), driver: m.version.DriverDirectory, mount: mount}
+	i := isolation{front: filepath.Join(front, library.CUDAName), driver: m.Version.DriverDirectory, mount: mount}
 	path, err := filepath.Abs(child.Path) // as seen from here
 	if err != nil {
 		return nil, err
@@ -145,10 +140,8 @@ func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, e
 
 // membership is a share that we may use while we are here.
 type membership struct {
-	share   api.Share
-	version api.Version
-	client  *client.Client
-	hold    *client.Hold
+	api.Run
+	hold *client.Hold // nil: it stays without us
 }
 
 func (m membership) leave() {
@@ -161,32 +154,34 @@ func (m membership) leave() {
 // that goes with us.
 func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (membership, error) {
 	var m membership
-	find := a.findOrStart
+	find, wanted := a.findOrStart, api.RunSpec{New: &spec}
 	if declared != "" {
-		find = a.findRunning
+		find, wanted = a.findRunning, api.RunSpec{Share: declared}
 	}
-	err := a.withPlace(ctx, find, func(p place) error {
-		var err error
-		if m.version, err = p.client.Version(ctx); err != nil {
+	err := a.withPlace(ctx, find, func(p place) (err error) {
+		m.Run, m.hold, err = p.client.Run(ctx, wanted)
+		if err == nil || errors.Is(err, client.ErrUnreachable) {
 			return err
 		}
-		if declared != "" {
-			if m.share, err = p.client.Share(ctx, declared); errors.Is(err, client.ErrUnreachable) {
-				return err
-			} else if err != nil {
-				return withHint(err, "divvy share list")
-			}
-		} else if m.share, err = p.client.CreateShare(ctx, spec); err != nil {
-			return err
+		// It may be so old that it does not know what was asked.
+		if version, failed := p.client.Version(ctx); failed == nil && checkWire(version) != nil {
+			return checkWire(version)
 		}
-		m.client = p.client
-		if !m.share.Ephemeral {
-			return nil
-		}
-		m.hold, err = p.client.Hold(ctx, m.share.Name)
 		return err
 	})
+	if declared != "" && exitCode(err) == exitNotThere && hintOf(err) == "" {
+		err = withHint(err, "divvy share list")
+	}
 	return m, err
+}
+
+// checkWire says whether the agent's processes can be this version's.
+func checkWire(agent api.Version) error {
+	if agent.Wire == wire.Version {
+		return nil
+	}
+	return withHint(fmt.Errorf("the agent speaks wire %d, this divvy %d", agent.Wire, wire.Version),
+		"restart the agent with this version: systemctl restart divvy-agent, or divvy cleanup")
 }
 
 // checkHeld refuses a program that the front library cannot be loaded into, where
@@ -208,20 +203,20 @@ func (a *app) checkHeld(demanded, level api.Enforcement, path string) error {
 
 // shareEnvironment is the environment that puts a program under a share, of which
 // others than the front library may need a part.
-func shareEnvironment(m membership, front string, others []string) []string {
+func shareEnvironment(m membership, front string) []string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
 		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
-		"DIVVY_SOCKET":     m.share.Socket,
-		"DIVVY_DRIVER_DIR": m.version.DriverDirectory,
+		"DIVVY_SOCKET":     m.Share.Socket,
+		"DIVVY_DRIVER_DIR": m.Version.DriverDirectory,
 	}
-	if m.version.Simulator != "" {
-		set["DIVVY_SIMULATOR"] = m.version.Simulator
+	if m.Version.Simulator != "" {
+		set["DIVVY_SIMULATOR"] = m.Version.Simulator
 	}
 	if _, chosen := os.LookupEnv("CUDA_VISIBLE_DEVICES"); !chosen {
-		set["CUDA_VISIBLE_DEVICES"] = m.share.CardUUID
+		set["CUDA_VISIBLE_DEVICES"] = m.Share.CardUUID
 	}
-	for _, entry := range others {
+	for _, entry := range m.Entry.Environment {
 		name, value, _ := strings.Cut(entry, "=")
 		set[name] = value
 	}

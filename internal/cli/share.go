@@ -213,6 +213,7 @@ func (a *app) withPlace(ctx context.Context, find func(context.Context) (place, 
 		if err = p.explain(call(p)); !errors.Is(err, client.ErrUnreachable) || a.chosenSocket() != "" {
 			return err
 		}
+		a.target.gone = true
 	}
 	return err
 }

@@ -29,6 +29,8 @@ type target struct {
 	socket   string // --agent
 	simulate string // --simulate: cards of the user's private simulator
 	driver   string // --driver: generation that the simulator plays
+
+	gone bool // an agent that seemed to be there does not answer
 }
 
 // targetFlags adds the flags that choose an agent.
@@ -171,6 +173,9 @@ func (a *app) findOrStart(ctx context.Context) (place, error) {
 	}
 	if err != nil {
 		return place{}, err
+	}
+	if end, ok := a.privateRoot().Seen(spec); ok && !a.target.gone {
+		return placeOf(end), nil
 	}
 	program, err := self()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +18,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// fakeAgent answers as an agent of another version would.
-func fakeAgent(t *testing.T, wireVersion int) string {
+// fakeAgent answers as an agent of another version would; an old one knows no runs.
+func fakeAgent(t *testing.T, wireVersion int, old bool) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/tmp", "dv")
 	if err != nil {
@@ -34,8 +35,11 @@ func fakeAgent(t *testing.T, wireVersion int) string {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(document) }
 	}
 	routes := http.NewServeMux()
-	routes.Handle("GET /v1/version", answer(api.Version{Schema: api.SchemaVersion, Wire: wireVersion, DriverDirectory: "/nowhere"}))
-	routes.Handle("GET /v1/shares/old", answer(api.Share{ShareSpec: api.ShareSpec{Name: "old"}, Socket: "/nowhere"}))
+	version := api.Version{Schema: api.SchemaVersion, Wire: wireVersion, DriverDirectory: "/nowhere"}
+	routes.Handle("GET /v1/version", answer(version))
+	if !old {
+		routes.Handle("POST /v1/runs", answer(api.Run{Version: version, Share: api.Share{ShareSpec: api.ShareSpec{Name: "old"}, Socket: "/nowhere"}}))
+	}
 	server := &http.Server{Handler: routes}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	t.Cleanup(func() { _ = server.Close() })
@@ -44,16 +48,20 @@ func fakeAgent(t *testing.T, wireVersion int) string {
 
 // An agent of another version is found out before the command starts.
 func TestVersionsDiffer(t *testing.T) {
-	socket := fakeAgent(t, wire.Version+1)
-	var stdout, stderr bytes.Buffer
-	code := Main([]string{"run", "--agent", socket, "--share", "old", "--", "true"}, strings.NewReader(""), &stdout, &stderr)
-	if code != exitRunFailed || !strings.Contains(stderr.String(), fmt.Sprintf("the agent speaks wire %d, this divvy %d", wire.Version+1, wire.Version)) ||
-		!strings.Contains(stderr.String(), "divvy: hint: restart the agent") {
-		t.Errorf("code %d, stderr %q", code, stderr.String())
-	}
-	stdout.Reset()
-	if code := Main([]string{"doctor", "--agent", socket}, strings.NewReader(""), &stdout, &stderr); code != exitFailed ||
-		!strings.Contains(stdout.String(), "fail  agent") {
-		t.Errorf("doctor: code %d, %q", code, stdout.String())
+	for _, old := range []bool{false, true} {
+		socket := fakeAgent(t, wire.Version+1, old)
+		for _, share := range [][]string{{"--share", "old"}, {"--mem", "1GiB"}} {
+			var stdout, stderr bytes.Buffer
+			code := Main(slices.Concat([]string{"run", "--agent", socket}, share, []string{"--", "true"}), strings.NewReader(""), &stdout, &stderr)
+			if code != exitRunFailed || !strings.Contains(stderr.String(), fmt.Sprintf("the agent speaks wire %d, this divvy %d", wire.Version+1, wire.Version)) ||
+				!strings.Contains(stderr.String(), "divvy: hint: restart the agent") {
+				t.Errorf("old %v, %v: code %d, stderr %q", old, share, code, stderr.String())
+			}
+		}
+		var stdout, stderr bytes.Buffer
+		if code := Main([]string{"doctor", "--agent", socket}, strings.NewReader(""), &stdout, &stderr); code != exitFailed ||
+			!strings.Contains(stdout.String(), "fail  agent") {
+			t.Errorf("doctor: code %d, %q", code, stdout.String())
+		}
 	}
 }

@@ -2,19 +2,22 @@
 
 // Package client is the typed Go client of the agent's HTTP interface: one
 // method per path of package api, errors as *api.Error. It starts no agent and
-// keeps no connection between calls, except for Hold and Follow.
+// keeps no connection between calls, except for Run, Hold and Follow. Each call is a
+// connection and no goroutine: commands that ask once start by the hundred.
 //
 //	c := client.New("/run/divvy/agent.sock")
 //	share, err := c.CreateShare(ctx, api.ShareSpec{Name: "a", MemoryBytes: 8 << 30})
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,8 +27,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 )
 
-// ErrUnreachable says that no agent answered on the socket: nobody listens, or
-// the connection broke before the answer. It comes wrapped beside an *api.Error
+// ErrUnreachable says that no agent answered on the socket: nobody listens, it is
+// about to leave, or the connection broke before the answer. It comes wrapped beside an *api.Error
 // with CodeUnavailable; a request that changes something may have been carried
 // out when the connection broke.
 var ErrUnreachable = errors.New("agent not reachable")
@@ -33,27 +36,18 @@ var ErrUnreachable = errors.New("agent not reachable")
 const (
 	dialTimeout    = 3 * time.Second
 	requestTimeout = 30 * time.Second
+	maxHeaderBytes = 64 << 10
 	maxBodyBytes   = 16 << 20
 )
 
 // Client talks to one agent. It is safe for concurrent use.
 type Client struct {
 	socket string
-	http   *http.Client
 }
 
 // New returns a client of the agent that listens on socket. It does not
 // connect.
-func New(socket string) *Client {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
-		},
-		DisableKeepAlives: true,
-	}
-	return &Client{socket: socket, http: &http.Client{Transport: transport}}
-}
+func New(socket string) *Client { return &Client{socket: socket} }
 
 // Socket is the path the client was made for.
 func (c *Client) Socket() string { return c.socket }
@@ -213,7 +207,7 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 	if in != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := c.http.Do(request)
+	response, err := c.exchange(request)
 	if err != nil {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, ctx.Err()
@@ -232,8 +226,49 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 	if json.Unmarshal(raw, failure) != nil || failure.Code == "" {
 		failure = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("agent answered %s", response.Status)}
 	}
+	if failure.Leaving {
+		return nil, c.unreachable(failure)
+	}
 	return nil, failure
 }
+
+// exchange sends a request on a connection of its own, which the response's body is
+// read from and which ends with it, or with the request's context.
+func (c *Client) exchange(request *http.Request) (*http.Response, error) {
+	ctx := request.Context()
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		return nil, err
+	}
+	forget := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	end := func() error {
+		forget()
+		return conn.Close()
+	}
+	request.Close = true
+	bound := &io.LimitedReader{R: conn, N: maxHeaderBytes}
+	err = request.Write(conn)
+	var response *http.Response
+	if err == nil {
+		response, err = http.ReadResponse(bufio.NewReader(bound), request)
+	}
+	if err != nil {
+		_ = end()
+		return nil, err
+	}
+	bound.N = math.MaxInt64 // what is a body's to have, its reader says
+	response.Body = body{Reader: response.Body, end: end}
+	return response, nil
+}
+
+// body is a response's: to close it closes the connection.
+type body struct {
+	io.Reader
+	end func() error
+}
+
+func (b body) Close() error { return b.end() }
 
 // unreachable is both ErrUnreachable and an *api.Error for the caller.
 func (c *Client) unreachable(cause error) error {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,89 @@ func TestAnswers(t *testing.T) {
 	}
 	if _, err := c.Devices(ctx); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("half an answer: %v", err)
+	}
+}
+
+// An agent that is on its way out counts as none: the next one is asked.
+func TestLeavingAgent(t *testing.T) {
+	path := socketPath(t)
+	serve(t, path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(api.Error{Code: api.CodeUnavailable, Message: "the agent is leaving", Leaving: true})
+	}))
+	for what, ask := range map[string]func(*Client) error{
+		"share": func(c *Client) error { _, err := c.Share(context.Background(), "a"); return err },
+		"run":   func(c *Client) error { _, _, err := c.Run(context.Background(), api.RunSpec{Share: "a"}); return err },
+	} {
+		if err := ask(New(path)); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// What a run asks for, and its hold, which is taken again as any other.
+func TestRun(t *testing.T) {
+	path := socketPath(t)
+	ended := make(chan struct{})
+	serve(t, path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var spec api.RunSpec
+		if err := json.NewDecoder(r.Body).Decode(&spec); err != nil || r.URL.Path != "/v1/runs" {
+			t.Errorf("%s: %v", r.URL.Path, err)
+		}
+		run := api.Run{Share: api.Share{ShareSpec: api.ShareSpec{Name: "declared"}}}
+		if spec.New != nil {
+			run.Share.ShareSpec = *spec.New
+		}
+		_ = json.NewEncoder(w).Encode(run)
+		if spec.New != nil {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(ended)
+		}
+	}))
+	run, hold, err := New(path).Run(context.Background(), api.RunSpec{Share: "declared"})
+	if err != nil || hold != nil || run.Share.Name != "declared" {
+		t.Errorf("declared: %+v, %v, %v", run, hold, err)
+	}
+	run, hold, err = New(path).Run(context.Background(), api.RunSpec{New: &api.ShareSpec{Name: "new", Ephemeral: true}})
+	if err != nil || hold == nil || run.Share.Name != "new" {
+		t.Fatalf("new: %+v, %v, %v", run, hold, err)
+	}
+	hold.Close()
+	<-ended
+}
+
+// What answers need not be an agent: its answer has bounds, and half of one is none.
+func TestStrangeAnswers(t *testing.T) {
+	for name, answer := range map[string]string{
+		"nothing":       "",
+		"noise":         "\x00\x01\x02",
+		"half a header": "HTTP/1.1 200 OK\r\nX: ",
+		"endless":       "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaderBytes),
+		"half a body":   "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"schema\":",
+	} {
+		path := socketPath(t)
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte(answer)) // it may be read no further
+				_ = conn.Close()
+			}
+		}()
+		if v, err := New(path).Version(context.Background()); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+		if _, _, err := New(path).Run(context.Background(), api.RunSpec{}); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: run: %v", name, err)
+		}
+		_ = listener.Close()
 	}
 }
 

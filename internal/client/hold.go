@@ -4,7 +4,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -35,9 +37,42 @@ func (c *Client) Hold(ctx context.Context, name string) (*Hold, error) {
 		cancel()
 		return nil, err
 	}
+	return c.holdOn(ctx, cancel, name, response), nil
+}
+
+// holdOn is the hold that a connection is.
+func (c *Client) holdOn(ctx context.Context, cancel context.CancelFunc, name string, response *http.Response) *Hold {
 	h := &Hold{cancel: cancel, done: make(chan struct{})}
 	go h.keep(ctx, c, name, response)
-	return h, nil
+	return h
+}
+
+// Run asks for all that a command needs to run under a share, and puts this process
+// under it. An ephemeral one is held; for others the hold is nil.
+func (c *Client) Run(ctx context.Context, spec api.RunSpec) (api.Run, *Hold, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	slow := time.AfterFunc(requestTimeout, cancel)
+	var run api.Run
+	response, err := c.do(ctx, http.MethodPost, "/v1/runs", spec)
+	if err == nil {
+		if err = json.NewDecoder(response.Body).Decode(&run); err != nil {
+			_ = response.Body.Close()
+			err = c.unreachable(fmt.Errorf("read the answer: %w", err))
+		}
+	}
+	if !slow.Stop() && err != nil {
+		err = c.unreachable(fmt.Errorf("no answer in %v", requestTimeout))
+	}
+	switch {
+	case err != nil:
+		cancel()
+		return run, nil, err
+	case !run.Share.Ephemeral:
+		_ = response.Body.Close()
+		cancel()
+		return run, nil, nil
+	}
+	return run, c.holdOn(ctx, cancel, run.Share.Name, response), nil
 }
 
 // Done is closed when the hold has ended: closed, or the share is gone.

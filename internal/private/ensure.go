@@ -79,6 +79,22 @@ func (r Root) Ensure(ctx context.Context, program string, spec Spec) (Endpoint, 
 	return end, err
 }
 
+// Seen is where the agent for spec is if it seems to run. It is not asked: it may be
+// about to leave, or hang, and whoever finds it so calls Ensure.
+func (r Root) Seen(spec Spec) (Endpoint, bool) {
+	f := &Folder{path: r.path + "/" + spec.name()}
+	if checkPrivate(r.path) != nil || checkPrivate(f.path) != nil || !exists(f.agentSocket()) ||
+		spec.Simulated() && !listens(f.simulatorSocket()) {
+		return Endpoint{}, false
+	}
+	return f.endpoint(spec), true
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // Find returns the agent for spec if it runs.
 func (r Root) Find(ctx context.Context, spec Spec) (Endpoint, bool) {
 	f := &Folder{path: r.path + "/" + spec.name()}

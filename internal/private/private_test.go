@@ -113,6 +113,47 @@ func shortRoot(t *testing.T) Root {
 	return root
 }
 
+// What seems to run is there; what is gone, or lacks its simulator, is not.
+func TestSeen(t *testing.T) {
+	root := shortRoot(t)
+	spec := Spec{Cards: "H100-80GB", Driver: "12.2", DriverDirectory: "/d"}
+	if _, ok := root.Seen(spec); ok {
+		t.Error("seen before it was started")
+	}
+	f, err := root.folder(spec.name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := net.Listen("unix", f.agentSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	if _, ok := root.Seen(spec); ok {
+		t.Error("seen without its simulator")
+	}
+	simulator, err := net.Listen("unixpacket", f.simulatorSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer simulator.Close()
+	if end, ok := root.Seen(spec); !ok || end != f.endpoint(spec) {
+		t.Errorf("not seen: %+v", end)
+	}
+	if _, ok := root.Seen(Spec{Cards: "L4", DriverDirectory: "/d"}); ok {
+		t.Error("another's is seen")
+	}
+	if err := os.Chmod(f.path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := root.Seen(spec); ok {
+		t.Error("seen in a folder that is everybody's")
+	}
+	if err := os.Chmod(f.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestStartAndLeaveRace: many come at once, again and again, while the daemons
 // leave all the time. Nobody ever hears of it.
 func TestStartAndLeaveRace(t *testing.T) {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/enforce"
+)
+
+func (r *rig) hasShare(name string) bool {
+	r.t.Helper()
+	shares, err := r.client.Shares(r.t.Context())
+	must(r.t, err)
+	for _, s := range shares.Shares {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// One request gives a command all that it needs, and keeps its share until the
+// connection ends.
+func TestRun(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	mps.set(func(f *fakeMeans) { f.environment = []string{"A=1"} })
+	driver.set(func(f *fakeMeans) { f.environment = []string{"B=2"} })
+	run, hold, err := r.client.Run(t.Context(), api.RunSpec{New: &api.ShareSpec{Name: "new", MemoryBytes: gib, Ephemeral: true}})
+	must(t, err)
+	if run.Version.PID != os.Getpid() || run.Version.DriverDirectory != r.cfg.DriverDirectory || run.Share.Socket != r.cfg.ShareSocket("new") ||
+		run.Share.MemoryBytes != gib || run.Entry.Enforcement != api.EnforcedDriver || strings.Join(run.Entry.Environment, " ") != "B=2 A=1" {
+		t.Errorf("run %+v", run)
+	}
+	driver.set(func(f *fakeMeans) {
+		if want := fmt.Sprintf("new %d", os.Getpid()); strings.Join(f.entered, "") != want {
+			t.Errorf("entered %q, want %q", f.entered, want)
+		}
+	})
+	program := r.front("new")
+	must(t, program.alloc(mib))
+	program.close()
+	eventually(t, "the program is off the ledger", func() bool {
+		s, err := r.client.Share(t.Context(), "new")
+		must(t, err)
+		return s.Clients == 0
+	})
+	if !r.hasShare("new") {
+		t.Error("the share went with its program, though it is held")
+	}
+	hold.Close()
+	eventually(t, "the share goes with the connection", func() bool { return !r.hasShare("new") })
+	eventually(t, "what held the share lets it go", func() bool {
+		driver.mutex.Lock()
+		defer driver.mutex.Unlock()
+		return len(driver.held) == 0
+	})
+
+	// A declared share stays, and takes no hold.
+	r.share(api.ShareSpec{Name: "declared", MemoryBytes: gib})
+	run, hold, err = r.client.Run(t.Context(), api.RunSpec{Share: "declared"})
+	if err != nil || hold != nil || run.Share.Name != "declared" || run.Entry.Enforcement != api.EnforcedDriver {
+		t.Errorf("declared: %+v, %v, %v", run, hold, err)
+	}
+	// An ephemeral one that somebody else made is held by both.
+	_, first, err := r.client.Run(t.Context(), api.RunSpec{New: &api.ShareSpec{Name: "both", MemoryBytes: gib, Ephemeral: true}})
+	must(t, err)
+	_, second, err := r.client.Run(t.Context(), api.RunSpec{Share: "both"})
+	must(t, err)
+	first.Close()
+	if !r.hasShare("both") {
+		t.Error("the share went with the first of two")
+	}
+	second.Close()
+	eventually(t, "the share goes with the second", func() bool { return !r.hasShare("both") })
+}
+
+// A run that is refused leaves nothing behind.
+func TestRefusedRun(t *testing.T) {
+	r, driver, mps := heldRig(t)
+	r.share(api.ShareSpec{Name: "taken", MemoryBytes: gib})
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	small := &api.ShareSpec{Name: "small", MemoryBytes: gib, Ephemeral: true}
+	for name, c := range map[string]struct {
+		spec api.RunSpec
+		code api.Code
+	}{
+		"nothing":          {api.RunSpec{}, api.CodeUsage},
+		"both":             {api.RunSpec{Share: "taken", New: small}, api.CodeUsage},
+		"taken":            {api.RunSpec{New: &api.ShareSpec{Name: "taken", Ephemeral: true}}, api.CodeNotAllowed},
+		"too large":        {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: 81 * gib, Ephemeral: true}}, api.CodeNotAllowed},
+		"a bad name":       {api.RunSpec{New: &api.ShareSpec{Name: "../x", Ephemeral: true}}, api.CodeUsage},
+		"not there":        {api.RunSpec{Share: "nobody"}, api.CodeNotFound},
+		"held by less":     {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: api.EnforcedMIG}}, api.CodeNotAllowed},
+		"does not enter":   {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: api.EnforcedDriver}}, api.CodeNotAllowed},
+		"nor the declared": {api.RunSpec{Share: "strict"}, api.CodeNotAllowed},
+	} {
+		run, hold, err := r.client.Run(t.Context(), c.spec)
+		if hold != nil {
+			t.Errorf("%s: held: %+v", name, run)
+			hold.Close()
+			continue
+		}
+		if e := wantCode(t, err, c.code); e.Message == "" {
+			t.Errorf("%s: no word of why", name)
+		}
+	}
+	eventually(t, "nothing is left", func() bool {
+		shares, err := r.client.Shares(t.Context())
+		must(t, err)
+		driver.mutex.Lock()
+		defer driver.mutex.Unlock()
+		return len(shares.Shares) == 2 && len(driver.held) == 2
+	})
+	entries, err := os.ReadDir(r.cfg.SharesFolder())
+	must(t, err)
+	if len(entries) != 2 {
+		t.Errorf("folders of shares: %v", entries)
+	}
+}
+
+// Who asks and goes before the answer leaves nothing behind either.
+func TestRunWithoutItsAsker(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	waits := &slowMeans{fakeMeans: newFakeMeans(api.EnforcedDriver), meanwhile: func() {
+		asked <- struct{}{}
+		<-answer
+	}}
+	r := newRig(t, func(c *Config) { c.Means = []enforce.Means{waits} })
+	conn, err := net.Dial("unix", r.cfg.APISocket())
+	must(t, err)
+	const body = `{"new":{"name":"left","memoryBytes":1073741824,"ephemeral":true}}`
+	_, err = fmt.Fprintf(conn, "POST /v1/runs HTTP/1.1\r\nHost: d\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	must(t, err)
+	<-asked
+	must(t, conn.Close())
+	close(answer)
+	r.awaitEvent("share-deleted")
+	eventually(t, "what held the share lets it go", func() bool {
+		waits.mutex.Lock()
+		defer waits.mutex.Unlock()
+		return len(waits.held) == 0 && len(waits.dropped) > 0
+	})
+	if r.hasShare("left") {
+		t.Error("the share is still there")
+	}
+}
