@@ -17,8 +17,10 @@ const SchemaStorm = "divvy.bench.storm/v1"
 // StormOptions says how many processes attach.
 type StormOptions struct {
 	Target
-	Clients int // at once; 0: 300
-	Crowd   int // one after the other, to stay; 0: none
+	Clients int    // at once; 0: 300
+	Crowd   int    // one after the other, to stay; 0: none
+	Runs    int    // commands under divvy run at once; 0: none
+	Program string // divvy
 }
 
 // StormReport says how long it took.
@@ -32,6 +34,7 @@ type StormReport struct {
 	AttachMs    Quantiles `json:"attachMs"`    // of each process, cuInit and context
 	Attached    int       `json:"attached"`    // by the agent's account, when all are there
 	Crowd       *Crowd    `json:"crowd,omitempty"`
+	Runs        *Runs     `json:"runs,omitempty"`
 }
 
 // Crowd is what many attached processes that do nothing cost.
@@ -92,9 +95,17 @@ func Storm(ctx context.Context, o StormOptions) (StormReport, error) {
 	remove() // the card has no room for both
 	if o.Crowd > 0 {
 		report.Crowd = &Crowd{Clients: o.Crowd}
-		err = o.crowd(ctx, report.Crowd)
+		if err := o.crowd(ctx, report.Crowd); err != nil {
+			return report, err
+		}
 	}
-	return report, err
+	if o.Runs > 0 {
+		report.Runs = &Runs{}
+		if err := o.runs(ctx, report.Runs); err != nil {
+			return report, fmt.Errorf("divvy run: %w", err)
+		}
+	}
+	return report, nil
 }
 
 // crowd lets processes attach one after the other, without Divvy and with it.

@@ -66,7 +66,7 @@ and bytes over quota. On a simulated card of its own.`,
 			}
 			rows := newTable("WHAT", "SEEN", "TARGET")
 			rows.add("memory returned, from the kill", quantilesText(r.MemoryReturnedMs), "p99 20 ms")
-			rows.add("memory returned, from the driver's release", quantilesText(r.FromDriverReleaseMs), "5 ms")
+			rows.add("memory returned, from the driver's release", quantilesText(r.FromDriverReleaseMs), "p50 0.5 ms, p99 5 ms")
 			rows.add("grants before the driver's release", strconv.Itoa(r.EarlyGrants), "0")
 			late := fmt.Sprintf("at most %v ms", 2*r.LeaseHolders.QuantumMs)
 			rows.add("another share has the card, from the kill of its holder", delaysText(r.LeaseHolders.KilledMs), late)
@@ -127,12 +127,14 @@ again. Exit code 1 unless exactly one got it in every round.`,
 
 func (a *app) benchStormCommand() *cobra.Command {
 	var asJSON bool
-	o := bench.StormOptions{Clients: 300, Crowd: 1000}
+	o := bench.StormOptions{Clients: 300, Crowd: 1000, Runs: 100}
 	cmd := &cobra.Command{
 		Use:   "storm",
-		Short: "How long many processes take to attach to one share, and what they cost the agent",
+		Short: "How long many processes take to start under shares, and what they cost the agent",
 		Long: `Lets processes attach to one share at the same moment, and as many start without
-Divvy. Then a crowd attaches, one after the other, and does nothing: what the agent uses.`,
+Divvy. Then a crowd attaches, one after the other, and does nothing: what the agent uses.
+Then commands that do nothing are started at once, each under divvy run, beside as many
+alone and as many programs that attach without it: where the time goes.`,
 		Example: `  divvy bench storm --clients 100`,
 		Args:    noArguments,
 	}
@@ -142,6 +144,13 @@ Divvy. Then a crowd attaches, one after the other, and does nothing: what the ag
 		}
 		if o.Crowd < 0 || o.Crowd > 1000 {
 			return usage(fmt.Errorf("--crowd: %d is not between 0 and 1000", o.Crowd))
+		}
+		if o.Runs < 0 || o.Runs > 500 {
+			return usage(fmt.Errorf("--runs: %d is not between 0 and 500", o.Runs))
+		}
+		var err error
+		if o.Program, err = self(); err != nil {
+			return err
 		}
 		return a.underLoad(cmd.Context(), func(ctx context.Context, target bench.Target) error {
 			o.Target = target
@@ -161,11 +170,21 @@ Divvy. Then a crowd attaches, one after the other, and does nothing: what the ag
 				rows.add("the agent then takes", size.Short(c.AgentBytes), "100MiB", "")
 				rows.add("and of a core, while they are idle", percentText(c.AgentIdlePercent), "1%", "")
 			}
+			if c := r.Runs; c != nil {
+				rows.add("one divvy run -- true", milliseconds(c.OneMs.Run), fmt.Sprintf("%.2f ms", c.OneMs.Bare+10), milliseconds(c.OneMs.Bare))
+				rows.add("of which the start of divvy", milliseconds(c.OneMs.Start), "", "")
+				rows.add(fmt.Sprintf("%d at once", c.Commands), milliseconds(c.AllMs.Run), "600 ms", milliseconds(c.AllMs.Bare))
+				rows.add("as many that attach without divvy run", milliseconds(c.AllMs.Attach), "", milliseconds(c.AllMs.Unheld))
+				rows.add("a run's time of the processors", milliseconds(c.ProcessorMs.Run), "", milliseconds(c.ProcessorMs.Bare))
+				rows.add("of which the start of divvy", milliseconds(c.ProcessorMs.Start), "", "")
+				rows.add("and the agent's", milliseconds(c.ProcessorMs.Agent), "", "")
+			}
 			return rows.write(a.stdout)
 		})
 	})
 	cmd.Flags().IntVar(&o.Clients, "clients", o.Clients, "processes at once")
 	cmd.Flags().IntVar(&o.Crowd, "crowd", o.Crowd, "processes one after the other; 0: none")
+	cmd.Flags().IntVar(&o.Runs, "runs", o.Runs, "commands under divvy run at once; 0: none")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
