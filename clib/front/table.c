@@ -86,31 +86,61 @@ static void erase(struct table_stripe *stripe, uint32_t i)
 	stripe->used--;
 }
 
+/* The record, or NULL. */
+static struct table_record *seek(struct table_stripe *stripe, uint64_t h, uint16_t space, uint64_t key)
+{
+	if (stripe->first.key == key && stripe->first.space == space && space != 0)
+		return &stripe->first;
+	if (stripe->used != 0) {
+		uint32_t i = find(stripe, h, space, key);
+
+		if (stripe->records[i].space != 0)
+			return &stripe->records[i];
+	}
+	return NULL;
+}
+
+static void discard(struct table_stripe *stripe, struct table_record *record)
+{
+	if (record == &stripe->first)
+		memset(record, 0, sizeof(*record));
+	else
+		erase(stripe, (uint32_t)(record - stripe->records));
+}
+
+/* Where a record that is not there belongs; NULL: there is no place. */
+static struct table_record *room(struct table_stripe *stripe, uint64_t h, uint16_t space, uint64_t key)
+{
+	if (stripe->first.space == 0)
+		return &stripe->first;
+	if ((stripe->used + 1) * 4 > stripe->size * 3 && grow(stripe) < 0)
+		return NULL;
+	stripe->used++;
+	return &stripe->records[find(stripe, h, space, key)];
+}
+
 int table_put(struct table *table, const struct table_record *record, struct table_record *old)
 {
 	uint64_t h = hash(record->space, record->key);
 	struct table_stripe *stripe = stripe_of(table, h);
+	struct table_record *place;
 	int result = 0;
 
 	if (record->space == 0)
 		return -EINVAL;
 	front_lock_take(&stripe->lock);
-	if ((stripe->used + 1) * 4 > stripe->size * 3)
-		result = grow(stripe);
-	/* A stripe that could not grow is still good for replacing what it holds. */
-	if (stripe->size != 0) {
-		uint32_t i = find(stripe, h, record->space, record->key);
-
-		if (stripe->records[i].space != 0) {
-			if (old)
-				*old = stripe->records[i];
-			stripe->records[i] = *record;
-			result = 1;
-		} else if (result == 0) {
-			stripe->records[i] = *record;
-			stripe->used++;
-		}
+	place = seek(stripe, h, record->space, record->key);
+	if (place) {
+		if (old)
+			*old = *place;
+		result = 1;
+	} else {
+		place = room(stripe, h, record->space, record->key);
 	}
+	if (place)
+		*place = *record;
+	else
+		result = -ENOMEM;
 	front_lock_drop(&stripe->lock);
 	return result;
 }
@@ -119,38 +149,30 @@ bool table_get(struct table *table, uint16_t space, uint64_t key, struct table_r
 {
 	uint64_t h = hash(space, key);
 	struct table_stripe *stripe = stripe_of(table, h);
-	bool there = false;
+	const struct table_record *record;
 
 	front_lock_take(&stripe->lock);
-	if (stripe->used != 0) {
-		uint32_t i = find(stripe, h, space, key);
-
-		there = stripe->records[i].space != 0;
-		if (there)
-			*out = stripe->records[i];
-	}
+	record = seek(stripe, h, space, key);
+	if (record)
+		*out = *record;
 	front_lock_drop(&stripe->lock);
-	return there;
+	return record != NULL;
 }
 
 bool table_take(struct table *table, uint16_t space, uint64_t key, struct table_record *out)
 {
 	uint64_t h = hash(space, key);
 	struct table_stripe *stripe = stripe_of(table, h);
-	bool there = false;
+	struct table_record *record;
 
 	front_lock_take(&stripe->lock);
-	if (stripe->used != 0) {
-		uint32_t i = find(stripe, h, space, key);
-
-		there = stripe->records[i].space != 0;
-		if (there) {
-			*out = stripe->records[i];
-			erase(stripe, i);
-		}
+	record = seek(stripe, h, space, key);
+	if (record) {
+		*out = *record;
+		discard(stripe, record);
 	}
 	front_lock_drop(&stripe->lock);
-	return there;
+	return record != NULL;
 }
 
 bool table_change(struct table *table, uint16_t space, uint64_t key,
@@ -158,18 +180,14 @@ bool table_change(struct table *table, uint16_t space, uint64_t key,
 {
 	uint64_t h = hash(space, key);
 	struct table_stripe *stripe = stripe_of(table, h);
-	bool there = false;
+	struct table_record *record;
 
 	front_lock_take(&stripe->lock);
-	if (stripe->used != 0) {
-		uint32_t i = find(stripe, h, space, key);
-
-		there = stripe->records[i].space != 0;
-		if (there && !change(&stripe->records[i], arg))
-			erase(stripe, i);
-	}
+	record = seek(stripe, h, space, key);
+	if (record && !change(record, arg))
+		discard(stripe, record);
 	front_lock_drop(&stripe->lock);
-	return there;
+	return record != NULL;
 }
 
 void table_sweep(struct table *table, bool (*visit)(const struct table_record *record, void *arg), void *arg)
@@ -178,6 +196,8 @@ void table_sweep(struct table *table, bool (*visit)(const struct table_record *r
 		struct table_stripe *stripe = &table->stripe[s];
 
 		front_lock_take(&stripe->lock);
+		if (stripe->first.space != 0 && visit(&stripe->first, arg))
+			discard(stripe, &stripe->first);
 		for (uint32_t i = 0; stripe->used != 0 && i < stripe->size;) {
 			/* Removal may move another record into place i: look at it again. */
 			if (stripe->records[i].space != 0 && visit(&stripe->records[i], arg))
@@ -195,7 +215,7 @@ size_t table_count(struct table *table)
 
 	for (uint32_t s = 0; s < TABLE_STRIPES; s++) {
 		front_lock_take(&table->stripe[s].lock);
-		count += table->stripe[s].used;
+		count += table->stripe[s].used + (table->stripe[s].first.space != 0);
 		front_lock_drop(&table->stripe[s].lock);
 	}
 	return count;

@@ -7,6 +7,10 @@
  * so that no tombstones pile up. Its memory comes from mmap, so that no hook
  * enters the program's allocator. A zeroed struct table is an empty one.
  *
+ * The first record of a stripe lies in the stripe itself: a program that holds
+ * little, and gets ever new addresses for it, touches 64 cache lines again and
+ * again instead of walking through all the places, which are cold after a pause.
+ *
  * The same number may be a pointer and a handle of another sort: a record is
  * found by (space, key). Records are copied in and out; nobody holds a pointer
  * into the table. No function calls out while it holds a stripe, except the
@@ -39,11 +43,12 @@ struct table_record {
 
 struct table_stripe {
 	struct front_lock lock;
-	uint32_t used;
-	uint32_t size; /* places, 0 before the first insertion */
+	uint32_t used; /* places */
+	uint32_t size; /* places, 0 before they are needed */
 	uint32_t pad;
 	struct table_record *records;
-	uint64_t spare[5]; /* one cache line per stripe */
+	struct table_record first; /* space 0: there is none */
+	uint64_t spare;            /* one cache line per stripe */
 };
 
 struct table {

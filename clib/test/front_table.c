@@ -137,6 +137,27 @@ static void many(void)
 	table_drop(&table);
 }
 
+/* Who holds little touches the stripes and nothing else, whatever the addresses. */
+static void few(void)
+{
+	struct table_record got;
+
+	for (uint64_t key = 1; key <= 100000; key++) {
+		struct table_record record = { .key = key << 21, .bytes = key, .space = 1 };
+
+		CHECK(table_put(&table, &record, NULL) == 0);
+		CHECK(table_put(&table, &record, &got) == 1 && same(&got, &record));
+		CHECK(table_count(&table) == 1);
+		CHECK(!table_get(&table, 2, key << 21, &got) && !table_get(&table, 1, (key + 1) << 21, &got));
+		CHECK(table_take(&table, 1, key << 21, &got) && same(&got, &record));
+		CHECK(!table_take(&table, 1, key << 21, &got));
+	}
+	for (unsigned i = 0; i < TABLE_STRIPES; i++)
+		CHECK(table.stripe[i].size == 0 && table.stripe[i].records == NULL);
+	CHECK(!table_get(&table, 0, 0, &got));
+	table_drop(&table);
+}
+
 /* -- threads --------------------------------------------------------------- */
 
 #define THREADS 4
@@ -216,6 +237,7 @@ static void under_threads(void)
 static const struct scenario scenarios[] = {
 	{"against-twin", against_twin},
 	{"many", many},
+	{"few", few},
 	{"under-threads", under_threads},
 };
 

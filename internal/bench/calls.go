@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
 
 // SchemaCalls names the version of CallsReport.
@@ -28,6 +29,7 @@ type CallsOptions struct {
 	Bare    []string // environment in which libcuda.so.1 is the null driver
 	Front   []string // environment in which the front stands before it
 	Rounds  int      // interleaved; at least 200
+	Pauses  int      // rounds after a pause of a second each; 0: none
 }
 
 // CallCosts are nanoseconds per call.
@@ -47,6 +49,16 @@ type CallsReport struct {
 	Front  CallCosts  `json:"front"`
 	Added  CallCosts  `json:"added"` // medians of the differences within a round
 	Gated  *GatedCost `json:"gated,omitempty"`
+	// The same after pauses of a second: with caches that are cold.
+	AfterPause *PauseCosts `json:"afterPause,omitempty"`
+}
+
+// PauseCosts are what calls cost after a program has done nothing for a second.
+type PauseCosts struct {
+	Rounds int       `json:"rounds"`
+	Bare   CallCosts `json:"bare"`
+	Front  CallCosts `json:"front"`
+	Added  CallCosts `json:"added"`
 }
 
 // GatedCost is what a launch costs where launches need a lease and there always
@@ -72,7 +84,12 @@ func Calls(ctx context.Context, o CallsOptions) (CallsReport, error) {
 		return report, fmt.Errorf("with the front: %w", err)
 	}
 	defer front.stop()
-	report.Bare, report.Front, report.Added, err = interleaved(o.Rounds, bare, front)
+	if report.Bare, report.Front, report.Added, err = interleaved(ctx, o.Rounds, 0, bare, front); err != nil || o.Pauses == 0 {
+		return report, err
+	}
+	cold := PauseCosts{Rounds: o.Pauses}
+	cold.Bare, cold.Front, cold.Added, err = interleaved(ctx, o.Pauses, time.Second, bare, front)
+	report.AfterPause = &cold
 	return report, err
 }
 
@@ -89,18 +106,24 @@ func CallsGated(ctx context.Context, o CallsOptions) (GatedCost, error) {
 		return GatedCost{}, fmt.Errorf("in a share with a quota: %w", err)
 	}
 	defer front.stop()
-	_, with, added, err := interleaved(o.Rounds, bare, front)
+	_, with, added, err := interleaved(ctx, o.Rounds, 0, bare, front)
 	return GatedCost{LaunchNs: with.LaunchNs, AddedNs: added.LaunchNs}, err
 }
 
 // interleaved gives medians: of each meter, and of the differences within a round.
-func interleaved(rounds int, bare, front *meter) (without, with, added CallCosts, err error) {
+// Both rest before each round.
+func interleaved(ctx context.Context, rounds int, rest time.Duration, bare, front *meter) (without, with, added CallCosts, err error) {
 	var series [3][]CallCosts
 	for round := range rounds {
 		// Who goes first changes, so that neither always finds warm caches.
 		first, second := bare, front
 		if round%2 == 1 {
 			first, second = front, bare
+		}
+		if rest > 0 {
+			if err := pause(ctx, rest); err != nil {
+				return without, with, added, err
+			}
 		}
 		if err := errors.Join(first.round(), second.round()); err != nil {
 			return without, with, added, err

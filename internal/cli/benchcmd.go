@@ -24,13 +24,13 @@ func (a *app) benchCommand() *cobra.Command {
 
 func (a *app) benchCallsCommand() *cobra.Command {
 	var asJSON bool
-	rounds := 400
+	rounds, pauses := 400, 10
 	cmd := &cobra.Command{
 		Use:   "calls",
 		Short: "What the front adds to driver calls, over a driver that does nothing",
 		Long: `Measures launches, allocations, passed-through calls and memory queries over the
-null driver, bare and with the front before it, in interleaved rounds; prints
-medians in nanoseconds per call.`,
+null driver, bare and with the front before it, in interleaved rounds, and after
+pauses of a second; prints medians in nanoseconds per call.`,
 		Example: `  divvy bench calls`,
 		Args:    noArguments,
 	}
@@ -38,9 +38,12 @@ medians in nanoseconds per call.`,
 		if rounds < 200 || rounds > 1000000 {
 			return usage(fmt.Errorf("--rounds: %d is not between 200 and 1000000", rounds))
 		}
+		if pauses < 0 || pauses > 1000 {
+			return usage(fmt.Errorf("--pauses: %d is not between 0 and 1000", pauses))
+		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		report, err := a.benchCalls(ctx, rounds)
+		report, err := a.benchCalls(ctx, rounds, pauses)
 		if err != nil {
 			return err
 		}
@@ -48,24 +51,27 @@ medians in nanoseconds per call.`,
 			return a.writeJSON(report)
 		}
 		rows := newTable("CALL", "BARE", "FRONT", "ADDED", "TARGET")
+		nanoseconds := func(ns float64) string { return fmt.Sprintf("%.1f ns", ns) }
 		row := func(name string, of func(bench.CallCosts) float64, target string) {
-			nanoseconds := func(c bench.CallCosts) string { return fmt.Sprintf("%.1f ns", of(c)) }
-			rows.add(name, nanoseconds(report.Bare), nanoseconds(report.Front), nanoseconds(report.Added), target)
+			rows.add(name, nanoseconds(of(report.Bare)), nanoseconds(of(report.Front)), nanoseconds(of(report.Added)), target)
 		}
 		row("launch", func(c bench.CallCosts) float64 { return c.LaunchNs }, "5 ns")
-		rows.add("launch with a lease", fmt.Sprintf("%.1f ns", report.Bare.LaunchNs), fmt.Sprintf("%.1f ns", report.Gated.LaunchNs),
-			fmt.Sprintf("%.1f ns", report.Gated.AddedNs), "40 ns")
+		rows.add("launch with a lease", nanoseconds(report.Bare.LaunchNs), nanoseconds(report.Gated.LaunchNs), nanoseconds(report.Gated.AddedNs), "40 ns")
 		row("alloc + free", func(c bench.CallCosts) float64 { return c.AllocFreeNs }, "150 ns")
+		if c := report.AfterPause; c != nil {
+			rows.add("the same after a pause of 1 s", nanoseconds(c.Bare.AllocFreeNs), nanoseconds(c.Front.AllocFreeNs), nanoseconds(c.Added.AllocFreeNs), "150 ns")
+		}
 		row("pass-through", func(c bench.CallCosts) float64 { return c.PassThroughNs }, "3 ns")
 		row("memory info", func(c bench.CallCosts) float64 { return c.MemInfoNs }, "20 ns")
 		return rows.write(a.stdout)
 	})
 	cmd.Flags().IntVar(&rounds, "rounds", rounds, "interleaved rounds, at least 200")
+	cmd.Flags().IntVar(&pauses, "pauses", pauses, "rounds after a pause of a second each; 0: none")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func (a *app) benchCalls(ctx context.Context, rounds int) (bench.CallsReport, error) {
+func (a *app) benchCalls(ctx context.Context, rounds, pauses int) (bench.CallsReport, error) {
 	session, err := a.ownSession(ctx, "", "")
 	if err != nil {
 		return bench.CallsReport{}, err
@@ -76,7 +82,7 @@ func (a *app) benchCalls(ctx context.Context, rounds int) (bench.CallsReport, er
 		return bench.CallsReport{}, err
 	}
 	o := bench.CallsOptions{
-		Program: session.tool("calls"), Rounds: rounds, Bare: session.target().Unheld(), Front: session.target().Environ(share.Socket),
+		Program: session.tool("calls"), Rounds: rounds, Pauses: pauses, Bare: session.target().Unheld(), Front: session.target().Environ(share.Socket),
 	}
 	report, err := bench.Calls(ctx, o)
 	if err != nil {
