@@ -286,6 +286,7 @@ func (d *daemon) run(ctx context.Context) error {
 	loopEnd := make(chan struct{})
 	d.task(d.awaitLeaseTimer)
 	for _, w := range d.releases {
+		d.task(w.awaitReleaseTimer)
 		d.task(func() { d.watchReleases(w) })
 	}
 	d.task(d.watchFaults)

@@ -111,6 +111,7 @@ func (d *daemon) tick(now time.Time) {
 // carryOut does what the core orders.
 func (d *daemon) carryOut(now time.Time) {
 	orders := d.core.Drain()
+	d.watchEnded(now) // first: meanwhile the driver is asked
 	d.save(now, orders)
 	d.pages.write()
 	for _, name := range orders.Limits {
@@ -121,8 +122,8 @@ func (d *daemon) carryOut(now time.Time) {
 	}
 	for _, id := range orders.GoneClients {
 		if m := d.members[id]; m != nil {
-			m.close()
 			delete(d.members, id)
+			d.task(m.close) // which takes longer than all else here
 			d.clientReleased(m.share)
 		}
 	}
@@ -140,7 +141,6 @@ func (d *daemon) carryOut(now time.Time) {
 	if len(orders.SaveClients) > 0 || len(orders.GoneClients) > 0 {
 		d.wantReconcile(now)
 	}
-	d.watchEnded(now)
 	if len(orders.SaveShares) > 0 {
 		d.setTerms()
 	}

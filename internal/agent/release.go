@@ -38,9 +38,10 @@ const (
 // the loop.
 type releaseWatch struct {
 	card   string
-	timer  *leaseTimer // goes off when the driver is to be asked
-	asking bool        // it goes off, or the driver is being asked
-	failed bool        // it did not answer last time
+	timer  *leaseTimer   // goes off when the driver is to be asked
+	ask    chan struct{} // holds one when it is to be asked now
+	asking bool          // it is, or will be by the timer, or is being asked
+	failed bool          // it did not answer last time
 }
 
 func (d *daemon) openReleases() error {
@@ -49,7 +50,7 @@ func (d *daemon) openReleases() error {
 		if err != nil {
 			return err
 		}
-		d.releases = append(d.releases, &releaseWatch{card: c.UUID, timer: timer})
+		d.releases = append(d.releases, &releaseWatch{card: c.UUID, timer: timer, ask: make(chan struct{}, 1)})
 	}
 	return nil
 }
@@ -72,14 +73,36 @@ func givenUp(now time.Time, e core.EndedClient) bool {
 // askAgain has the driver asked after a pause.
 func (d *daemon) askAgain(w *releaseWatch, pause time.Duration) {
 	w.asking = true
-	if err := w.timer.set(monotonic() + pause); err != nil {
+	if pause == 0 {
+		w.askNow()
+	} else if err := w.timer.set(monotonic() + pause); err != nil {
 		d.cfg.Logger.Error("set the timer of releases", "card", w.card, "error", err)
 	}
 }
 
-// watchReleases asks the driver whenever the timer goes off, until it is closed.
-func (d *daemon) watchReleases(w *releaseWatch) {
+func (w *releaseWatch) askNow() {
+	select {
+	case w.ask <- struct{}{}:
+	default: // it will be
+	}
+}
+
+// awaitReleaseTimer has the driver asked whenever the timer goes off, until it is
+// closed.
+func (w *releaseWatch) awaitReleaseTimer() {
 	for w.timer.wait() {
+		w.askNow()
+	}
+}
+
+// watchReleases asks the driver whenever it is to be asked.
+func (d *daemon) watchReleases(w *releaseWatch) {
+	for {
+		select {
+		case <-w.ask:
+		case <-d.quit:
+			return
+		}
 		account, took, err := d.driver.processes(d.quit, w.card, releasePatience)
 		if d.do(d.quit, func(now time.Time) {
 			if err == nil {
