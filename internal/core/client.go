@@ -310,6 +310,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	c.limitsChanged(s)
 	c.event(now, Event{Kind: "client-left", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
 	c.squeeze(now, s)
+	c.chargeAgain(now, s.pool)
 	c.settle(s.pool)
 	c.removeIfUnused(now, s)
 }

@@ -100,7 +100,7 @@ type Core struct {
 	made    int // names made up so far
 
 	graceEnd time.Time // zero: no client of an earlier life is awaited
-	waiting  []charge  // until graceEnd
+	waiting  []charge  // until graceEnd, or their own time
 
 	orders Orders
 	taken  []takenCredit // scratch of one charge
@@ -172,6 +172,7 @@ func (c *Core) Tick(now time.Time) {
 	if !c.graceEnd.IsZero() && !now.Before(c.graceEnd) {
 		c.endGrace(now)
 	}
+	c.chargeAgain(now, nil)
 	for _, s := range slices.Clone(c.shares) {
 		c.tickShare(now, s)
 	}
@@ -189,6 +190,9 @@ func (c *Core) NextWake() time.Time {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
+	}
+	for _, w := range c.waiting {
+		sooner(w.until)
 	}
 	for _, s := range c.shares {
 		sooner(s.lonelyEnd)

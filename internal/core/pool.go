@@ -66,8 +66,14 @@ type Answer struct {
 type charge struct {
 	id    ClientID
 	bytes uint64
-	call  string // what the front library says it is for
+	call  string    // what the front library says it is for
+	until time.Time // the latest it waits for what others have who have just ended; zero: for the end of a grace
 }
+
+// comingFor is how long after the end of a process a charge waits for its memory: as a
+// rule the driver has released it by then, and who starts a program when another has
+// ended does not have to try twice.
+const comingFor = 20 * time.Millisecond
 
 // Charge asks for bytes for a client, rounded up to Units: from what its pool
 // has left and what the pool's clients do not use, its own credit first. Either
@@ -81,12 +87,49 @@ func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Ans
 		cl.denied = nil // it asks again
 	}
 	c.flushDenied(now, cl)
-	w := charge{id, up(bytes), call}
+	w := charge{id: id, bytes: up(bytes), call: call}
 	if !c.graceEnd.IsZero() {
 		c.waiting = append(c.waiting, w)
 		return Answer{Client: id, Waiting: true}
 	}
+	w.until = now.Add(comingFor)
 	return c.charge(now, cl, w)
+}
+
+// comes says until when the driver may release so much of a pool: its holders have
+// just ended, or closed their sockets, as those do that end. Zero: it is not expected.
+func (p *pool) comes(now time.Time, bytes uint64) (until time.Time) {
+	var sum uint64
+	for _, cl := range p.members {
+		if end := cl.left.Add(comingFor); cl.ending() && now.Before(end) && !p.card.blind {
+			sum += cl.granted
+			if until.Before(end) {
+				until = end
+			}
+		}
+	}
+	if sum < bytes {
+		return time.Time{}
+	}
+	return until
+}
+
+// chargeAgain asks again for those of a pool that wait for what others had, and for
+// all who have waited long enough.
+func (c *Core) chargeAgain(now time.Time, p *pool) {
+	if !c.graceEnd.IsZero() {
+		return
+	}
+	waiting := c.waiting
+	c.waiting = nil
+	for _, w := range waiting {
+		cl := c.clients[w.id]
+		if cl.share.pool != p && now.Before(w.until) {
+			c.waiting = append(c.waiting, w)
+		} else if a := c.charge(now, cl, w); !a.Waiting {
+			c.orders.Answers = append(c.orders.Answers, a)
+		}
+	}
 }
 
 func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
@@ -123,6 +166,13 @@ func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
 	if room < bytes {
 		for _, t := range c.taken {
 			c.grant(t.cl, t.bytes)
+		}
+		if until := p.comes(now, bytes-room); now.Before(w.until) && now.Before(until) {
+			if until.Before(w.until) {
+				w.until = until
+			}
+			c.waiting = append(c.waiting, w)
+			return Answer{Client: cl.id, Waiting: true}
 		}
 		reason := OverQuota
 		if p.share == nil {

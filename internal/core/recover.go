@@ -163,7 +163,7 @@ func (c *Core) endGrace(now time.Time) {
 	c.waiting = nil
 	for _, w := range waiting {
 		if cl := c.clients[w.id]; cl != nil {
-			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w))
+			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w)) // it has waited long enough
 		}
 	}
 	for _, s := range c.shares {

@@ -250,17 +250,16 @@ func (d *duel) alloc() {
 		bytes = ^uint64(0) - d.random.Uint64N(3*Unit)
 		whole = bytes
 	}
+	dying, died := d.someoneDies(s, id)
 	want := d.twin.mayAlloc(s, id, whole)
-	free := uint64(0)
-	switch {
-	case s.revoked:
-	case s.limit == 0:
-		free = d.twin.left(nil)
-	case s.sum() < s.limit:
-		free = s.limit - s.sum()
-	}
+	free := d.freeOf(s)
 	answer, way := d.pages.alloc(d.now, id, bytes)
 	d.say("alloc %s %d %d: %+v %s", name, id, bytes, answer, way)
+	if answer.Waiting {
+		answer = d.awaitAnswer(dying, died, s, id, whole)
+		want = d.twin.mayAlloc(s, id, whole)
+		free = d.freeOf(s)
+	}
 	d.must(answer.Granted == want, "alloc of %d for %d: %+v, the twin says %v", bytes, id, answer, want)
 	if answer.Granted {
 		s.used[id] += whole
@@ -269,6 +268,69 @@ func (d *duel) alloc() {
 		d.must(answer.FreeBytes == free, "%d free, the twin says %d", answer.FreeBytes, free)
 		d.must(answer.UsedBytes == s.sum(), "%d used, the twin says %d", answer.UsedBytes, s.sum())
 	}
+}
+
+func (d *duel) freeOf(s *twinShare) uint64 {
+	switch {
+	case s.revoked:
+	case s.limit == 0:
+		return d.twin.left(nil)
+	case s.sum() < s.limit:
+		return s.limit - s.sum()
+	}
+	return 0
+}
+
+// someoneDies lets another client of a share die right before this one asks.
+func (d *duel) someoneDies(s *twinShare, but ClientID) (ClientID, bool) {
+	if d.random.IntN(4) > 0 {
+		return 0, false
+	}
+	for id := range d.next {
+		if s.attached[id] && id != but && s.used[id] > 0 {
+			d.say("die %d", id)
+			d.core.Died(d.now, id)
+			delete(s.attached, id)
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// awaitAnswer lets the driver release what a charge waits for, or the time for that
+// pass, and returns the answer.
+func (d *duel) awaitAnswer(dying ClientID, died bool, s *twinShare, id ClientID, bytes uint64) Answer {
+	d.must(died && s.attached[id] && !s.revoked, "%d waits, and nobody has just ended", id)
+	d.must(!d.twin.mayAlloc(s, id, bytes), "%d waits for what there is", id)
+	if d.random.IntN(2) == 0 {
+		d.say("release %d", dying)
+		d.release(dying)
+		delete(s.used, dying)
+		// More than one may have died lately: what else comes is waited for, too.
+		if orders := d.core.Drain(); len(orders.Answers) > 0 {
+			d.must(len(orders.Answers) == 1 && orders.Answers[0].Client == id, "answers %+v", orders.Answers)
+			return orders.Answers[0]
+		}
+	}
+	d.must(!d.core.NextWake().After(d.now.Add(comingFor)), "%d waits for longer than it may", id)
+	d.now = d.now.Add(comingFor)
+	d.core.Tick(d.now)
+	orders := d.core.Drain()
+	d.must(len(orders.Answers) == 1 && orders.Answers[0].Client == id && !orders.Answers[0].Waiting, "answers %+v", orders.Answers)
+	return orders.Answers[0]
+}
+
+// release lets the driver hold nothing for one process.
+func (d *duel) release(id ClientID) {
+	account := Account{At: d.now}
+	for _, other := range d.twin.shares {
+		for held := range other.used {
+			if held != id {
+				account.Processes = append(account.Processes, Holding{PID: process(held).PID})
+			}
+		}
+	}
+	d.core.ReleaseEnded(d.now, "GPU-a", account)
 }
 
 // end lets a client die, or the driver let go of a dead one.
@@ -286,15 +348,7 @@ func (d *duel) end() {
 		}
 	} else {
 		d.say("release %d", id)
-		account := Account{At: d.now}
-		for _, other := range d.twin.shares {
-			for held := range other.used {
-				if held != id {
-					account.Processes = append(account.Processes, Holding{PID: process(held).PID})
-				}
-			}
-		}
-		d.core.ReleaseEnded(d.now, "GPU-a", account)
+		d.release(id)
 		delete(s.used, id)
 	}
 	d.sweep(name)
