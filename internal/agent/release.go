@@ -20,6 +20,9 @@ const (
 	releaseLast     = 250 * time.Millisecond
 	releaseGiveUp   = 10 * time.Second // on one that lives on: the next comparison finds it
 	holdersAfter    = 100 * time.Millisecond
+	// One that is being ended has its socket closed before its driver's files: asked at
+	// once, the driver would still hold everything, and be busy when it lets go.
+	releaseDetached = 100 * time.Microsecond
 	// At most half of the fast time is spent asking, and after it one part in so many,
 	// unless the driver is this slow.
 	releaseAskPart = 4
@@ -59,9 +62,14 @@ func (d *daemon) openReleases() error {
 func (d *daemon) watchEnded(now time.Time) {
 	for _, e := range d.core.EndedClients() {
 		for _, w := range d.releases {
-			if w.card == e.Card && !givenUp(now, e) && (!w.asking || e.Since.Equal(now)) {
-				d.askAgain(w, 0)
+			if w.card != e.Card || givenUp(now, e) || w.asking && !e.Since.Equal(now) {
+				continue
 			}
+			pause := time.Duration(0)
+			if e.State == core.Detached && !w.asking {
+				pause = releaseDetached
+			}
+			d.askAgain(w, pause)
 		}
 	}
 }
@@ -84,6 +92,15 @@ func (w *releaseWatch) askNow() {
 	select {
 	case w.ask <- struct{}{}:
 	default: // it will be
+	}
+}
+
+// rest takes back what the driver was still to be asked.
+func (w *releaseWatch) rest() {
+	_ = w.timer.set(0) // closed: the agent ends
+	select {
+	case <-w.ask:
+	default:
 	}
 }
 
@@ -138,6 +155,7 @@ func (d *daemon) awaitRelease(now time.Time, w *releaseWatch, asked time.Time, t
 	}
 	switch {
 	case newest < 0:
+		w.rest()
 	case now.Sub(asked) > newest && !w.failed:
 		d.askAgain(w, 0) // somebody has ended since
 	default:
