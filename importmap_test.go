@@ -25,8 +25,8 @@ type room struct {
 // edge is allowed because it stands here. A new package adds its line.
 var rooms = []room{
 	{path: "internal/wire", thirdParty: []string{"golang.org/x/sys"}},
-	{path: "internal/core", may: []string{"internal/size"}, pure: true},
-	{path: "internal/arbiter", pure: true},
+	{path: "internal/core", may: []string{"internal/share", "internal/size"}, pure: true},
+	{path: "internal/arbiter", may: []string{"internal/share"}, pure: true},
 	{path: "internal/journal", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/socket", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "data"},
@@ -42,7 +42,8 @@ var rooms = []room{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
 	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"github.com/NVIDIA/go-nvml"}},
-	{path: "internal/api"},
+	{path: "internal/share", pure: true},
+	{path: "internal/api", may: []string{"internal/share"}},
 	{path: "internal/size"},
 	{path: "internal/lateness", pure: true},
 	{path: "internal/urgency", thirdParty: []string{"golang.org/x/sys"}},
@@ -58,7 +59,7 @@ var rooms = []room{
 		path: "internal/agent",
 		may: []string{
 			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/lateness", "internal/process",
-			"internal/socket", "internal/urgency", "internal/wire",
+			"internal/share", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client"},
 		thirdParty: []string{"golang.org/x/sys"},
@@ -66,7 +67,7 @@ var rooms = []room{
 	},
 	{path: "internal/cgroup"},
 	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
-	{path: "internal/enforce", may: []string{"internal/api", "internal/cgroup", "internal/mps"}},
+	{path: "internal/enforce", may: []string{"internal/cgroup", "internal/mps", "internal/share"}},
 	{path: "internal/placement", may: []string{"internal/mig"}, pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/mig", "internal/placement"}},
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},
@@ -103,11 +104,11 @@ var rooms = []room{
 	}},
 	{path: "internal/library"},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/simgpu"},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/share", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",
-		may:      []string{"internal/api", "internal/bench", "internal/client", "internal/simgpu", "internal/size"},
+		may:      []string{"internal/api", "internal/bench", "internal/client", "internal/share", "internal/simgpu", "internal/size"},
 		executes: true,
 	},
 	{
@@ -117,7 +118,7 @@ var rooms = []room{
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
-			"internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/wire",
+			"internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
@@ -130,9 +131,9 @@ var rooms = []room{
 	{path: "tools/placementtune", may: []string{"internal/placement", "internal/plan", "internal/plan/trace"}},
 	{path: "tools/ptxfuzz"},
 	{path: "tools/preparefront", may: []string{"internal/library"}},
-	{path: "test/gates", may: []string{"internal/arbiter"}, executes: true},
+	{path: "test/gates", may: []string{"internal/arbiter", "internal/share"}, executes: true},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // errWeaker refuses a process that is not held as its share demands.
@@ -19,9 +19,9 @@ var errWeaker = errors.New("not held as the share demands")
 // admitted is how strongly a process is held that attaches.
 type admitted struct {
 	grip    grip
-	level   api.Enforcement // now
-	pending []enforce.Means // that can be looked at once its driver runs
-	why     string          // it is held less than its share
+	level   share.Enforcement // now
+	pending []enforce.Means   // that can be looked at once its driver runs
+	why     string            // it is held less than its share
 }
 
 // inspect looks at a process before its driver starts: what holds the share may
@@ -45,7 +45,7 @@ func (c *connection) inspect(pid, uid int) (admitted, error) {
 			continue
 		}
 		could = strongest([]enforce.Means{m}, could)
-		if m.Level() == api.EnforcedMPS {
+		if m.Level() == share.EnforcedMPS {
 			a.pending = append(a.pending, m)
 		} else {
 			a.level = strongest([]enforce.Means{m}, a.level)
@@ -97,13 +97,13 @@ func (c *connection) verify(id core.ClientID, pid int, a admitted) {
 // verifyAgain looks at the processes that MPS held before it had gone from a share:
 // they need not be clients of the daemon that is there now.
 func (d *daemon) verifyAgain(g grip) {
-	m, under := g.by(api.EnforcedMPS)
+	m, under := g.by(share.EnforcedMPS)
 	if !under {
 		return
 	}
 	for _, v := range d.core.Clients() {
 		was := d.members[v.ID]
-		if v.Share != g.share.Name || was == nil || was.level != api.EnforcedMPS {
+		if v.Share != g.share.Name || was == nil || was.level != share.EnforcedMPS {
 			continue
 		}
 		was.level = g.base.level

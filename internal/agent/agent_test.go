@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -16,7 +17,7 @@ func TestQuotaOverTheWire(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	share := r.share(api.ShareSpec{Name: "train", MemoryBytes: gib, CoresPercent: 30})
-	if share.CardUUID != testUUID || share.Policy != api.Fixed || share.Socket != r.cfg.ShareSocket("train") {
+	if share.CardUUID != testUUID || share.Policy != terms.Fixed || share.Socket != r.cfg.ShareSocket("train") {
 		t.Errorf("share %+v", share)
 	}
 	one := r.front("train")

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // fakeContainers notes what it is told.
@@ -118,7 +119,7 @@ func (f *slowMeans) Hold(ctx context.Context, s enforce.Share) error {
 
 // A share that is deleted while its new limits are set is not offered after that.
 func TestContainersAreNotOfferedWhatIsGone(t *testing.T) {
-	f, means := &fakeContainers{}, &slowMeans{fakeMeans: newFakeMeans(api.EnforcedMPS)}
+	f, means := &fakeContainers{}, &slowMeans{fakeMeans: newFakeMeans(share.EnforcedMPS)}
 	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	f.take()
@@ -138,7 +139,7 @@ func TestContainersAreNotOfferedWhatIsGone(t *testing.T) {
 
 // What holds a share by MPS is offered with it, anew when its limits change.
 func TestContainersAreGivenMPS(t *testing.T) {
-	f, means := &fakeContainers{}, insideMeans{newFakeMeans(api.EnforcedMPS)}
+	f, means := &fakeContainers{}, insideMeans{newFakeMeans(share.EnforcedMPS)}
 	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
 	f.take()
 	s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -32,14 +33,14 @@ type grip struct {
 	share    enforce.Share
 	means    []enforce.Means // that hold it, strongest first
 	base     floor
-	level    api.Enforcement // of the strongest of these
-	reasons  []string        // why others do not hold it, each after its level and a colon
-	demanded api.Enforcement
+	level    share.Enforcement // of the strongest of these
+	reasons  []string          // why others do not hold it, each after its level and a colon
+	demanded share.Enforcement
 }
 
 // floor is what holds shares that no means holds, and why nothing does.
 type floor struct {
-	level api.Enforcement
+	level share.Enforcement
 	why   string
 }
 
@@ -48,12 +49,12 @@ type floor struct {
 func (g grip) why() string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(g.reasons), func(reason string) bool {
 		level, _, _ := strings.Cut(reason, ":")
-		return g.level.Meets(api.Enforcement(level))
+		return g.level.Meets(share.Enforcement(level))
 	}), "; ")
 }
 
 // by returns the means of a level, if it holds the share.
-func (g grip) by(level api.Enforcement) (enforce.Means, bool) {
+func (g grip) by(level share.Enforcement) (enforce.Means, bool) {
 	i := slices.IndexFunc(g.means, func(m enforce.Means) bool { return m.Level() == level })
 	if i < 0 {
 		return nil, false
@@ -62,7 +63,7 @@ func (g grip) by(level api.Enforcement) (enforce.Means, bool) {
 }
 
 // failing says why a means does not hold the share.
-func (g grip) failing(level api.Enforcement) string {
+func (g grip) failing(level share.Enforcement) string {
 	i := slices.IndexFunc(g.reasons, func(reason string) bool { return strings.HasPrefix(reason, string(level)+":") })
 	if i < 0 {
 		return string(level) + ": not among the means of this agent"
@@ -82,10 +83,10 @@ func (g grip) missing() string {
 func (d *daemon) floor() floor {
 	if d.cfg.Front != nil {
 		if err := d.cfg.Front(); err != nil {
-			return floor{api.Booked, fmt.Sprintf("front: %v", err)}
+			return floor{share.Booked, fmt.Sprintf("front: %v", err)}
 		}
 	}
-	return floor{api.EnforcedFront, ""}
+	return floor{share.EnforcedFront, ""}
 }
 
 // reason words why a means does not hold a share.
@@ -97,7 +98,7 @@ func reason(m enforce.Means, err error) string {
 func (d *daemon) take(ctx context.Context, v core.ShareView) grip {
 	g := grip{
 		share:    enforce.Share{Name: v.Name, CardUUID: v.CardUUID, MemoryBytes: v.MemoryBytes, ThreadsPercent: v.ThreadsPercent},
-		demanded: api.Enforcement(v.Enforce), base: d.floor(),
+		demanded: v.Enforce, base: d.floor(),
 	}
 	return d.rate(ctx, g, enforce.Means.Hold)
 }
@@ -122,7 +123,7 @@ func (d *daemon) rate(ctx context.Context, g grip, ask func(enforce.Means, conte
 	return g
 }
 
-func strongest(means []enforce.Means, base api.Enforcement) api.Enforcement {
+func strongest(means []enforce.Means, base share.Enforcement) share.Enforcement {
 	level := base
 	for _, m := range means {
 		if m.Level().Meets(level) {
@@ -149,10 +150,10 @@ func (g grip) inside() *api.MPS {
 
 // short says why a share is held less than is asked of it; nil: it is not.
 func (g grip) short() error {
-	if _, under := g.by(api.EnforcedMPS); g.share.ThreadsPercent > 0 && !under {
+	if _, under := g.by(share.EnforcedMPS); g.share.ThreadsPercent > 0 && !under {
 		return &api.Error{
 			Code:    api.CodeNotAllowed,
-			Message: fmt.Sprintf("only MPS limits the processors of share %q: %s", g.share.Name, g.failing(api.EnforcedMPS)),
+			Message: fmt.Sprintf("only MPS limits the processors of share %q: %s", g.share.Name, g.failing(share.EnforcedMPS)),
 			Hint:    "leave --mps-threads out, or start MPS on the card: docs/mps.md",
 		}
 	}
@@ -195,7 +196,7 @@ func (d *daemon) setGrip(now time.Time, g grip) {
 		return
 	}
 	d.grips[g.share.Name] = g
-	if _, before := old.by(api.EnforcedMPS); !before {
+	if _, before := old.by(share.EnforcedMPS); !before {
 		d.verifyAgain(g)
 	}
 	if !reflect.DeepEqual(old.inside(), g.inside()) || old.share != g.share {
@@ -245,7 +246,7 @@ func (d *daemon) lookAgain(ctx context.Context, grips []grip) {
 // daemons are started and ended by others, and nobody tells. Other means stay what
 // they are for as long as nobody meddles with them.
 func (d *daemon) watchMPS(ctx context.Context) {
-	i := slices.IndexFunc(d.cfg.Means, func(m enforce.Means) bool { return m.Level() == api.EnforcedMPS })
+	i := slices.IndexFunc(d.cfg.Means, func(m enforce.Means) bool { return m.Level() == share.EnforcedMPS })
 	if i < 0 {
 		return
 	}
@@ -264,7 +265,7 @@ func (d *daemon) watchMPS(ctx context.Context) {
 				now = d.cfg.Means[i].Serves(ctx, g.share.CardUUID)
 				serves[g.share.CardUUID] = now
 			}
-			_, before := g.by(api.EnforcedMPS)
+			_, before := g.by(share.EnforcedMPS)
 			return now == before
 		}))
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // fakeMeans holds shares as the test says.
 type fakeMeans struct {
-	level api.Enforcement
+	level share.Enforcement
 
 	mutex               sync.Mutex
 	holds, admits       error
@@ -29,7 +30,7 @@ type fakeMeans struct {
 	serves              bool
 }
 
-func newFakeMeans(level api.Enforcement) *fakeMeans {
+func newFakeMeans(level share.Enforcement) *fakeMeans {
 	return &fakeMeans{level: level, held: map[string]enforce.Share{}}
 }
 
@@ -39,7 +40,7 @@ func (f *fakeMeans) set(change func(*fakeMeans)) {
 	change(f)
 }
 
-func (f *fakeMeans) Level() api.Enforcement { return f.level }
+func (f *fakeMeans) Level() share.Enforcement { return f.level }
 
 func (f *fakeMeans) Serves(context.Context, string) bool {
 	f.mutex.Lock()
@@ -96,12 +97,12 @@ func (f *fakeMeans) Drop(_ context.Context, s enforce.Share) error {
 // heldRig is an agent whose driver and MPS are fakes.
 func heldRig(t *testing.T, change ...func(*Config)) (r *rig, driver, mps *fakeMeans) {
 	t.Helper()
-	driver, mps = newFakeMeans(api.EnforcedDriver), newFakeMeans(api.EnforcedMPS)
+	driver, mps = newFakeMeans(share.EnforcedDriver), newFakeMeans(share.EnforcedMPS)
 	r = newRig(t, append(change, func(c *Config) { c.Means = []enforce.Means{driver, mps} })...)
 	return r, driver, mps
 }
 
-func (r *rig) clientLevel(share string) api.Enforcement {
+func (r *rig) clientLevel(share string) share.Enforcement {
 	r.t.Helper()
 	list, err := r.client.Clients(r.t.Context())
 	must(r.t, err)
@@ -116,30 +117,30 @@ func (r *rig) clientLevel(share string) api.Enforcement {
 func TestStrongestLevelIsChosen(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	spec := api.ShareSpec{Name: "a", MemoryBytes: gib}
-	if s := r.share(spec); s.Enforcement != api.EnforcedDriver || !strings.HasPrefix(s.EnforcementWhy, "mig:") {
+	if s := r.share(spec); s.Enforcement != share.EnforcedDriver || !strings.HasPrefix(s.EnforcementWhy, "mig:") {
 		t.Errorf("all hold: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
 	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
 	spec.Name = "b"
-	if s := r.share(spec); s.Enforcement != api.EnforcedMPS || !strings.Contains(s.EnforcementWhy, "driver: an old driver") {
+	if s := r.share(spec); s.Enforcement != share.EnforcedMPS || !strings.Contains(s.EnforcementWhy, "driver: an old driver") {
 		t.Errorf("MPS only: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
 	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
 	spec.Name = "c"
-	if s := r.share(spec); s.Enforcement != api.EnforcedFront || strings.Contains(s.EnforcementWhy, "front") {
+	if s := r.share(spec); s.Enforcement != share.EnforcedFront || strings.Contains(s.EnforcementWhy, "front") {
 		t.Errorf("neither: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
 	// What held once and does not now is seen by who looks, and told.
 	s, err := r.client.Share(t.Context(), "a")
 	must(t, err)
-	if s.Enforcement != api.EnforcedFront || !strings.Contains(s.EnforcementWhy, "an old driver") {
+	if s.Enforcement != share.EnforcedFront || !strings.Contains(s.EnforcementWhy, "an old driver") {
 		t.Errorf("a means that stopped: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
 	if e := r.awaitEvent("enforcement-changed"); e.Share != "a" && e.Share != "b" {
 		t.Errorf("event %+v", e)
 	}
 	driver.set(func(f *fakeMeans) { f.holds = nil })
-	if s, err = r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != api.EnforcedDriver {
+	if s, err = r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != share.EnforcedDriver {
 		t.Errorf("a means that is back: %q, %v", s.Enforcement, err)
 	}
 	must(t, r.client.DeleteShare(t.Context(), "a", false))
@@ -153,10 +154,10 @@ func TestStrongestLevelIsChosen(t *testing.T) {
 func TestDemandIsMetOrRefused(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
-	for level, ok := range map[api.Enforcement]bool{api.EnforcedMIG: false, api.EnforcedDriver: false, api.EnforcedMPS: true, api.EnforcedFront: true, api.Booked: true} {
+	for level, ok := range map[share.Enforcement]bool{share.EnforcedMIG: false, share.EnforcedDriver: false, share.EnforcedMPS: true, share.EnforcedFront: true, share.Booked: true} {
 		s, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: string(level), MemoryBytes: gib, Enforce: level})
 		if ok {
-			if err != nil || s.Enforcement != api.EnforcedMPS {
+			if err != nil || s.Enforcement != share.EnforcedMPS {
 				t.Errorf("%s: %q, %v", level, s.Enforcement, err)
 			}
 			continue
@@ -178,16 +179,16 @@ func TestDemandIsMetOrRefused(t *testing.T) {
 // Without the front library a share is only booked, unless something else holds it.
 func TestBooked(t *testing.T) {
 	r, driver, mps := heldRig(t, func(c *Config) { c.Front = func() error { return errors.New("not prepared") } })
-	if s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib}); s.Enforcement != api.EnforcedDriver {
+	if s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib}); s.Enforcement != share.EnforcedDriver {
 		t.Errorf("with a driver: %q", s.Enforcement)
 	}
 	for _, f := range []*fakeMeans{driver, mps} {
 		f.set(func(f *fakeMeans) { f.holds = errors.New("none") })
 	}
-	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.Enforcement != api.Booked || !strings.Contains(s.EnforcementWhy, "front: not prepared") {
+	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.Enforcement != share.Booked || !strings.Contains(s.EnforcementWhy, "front: not prepared") {
 		t.Errorf("without: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
-	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{MemoryBytes: gib, Enforce: api.EnforcedFront})
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{MemoryBytes: gib, Enforce: share.EnforcedFront})
 	wantCode(t, err, api.CodeNotAllowed)
 }
 
@@ -197,17 +198,17 @@ func TestEnter(t *testing.T) {
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	entry, err := r.client.Enter(t.Context(), "a")
 	must(t, err)
-	if entry.Enforcement != api.EnforcedDriver || len(entry.Environment) != 1 || len(driver.entered) != 1 {
+	if entry.Enforcement != share.EnforcedDriver || len(entry.Environment) != 1 || len(driver.entered) != 1 {
 		t.Errorf("%+v, %v", entry, driver.entered)
 	}
 	// A process that would escape from limits by it is held less, or refused.
 	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
 	entry, err = r.client.Enter(t.Context(), "a")
 	must(t, err)
-	if entry.Enforcement != api.EnforcedMPS || entry.Why == "" {
+	if entry.Enforcement != share.EnforcedMPS || entry.Why == "" {
 		t.Errorf("%+v", entry)
 	}
-	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: share.EnforcedDriver})
 	_, err = r.client.Enter(t.Context(), "strict")
 	wantCode(t, err, api.CodeNotAllowed)
 	_, err = r.client.Enter(t.Context(), "nobody")
@@ -229,11 +230,11 @@ func TestChangedQuotaIsHeld(t *testing.T) {
 // A restarted agent holds its shares again.
 func TestRestartHoldsAgain(t *testing.T) {
 	r, driver, _ := heldRig(t)
-	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedDriver})
 	must(t, r.stop())
 	driver.set(func(f *fakeMeans) { f.held = map[string]enforce.Share{} })
 	r.start()
-	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != api.EnforcedDriver || driver.held["a"].MemoryBytes != gib {
+	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != share.EnforcedDriver || driver.held["a"].MemoryBytes != gib {
 		t.Errorf("%q, %v, %v", s.Enforcement, driver.held, err)
 	}
 	must(t, r.stop())
@@ -254,12 +255,12 @@ func TestProcessOutside(t *testing.T) {
 		f.set(func(f *fakeMeans) { f.admits = fmt.Errorf("%w of it", enforce.ErrOutside) })
 	}
 	r.share(api.ShareSpec{Name: "open", MemoryBytes: gib})
-	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedMPS})
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: share.EnforcedMPS})
 	r.front("open")
 	if e := r.awaitEvent("not-enforced"); e.Share != "open" || e.PID == 0 {
 		t.Errorf("%+v", e)
 	}
-	if got := r.clientLevel("open"); got != api.EnforcedFront {
+	if got := r.clientLevel("open"); got != share.EnforcedFront {
 		t.Errorf("level %q", got)
 	}
 	if _, err := newFront(r.cfg.ShareSocket("strict")); err == nil {
@@ -290,11 +291,11 @@ func TestVerifiedAfterTheStart(t *testing.T) {
 	mps.set(func(f *fakeMeans) { f.verifies = fmt.Errorf("%w of MPS", enforce.ErrOutside) })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	r.front("a")
-	if got := r.clientLevel("a"); got != api.EnforcedFront {
+	if got := r.clientLevel("a"); got != share.EnforcedFront {
 		t.Errorf("before it is seen: %q", got)
 	}
 	mps.set(func(f *fakeMeans) { f.verifies = nil })
-	eventually(t, "MPS holds it", func() bool { return r.clientLevel("a") == api.EnforcedMPS })
+	eventually(t, "MPS holds it", func() bool { return r.clientLevel("a") == share.EnforcedMPS })
 }
 
 // A process that is not held though its share demands it gets nothing more.
@@ -302,7 +303,7 @@ func TestWithheld(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	driver.set(func(f *fakeMeans) { f.holds = errors.New("none") })
 	mps.set(func(f *fakeMeans) { f.verifies = errors.New("the daemon is gone") })
-	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: api.EnforcedMPS})
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedMPS})
 	f := r.front("a")
 	r.awaitEvent("not-enforced")
 	if err := f.alloc(256 * mib); err == nil {

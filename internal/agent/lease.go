@@ -100,7 +100,7 @@ func (d *daemon) setTerms() {
 	terms := d.core.Terms()
 	for _, t := range terms {
 		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
-			Name: t.Name, Policy: arbiter.Policy(t.Policy), CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
+			Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
 		})
 	}
 	now := monotonic()

@@ -3,8 +3,8 @@
 package agent
 
 import (
-	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
@@ -26,7 +26,7 @@ type member struct {
 	waiter    chan core.Answer // of a charge, of one; nil: it waits for none
 	scanned   bool             // for holders of its memory
 	given     gift
-	level     api.Enforcement
+	level     share.Enforcement
 }
 
 // gift is what a client has been granted and its page does not say yet.
@@ -144,6 +144,6 @@ func words(v core.ShareView) wire.Words {
 	return w
 }
 
-var policies = map[core.Policy]uint32{
-	core.BestEffort: wire.PolicyBestEffort, core.Equal: wire.PolicyEqual, core.Fixed: wire.PolicyFixed, core.Weighted: wire.PolicyWeighted,
+var policies = map[share.Policy]uint32{
+	share.BestEffort: wire.PolicyBestEffort, share.Equal: wire.PolicyEqual, share.Fixed: wire.PolicyFixed, share.Weighted: wire.PolicyWeighted,
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // workerConfig is what a supervised worker of the tests is told.
@@ -221,7 +222,7 @@ func TestBothKilled(t *testing.T) {
 	r.start()
 	got, err := r.client.Share(context.Background(), "s")
 	must(t, err)
-	if got.MemoryBytes != gib || got.CoresPercent != 20 || got.Tenant != "x" || got.Policy != api.Fixed {
+	if got.MemoryBytes != gib || got.CoresPercent != 20 || got.Tenant != "x" || got.Policy != share.Fixed {
 		t.Errorf("share %+v", got)
 	}
 	f.mutex.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 func (r *rig) hasShare(name string) bool {
@@ -35,7 +36,7 @@ func TestRun(t *testing.T) {
 	run, hold, err := r.client.Run(t.Context(), api.RunSpec{New: &api.ShareSpec{Name: "new", MemoryBytes: gib, Ephemeral: true}})
 	must(t, err)
 	if run.Version.PID != os.Getpid() || run.Version.DriverDirectory != r.cfg.DriverDirectory || run.Share.Socket != r.cfg.ShareSocket("new") ||
-		run.Share.MemoryBytes != gib || run.Entry.Enforcement != api.EnforcedDriver || strings.Join(run.Entry.Environment, " ") != "B=2 A=1" {
+		run.Share.MemoryBytes != gib || run.Entry.Enforcement != share.EnforcedDriver || strings.Join(run.Entry.Environment, " ") != "B=2 A=1" {
 		t.Errorf("run %+v", run)
 	}
 	driver.set(func(f *fakeMeans) {
@@ -65,7 +66,7 @@ func TestRun(t *testing.T) {
 	// A declared share stays, and takes no hold.
 	r.share(api.ShareSpec{Name: "declared", MemoryBytes: gib})
 	run, hold, err = r.client.Run(t.Context(), api.RunSpec{Share: "declared"})
-	if err != nil || hold != nil || run.Share.Name != "declared" || run.Entry.Enforcement != api.EnforcedDriver {
+	if err != nil || hold != nil || run.Share.Name != "declared" || run.Entry.Enforcement != share.EnforcedDriver {
 		t.Errorf("declared: %+v, %v, %v", run, hold, err)
 	}
 	// An ephemeral one that somebody else made is held by both.
@@ -85,7 +86,7 @@ func TestRun(t *testing.T) {
 func TestRefusedRun(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	r.share(api.ShareSpec{Name: "taken", MemoryBytes: gib})
-	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: api.EnforcedDriver})
+	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: share.EnforcedDriver})
 	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
 	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
 	small := &api.ShareSpec{Name: "small", MemoryBytes: gib, Ephemeral: true}
@@ -99,8 +100,8 @@ func TestRefusedRun(t *testing.T) {
 		"too large":        {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: 81 * gib, Ephemeral: true}}, api.CodeNotAllowed},
 		"a bad name":       {api.RunSpec{New: &api.ShareSpec{Name: "../x", Ephemeral: true}}, api.CodeUsage},
 		"not there":        {api.RunSpec{Share: "nobody"}, api.CodeNotFound},
-		"held by less":     {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: api.EnforcedMIG}}, api.CodeNotAllowed},
-		"does not enter":   {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: api.EnforcedDriver}}, api.CodeNotAllowed},
+		"held by less":     {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: share.EnforcedMIG}}, api.CodeNotAllowed},
+		"does not enter":   {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: gib, Ephemeral: true, Enforce: share.EnforcedDriver}}, api.CodeNotAllowed},
 		"nor the declared": {api.RunSpec{Share: "strict"}, api.CodeNotAllowed},
 	} {
 		run, hold, err := r.client.Run(t.Context(), c.spec)
@@ -130,7 +131,7 @@ func TestRefusedRun(t *testing.T) {
 // Who asks and goes before the answer leaves nothing behind either.
 func TestRunWithoutItsAsker(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
-	waits := &slowMeans{fakeMeans: newFakeMeans(api.EnforcedDriver), meanwhile: func() {
+	waits := &slowMeans{fakeMeans: newFakeMeans(share.EnforcedDriver), meanwhile: func() {
 		asked <- struct{}{}
 		<-answer
 	}}

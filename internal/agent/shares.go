@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
@@ -75,8 +76,8 @@ func (d *daemon) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pee
 func (d *daemon) apiShare(v core.ShareView) api.Share {
 	return api.Share{
 		ShareSpec: api.ShareSpec{
-			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: api.Policy(v.Policy),
-			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: api.Enforcement(v.Enforce), Ephemeral: v.Ephemeral,
+			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
+			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: d.cfg.ShareSocket(v.Name), Enforcement: d.grips[v.Name].level, EnforcementWhy: d.grips[v.Name].why(), MPS: d.grips[v.Name].inside(),
@@ -147,8 +148,8 @@ func (d *daemon) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, a
 	if err := d.ask(r, func(now time.Time) (err error) {
 		view, err = d.core.CreateShare(now, core.Spec{
 			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
-			Policy: core.Policy(spec.Policy), Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
-			Enforce: string(spec.Enforce), ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
+			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
+			Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 		}, peer.UID)
 		return err
 	}); err != nil {
@@ -221,7 +222,7 @@ func (d *daemon) patchShare(w http.ResponseWriter, r *http.Request, peer socket.
 	var view core.ShareView
 	if err := d.ask(r, func(now time.Time) (err error) {
 		view, err = d.core.ChangeShare(now, r.PathValue("name"), core.Change{
-			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: (*core.Policy)(change.Policy),
+			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: change.Policy,
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
 		}, peer.UID)
 		if err != nil {
@@ -404,7 +405,7 @@ func (d *daemon) getClients(w http.ResponseWriter, r *http.Request, _ socket.Pee
 }
 
 // levelOf is how strongly a process is held: no more than its share is now.
-func (d *daemon) levelOf(c core.ClientView) api.Enforcement {
+func (d *daemon) levelOf(c core.ClientView) share.Enforcement {
 	level := d.grips[c.Share].level
 	if m := d.members[c.ID]; m != nil && m.level != "" && !m.level.Meets(level) {
 		level = m.level

@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // comes starts or ends the daemon of MPS, as others do.
@@ -45,7 +46,7 @@ func (r *rig) awaitLevel(share, level string, changes int) {
 // A share that was there before MPS ran on its card is held by it from then on, for
 // containers too, and it is told when that is over; nobody has to look.
 func TestMPSComesAndGoes(t *testing.T) {
-	f, mps := &fakeContainers{}, insideMeans{newFakeMeans(api.EnforcedMPS)}
+	f, mps := &fakeContainers{}, insideMeans{newFakeMeans(share.EnforcedMPS)}
 	mps.comes(false)
 	r := newRig(t, func(c *Config) {
 		c.Containers, c.Means, c.LookEvery = f, []enforce.Means{mps}, 5*time.Millisecond
@@ -66,16 +67,16 @@ func TestMPSComesAndGoes(t *testing.T) {
 	mps.comes(true)
 	r.awaitLevel("a", "mps", 1)
 	offered(fmt.Sprintf("offer a in /pipe with [LIMIT=%d]", gib))
-	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != api.EnforcedMPS || s.MPS == nil {
+	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != share.EnforcedMPS || s.MPS == nil {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if got := r.clientLevel("a"); got != api.EnforcedFront {
+	if got := r.clientLevel("a"); got != share.EnforcedFront {
 		t.Errorf("a program that was there before MPS is shown at level %q", got)
 	}
 	early.close()
 	eventually(t, "it is gone", func() bool { return r.clientLevel("a") == "" })
 	r.front("a")
-	eventually(t, "MPS holds a later one", func() bool { return r.clientLevel("a") == api.EnforcedMPS })
+	eventually(t, "MPS holds a later one", func() bool { return r.clientLevel("a") == share.EnforcedMPS })
 
 	mps.comes(false)
 	r.awaitLevel("a", "front", 2)
@@ -88,17 +89,17 @@ func TestMPSComesAndGoes(t *testing.T) {
 	if e := r.awaitEvent("not-enforced"); !strings.Contains(e.Message, "does not have it") {
 		t.Error(e.Message)
 	}
-	if got := r.clientLevel("a"); got != api.EnforcedFront {
+	if got := r.clientLevel("a"); got != share.EnforcedFront {
 		t.Errorf("a program of the daemon before is shown at level %q", got)
 	}
 }
 
 // A share that demands MPS takes no program while that is away, and says why.
 func TestDemandedMPSIsAway(t *testing.T) {
-	mps := newFakeMeans(api.EnforcedMPS)
+	mps := newFakeMeans(share.EnforcedMPS)
 	mps.comes(true)
 	r := newRig(t, func(c *Config) { c.Means, c.LookEvery = []enforce.Means{mps}, 5*time.Millisecond })
-	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: api.EnforcedMPS})
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedMPS})
 	mps.comes(false)
 	_, err := r.client.Enter(t.Context(), "a") // looks by itself
 	if e := wantCode(t, err, api.CodeNotAllowed); !strings.Contains(e.Message, "no daemon") {
@@ -110,7 +111,7 @@ func TestDemandedMPSIsAway(t *testing.T) {
 	mps.comes(true)
 	entry, err := r.client.Enter(t.Context(), "a")
 	must(t, err)
-	if entry.Enforcement != api.EnforcedMPS {
+	if entry.Enforcement != share.EnforcedMPS {
 		t.Errorf("%+v", entry)
 	}
 }
@@ -127,7 +128,7 @@ func TestOutdatedLook(t *testing.T) {
 	driver.set(func(f *fakeMeans) { f.holds = errors.New("as of then") })
 	r.daemon.lookAgain(t.Context(), old)
 	now := r.daemon.allGrips(t.Context())
-	if len(now) != 1 || now[0].share.MemoryBytes != larger || now[0].level != api.EnforcedDriver {
+	if len(now) != 1 || now[0].share.MemoryBytes != larger || now[0].level != share.EnforcedDriver {
 		t.Errorf("%+v", now)
 	}
 }

@@ -22,8 +22,9 @@
 package api
 
 import (
-	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Schema names of the documents; fields are only ever added to a version.
@@ -56,39 +57,6 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
-
-// Enforcement says what holds a share to its limits, strongest first.
-type Enforcement string
-
-const (
-	EnforcedMIG    Enforcement = "mig"
-	EnforcedDriver Enforcement = "driver"
-	EnforcedMPS    Enforcement = "mps"
-	EnforcedFront  Enforcement = "front"  // our library: cooperative
-	Booked         Enforcement = "booked" // nothing enforces it
-)
-
-// Enforcements lists the levels, strongest first.
-func Enforcements() []Enforcement {
-	return []Enforcement{EnforcedMIG, EnforcedDriver, EnforcedMPS, EnforcedFront, Booked}
-}
-
-// Meets says whether a level is at least as strong as the one that is demanded;
-// none demanded is met by all.
-func (e Enforcement) Meets(demanded Enforcement) bool {
-	all := Enforcements()
-	return demanded == "" || slices.Contains(all, e) && slices.Index(all, e) <= slices.Index(all, demanded)
-}
-
-// Policy is how a share gets its time on a card.
-type Policy string
-
-const (
-	BestEffort Policy = "best-effort"
-	Equal      Policy = "equal"
-	Fixed      Policy = "fixed"
-	Weighted   Policy = "weighted"
-)
 
 // Version answers GET /v1/version.
 type Version struct {
@@ -154,15 +122,15 @@ type Devices struct {
 
 // ShareSpec asks for a share.
 type ShareSpec struct {
-	Name         string      `json:"name,omitempty"`         // empty: the agent makes one up
-	GPU          string      `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or empty: most free
-	MemoryBytes  uint64      `json:"memoryBytes,omitempty"`  // 0: the card, without a promise
-	CoresPercent int         `json:"coresPercent,omitempty"` // 0: 100
-	Policy       Policy      `json:"policy,omitempty"`       // empty: best-effort, fixed when cores are given
-	Weight       int         `json:"weight,omitempty"`
-	Priority     int         `json:"priority,omitempty"`
-	Tenant       string      `json:"tenant,omitempty"`
-	Enforce      Enforcement `json:"enforce,omitempty"` // at least this level, or refuse
+	Name         string            `json:"name,omitempty"`         // empty: the agent makes one up
+	GPU          string            `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or empty: most free
+	MemoryBytes  uint64            `json:"memoryBytes,omitempty"`  // 0: the card, without a promise
+	CoresPercent int               `json:"coresPercent,omitempty"` // 0: 100
+	Policy       share.Policy      `json:"policy,omitempty"`       // empty: best-effort, fixed when cores are given
+	Weight       int               `json:"weight,omitempty"`
+	Priority     int               `json:"priority,omitempty"`
+	Tenant       string            `json:"tenant,omitempty"`
+	Enforce      share.Enforcement `json:"enforce,omitempty"` // at least this level, or refuse
 	// ThreadsPercent is the most of a card's processors that each of its processes
 	// gets at once, by MPS; 0: no limit.
 	ThreadsPercent int  `json:"threadsPercent,omitempty"`
@@ -175,37 +143,37 @@ type ShareSpec struct {
 
 // ShareChange changes a share in place; nil fields stay.
 type ShareChange struct {
-	MemoryBytes  *uint64 `json:"memoryBytes,omitempty"`
-	CoresPercent *int    `json:"coresPercent,omitempty"`
-	Policy       *Policy `json:"policy,omitempty"`
-	Weight       *int    `json:"weight,omitempty"`
-	Priority     *int    `json:"priority,omitempty"`
-	Paused       *bool   `json:"paused,omitempty"`
+	MemoryBytes  *uint64       `json:"memoryBytes,omitempty"`
+	CoresPercent *int          `json:"coresPercent,omitempty"`
+	Policy       *share.Policy `json:"policy,omitempty"`
+	Weight       *int          `json:"weight,omitempty"`
+	Priority     *int          `json:"priority,omitempty"`
+	Paused       *bool         `json:"paused,omitempty"`
 }
 
 // Share is a named promise on a card and what became of it.
 type Share struct {
 	ShareSpec
-	CardUUID       string      `json:"cardUuid"`
-	CardName       string      `json:"cardName"`
-	Socket         string      `json:"socket"`                   // where its processes attach
-	Enforcement    Enforcement `json:"enforcement"`              // in force
-	EnforcementWhy string      `json:"enforcementWhy,omitempty"` // why no stronger level is
-	MPS            *MPS        `json:"mps,omitempty"`            // absent: it is not held by MPS
-	State          string      `json:"state"`                    // active, paused, shrinking
-	LimitBytes     uint64      `json:"limitBytes"`               // the quota, or the card's total
-	UsedBytes      uint64      `json:"usedBytes"`
-	ContextBytes   uint64      `json:"contextBytes"` // part of usedBytes
-	PeakBytes      uint64      `json:"peakBytes"`
-	Clients        int         `json:"clients"`
-	Denials        uint64      `json:"denials"`
-	Launches       uint64      `json:"launches"`
-	CardTimeNs     uint64      `json:"cardTimeNs"`   // that its processes used, as they measured it
-	CardTimeAtNs   uint64      `json:"cardTimeAtNs"` // until when: CLOCK_MONOTONIC of the host
-	WaitNs         uint64      `json:"waitNs"`       // that their launches waited for a lease
-	Overruns       uint64      `json:"overruns"`     // how often its work outlasted a lease for so long that others went on beside it
-	Created        time.Time   `json:"created"`
-	OwnerUID       int         `json:"ownerUid"` // besides root, may change and delete it
+	CardUUID       string            `json:"cardUuid"`
+	CardName       string            `json:"cardName"`
+	Socket         string            `json:"socket"`                   // where its processes attach
+	Enforcement    share.Enforcement `json:"enforcement"`              // in force
+	EnforcementWhy string            `json:"enforcementWhy,omitempty"` // why no stronger level is
+	MPS            *MPS              `json:"mps,omitempty"`            // absent: it is not held by MPS
+	State          string            `json:"state"`                    // active, paused, shrinking
+	LimitBytes     uint64            `json:"limitBytes"`               // the quota, or the card's total
+	UsedBytes      uint64            `json:"usedBytes"`
+	ContextBytes   uint64            `json:"contextBytes"` // part of usedBytes
+	PeakBytes      uint64            `json:"peakBytes"`
+	Clients        int               `json:"clients"`
+	Denials        uint64            `json:"denials"`
+	Launches       uint64            `json:"launches"`
+	CardTimeNs     uint64            `json:"cardTimeNs"`   // that its processes used, as they measured it
+	CardTimeAtNs   uint64            `json:"cardTimeAtNs"` // until when: CLOCK_MONOTONIC of the host
+	WaitNs         uint64            `json:"waitNs"`       // that their launches waited for a lease
+	Overruns       uint64            `json:"overruns"`     // how often its work outlasted a lease for so long that others went on beside it
+	Created        time.Time         `json:"created"`
+	OwnerUID       int               `json:"ownerUid"` // besides root, may change and delete it
 }
 
 // MPS is what programs need to be held by MPS that come to a share past `divvy run`,
@@ -240,16 +208,16 @@ type Client struct {
 	Since        time.Time `json:"since"`
 	// Enforcement is what holds this process; weaker than its share's when it came
 	// past what holds that, as from a container.
-	Enforcement Enforcement `json:"enforcement"`
+	Enforcement share.Enforcement `json:"enforcement"`
 }
 
 // Entry answers POST /v1/shares/{name}/enter: the process that asked, and what it
 // starts from then on, is under the share. Programs it starts need Environment,
 // besides what leads them to the front library.
 type Entry struct {
-	Enforcement Enforcement `json:"enforcement"`
-	Environment []string    `json:"environment,omitempty"`
-	Why         string      `json:"why,omitempty"` // it is held less than the share
+	Enforcement share.Enforcement `json:"enforcement"`
+	Environment []string          `json:"environment,omitempty"`
+	Why         string            `json:"why,omitempty"` // it is held less than the share
 }
 
 // RunSpec asks for what a command needs to run under a share: a declared one, or a new

@@ -31,23 +31,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
-)
 
-// Policy is how a share gets its time.
-type Policy string
-
-// Policies.
-const (
-	BestEffort Policy = "best-effort"
-	Equal      Policy = "equal"
-	Fixed      Policy = "fixed"
-	Weighted   Policy = "weighted"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Terms are what a share was promised.
 type Terms struct {
 	Name         string
-	Policy       Policy
+	Policy       terms.Policy
 	CoresPercent int // of the card's time, for fixed shares
 	Weight       int // of weighted shares, from 1
 	Priority     int // higher goes first
@@ -197,7 +188,7 @@ type share struct {
 // wants says whether a process waits that may have a lease.
 func (s *share) wants() bool { return len(s.waiting) > 0 && !s.Paused }
 
-func (s *share) fixed() bool { return s.Policy == Fixed }
+func (s *share) fixed() bool { return s.Policy == terms.Fixed }
 
 // phase of a card.
 type phase int
@@ -257,7 +248,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 		}
 		resumed := s.Paused && !t.Paused
-		anew := t.Policy == Fixed && (s.Policy != Fixed || s.CoresPercent != t.CoresPercent)
+		anew := t.Policy == terms.Fixed && (s.Policy != terms.Fixed || s.CoresPercent != t.CoresPercent)
 		if anew && a.gated {
 			a.meet(now, s)
 		}
@@ -310,7 +301,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 // promised says whether shares without fixed parts were promised anything.
 func promised(shares []*share) bool {
 	for _, s := range shares {
-		if len(shares) > 1 && (s.Policy == Equal || s.Policy == Weighted || s.Priority != shares[0].Priority) {
+		if len(shares) > 1 && (s.Policy == terms.Equal || s.Policy == terms.Weighted || s.Priority != shares[0].Priority) {
 			return true
 		}
 	}

@@ -5,6 +5,8 @@ package arbiter
 import (
 	"math"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // choose finds the share that should have the card next, among those that
@@ -56,9 +58,9 @@ func (a *Arbiter) before(s, other *share) bool {
 // rank orders the policies.
 func (s *share) rank() int {
 	switch s.Policy {
-	case Fixed:
+	case terms.Fixed:
 		return 2
-	case Equal, Weighted:
+	case terms.Equal, terms.Weighted:
 		return 1
 	}
 	return 0

@@ -2,7 +2,11 @@
 
 package arbiter
 
-import "time"
+import (
+	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
+)
 
 // fair is the account of a share without a fixed part: what it used, divided by
 // its weight. The one with the least is served first. A share that wanted nothing
@@ -24,7 +28,7 @@ func (a *Arbiter) enter(s *share) {
 
 // weight of a share among those without fixed parts.
 func (s *share) weight() int {
-	if s.Policy == Weighted {
+	if s.Policy == terms.Weighted {
 		return max(s.Weight, 1)
 	}
 	return 1

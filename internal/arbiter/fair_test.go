@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // jain is Jain's index of fairness: 1 when all have the same.
@@ -25,17 +27,17 @@ func TestEqualSharesAreFair(t *testing.T) {
 		for _, mixed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d, mixed %v", n, mixed), func(t *testing.T) {
 				c := newCard(uint64(n), 300*time.Microsecond)
-				var terms []Terms
+				var all []Terms
 				var loads []*load
 				for i := range n {
-					s := Terms{Name: fmt.Sprint("s", i), Policy: Equal, CoresPercent: 100}
+					s := Terms{Name: fmt.Sprint("s", i), Policy: terms.Equal, CoresPercent: 100}
 					cost := costs[1]
 					if mixed {
 						cost = costs[i%len(costs)]
 					}
-					terms, loads = append(terms, s), append(loads, program(s.Name, 1, cost, 0))
+					all, loads = append(all, s), append(loads, program(s.Name, 1, cost, 0))
 				}
-				c.run(t, terms, loads, seconds*time.Second)
+				c.run(t, all, loads, seconds*time.Second)
 				var got []float64
 				sum := 0.0
 				for _, l := range loads {
@@ -55,14 +57,14 @@ func TestEqualSharesAreFair(t *testing.T) {
 // get, in the same proportion.
 func TestWeightsHold(t *testing.T) {
 	const seconds = 10
-	terms := []Terms{
-		{Name: "a", Policy: Weighted, Weight: 1}, {Name: "b", Policy: Weighted, Weight: 2}, {Name: "c", Policy: Weighted, Weight: 5},
-		{Name: "rest", Policy: BestEffort},
+	all := []Terms{
+		{Name: "a", Policy: terms.Weighted, Weight: 1}, {Name: "b", Policy: terms.Weighted, Weight: 2}, {Name: "c", Policy: terms.Weighted, Weight: 5},
+		{Name: "rest", Policy: terms.BestEffort},
 	}
 	for _, idle := range []bool{false, true} {
 		c := newCard(5, 300*time.Microsecond)
 		var loads []*load
-		for _, s := range terms {
+		for _, s := range all {
 			loads = append(loads, program(s.Name, 1, time.Millisecond, 0))
 		}
 		parts := []float64{1.0 / 8, 2.0 / 8, 5.0 / 8, 0}
@@ -70,7 +72,7 @@ func TestWeightsHold(t *testing.T) {
 			loads[2].processes = nil
 			parts = []float64{1.0 / 3, 2.0 / 3, 0, 0}
 		}
-		c.run(t, terms, loads, seconds*time.Second)
+		c.run(t, all, loads, seconds*time.Second)
 		for i, l := range loads {
 			if got := l.busy.Seconds() / seconds; got < parts[i]*0.97-0.002 || got > parts[i]*1.01+0.002 {
 				t.Errorf("idle %v: %s got %.3f of the card, not %.3f", idle, l.name, got, parts[i])
@@ -83,7 +85,7 @@ func TestWeightsHold(t *testing.T) {
 // than what runs, while the others lose next to nothing.
 func TestPriorityGoesFirst(t *testing.T) {
 	const seconds = 10
-	for _, policy := range []Policy{BestEffort, Fixed} {
+	for _, policy := range []terms.Policy{terms.BestEffort, terms.Fixed} {
 		c := newCard(9, 100*time.Microsecond)
 		high := Terms{Name: "high", Policy: policy, CoresPercent: 40, Priority: 10}
 		low := Terms{Name: "low", Policy: policy, CoresPercent: 60}
@@ -105,7 +107,7 @@ func TestPriorityGoesFirst(t *testing.T) {
 		if len(waits) < 900 || late > len(waits)/100 {
 			t.Errorf("%s: %d of %d waits over %v", policy, late, len(waits), most)
 		}
-		if policy == BestEffort && busy.busy.Seconds() < 0.88*seconds {
+		if policy == terms.BestEffort && busy.busy.Seconds() < 0.88*seconds {
 			t.Errorf("the other got %v", busy.busy)
 		}
 	}

@@ -5,6 +5,8 @@ package arbiter
 import (
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Shares that overlap get about their part: what each measures beside the others
@@ -14,13 +16,13 @@ func TestSharesOverlap(t *testing.T) {
 	for _, cores := range [][]int{{30}, {30, 30}, {20, 30, 50}, {60}} {
 		c := newCard(4, 300*time.Microsecond)
 		c.arbiter.config.Overlap = true
-		var terms []Terms
+		var all []Terms
 		var loads []*load
 		for i, percent := range cores {
-			s := Terms{Name: string(rune('a' + i)), Policy: Fixed, CoresPercent: percent}
-			terms, loads = append(terms, s), append(loads, program(s.Name, 1, time.Millisecond, 0))
+			s := Terms{Name: string(rune('a' + i)), Policy: terms.Fixed, CoresPercent: percent}
+			all, loads = append(all, s), append(loads, program(s.Name, 1, time.Millisecond, 0))
 		}
-		c.run(t, terms, loads, seconds*time.Second)
+		c.run(t, all, loads, seconds*time.Second)
 		for i, l := range loads {
 			got, promised := 100*l.busy.Seconds()/seconds, float64(cores[i])
 			t.Logf("%v: %s %.2f %%", cores, l.name, got)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // card executes kernels one after the other, in the order of submission, under
@@ -211,7 +213,7 @@ func (c *card) giveBack(p *process, epoch int) {
 	c.at(c.now+c.lateness(), func() { c.arbiter.Back(c.now, p.share.name, p.turn); c.arrange() })
 }
 
-func (c *card) run(t testing.TB, terms []Terms, loads []*load, until time.Duration) {
+func (c *card) run(t testing.TB, all []Terms, loads []*load, until time.Duration) {
 	t.Helper()
 	for _, l := range loads {
 		c.shares[l.name] = l
@@ -220,7 +222,7 @@ func (c *card) run(t testing.TB, terms []Terms, loads []*load, until time.Durati
 			c.at(time.Duration(c.random.Int64N(int64(time.Millisecond))), func() { c.launch(p) })
 		}
 	}
-	c.arbiter.Set(0, terms)
+	c.arbiter.Set(0, all)
 	c.arrange()
 	for len(c.events) > 0 && c.events[0].at <= until && c.broken == nil {
 		e := c.events[0]
@@ -265,7 +267,7 @@ func TestFixedShareGetsItsPart(t *testing.T) {
 			t.Run(fmt.Sprintf("%d%%, %v", cores, cost), func(t *testing.T) {
 				c := newCard(uint64(cores), 300*time.Microsecond)
 				l := program("a", 1, cost, 0)
-				c.run(t, []Terms{{Name: "a", Policy: Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
+				c.run(t, []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
 				got := 100 * l.busy.Seconds() / seconds
 				want := min(float64(cores), 97)
 				allowed := 0.5
@@ -294,7 +296,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 		for _, cost := range []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
 			c := newCard(3, 300*time.Microsecond)
 			l := program("a", 4, cost, 0)
-			c.run(t, []Terms{{Name: "a", Policy: Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
+			c.run(t, []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
 			got := 100 * l.busy.Seconds() / seconds
 			most := l.mostOf(time.Second)
 			t.Logf("%d %%, %v: %.3f %%, at most %v in a second", cores, cost, got, most)
@@ -320,8 +322,8 @@ func TestProcessesTakeTurns(t *testing.T) {
 // fall into one second.
 func TestSharesTogether(t *testing.T) {
 	const seconds = 10
-	terms := []Terms{
-		{Name: "a", Policy: Fixed, CoresPercent: 20}, {Name: "b", Policy: Fixed, CoresPercent: 30}, {Name: "c", Policy: Fixed, CoresPercent: 50},
+	all := []Terms{
+		{Name: "a", Policy: terms.Fixed, CoresPercent: 20}, {Name: "b", Policy: terms.Fixed, CoresPercent: 30}, {Name: "c", Policy: terms.Fixed, CoresPercent: 50},
 	}
 	for _, test := range []struct {
 		name      string
@@ -338,21 +340,21 @@ func TestSharesTogether(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCard(7, 300*time.Microsecond)
 			var loads []*load
-			for i, s := range terms {
+			for i, s := range all {
 				loads = append(loads, program(s.Name, test.processes, test.costs[i], 0))
 			}
-			c.run(t, terms, loads, seconds*time.Second)
+			c.run(t, all, loads, seconds*time.Second)
 			sum := 0.0
 			for i, l := range loads {
 				got := 100 * l.busy.Seconds() / seconds
 				sum += got
 				most := l.mostOf(time.Second)
 				t.Logf("%s: %.3f %%, at most %v in a second", l.name, got, most)
-				promised := float64(terms[i].CoresPercent)
+				promised := float64(all[i].CoresPercent)
 				if got > promised+0.5 || got < 0.97*promised-0.5 {
 					t.Errorf("%s got %.3f %%, promised %v %%", l.name, got, promised)
 				}
-				if limit := time.Duration(terms[i].CoresPercent)*10*time.Millisecond + l.processes[0].cost + c.arbiter.config.Backlog + c.arbiter.config.Handover + 2*c.late; most > limit {
+				if limit := time.Duration(all[i].CoresPercent)*10*time.Millisecond + l.processes[0].cost + c.arbiter.config.Backlog + c.arbiter.config.Handover + 2*c.late; most > limit {
 					t.Errorf("%s used %v in one second, at most %v is its part and what it had in flight", l.name, most, limit)
 				}
 			}
@@ -367,8 +369,8 @@ func TestSharesTogether(t *testing.T) {
 // between two shares: the next one is admitted earlier. Without that it does.
 func TestLateHost(t *testing.T) {
 	const seconds = 10
-	terms := []Terms{
-		{Name: "a", Policy: Fixed, CoresPercent: 20}, {Name: "b", Policy: Fixed, CoresPercent: 30}, {Name: "c", Policy: Fixed, CoresPercent: 50},
+	all := []Terms{
+		{Name: "a", Policy: terms.Fixed, CoresPercent: 20}, {Name: "b", Policy: terms.Fixed, CoresPercent: 30}, {Name: "c", Policy: terms.Fixed, CoresPercent: 50},
 	}
 	busy := func(adapt bool) float64 {
 		c := newCard(7, 3*time.Millisecond)
@@ -376,15 +378,15 @@ func TestLateHost(t *testing.T) {
 			c.arbiter.handover.most = c.arbiter.handover.least
 		}
 		var loads []*load
-		for _, s := range terms {
+		for _, s := range all {
 			loads = append(loads, program(s.Name, 1, time.Millisecond, 0))
 		}
-		c.run(t, terms, loads, seconds*time.Second)
+		c.run(t, all, loads, seconds*time.Second)
 		sum := 0.0
 		for i, l := range loads {
 			got := 100 * l.busy.Seconds() / seconds
 			t.Logf("%s: %.2f %%", l.name, got)
-			if promised := float64(terms[i].CoresPercent); adapt && (got < promised-1 || got > promised+0.5) {
+			if promised := float64(all[i].CoresPercent); adapt && (got < promised-1 || got > promised+0.5) {
 				t.Errorf("%s got %.2f %%, promised %v %%", l.name, got, promised)
 			}
 			sum += got
@@ -405,25 +407,25 @@ func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(16) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		c := newCard(seed, 500*time.Microsecond)
-		var terms []Terms
+		var all []Terms
 		var loads []*load
 		left := 100
 		for i := range 2 + random.IntN(5) {
-			s := Terms{Name: fmt.Sprint("s", i), Policy: BestEffort, CoresPercent: 100}
+			s := Terms{Name: fmt.Sprint("s", i), Policy: terms.BestEffort, CoresPercent: 100}
 			if most := min(left, 60); most > 5 && (i == 0 || random.IntN(3) > 0) {
-				s.Policy, s.CoresPercent = Fixed, 5+random.IntN(most-5)
+				s.Policy, s.CoresPercent = terms.Fixed, 5+random.IntN(most-5)
 				left -= s.CoresPercent
 			}
-			terms = append(terms, s)
+			all = append(all, s)
 			cost := []time.Duration{50 * time.Microsecond, time.Millisecond, 7 * time.Millisecond}[random.IntN(3)]
 			gap := []time.Duration{0, 100 * time.Microsecond, 3 * time.Millisecond}[random.IntN(3)]
 			loads = append(loads, program(s.Name, 1+random.IntN(3), cost, gap))
 		}
 		const seconds = 3
-		c.run(t, terms, loads, seconds*time.Second)
+		c.run(t, all, loads, seconds*time.Second)
 		for i, l := range loads {
-			s := terms[i]
-			if s.Policy != Fixed {
+			s := all[i]
+			if s.Policy != terms.Fixed {
 				if left > 10 && l.busy < 5*time.Millisecond {
 					t.Errorf("seed %d: %s got %v, with %d %% left over", seed, l.name, l.busy, left)
 				}

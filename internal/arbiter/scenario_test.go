@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the outputs of the scenarios anew")
@@ -103,15 +105,15 @@ func (w *stage) do(words []string) {
 	switch words[0] {
 	// want, back, ended NAME [PROCESS]
 	case "share": // share NAME POLICY CORES [PRIORITY [WEIGHT]]
-		terms := Terms{Name: name, Policy: Policy(words[2]), Weight: 1}
-		terms.CoresPercent, _ = strconv.Atoi(words[3])
+		t := Terms{Name: name, Policy: terms.Policy(words[2]), Weight: 1}
+		t.CoresPercent, _ = strconv.Atoi(words[3])
 		if len(words) > 4 {
-			terms.Priority, _ = strconv.Atoi(words[4])
+			t.Priority, _ = strconv.Atoi(words[4])
 		}
 		if len(words) > 5 {
-			terms.Weight, _ = strconv.Atoi(words[5])
+			t.Weight, _ = strconv.Atoi(words[5])
 		}
-		w.terms = append(w.terms, terms)
+		w.terms = append(w.terms, t)
 		w.arbiter.Set(w.now, w.terms)
 	case "change": // like share, of one that is there
 		kept := w.terms[:0]

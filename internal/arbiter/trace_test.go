@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // recorded is the trace of half a second with shares of all policies, one of which
@@ -24,17 +26,17 @@ func recorded(t testing.TB) []byte {
 		}
 		trace.Write(append(line, '\n'))
 	})
-	terms := []Terms{
-		{Name: "a", Policy: Fixed, CoresPercent: 30}, {Name: "b", Policy: Weighted, Weight: 2},
-		{Name: "c", Policy: Equal, Priority: 1}, {Name: "d", Policy: BestEffort},
+	all := []Terms{
+		{Name: "a", Policy: terms.Fixed, CoresPercent: 30}, {Name: "b", Policy: terms.Weighted, Weight: 2},
+		{Name: "c", Policy: terms.Equal, Priority: 1}, {Name: "d", Policy: terms.BestEffort},
 	}
 	loads := []*load{
 		program("a", 3, time.Millisecond, 0), program("b", 1, 50*time.Microsecond, 0),
 		program("c", 2, 200*time.Microsecond, 3*time.Millisecond), program("d", 1, 7*time.Millisecond, 0),
 	}
 	c.at(200*time.Millisecond, func() {
-		terms[0].CoresPercent = 60
-		c.arbiter.Set(c.now, terms)
+		all[0].CoresPercent = 60
+		c.arbiter.Set(c.now, all)
 		c.arrange()
 	})
 	c.at(300*time.Millisecond, func() {
@@ -42,7 +44,7 @@ func recorded(t testing.TB) []byte {
 		c.arbiter.Released(c.now, "b")
 		c.arrange()
 	})
-	c.run(t, terms, loads, 500*time.Millisecond)
+	c.run(t, all, loads, 500*time.Millisecond)
 	return trace.Bytes()
 }
 

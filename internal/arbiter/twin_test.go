@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // slowLedger is the ledger, grain by grain of 10 us: it remembers for each
@@ -110,7 +112,7 @@ func TestOnePauseInsteadOfMany(t *testing.T) {
 	const ms = time.Millisecond
 	a := New(Default(10*ms), newCard(1, ms))
 	now := time.Second
-	a.Set(now, []Terms{{Name: "a", Policy: Fixed, CoresPercent: 90}})
+	a.Set(now, []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: 90}})
 	s := a.shares[0]
 	for at := time.Duration(0); at < now; at += 10 * ms { // in many short pauses it left a tenth of the time
 		s.charge(at, 9*ms)

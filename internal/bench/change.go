@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -176,7 +177,7 @@ func partOf(runs []simgpu.Run, from, to time.Duration) float64 {
 
 // parts changes the part of a share that is alone on the card.
 func (o ChangeOptions) parts(ctx context.Context, truth *simgpu.Truth, report *ChangeReport) error {
-	spec := api.ShareSpec{Name: fmt.Sprintf("bench-change-%d", time.Now().UnixNano()), MemoryBytes: 1 << 30, Policy: api.Fixed, CoresPercent: changeLess}
+	spec := api.ShareSpec{Name: fmt.Sprintf("bench-change-%d", time.Now().UnixNano()), MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: changeLess}
 	share, err := o.client().CreateShare(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("create share %s: %w", spec.Name, err)

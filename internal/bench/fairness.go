@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -87,7 +88,7 @@ func Fairness(ctx context.Context, o FairnessOptions) (FairnessReport, error) {
 // fairness measures n equal shares, and as many programs without Divvy.
 func (q *quota) fairness(ctx context.Context, n int) (FairnessRow, error) {
 	row := FairnessRow{Shares: n}
-	c := QuotaCase{Cores: make([]int, n), Kernel: time.Millisecond, Pattern: PatternAsync, Policy: api.Equal, Together: true}
+	c := QuotaCase{Cores: make([]int, n), Kernel: time.Millisecond, Pattern: PatternAsync, Policy: share.Equal, Together: true}
 	control, err := q.run(ctx, c, make([]string, n), min(q.Duration, quotaControl))
 	if err != nil {
 		return row, fmt.Errorf("control without Divvy: %w", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Schemas of the reports on latency.
@@ -172,7 +173,7 @@ func (t Target) pair(ctx context.Context, priority int) (shares [2]api.Share, re
 	}
 	for i, priority := range [2]int{priority, 0} {
 		name := fmt.Sprintf("bench-pair-%d-%d", i, moment)
-		shares[i], err = t.client().CreateShare(ctx, api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: api.Equal, Priority: priority})
+		shares[i], err = t.client().CreateShare(ctx, api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: share.Equal, Priority: priority})
 		if err != nil {
 			return shares, remove, fmt.Errorf("create share %s: %w", name, err)
 		}

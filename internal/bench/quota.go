@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -51,7 +52,7 @@ const (
 type QuotaCase struct {
 	Cores    []int
 	Together bool
-	Policy   api.Policy // empty: fixed; best-effort: nothing is held, only accounted
+	Policy   share.Policy // empty: fixed; best-effort: nothing is held, only accounted
 	Kernel   time.Duration
 	Pattern  string
 }
@@ -78,8 +79,8 @@ func QuotaSuite() []QuotaCase {
 		QuotaCase{Cores: []int{20, 30, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync},
 		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternSync},
 		QuotaCase{Cores: []int{30}, Kernel: time.Millisecond, Pattern: PatternProcesses},
-		QuotaCase{Cores: []int{100}, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: api.BestEffort},
-		QuotaCase{Cores: []int{50, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: api.BestEffort})
+		QuotaCase{Cores: []int{100}, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: share.BestEffort},
+		QuotaCase{Cores: []int{50, 50}, Together: true, Kernel: time.Millisecond, Pattern: PatternAsync, Policy: share.BestEffort})
 }
 
 // QuotaMatrix is every quota with every kernel and way to launch, each alone.
@@ -253,7 +254,7 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 		// A share lives on until the driver has let go of its last program.
 		q.made++
 		name := fmt.Sprintf("bench-quota-%d", q.made)
-		spec := api.ShareSpec{Name: name, CoresPercent: percent, Policy: api.Fixed, MemoryBytes: 4 << 30}
+		spec := api.ShareSpec{Name: name, CoresPercent: percent, Policy: share.Fixed, MemoryBytes: 4 << 30}
 		if c.Policy != "" {
 			spec.CoresPercent, spec.Policy = 0, c.Policy
 		}
@@ -284,7 +285,7 @@ func (q *quota) shares(ctx context.Context, c QuotaCase, cores []int) ([]QuotaRo
 		if c.Together {
 			row.Mode = "together"
 		}
-		if c.Policy == api.BestEffort {
+		if c.Policy == share.BestEffort {
 			row.Mode = modeUngated
 		}
 		rows = append(rows, row)

@@ -91,7 +91,11 @@ func fileCompletion(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 }
 
 // words completes from a fixed list.
-func words(list ...string) completer {
+func words[T ~string](all ...T) completer {
+	list := make([]string, len(all))
+	for i, word := range all {
+		list[i] = string(word)
+	}
 	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return startingWith(typed, list), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -186,18 +187,18 @@ func checkWire(agent api.Version) error {
 
 // checkHeld refuses a program that the front library cannot be loaded into, where
 // nothing else holds it as strongly as its share demands; else it says so.
-func (a *app) checkHeld(demanded, level api.Enforcement, path string) error {
-	if level.Meets(api.EnforcedDriver) {
+func (a *app) checkHeld(demanded, level share.Enforcement, path string) error {
+	if level.Meets(share.EnforcedDriver) {
 		return nil
 	}
 	status, detail, hint := examineProgram(path)
 	if status == checkOK {
 		return nil
 	}
-	if !api.Booked.Meets(demanded) {
+	if !share.Booked.Meets(demanded) {
 		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("--enforce %s: %s", demanded, detail)}, hint)
 	}
-	a.note("held at level %s only: %s", api.Booked, detail)
+	a.note("held at level %s only: %s", share.Booked, detail)
 	return nil
 }
 

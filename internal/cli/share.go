@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -46,7 +47,7 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted")
 	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy")
 	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first")
-	complete(cmd, "policy", words("best-effort", "equal", "fixed", "weighted"))
+	complete(cmd, "policy", words(share.Policies()...))
 	complete(cmd, "mem", words("1GiB", "2GiB", "4GiB", "8GiB", "16GiB"))
 	complete(cmd, "cores", words("10", "25", "30", "50", "100"))
 }
@@ -61,7 +62,7 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
 	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
 	complete(cmd, "gpu", a.completeCards)
-	complete(cmd, "enforce", words("mig", "driver", "mps", "front", "booked"))
+	complete(cmd, "enforce", words(share.Enforcements()...))
 }
 
 // memory reads --mem.
@@ -105,26 +106,25 @@ func (p *promise) joinUID() (*int, error) {
 
 // check refuses flags that make no sense whatever the machine has.
 func (p *promise) check(cmd *cobra.Command) error {
-	given := cmd.Flags().Changed
-	switch {
-	case given("cores") && (p.cores < 1 || p.cores > 100):
-		return usage(fmt.Errorf("--cores: %d is not between 1 and 100 percent", p.cores))
-	case given("weight") && (p.weight < 1 || p.weight > 1000):
-		return usage(fmt.Errorf("--weight: %d is not between 1 and 1000", p.weight))
-	case given("mps-threads") && (p.threads < 1 || p.threads > 100):
-		return usage(fmt.Errorf("--mps-threads: %d is not between 1 and 100 percent", p.threads))
-	case given("priority") && (p.priority < 0 || p.priority > 100):
-		return usage(fmt.Errorf("--priority: %d is not between 0 and 100", p.priority))
+	for _, f := range []struct {
+		flag   string
+		within share.Range
+		value  int
+	}{
+		{"cores", share.Cores, p.cores}, {"weight", share.Weight, p.weight}, {"mps-threads", share.Threads, p.threads}, {"priority", share.Priority, p.priority},
+	} {
+		if !cmd.Flags().Changed(f.flag) {
+			continue
+		}
+		if err := f.within.Check(f.value); err != nil {
+			return usage(fmt.Errorf("--%s: %w", f.flag, err))
+		}
 	}
-	switch api.Policy(p.policy) {
-	case "", api.BestEffort, api.Equal, api.Fixed, api.Weighted:
-	default:
-		return usage(fmt.Errorf("--policy: %q is not fixed, equal, weighted or best-effort", p.policy))
+	if p.policy != "" && share.Policy(p.policy).Validate() != nil {
+		return usage(fmt.Errorf("--policy: %q is not %s", p.policy, share.Or(share.Policies())))
 	}
-	switch api.Enforcement(p.enforce) {
-	case "", api.EnforcedMIG, api.EnforcedDriver, api.EnforcedMPS, api.EnforcedFront, api.Booked:
-	default:
-		return usage(fmt.Errorf("--enforce: %q is not mig, driver, mps, front or booked", p.enforce))
+	if p.enforce != "" && share.Enforcement(p.enforce).Validate() != nil {
+		return usage(fmt.Errorf("--enforce: %q is not %s", p.enforce, share.Or(share.Enforcements())))
 	}
 	return nil
 }
@@ -143,8 +143,8 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 		return api.ShareSpec{}, err
 	}
 	return api.ShareSpec{
-		Open: p.open, JoinUID: joins, GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: api.Policy(p.policy), Weight: p.weight,
-		Priority: p.priority, Tenant: p.tenant, Enforce: api.Enforcement(p.enforce), ThreadsPercent: p.threads,
+		Open: p.open, JoinUID: joins, GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
+		Priority: p.priority, Tenant: p.tenant, Enforce: share.Enforcement(p.enforce), ThreadsPercent: p.threads,
 	}, nil
 }
 
@@ -274,7 +274,7 @@ func (p *promise) change(cmd *cobra.Command) (api.ShareChange, error) {
 		change.CoresPercent = &p.cores
 	}
 	if given("policy") {
-		policy := api.Policy(p.policy)
+		policy := share.Policy(p.policy)
 		change.Policy = &policy
 	}
 	if given("weight") {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -97,7 +98,7 @@ func (c *Core) freeToBook(k *card) uint64 {
 func (c *Core) coresBooked(k *card, except *share) int {
 	sum := 0
 	for _, s := range c.shares {
-		if s.card == k && s != except && s.Policy == Fixed && !s.revoked {
+		if s.card == k && s != except && s.Policy == terms.Fixed && !s.revoked {
 			sum += s.CoresPercent
 		}
 	}

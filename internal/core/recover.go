@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -78,7 +79,7 @@ func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient) {
 	for _, saved := range shares {
 		i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == saved.CardUUID })
-		if i < 0 || c.byName[saved.Name] != nil || !validName(saved.Name) {
+		if i < 0 || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
 			c.event(now, Event{Kind: "share-lost", Share: saved.Name, Card: saved.CardUUID, Message: "its card is not there any more"})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -153,13 +154,13 @@ func (w *world) do(f []string) {
 				spec.CoresPercent, _ = strconv.Atoi(f[i])
 			case "policy":
 				i++
-				spec.Policy = Policy(f[i])
+				spec.Policy = terms.Policy(f[i])
 			case "gpu":
 				i++
 				spec.GPU = f[i]
 			case "enforce":
 				i++
-				spec.Enforce = f[i]
+				spec.Enforce = terms.Enforcement(f[i])
 			case "ephemeral":
 				spec.Ephemeral = true
 			case "open":

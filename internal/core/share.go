@@ -6,40 +6,26 @@ import (
 	"fmt"
 	"time"
 
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
-// Policy is how a share gets its time on a card.
-type Policy string
-
-// Policies.
 const (
-	BestEffort Policy = "best-effort"
-	Equal      Policy = "equal"
-	Fixed      Policy = "fixed"
-	Weighted   Policy = "weighted"
-)
-
-const (
-	maxNameLength = 63
-	maxWeight     = 1000
-	maxPriority   = 1000
-
 	sweepFirst = 10 * time.Millisecond
 	sweepLast  = 250 * time.Millisecond
 )
 
 // Spec asks for a share.
 type Spec struct {
-	Name         string // empty: made up
-	GPU          string // UUID, its prefix, PCI address, or empty: most free
-	MemoryBytes  uint64 // 0: no promise
-	CoresPercent int    // 0: 100
-	Policy       Policy // empty: best-effort, fixed when cores are given
-	Weight       int    // 0: 1
+	Name         string       // empty: made up
+	GPU          string       // UUID, its prefix, PCI address, or empty: most free
+	MemoryBytes  uint64       // 0: no promise
+	CoresPercent int          // 0: 100
+	Policy       terms.Policy // empty: best-effort, fixed when cores are given
+	Weight       int          // 0: 1
 	Priority     int
 	Tenant       string
-	Enforce      string
+	Enforce      terms.Enforcement
 	// ThreadsPercent is what MPS leaves each process of the card's processors; 0: all.
 	ThreadsPercent int `json:",omitempty"`
 	Ephemeral      bool
@@ -52,7 +38,7 @@ type Spec struct {
 type Change struct {
 	MemoryBytes  *uint64
 	CoresPercent *int
-	Policy       *Policy
+	Policy       *terms.Policy
 	Weight       *int
 	Priority     *int
 	Paused       *bool
@@ -240,7 +226,7 @@ func describe(s *share) string {
 		memory = size.Short(s.limit)
 	}
 	time := fmt.Sprintf("%d%% of the cores (%s)", s.CoresPercent, s.Policy)
-	if s.Policy == Weighted {
+	if s.Policy == terms.Weighted {
 		time = fmt.Sprintf("the cores by a weight of %d", s.Weight)
 	}
 	if s.Priority != 0 {
@@ -271,8 +257,8 @@ func (c *Core) clearRest(k *card) *Failure {
 // complete checks a spec by itself and fills its defaults in.
 func (c *Core) complete(spec *Spec) *Failure {
 	if spec.Name != "" {
-		if !validName(spec.Name) {
-			return refuse(Usage, "share name %q is not made of a-z, 0-9, '-', '_' and '.', at most %d of them, letter or digit first", spec.Name, maxNameLength)
+		if err := terms.CheckName(spec.Name); err != nil {
+			return refuse(Usage, "%v", err)
 		}
 		if c.byName[spec.Name] != nil {
 			return refuse(NotAllowed, "share %q exists already", spec.Name).
@@ -280,9 +266,9 @@ func (c *Core) complete(spec *Spec) *Failure {
 		}
 	}
 	if spec.Policy == "" {
-		spec.Policy = BestEffort
+		spec.Policy = terms.BestEffort
 		if spec.CoresPercent != 0 {
-			spec.Policy = Fixed
+			spec.Policy = terms.Fixed
 		}
 	}
 	if spec.CoresPercent == 0 {
@@ -291,13 +277,13 @@ func (c *Core) complete(spec *Spec) *Failure {
 	if spec.Weight == 0 {
 		spec.Weight = 1
 	}
-	switch spec.Enforce { // whether the machine has it is the caller's to say
-	case "", "mig", "driver", "mps", "front", "booked":
-	default:
-		return refuse(Usage, "no enforcement level %q", spec.Enforce).hint("mig, driver, mps, front or booked")
+	if spec.Enforce != "" { // whether the machine has it is the caller's to say
+		if err := spec.Enforce.Validate(); err != nil {
+			return refuse(Usage, "%v", err).hint("%s", terms.Or(terms.Enforcements()))
+		}
 	}
-	if len(spec.Tenant) > maxNameLength {
-		return refuse(Usage, "tenant has more than %d bytes", maxNameLength)
+	if len(spec.Tenant) > terms.MaxNameBytes {
+		return refuse(Usage, "tenant has more than %d bytes", terms.MaxNameBytes)
 	}
 	if failure := checkAccess(spec); failure != nil {
 		return failure
@@ -306,34 +292,26 @@ func (c *Core) complete(spec *Spec) *Failure {
 }
 
 func checkNumbers(spec *Spec) *Failure {
-	switch {
-	case spec.CoresPercent < 1 || spec.CoresPercent > 100:
-		return refuse(Usage, "cores %d is not between 1 and 100 percent of a card", spec.CoresPercent)
-	case spec.Weight < 1 || spec.Weight > maxWeight:
-		return refuse(Usage, "weight %d is not between 1 and %d", spec.Weight, maxWeight)
-	case spec.ThreadsPercent < 0 || spec.ThreadsPercent > 100:
-		return refuse(Usage, "threads %d is not between 1 and 100 percent of a card's processors", spec.ThreadsPercent)
-	case spec.Priority < 0 || spec.Priority > maxPriority:
-		return refuse(Usage, "priority %d is not between 0 and %d", spec.Priority, maxPriority)
-	}
-	switch spec.Policy {
-	case BestEffort, Equal, Fixed, Weighted:
-		return nil
-	}
-	return refuse(Usage, "no policy %q", spec.Policy).hint("best-effort, equal, fixed or weighted")
-}
-
-func validName(name string) bool {
-	if len(name) > maxNameLength {
-		return false
-	}
-	for i, r := range []byte(name) {
-		alphanumeric := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
-		if !alphanumeric && (i == 0 || r != '-' && r != '_' && r != '.') {
-			return false
+	for _, n := range []struct {
+		noun   string
+		within terms.Range
+		value  int
+	}{
+		{"cores", terms.Cores, spec.CoresPercent}, {"weight", terms.Weight, spec.Weight}, {"priority", terms.Priority, spec.Priority},
+	} {
+		if err := n.within.Check(n.value); err != nil {
+			return refuse(Usage, "%s %v", n.noun, err)
 		}
 	}
-	return name != ""
+	if spec.ThreadsPercent != 0 {
+		if err := terms.Threads.Check(spec.ThreadsPercent); err != nil {
+			return refuse(Usage, "threads %v", err)
+		}
+	}
+	if err := spec.Policy.Validate(); err != nil {
+		return refuse(Usage, "%v", err).hint("%s", terms.Or(terms.Policies()))
+	}
+	return nil
 }
 
 func (c *Core) makeName() string {
@@ -354,8 +332,8 @@ func checkContext(k *card, memoryBytes uint64) *Failure {
 		hint("ask for %s or more", size.Format(2*k.ContextBytes))
 }
 
-func (c *Core) checkCores(k *card, policy Policy, percent int, except *share) *Failure {
-	if policy != Fixed {
+func (c *Core) checkCores(k *card, policy terms.Policy, percent int, except *share) *Failure {
+	if policy != terms.Fixed {
 		return nil
 	}
 	if sum := c.coresBooked(k, except); sum+percent > 100 {
@@ -387,8 +365,8 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	next := s.Spec
 	if change.CoresPercent != nil {
 		next.CoresPercent = *change.CoresPercent
-		if next.Policy == BestEffort {
-			next.Policy = Fixed // as when a share is made
+		if next.Policy == terms.BestEffort {
+			next.Policy = terms.Fixed // as when a share is made
 		}
 	}
 	if change.Policy != nil {

@@ -5,6 +5,8 @@ package core
 import (
 	"slices"
 	"time"
+
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // work is what a client says of its time on the card.
@@ -102,7 +104,7 @@ func (c *Core) Ending(name string) bool {
 // Terms are what a share was promised of its card's time.
 type Terms struct {
 	Name, CardUUID string
-	Policy         Policy
+	Policy         terms.Policy
 	CoresPercent   int
 	Weight         int
 	Priority       int

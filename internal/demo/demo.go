@@ -24,6 +24,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -176,7 +177,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 func start(ctx context.Context, o Options) ([]*tenant, error) {
 	var tenants []*tenant
 	for _, p := range plan {
-		share, err := o.Agent.CreateShare(ctx, api.ShareSpec{Name: p.name, MemoryBytes: p.bytes, CoresPercent: p.cores, Policy: api.Fixed})
+		share, err := o.Agent.CreateShare(ctx, api.ShareSpec{Name: p.name, MemoryBytes: p.bytes, CoresPercent: p.cores, Policy: share.Fixed})
 		if err != nil {
 			return tenants, fmt.Errorf("create share %s: %w", p.name, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cgroup"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Limiter is a driver that limits what control groups hold of a card.
@@ -45,7 +45,7 @@ func NewDriver(limits Limiter, proc, folder string) *Driver {
 func (d *Driver) Serves(context.Context, string) bool { return false }
 
 // Level is that of the driver.
-func (d *Driver) Level() api.Enforcement { return api.EnforcedDriver }
+func (d *Driver) Level() share.Enforcement { return share.EnforcedDriver }
 
 func (d *Driver) group(s Share) (cgroup.Tree, string, error) {
 	tree, err := cgroup.Find(d.proc)

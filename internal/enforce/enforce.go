@@ -13,7 +13,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // ErrCannot says that a means cannot hold a share, as things are on this machine.
@@ -37,7 +37,7 @@ type Share struct {
 // Means is one way of holding shares. Its methods may block for as long as the
 // driver or a control daemon does, and may be called at once.
 type Means interface {
-	Level() api.Enforcement
+	Level() share.Enforcement
 	// Serves says whether several programs can use a card through it that is set to
 	// serve one process at a time.
 	Serves(ctx context.Context, cardUUID string) bool

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/mps"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // MPS holds each process of a share by NVIDIA's MPS, on cards whose control daemon
@@ -47,7 +47,7 @@ func NewMPS(folder string) *MPS {
 }
 
 // Level is that of MPS.
-func (m *MPS) Level() api.Enforcement { return api.EnforcedMPS }
+func (m *MPS) Level() share.Enforcement { return share.EnforcedMPS }
 
 func (m *MPS) daemon(s Share) (*mps.Daemon, error) {
 	return mps.New(mps.Config{UUID: s.CardUUID, Directory: filepath.Join(m.folder, s.CardUUID)})

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/cgroup"
 	"github.com/divvy-gpu/divvy/internal/mps"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // needGroups skips where the test cannot make control groups.
@@ -64,11 +65,11 @@ func (h *host) without(t *testing.T, share string) string {
 func TestDriverHoldsWithoutTheFront(t *testing.T) {
 	tree := needGroups(t)
 	h := newHost(t, hostOptions{generation: generations[2]})
-	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: api.EnforcedDriver})
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: terms.EnforcedDriver})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share.Enforcement != api.EnforcedDriver {
+	if share.Enforcement != terms.EnforcedDriver {
 		t.Fatalf("level %q: %s", share.Enforcement, share.EnforcementWhy)
 	}
 	control := h.holderIn(t, h.Unheld())
@@ -86,7 +87,7 @@ func TestDriverHoldsWithoutTheFront(t *testing.T) {
 	both := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
 	do(t, both, "start")
 	refused(t, both, outOfMemory, "alloc %d", 256*mib)
-	h.wantLevels(t, "held", api.EnforcedDriver)
+	h.wantLevels(t, "held", terms.EnforcedDriver)
 	// One that comes past divvy run, as from a container, is refused here.
 	outside, err := h.StartHolder(context.Background(), h.Environ(share.Socket))
 	if err != nil {
@@ -125,7 +126,7 @@ func TestDriverHoldsWithoutTheFront(t *testing.T) {
 
 // wantLevels checks that each program of a share, of which there is one at least,
 // is held at a level, in the document and in the table.
-func (h *host) wantLevels(t *testing.T, share string, level api.Enforcement) {
+func (h *host) wantLevels(t *testing.T, share string, level terms.Enforcement) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("programs at level %s", level), func() error {
 		list, err := h.client.Clients(t.Context())
@@ -203,7 +204,7 @@ func (h *host) startMPS(t *testing.T) *mps.Daemon {
 func TestMPSHoldsEachProcess(t *testing.T) {
 	fakeMPS(t)
 	h := newHost(t, hostOptions{})
-	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "early", MemoryBytes: 512 * mib, Enforce: api.EnforcedMPS}); err == nil {
+	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "early", MemoryBytes: 512 * mib, Enforce: terms.EnforcedMPS}); err == nil {
 		t.Fatal("level mps without a control daemon")
 	}
 	daemon := h.startMPS(t)
@@ -211,7 +212,7 @@ func TestMPSHoldsEachProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share.Enforcement != api.EnforcedMPS || share.ThreadsPercent != 40 {
+	if share.Enforcement != terms.EnforcedMPS || share.ThreadsPercent != 40 {
 		t.Fatalf("level %q: %s", share.Enforcement, share.EnforcementWhy)
 	}
 	bare := h.wrapped(t, h.Unheld(), h.without(t, "held")+" %s")
@@ -234,7 +235,7 @@ func TestMPSHoldsEachProcess(t *testing.T) {
 	// Under the front, what MPS does not hold is found.
 	good := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
 	do(t, good, "start")
-	h.wantLevels(t, "held", api.EnforcedMPS)
+	h.wantLevels(t, "held", terms.EnforcedMPS)
 	astray := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held -- env CUDA_MPS_PIPE_DIRECTORY=/nonexistent", divvy(t), h.AgentSocket)+" %s")
 	do(t, astray, "start")
 	if e := h.event(t, "not-enforced", "held"); !strings.Contains(e.Message, "runs without MPS") {
@@ -250,20 +251,20 @@ func TestMPSDaemonDies(t *testing.T) {
 	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib}); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+	if got := h.look(t, "held").Enforcement; got != terms.EnforcedMPS {
 		t.Fatalf("level %q", got)
 	}
 	if err := daemon.Stop(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	if s := h.look(t, "held"); s.Enforcement != api.EnforcedFront || !strings.Contains(s.EnforcementWhy, "no MPS control daemon answers") {
+	if s := h.look(t, "held"); s.Enforcement != terms.EnforcedFront || !strings.Contains(s.EnforcementWhy, "no MPS control daemon answers") {
 		t.Errorf("level %q: %s", s.Enforcement, s.EnforcementWhy)
 	}
 	h.event(t, "enforcement-changed", "held")
 	if err := daemon.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+	if got := h.look(t, "held").Enforcement; got != terms.EnforcedMPS {
 		t.Errorf("after its restart: level %q", got)
 	}
 }
@@ -276,7 +277,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 	folder := t.TempDir()
 	h := newHost(t, hostOptions{agentFlags: []string{"--cdi-dir", folder}})
 	h.shareOf(t, api.ShareSpec{Name: "early", MemoryBytes: 512 * mib})
-	await := func(level api.Enforcement) {
+	await := func(level terms.Enforcement) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("level %s", level), func() error {
 			told := h.events(t, "enforcement-changed", "early")
@@ -292,17 +293,17 @@ func TestMPSComesAndGoes(t *testing.T) {
 				return err
 			}
 			if last := told[len(told)-1].Message; !strings.HasPrefix(last, fmt.Sprintf("held at level %q", level)) ||
-				strings.Contains(string(device), "CUDA_MPS_PIPE_DIRECTORY=") != (level == api.EnforcedMPS) {
+				strings.Contains(string(device), "CUDA_MPS_PIPE_DIRECTORY=") != (level == terms.EnforcedMPS) {
 				return fmt.Errorf("%s\n%s", last, device)
 			}
 			return nil
 		}, h.agent)
 	}
 	daemon := h.startMPS(t)
-	await(api.EnforcedMPS)
+	await(terms.EnforcedMPS)
 	holder := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share early --", divvy(t), h.AgentSocket)+" %s")
 	do(t, holder, "start")
-	h.wantLevels(t, "early", api.EnforcedMPS)
+	h.wantLevels(t, "early", terms.EnforcedMPS)
 
 	pid, err := daemon.PID()
 	if err != nil {
@@ -311,14 +312,14 @@ func TestMPSComesAndGoes(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await(api.EnforcedFront)
+	await(terms.EnforcedFront)
 	if err := daemon.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.look(t, "early").Enforcement; got != api.EnforcedMPS {
+	if got := h.look(t, "early").Enforcement; got != terms.EnforcedMPS {
 		t.Errorf("under the new daemon: level %q", got)
 	}
-	h.wantLevels(t, "early", api.EnforcedFront) // the new daemon does not have the program
+	h.wantLevels(t, "early", terms.EnforcedFront) // the new daemon does not have the program
 }
 
 // A level that cannot be had ends divvy run with exit code 4 and the reason.
@@ -364,13 +365,13 @@ func TestPartitionStartsMPS(t *testing.T) {
 	apply("{enabled: true, activeThreadPercentage: 60}", 0, "start the MPS control daemon for one user at a time, 60% of the processors a client")
 	t.Cleanup(func() { apply("{enabled: false}", 0, "", "--force") })
 	apply("{enabled: true, activeThreadPercentage: 60}", 0, "nothing")
-	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: api.EnforcedMPS})
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: terms.EnforcedMPS})
 	if err != nil {
 		t.Fatal(err)
 	}
 	holder := h.wrapped(t, h.Unheld(), fmt.Sprintf("%s run --agent %s --share held --", divvy(t), h.AgentSocket)+" %s")
 	do(t, holder, "start")
-	h.wantLevels(t, share.Name, api.EnforcedMPS)
+	h.wantLevels(t, share.Name, terms.EnforcedMPS)
 	apply("{enabled: false}", 4, fmt.Sprint(holder.PID))
 	do(t, holder, "exit")
 	eventually(t, "its client has left", func() error {
@@ -381,11 +382,11 @@ func TestPartitionStartsMPS(t *testing.T) {
 		return err
 	}, h.agent)
 	apply("{enabled: true, pinnedMemoryMiB: 1024}", 0, "stop the MPS control daemon")
-	if got := h.look(t, "held").Enforcement; got != api.EnforcedMPS {
+	if got := h.look(t, "held").Enforcement; got != terms.EnforcedMPS {
 		t.Errorf("under the new daemon: level %q", got)
 	}
 	apply("{enabled: false}", 0, "stop the MPS control daemon")
-	if got := h.look(t, "held").Enforcement; got != api.EnforcedFront {
+	if got := h.look(t, "held").Enforcement; got != terms.EnforcedFront {
 		t.Errorf("without a daemon: level %q", got)
 	}
 }

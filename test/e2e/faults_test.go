@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 )
@@ -388,7 +389,7 @@ func TestFaultUnderQuota(t *testing.T) {
 	truth := h.truth(t)
 	var shares []api.Share
 	for name, percent := range map[string]int{"hit": 30, "spared": 40} {
-		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 2 << 30, CoresPercent: percent, Policy: api.Fixed})
+		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 2 << 30, CoresPercent: percent, Policy: terms.Fixed})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // The tests of this file look at whole kinds of fault, as docs/fault-kinds.md
@@ -82,7 +83,7 @@ func everyLaunch(t *testing.T, env []string, seconds float64) map[string]float64
 func TestLaunchSurfaceHasNoHole(t *testing.T) {
 	const cores, slack = 20, 2 // over a second: a kernel, and a lease handed over
 	h := newHost(t, hostOptions{})
-	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "gated", MemoryBytes: 1 << 30, Policy: api.Fixed, CoresPercent: cores})
+	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "gated", MemoryBytes: 1 << 30, Policy: terms.Fixed, CoresPercent: cores})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +395,7 @@ func TestVisibleDevicesNameTheSameCard(t *testing.T) {
 // nothing is left behind; what can be had is said to be in force.
 func TestDemandedEnforcementIsHeldOrRefused(t *testing.T) {
 	h := newHost(t, hostOptions{})
-	for _, level := range []api.Enforcement{api.EnforcedMIG, api.EnforcedDriver, api.EnforcedMPS} {
+	for _, level := range []terms.Enforcement{terms.EnforcedMIG, terms.EnforcedDriver, terms.EnforcedMPS} {
 		_, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "demand", MemoryBytes: 256 * mib, Enforce: level})
 		if err == nil || !strings.Contains(err.Error(), string(level)) {
 			t.Errorf("a demand of %s: %v", level, err)
@@ -403,9 +404,9 @@ func TestDemandedEnforcementIsHeldOrRefused(t *testing.T) {
 			t.Errorf("a demand of %s left a share", level)
 		}
 	}
-	for _, level := range []api.Enforcement{"", api.Booked, api.EnforcedFront} {
+	for _, level := range []terms.Enforcement{"", terms.Booked, terms.EnforcedFront} {
 		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "demand-" + string(level) + "x", MemoryBytes: 256 * mib, Enforce: level})
-		if err != nil || share.Enforcement != api.EnforcedFront {
+		if err != nil || share.Enforcement != terms.EnforcedFront {
 			t.Errorf("a demand of %q: %s in force, %v", level, share.Enforcement, err)
 			continue
 		}

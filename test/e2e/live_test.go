@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // Shares of a card's time are held while their programs run, and may change
@@ -18,7 +19,7 @@ func TestSharesOfTimeChangeLive(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	truth := h.truth(t)
 	for _, name := range []string{"a", "b"} {
-		if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: api.Equal}); err != nil {
+		if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 1 << 30, Policy: terms.Equal}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +35,7 @@ func TestSharesOfTimeChangeLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fixed, weighted, equal := api.Fixed, api.Weighted, api.Equal
+	fixed, weighted, equal := terms.Fixed, terms.Weighted, terms.Equal
 	yes, no := true, false
 	number := func(n int) *int { return &n }
 	// The part of a in what both had: a busy host leaves the card idle now and

@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // holderInside starts a holder in a container, by a command line that it ends.
@@ -44,16 +45,16 @@ func TestPodmanUnderMPS(t *testing.T) {
 	h.event(t, "enforcement-changed", "early")
 	later := h.holderInside(t, p, device("share=early"))
 	do(t, later, "start")
-	h.wantLevels(t, "early", api.EnforcedMPS)
-	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, ThreadsPercent: 40, Enforce: api.EnforcedMPS})
-	if share.MPS == nil || share.Enforcement != api.EnforcedMPS {
+	h.wantLevels(t, "early", terms.EnforcedMPS)
+	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, ThreadsPercent: 40, Enforce: terms.EnforcedMPS})
+	if share.MPS == nil || share.Enforcement != terms.EnforcedMPS {
 		t.Fatalf("level %q: %+v", share.Enforcement, share.MPS)
 	}
 	inside := h.holderInside(t, p, device("share=train"))
 	do(t, inside, "start")
 	alloc(t, inside, 256*mib)
 	refused(t, inside, outOfMemory, "alloc %d", 512*mib)
-	h.wantLevels(t, "train", api.EnforcedMPS)
+	h.wantLevels(t, "train", terms.EnforcedMPS)
 
 	bare := h.holderInside(t, p, append(device("share=train"), "--env", "LD_PRELOAD=/run/divvy/driver/libcuda.so.1"))
 	do(t, bare, "start")
@@ -76,7 +77,7 @@ func TestPodmanUnderMPS(t *testing.T) {
 func TestGroupBelowAShares(t *testing.T) {
 	tree := needGroups(t)
 	h := newHost(t, hostOptions{generation: generations[2]})
-	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, Enforce: api.EnforcedDriver})
+	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, Enforce: terms.EnforcedDriver})
 	said := run(t, h.Unheld(), divvy(t), "run", "--agent", h.AgentSocket, "--share", "train", "--", "grep", "^0::", "/proc/self/cgroup")
 	_, parent, ok := strings.Cut(strings.TrimSpace(said.stdout), "0::")
 	if !ok || !strings.HasSuffix(parent, "/train") {
@@ -95,7 +96,7 @@ func TestGroupBelowAShares(t *testing.T) {
 		t.Fatal(h.event(t, "client-refused", "train").Message)
 	}
 	alloc(t, inside, 128*mib)
-	h.wantLevels(t, "train", api.EnforcedDriver)
+	h.wantLevels(t, "train", terms.EnforcedDriver)
 	bare := h.wrapped(t, h.Unheld(), enter)
 	do(t, bare, "start")
 	refused(t, bare, outOfMemory, "alloc %d", 384*mib) // with what the other has

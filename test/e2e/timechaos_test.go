@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // startGrace is for how long after the death of an agent a program may find none.
@@ -69,10 +70,10 @@ func (m *timeMonkey) change() {
 	number := func(n int) *int { return &n }
 	switch m.random.IntN(4) {
 	case 0:
-		policy := api.Policy([]string{"best-effort", "equal", "weighted"}[m.random.IntN(3)])
+		policy := terms.Policy([]string{"best-effort", "equal", "weighted"}[m.random.IntN(3)])
 		c.Policy, c.Weight = &policy, number(1+m.random.IntN(5))
 	case 1:
-		policy := api.Fixed
+		policy := terms.Fixed
 		c.Policy, c.CoresPercent = &policy, number(1+m.random.IntN(33))
 	case 2:
 		c.Priority = number(m.random.IntN(3))
@@ -124,7 +125,7 @@ func TestTimeChaos(t *testing.T) {
 	defer replayLeases(t, trace)
 	m := &timeMonkey{t: t, host: h, random: rand.New(rand.NewPCG(seed, 7)), done: map[string]int{}}
 	for i := range 3 {
-		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: fmt.Sprintf("chaos-%d", i), MemoryBytes: 2 << 30, Policy: api.Equal})
+		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: fmt.Sprintf("chaos-%d", i), MemoryBytes: 2 << 30, Policy: terms.Equal})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +147,7 @@ func TestTimeChaos(t *testing.T) {
 	pids := make([]int, len(parts))
 	for i, share := range m.shares {
 		eventually(t, "the share changes", func() error {
-			fixed, no, priority, cores := api.Fixed, false, 0, 1
+			fixed, no, priority, cores := terms.Fixed, false, 0, 1
 			// All small first: they may not promise more than the card.
 			_, err := h.client.ChangeShare(t.Context(), share.Name, api.ShareChange{Policy: &fixed, CoresPercent: &cores, Paused: &no, Priority: &priority})
 			return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 const (
@@ -34,7 +35,7 @@ func shares(c Case, kernel time.Duration, pattern string, cores ...int) Case {
 	c.Slice = 2 * ms
 	for i, n := range cores {
 		name := string(rune('a' + i))
-		c.Terms = append(c.Terms, arbiter.Terms{Name: name, Policy: arbiter.Fixed, CoresPercent: n})
+		c.Terms = append(c.Terms, arbiter.Terms{Name: name, Policy: share.Fixed, CoresPercent: n})
 		c.Programs = append(c.Programs, Program{Share: name, Kernel: kernel, Pattern: pattern})
 	}
 	return c
@@ -188,9 +189,9 @@ func TestChargesAreWhatPassed(t *testing.T) {
 		c.Host = []Host{quick, slow, spun}[random.IntN(3)]
 		left := 100
 		for i := range 2 + random.IntN(4) {
-			s := arbiter.Terms{Name: string(rune('a' + i)), Policy: arbiter.Equal, Weight: 1}
+			s := arbiter.Terms{Name: string(rune('a' + i)), Policy: share.Equal, Weight: 1}
 			if random.IntN(2) == 0 && left > 10 {
-				s.Policy, s.CoresPercent = arbiter.Fixed, 5+random.IntN(min(left, 60)-5)
+				s.Policy, s.CoresPercent = share.Fixed, 5+random.IntN(min(left, 60)-5)
 				left -= s.CoresPercent
 			}
 			c.Terms = append(c.Terms, s)
