@@ -3,10 +3,12 @@
 package divvy_test
 
 import (
+	"go/ast"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,6 +65,73 @@ func TestArchitectureNamesRooms(t *testing.T) {
 			t.Errorf("docs/architecture.md: no line for %s", r.path)
 		}
 	}
+}
+
+// TestEventsAreDocumentedAndTold: docs/events.md has the kinds of internal/event in
+// their order, and something tells of each.
+func TestEventsAreDocumentedAndTold(t *testing.T) {
+	var constants, kinds, listed, documented []string
+	told := map[string]bool{}
+	for _, s := range goSources(t) {
+		if s.path == "internal/event/event.go" {
+			constants, kinds, listed = eventKinds(s)
+		}
+		local := s.imports()["github.com/divvy-gpu/divvy/internal/event"]
+		if local == "" || s.test {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if selector, ok := n.(*ast.SelectorExpr); ok {
+				if name, ok := selector.X.(*ast.Ident); ok && name.Name == local {
+					told[selector.Sel.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	page, err := os.ReadFile("docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(page), "\n") {
+		if rest, ok := strings.CutPrefix(line, "| `"); ok {
+			kind, _, _ := strings.Cut(rest, "`")
+			documented = append(documented, kind)
+		}
+	}
+	if len(kinds) == 0 || !slices.Equal(kinds, documented) {
+		t.Errorf("docs/events.md has\n%v, internal/event\n%v", documented, kinds)
+	}
+	if !slices.Equal(constants, listed) {
+		t.Errorf("event.Kinds has\n%v, the constants are\n%v", listed, constants)
+	}
+	for _, name := range constants {
+		if !told[name] {
+			t.Errorf("nothing tells of event.%s", name)
+		}
+	}
+}
+
+// eventKinds returns the names and values of the constants, and the names that Kinds lists.
+func eventKinds(s source) (constants, kinds, listed []string) {
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			value, ok := n.Values[0].(*ast.BasicLit)
+			if ok {
+				constants = append(constants, n.Names[0].Name)
+				kinds = append(kinds, strings.Trim(value.Value, `"`))
+			}
+		case *ast.CompositeLit:
+			for _, element := range n.Elts {
+				if name, ok := element.(*ast.Ident); ok {
+					listed = append(listed, name.Name)
+				}
+			}
+		}
+		return true
+	})
+	return constants, kinds, listed
 }
 
 // TestFaultKindsNameTests: the tests that docs/fault-kinds.md relies on exist.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -86,7 +87,7 @@ func (c *connection) verify(id core.ClientID, pid int, a admitted) {
 		if a.why == "" {
 			return
 		}
-		c.log(core.Event{Time: now, Kind: "not-enforced", Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
+		c.log(core.Event{Time: now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
 			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)})
 		if !a.level.Meets(a.grip.demanded) {
 			c.core.Withhold(now, id)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
 	"github.com/divvy-gpu/divvy/internal/process"
@@ -220,7 +221,7 @@ func (d *daemon) recover(kept map[string]*os.File) error {
 	}
 	d.state = saved
 	if lostBytes > 0 {
-		d.tell(now, "journal-cut", fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
+		d.tell(now, event.JournalCut, fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
 	}
 	d.core.Recover(now, shares, clients)
 	for _, s := range d.core.Shares() {
@@ -360,6 +361,6 @@ func (m *member) close() {
 	}
 }
 
-func (d *daemon) tell(now time.Time, kind, message string) {
+func (d *daemon) tell(now time.Time, kind event.Kind, message string) {
 	d.log(core.Event{Time: now, Kind: kind, Message: message})
 }

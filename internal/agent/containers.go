@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -68,6 +69,6 @@ func (d *daemon) withdraw(share string) {
 }
 
 func (d *daemon) notOffered(now time.Time, share, message string) {
-	d.log(core.Event{Time: now, Kind: "container-device-failed", Share: share, Message: message})
+	d.log(core.Event{Time: now, Kind: event.ContainerDeviceFailed, Share: share, Message: message})
 	d.cfg.Logger.Warn("containers", "share", share, "error", message)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
@@ -181,7 +182,7 @@ func (d *daemon) recoverGrips(now time.Time) {
 	for _, v := range d.core.Shares() {
 		g := d.take(context.Background(), v)
 		if !g.level.Meets(g.demanded) {
-			d.log(core.Event{Time: now, Kind: "enforcement-changed", Share: v.Name, Card: v.CardUUID,
+			d.log(core.Event{Time: now, Kind: event.EnforcementChanged, Share: v.Name, Card: v.CardUUID,
 				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.level, g.demanded, g.why())})
 		}
 		d.grips[v.Name] = g
@@ -205,7 +206,7 @@ func (d *daemon) setGrip(now time.Time, g grip) {
 		}
 	}
 	if old.level != g.level {
-		d.log(core.Event{Time: now, Kind: "enforcement-changed", Share: g.share.Name, Card: g.share.CardUUID,
+		d.log(core.Event{Time: now, Kind: event.EnforcementChanged, Share: g.share.Name, Card: g.share.CardUUID,
 			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.level, old.level, g.why())})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 // eventLog remembers the last events, numbered from 1 on, for any number of
@@ -70,7 +71,7 @@ func (l *eventLog) after(since uint64, limit int) (events []api.Event, more <-ch
 	if since+1 < oldest {
 		missed := oldest - 1 - since
 		events = append(events, api.Event{
-			Sequence: oldest - 1, Time: time.Now(), Kind: "events-dropped",
+			Sequence: oldest - 1, Time: time.Now(), Kind: event.EventsDropped,
 			Message: fmt.Sprintf("%d events are forgotten: too many, or read too slowly", missed),
 		})
 		since = oldest - 1

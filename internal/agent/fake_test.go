@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -216,10 +217,10 @@ func eventually(t testing.TB, what string, f func() bool) {
 }
 
 // awaitEvent waits for an event of a kind, and returns it.
-func (r *rig) awaitEvent(kind string) api.Event {
+func (r *rig) awaitEvent(kind event.Kind) api.Event {
 	r.t.Helper()
 	var found api.Event
-	eventually(r.t, "event "+kind, func() bool {
+	eventually(r.t, "event "+string(kind), func() bool {
 		events, err := r.client.Events(context.Background(), 0)
 		if err != nil {
 			r.t.Fatal(err)

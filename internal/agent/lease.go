@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
@@ -125,7 +126,7 @@ func (d *daemon) carryOutLeases(now time.Time) {
 			d.writeLease(l.Share)
 		}
 		for _, e := range orders.Events {
-			d.log(core.Event{Time: now, Kind: "lease-overrun", Share: e.Share, Card: k.uuid, Message: e.Message})
+			d.log(core.Event{Time: now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
 		}
 		if wake := k.arbiter.NextWake(at); wake > 0 && (next == 0 || wake < next) {
 			next = wake

@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -166,7 +167,7 @@ func (d *daemon) notSaved(now time.Time, err error) {
 		return
 	}
 	d.saveAgainAt = now.Add(saveAgain)
-	d.tell(now, "journal-failed", "a restart would not know the latest changes: "+err.Error())
+	d.tell(now, event.JournalFailed, "a restart would not know the latest changes: "+err.Error())
 	d.cfg.Logger.Error("journal", "error", err)
 }
 
@@ -180,7 +181,7 @@ func (d *daemon) saveAll(now time.Time) error {
 		return err
 	}
 	d.saveAgainAt = time.Time{}
-	d.tell(now, "journal-written", "the journal has everything again")
+	d.tell(now, event.JournalWritten, "the journal has everything again")
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -125,7 +126,7 @@ func (d *daemon) watchReleases(w *releaseWatch) {
 			if err == nil {
 				d.core.ReleaseEnded(now, w.card, account)
 			} else if !w.failed {
-				d.log(core.Event{Time: now, Kind: "driver-away", Card: w.card,
+				d.log(core.Event{Time: now, Kind: event.DriverAway, Card: w.card,
 					Message: "the driver does not say who holds memory; what ended programs used stays booked: " + err.Error()})
 			}
 			w.failed = err != nil

@@ -24,6 +24,7 @@ package api
 import (
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -243,14 +244,14 @@ type Clients struct {
 
 // Event is one thing that happened.
 type Event struct {
-	Sequence uint64    `json:"sequence"`
-	Time     time.Time `json:"time"`
-	Kind     string    `json:"kind"` // lower-case-with-dashes: denied, share-created, client-died, ...
-	Share    string    `json:"share,omitempty"`
-	CardUUID string    `json:"cardUuid,omitempty"`
-	PID      int       `json:"pid,omitempty"`
-	Bytes    uint64    `json:"bytes,omitempty"`
-	Message  string    `json:"message"`
+	Sequence uint64     `json:"sequence"`
+	Time     time.Time  `json:"time"`
+	Kind     event.Kind `json:"kind"`
+	Share    string     `json:"share,omitempty"`
+	CardUUID string     `json:"cardUuid,omitempty"`
+	PID      int        `json:"pid,omitempty"`
+	Bytes    uint64     `json:"bytes,omitempty"`
+	Message  string     `json:"message"`
 }
 
 // Events answers GET /v1/events without follow.

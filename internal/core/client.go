@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -170,7 +171,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	used := min(up(usedBytes), most)
 	c.hold(cl, used)
 	if wasLost {
-		c.event(now, Event{Kind: "client-returned", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: used,
+		c.event(now, Event{Kind: event.ClientReturned, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: used,
 			Message: fmt.Sprintf("attached again, uses %s", size.Short(used))})
 	}
 	c.limitsChanged(s)
@@ -226,7 +227,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	c.limitsChanged(s)
 	c.squeeze(now, s)
 	c.settle(s.pool)
-	c.event(now, Event{Kind: "client-attached", Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
+	c.event(now, Event{Kind: event.ClientAttached, Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
 		Message: process.Command})
 	return nil
 }
@@ -308,7 +309,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	c.orders.GoneClients = append(c.orders.GoneClients, cl.id)
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.event(now, Event{Kind: "client-left", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
+	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
 	c.squeeze(now, s)
 	c.chargeAgain(now, s.pool)
 	c.settle(s.pool)
@@ -326,7 +327,7 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 	r, ok := c.credits.Read(cl.id)
 	if !ok || !cl.agrees(r) {
 		cl.frozen = true
-		c.event(now, Event{Kind: "client-broken", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
+		c.event(now, Event{Kind: event.ClientBroken, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
 			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})
 		return cl.reading, false
 	}
@@ -344,7 +345,7 @@ func (c *Core) tickClient(now time.Time, cl *client) {
 	}
 	cl.noticeAt = time.Time{}
 	if cl.state == Detached {
-		c.event(now, Event{Kind: "client-detached", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
+		c.event(now, Event{Kind: event.ClientDetached, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
 			Message: fmt.Sprintf("closed its connection and lives on; it keeps %s and gets nothing until it is back", size.Short(cl.granted))})
 	}
 }

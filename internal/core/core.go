@@ -19,6 +19,8 @@ package core
 import (
 	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 // ClientID names a client for ever; it is the token on its page.
@@ -81,7 +83,7 @@ type Orders struct {
 // Event is something worth telling.
 type Event struct {
 	Time    time.Time
-	Kind    string
+	Kind    event.Kind
 	Share   string
 	Card    string
 	PID     int

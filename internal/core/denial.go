@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -87,7 +88,7 @@ func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 	case Front:
 		why = "refused by the front library"
 	}
-	c.clientEvent(now, cl, "denied", d.bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(d.bytes), why))
+	c.clientEvent(now, cl, event.Denied, d.bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(d.bytes), why))
 }
 
 func (c *Core) limitOf(s *share) uint64 {
@@ -98,7 +99,7 @@ func (c *Core) limitOf(s *share) uint64 {
 }
 
 // clientEvent is an event that a client caused, unless it causes too many.
-func (c *Core) clientEvent(now time.Time, cl *client, kind string, bytes uint64, message string) {
+func (c *Core) clientEvent(now time.Time, cl *client, kind event.Kind, bytes uint64, message string) {
 	if !cl.bucket.take(now) {
 		return
 	}
@@ -119,7 +120,7 @@ func (c *Core) Refused(now time.Time, share string, pid int, why string) {
 		s.refusals.dropped = 0
 		why += fmt.Sprintf(" (%d more refusals were left out)", n)
 	}
-	c.event(now, Event{Kind: "client-refused", Share: share, Card: s.card.UUID, PID: pid, Message: why})
+	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.card.UUID, PID: pid, Message: why})
 }
 
 // Report is what a front library has to tell.
@@ -151,15 +152,15 @@ func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, t
 	c.flushDenied(now, cl)
 	switch report {
 	case ReportUnclassified:
-		c.clientEvent(now, cl, "unclassified-symbol", 0, "unclassified symbol "+text)
+		c.clientEvent(now, cl, event.UnclassifiedSymbol, 0, "unclassified symbol "+text)
 	case ReportSelfOpen:
-		c.clientEvent(now, cl, "front-opened-itself", 0, "the driver directory holds the front library itself")
+		c.clientEvent(now, cl, event.FrontOpenedItself, 0, "the driver directory holds the front library itself")
 	case ReportNoDriver:
-		c.clientEvent(now, cl, "no-driver", 0, "the driver cannot be opened: "+text)
+		c.clientEvent(now, cl, event.NoDriver, 0, "the driver cannot be opened: "+text)
 	case ReportHidden:
-		c.clientEvent(now, cl, "card-hidden", 0, "the share's card is not visible to the process: "+text)
+		c.clientEvent(now, cl, event.CardHidden, 0, "the share's card is not visible to the process: "+text)
 	case ReportDriverOOM:
-		c.clientEvent(now, cl, "driver-out-of-memory", bytes,
+		c.clientEvent(now, cl, event.DriverOutOfMemory, bytes,
 			fmt.Sprintf("the driver refused %s though the quota had room: %s", size.Short(bytes), text))
 	}
 }

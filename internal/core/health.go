@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 // Condition says how well a card is.
@@ -49,16 +51,16 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 	switch condition {
 	case ConditionWell:
 		if before != ConditionUnknown {
-			c.event(now, Event{Kind: "card-well", Card: k.UUID, Message: k.Name + " is well again"})
+			c.event(now, Event{Kind: event.CardWell, Card: k.UUID, Message: k.Name + " is well again"})
 		}
 	case ConditionDegraded:
-		c.event(now, Event{Kind: "card-degraded", Card: k.UUID, Message: k.Name + ": " + detail})
+		c.event(now, Event{Kind: event.CardDegraded, Card: k.UUID, Message: k.Name + ": " + detail})
 	case ConditionUnshareable:
-		c.event(now, Event{Kind: "card-unshareable", Card: k.UUID, Message: k.Name + ": " + detail})
+		c.event(now, Event{Kind: event.CardUnshareable, Card: k.UUID, Message: k.Name + ": " + detail})
 	case ConditionNeedsReset:
-		c.event(now, Event{Kind: "card-needs-reset", Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no new work"})
+		c.event(now, Event{Kind: event.CardNeedsReset, Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no new work"})
 	case ConditionLost:
-		c.event(now, Event{Kind: "card-lost", Card: k.UUID, Message: k.Name + ": " + detail})
+		c.event(now, Event{Kind: event.CardLost, Card: k.UUID, Message: k.Name + ": " + detail})
 	}
 	if usable == k.usable() {
 		return
@@ -68,10 +70,10 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 			continue
 		}
 		if usable {
-			c.event(now, Event{Kind: "share-unusable", Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
+			c.event(now, Event{Kind: event.ShareUnusable, Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
 				Message: fmt.Sprintf("its card (%s) cannot be used: %s; its programs get errors", k.Name, detail)})
 		} else {
-			c.event(now, Event{Kind: "share-usable", Share: s.Name, Card: k.UUID, Message: "its card (" + k.Name + ") can be used again"})
+			c.event(now, Event{Kind: event.ShareUsable, Share: s.Name, Card: k.UUID, Message: "its card (" + k.Name + ") can be used again"})
 		}
 	}
 }
@@ -79,6 +81,6 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 // Fault notes what the driver told of a card.
 func (c *Core) Fault(now time.Time, cardUUID, what string) {
 	if i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID }); i >= 0 {
-		c.event(now, Event{Kind: "card-fault", Card: cardUUID, Message: c.cards[i].Name + ": " + what})
+		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, Message: c.cards[i].Name + ": " + what})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -55,7 +56,7 @@ func (c *Core) removeShare(now time.Time, s *share, why string) {
 	c.dropShare(s)
 	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
 	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)
-	c.event(now, Event{Kind: "share-deleted", Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: why})
+	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: why})
 	c.settle(s.card.rest)
 }
 
@@ -89,7 +90,7 @@ func (c *Core) tickShare(now time.Time, s *share) {
 	}
 	if !s.overdueTold && now.Sub(s.tightSince) >= c.config.ShrinkDeadline {
 		s.overdueTold = true
-		c.event(now, Event{Kind: "shrink-overdue", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
+		c.event(now, Event{Kind: event.ShrinkOverdue, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
 			Message: fmt.Sprintf("still %s over its limit of %s after %v (%s)", size.Short(s.pool.granted-s.limit),
 				size.Short(s.limit), c.config.ShrinkDeadline, c.holders(s.pool, nil))})
 	}
@@ -120,12 +121,12 @@ func (c *Core) squeeze(now time.Time, s *share) {
 	if tight {
 		s.tightSince, s.overdueTold = now, false
 		s.sweepEvery, s.sweepNext = sweepFirst, now.Add(sweepFirst)
-		c.event(now, Event{Kind: "share-shrinking", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
+		c.event(now, Event{Kind: event.ShareShrinking, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
 			Message: fmt.Sprintf("%s in use over the limit of %s: nothing is granted until it is freed",
 				size.Short(s.pool.granted-s.limit), size.Short(s.limit))})
 		return
 	}
 	s.sweepNext = time.Time{}
-	c.event(now, Event{Kind: "share-shrunk", Share: s.Name, Card: s.card.UUID, Bytes: s.limit,
+	c.event(now, Event{Kind: event.ShareShrunk, Share: s.Name, Card: s.card.UUID, Bytes: s.limit,
 		Message: fmt.Sprintf("under its limit of %s after %v", size.Short(s.limit), now.Sub(s.tightSince).Round(time.Millisecond))})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -176,7 +177,7 @@ func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holdin
 		k.unseen = account.At
 	case account.At.Sub(k.unseen) >= blindAfter:
 		k.blind, k.unseen = true, time.Time{}
-		c.event(now, Event{Kind: "driver-blind", Card: k.UUID,
+		c.event(now, Event{Kind: event.DriverBlind, Card: k.UUID,
 			Message: "the driver of " + k.Name + " names no program of a share (a container with process ids of its own, or MPS): drift is not seen, " +
 				"and what an ended program used stays booked for " + blindRelease.String()})
 	}
@@ -201,7 +202,7 @@ func (c *Core) findStrangers(now time.Time, k *card, account Account, ours map[i
 		if k.strangers[p.PID] {
 			continue
 		}
-		c.event(now, Event{Kind: "unledgered-memory", Card: k.UUID, PID: p.PID, Bytes: p.Bytes,
+		c.event(now, Event{Kind: event.UnledgeredMemory, Card: k.UUID, PID: p.PID, Bytes: p.Bytes,
 			Message: fmt.Sprintf("process %d holds %s of %s and is on no ledger", p.PID, size.Short(p.Bytes), k.Name)})
 	}
 	k.strangers = seen
@@ -224,6 +225,6 @@ func (c *Core) Held(now time.Time, id ClientID, holders []int) {
 	if len(names) > 0 {
 		by = "process " + strings.Join(names, ", ")
 	}
-	c.event(now, Event{Kind: "memory-held", Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
+	c.event(now, Event{Kind: event.MemoryHeld, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
 		Message: fmt.Sprintf("process %d has ended, %s stays booked: kept by %s", cl.PID, size.Short(cl.granted), by)})
 }

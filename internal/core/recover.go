@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -80,7 +81,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 	for _, saved := range shares {
 		i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == saved.CardUUID })
 		if i < 0 || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
-			c.event(now, Event{Kind: "share-lost", Share: saved.Name, Card: saved.CardUUID, Message: "its card is not there any more"})
+			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: "its card is not there any more"})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
 			continue
@@ -128,7 +129,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		c.removeIfUnused(now, s)
 	}
 	if len(shares) > 0 {
-		c.event(now, Event{Kind: "agent-recovered", Message: fmt.Sprintf("%d shares and %d clients of the agent before", len(shares), len(clients))})
+		c.event(now, Event{Kind: event.AgentRecovered, Message: fmt.Sprintf("%d shares and %d clients of the agent before", len(shares), len(clients))})
 	}
 }
 
@@ -155,7 +156,7 @@ func (c *Core) endGrace(now time.Time) {
 	for _, s := range c.shares {
 		for _, cl := range s.clients {
 			if cl.awaited() {
-				c.event(now, Event{Kind: "client-missing", Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.granted,
+				c.event(now, Event{Kind: event.ClientMissing, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.granted,
 					Message: fmt.Sprintf("has not come back to the restarted agent; it keeps %s until it does or ends", size.Short(cl.granted))})
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/event"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -216,7 +217,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	c.shareChanged(s)
 	c.limitsChanged(s)
 	c.settle(k.rest)
-	c.event(now, Event{Kind: "share-created", Share: s.Name, Card: k.UUID, Bytes: s.limit, Message: describe(s)})
+	c.event(now, Event{Kind: event.ShareCreated, Share: s.Name, Card: k.UUID, Bytes: s.limit, Message: describe(s)})
 	return c.viewShare(s), nil
 }
 
@@ -393,18 +394,17 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 		}
 		next.MemoryBytes = *change.MemoryBytes
 	}
-	event := Event{Kind: "share-changed"}
+	kind := event.ShareChanged
 	switch {
 	case next.Paused && !s.Paused:
-		event = Event{Kind: "share-paused"}
+		kind = event.SharePaused
 	case s.Paused && !next.Paused:
-		event = Event{Kind: "share-resumed"}
+		kind = event.ShareResumed
 	}
 	s.Spec = next
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	event.Share, event.Card, event.Bytes, event.Message = s.Name, s.card.UUID, s.limit, describe(s)
-	c.event(now, event)
+	c.event(now, Event{Kind: kind, Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: describe(s)})
 	return c.viewShare(s), nil
 }
 
@@ -482,7 +482,7 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 	c.shareChanged(s)
 	c.limitsChanged(s)
 	c.settle(s.card.rest)
-	c.event(now, Event{Kind: "share-revoked", Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted,
+	c.event(now, Event{Kind: event.ShareRevoked, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted,
 		Message: fmt.Sprintf("deleted under %d processes, which hold %s until they end", alive, size.Short(s.pool.granted))})
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/library"
 )
 
@@ -332,16 +333,16 @@ func room(t testing.TB, holder *bench.Holder) (free, total uint64) {
 }
 
 // events returns the agent's events of one kind about one share, oldest first.
-func (h *host) events(t testing.TB, kind, share string) []api.Event {
+func (h *host) events(t testing.TB, kind event.Kind, share string) []api.Event {
 	t.Helper()
 	all, err := h.client.Events(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []api.Event
-	for _, event := range all.Events {
-		if event.Kind == kind && (share == "" || event.Share == share) {
-			found = append(found, event)
+	for _, e := range all.Events {
+		if e.Kind == kind && (share == "" || e.Share == share) {
+			found = append(found, e)
 		}
 	}
 	return found
@@ -349,10 +350,10 @@ func (h *host) events(t testing.TB, kind, share string) []api.Event {
 
 // event waits for an event of one kind about one share and returns the last: a
 // program's events reach the agent in their own time.
-func (h *host) event(t testing.TB, kind, share string) api.Event {
+func (h *host) event(t testing.TB, kind event.Kind, share string) api.Event {
 	t.Helper()
 	var found []api.Event
-	eventually(t, "an event "+kind, func() error {
+	eventually(t, "an event "+string(kind), func() error {
 		if found = h.events(t, kind, share); len(found) == 0 {
 			return errors.New("there is none")
 		}

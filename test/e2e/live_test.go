@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/event"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -74,7 +75,7 @@ func TestSharesOfTimeChangeLive(t *testing.T) {
 			return nil
 		}, h.simulator, h.agent)
 	}
-	for _, kind := range []string{"share-changed", "share-paused", "share-resumed"} {
+	for _, kind := range []event.Kind{event.ShareChanged, event.SharePaused, event.ShareResumed} {
 		h.event(t, kind, "a")
 	}
 }
