@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/placement"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -123,20 +124,24 @@ func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	if len(cards) == 0 {
 		return nil, refuse(Unavailable, "no card takes a share: %s", c.cards[0].detail).hint("divvy devices")
 	}
-	// Of those that have the cores the one with the most room; when none has, the
-	// refusal names what the most roomy one lacks.
-	if able := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool {
-		return c.checkCores(k, spec.Policy, spec.CoresPercent, nil) != nil || need > c.freeToBook(k)
-	}); len(able) > 0 {
-		cards = able
+	var all, able []placement.Vacancy
+	milli := int64(0)
+	if spec.Policy == terms.Fixed {
+		milli = percentMilli(spec.CoresPercent)
 	}
-	best := cards[0]
-	for _, k := range cards[1:] {
-		if c.freeToBook(k) > c.freeToBook(best) {
-			best = k
+	for i, k := range cards {
+		v := placement.Vacancy{Card: i, GPUMilli: percentMilli(100 - c.coresBooked(k, nil)), MemoryBytes: c.freeToBook(k)}
+		all = append(all, v)
+		if v.Hosts(milli, need) {
+			able = append(able, v)
 		}
 	}
-	// A card that could hold the share if it were empty makes the clearer refusal.
+	if len(able) > 0 {
+		return cards[placement.Emptiest(able).Card], nil
+	}
+	// None has room: the refusal names what the emptiest one lacks, or one that could hold
+	// the share if it were empty.
+	best := cards[placement.Emptiest(all).Card]
 	if need > best.UsableBytes {
 		best = slices.MaxFunc(cards, func(a, b *card) int {
 			return cmp.Compare(a.UsableBytes, b.UsableBytes)
@@ -144,6 +149,8 @@ func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	}
 	return best, nil
 }
+
+func percentMilli(percent int) int64 { return int64(percent) * placement.WholeCard / 100 }
 
 // find looks a card up by UUID, a prefix of it, or PCI address.
 func (c *Core) find(selector string) (*card, *Failure) {

@@ -131,12 +131,7 @@ func (spread) rate(n *node, k *class) pick {
 		p.score = float64(n.freeMilli()) / float64(len(n.cards)*WholeCard)
 	}
 	if k.single() {
-		best, most := -1, int32(-1)
-		for _, i := range cardsOf(mask) {
-			if n.cards[i].milli > most {
-				best, most = i, n.cards[i].milli
-			}
-		}
+		best := Emptiest(n.vacancies(mask)).Card
 		p.spot = Spot{Cards: 1 << best, Start: n.cards[best].start(k.profile)}
 	}
 	return p
