@@ -14,11 +14,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sim.h"
 
 #define DEFAULT_SOCKET "/run/divvy/simulator.sock"
+#define SPIN_NS 100000ll
 #define HIGH_DESCRIPTOR 700 /* above what programs close in loops */
 
 /* A word on a page that the kernel wipes in a forked child: it tells whose
@@ -250,6 +252,26 @@ static int send_packet(const struct divvy_sim_header *header, const void *payloa
 	return 0;
 }
 
+/*
+ * An answer takes the simulator some ten microseconds. Who gives the processor away
+ * meanwhile waits for whoever takes it to have had a slice, milliseconds on a busy host.
+ */
+static ssize_t await_packet(struct msghdr *message)
+{
+	struct timespec start, now;
+	int flags = MSG_CMSG_CLOEXEC | MSG_DONTWAIT;
+	ssize_t n;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do {
+		n = recvmsg(connection, message, flags);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((now.tv_sec - start.tv_sec) * 1000000000ll + now.tv_nsec - start.tv_nsec > SPIN_NS)
+			flags = MSG_CMSG_CLOEXEC;
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
+	return n;
+}
+
 static int receive_packet(struct divvy_sim_header *header, void *payload, size_t room, int *fd)
 {
 	struct iovec parts[2] = {
@@ -266,9 +288,7 @@ static int receive_packet(struct divvy_sim_header *header, void *payload, size_t
 	ssize_t n;
 
 	*fd = -1;
-	do {
-		n = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+	n = await_packet(&message);
 	if (n > 0) {
 		for (c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
 			if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
