@@ -119,7 +119,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 	}
 	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace
 	cfg.ProductVersion = version
-	cfg.Urgency = urgency.New(agentPercent)
+	cfg.Urgency = urgency.New(urgentPercent)
 	cfg.Logger = slog.New(slog.NewTextHandler(a.stderr, nil))
 	if err := cfg.Validate(); err != nil {
 		return cfg, usage(err)

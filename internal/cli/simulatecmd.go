@@ -23,10 +23,7 @@ import (
 
 // How much of a processor daemons may use and still go before other processes: a
 // flood of requests must not keep a machine from its other work.
-const (
-	agentPercent   = 25
-	siliconPercent = 50
-)
+const urgentPercent = 50
 
 // privateIdle is how long the daemons of divvy run wait for somebody.
 const privateIdle = 5 * time.Second
@@ -67,7 +64,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 				return usage(fmt.Errorf("--mig-profiles: %w", err))
 			}
 		}
-		cfg.Urgency = urgency.New(siliconPercent)
+		cfg.Urgency = urgency.New(urgentPercent)
 		cfg.Log = slog.New(slog.NewTextHandler(a.stderr, nil))
 		if asPrivate {
 			closeInherited()
