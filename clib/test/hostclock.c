@@ -14,6 +14,11 @@ void fakeclock_work(uint64_t ns)
 	(void)ns;
 }
 
+uint64_t fakeclock_launch(void)
+{
+	return 0;
+}
+
 unsigned fakeclock_start(void *(*run)(void *), void *argument)
 {
 	CHECK(started < THREADS && pthread_create(&threads[started], NULL, run, argument) == 0);
