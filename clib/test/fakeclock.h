@@ -82,10 +82,11 @@ uint64_t fakeclock_trace(void);
 #define RUN_SCHEDULES(list, schedules) \
 	int main(int argc, char **argv) \
 	{ \
-		return run_schedules(list, sizeof(list) / sizeof((list)[0]), schedules, argc, argv); \
+		return run_hosts(list, sizeof(list) / sizeof((list)[0]), schedules, SLOW_SCHEDULES, argc, argv); \
 	}
 
-static inline int run_schedules(const struct scenario *scenario, size_t count, unsigned schedules, int argc, char **argv)
+static inline int run_hosts(const struct scenario *scenario, size_t count, unsigned schedules, unsigned slow, int argc,
+			    char **argv)
 {
 	int failed = 0;
 
@@ -94,7 +95,7 @@ static inline int run_schedules(const struct scenario *scenario, size_t count, u
 
 		if (!scenario_wanted(&scenario[i], argc, argv))
 			continue;
-		for (unsigned schedule = 0; schedule < schedules + SLOW_SCHEDULES; schedule++) {
+		for (unsigned schedule = 0; schedule < schedules + slow; schedule++) {
 			int status;
 
 			fakeclock_follow(schedule);
@@ -109,6 +110,12 @@ static inline int run_schedules(const struct scenario *scenario, size_t count, u
 		failed |= faults != 0;
 	}
 	return failed;
+}
+
+/* On no slow host. */
+static inline int run_schedules(const struct scenario *scenario, size_t count, unsigned schedules, int argc, char **argv)
+{
+	return run_hosts(scenario, count, schedules, 0, argc, argv);
 }
 
 #endif
