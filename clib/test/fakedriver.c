@@ -202,10 +202,15 @@ static CUresult f_array(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d)
 	return f_array3d(array, &d3);
 }
 
+/* Of levels it makes as many as the size has halves, as drivers do. */
 static CUresult f_mipmap(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 {
+	uint64_t longest = d->Width | d->Height | d->Depth;
+	unsigned most = longest ? 64 - (unsigned)__builtin_clzll(longest) : 1;
 	uint64_t bytes;
 
+	if (levels > most)
+		levels = most;
 	if (divvy_array_bytes(d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags, levels, &bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	return make_array(array, bytes, MIPMAP);
