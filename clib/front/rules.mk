@@ -81,7 +81,7 @@ front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefi
 front_gate_sources := $(front_share_files) $(front_test_dir)/fakeclock.o
 front_host_sources := $(front_share_files) clib/test/hostclock.c $(addprefix clib/front/,clock.c thread.c)
 front_backlog_sources := $(addprefix clib/front/,estimate.c backlog.c)
-front_walk_sources := $(front_memory_sources)
+front_walk_sources := clib/test/walk.c $(front_memory_sources)
 
 TEST_TARGETS += test-front check-front
 LINT_TARGETS += lint-front
@@ -131,7 +131,7 @@ lint-front:
 	@for source in $(wildcard clib/front/*.c) clib/gen/front_wrappers.c clib/gen/symbols.c; do \
 		clang $(front_cflags) -fsyntax-only $$source; \
 	done
-	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c clib/test/fake*.c) clib/test/crowd.c clib/test/hostclock.c; do \
+	@for source in $(wildcard clib/test/front_*.c clib/test/agent*.c clib/test/fake*.c) clib/test/crowd.c clib/test/walk.c clib/test/hostclock.c; do \
 		clang $(front_test_cflags) -fsyntax-only $$source; \
 	done
 

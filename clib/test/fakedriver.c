@@ -40,6 +40,18 @@ static unsigned failing, dice;
 static __thread unsigned current;
 static __thread bool capturing;
 static __thread unsigned capture_graph;
+static void (*turns)(const char *call, bool done);
+
+void fake_turns(void (*turn)(const char *call, bool done))
+{
+	turns = turn;
+}
+
+void fake_turn(const char *call, bool done)
+{
+	if (turns)
+		turns(call, done);
+}
 
 static bool fails(void)
 {
@@ -91,17 +103,24 @@ static uint64_t chunks(uint64_t bytes)
 	return (bytes + FAKE_CHUNK - 1) / FAKE_CHUNK * FAKE_CHUNK;
 }
 
-#define ENTER(failure) \
-	pthread_mutex_lock(&big); \
-	if (fails()) { \
-		pthread_mutex_unlock(&big); \
-		return failure; \
-	}
+/* Every call of the driver: its turn comes before it has done anything and after it has done all. */
+#define BEGIN() \
+	do { \
+		fake_turn(__func__, false); \
+		pthread_mutex_lock(&big); \
+	} while (0)
 #define LEAVE(result) \
 	do { \
 		CUresult result_ = (result); \
 		pthread_mutex_unlock(&big); \
+		fake_turn(__func__, true); \
 		return result_; \
+	} while (0)
+#define ENTER(failure) \
+	do { \
+		BEGIN(); \
+		if (fails()) \
+			LEAVE(failure); \
 	} while (0)
 
 static CUresult make_linear(CUdeviceptr *pointer, uint64_t bytes)
@@ -220,7 +239,7 @@ static CUresult end_array(uint64_t handle, enum sort sort)
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	/* like cuMemFreeAsync below, unloading takes back what there is no room for */
 	if (sort != MODULE && fails())
 		LEAVE(CUDA_ERROR_UNKNOWN);
@@ -412,14 +431,14 @@ static CUresult f_ctx_destroy(CUcontext context)
 
 static CUresult f_ctx_current(CUcontext *context)
 {
-	pthread_mutex_lock(&big);
+	BEGIN();
 	*context = current && things[current].sort == CONTEXT ? (CUcontext)name(current) : NULL;
 	LEAVE(CUDA_SUCCESS);
 }
 
 static CUresult f_ctx_set(CUcontext context)
 {
-	pthread_mutex_lock(&big);
+	BEGIN();
 	current = find((uintptr_t)context, CONTEXT);
 	LEAVE(CUDA_SUCCESS);
 }
@@ -428,7 +447,7 @@ static CUresult f_ctx_version(CUcontext context, unsigned *version)
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	i = find((uintptr_t)context, CONTEXT);
 	*version = 3020;
 	LEAVE(i ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
@@ -450,7 +469,7 @@ static CUresult f_primary_retain(CUcontext *context, CUdevice device)
 static CUresult f_primary_state(CUdevice device, unsigned *flags, int *active)
 {
 	(void)device;
-	pthread_mutex_lock(&big);
+	BEGIN();
 	*flags = 0;
 	*active = primary != 0;
 	LEAVE(CUDA_SUCCESS);
@@ -483,7 +502,7 @@ static CUresult f_limit_set(CUlimit limit, size_t value)
 {
 	uint64_t before, now;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	if (!current)
 		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
 	value = (value + 4095) / 4096 * 4096;
@@ -499,7 +518,7 @@ static CUresult f_limit_set(CUlimit limit, size_t value)
 
 static CUresult f_limit_get(size_t *value, CUlimit limit)
 {
-	pthread_mutex_lock(&big);
+	BEGIN();
 	*value = current ? things[current].limit[limit] : 0;
 	LEAVE(CUDA_SUCCESS);
 }
@@ -534,7 +553,7 @@ static CUresult use_library(uint64_t handle)
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	i = find(handle, LIBRARY);
 	if (i && !things[i].bytes) {
 		things[i].bytes = FAKE_MODULE;
@@ -614,7 +633,7 @@ static CUresult f_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribut
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	i = find((uintptr_t)pool, POOL);
 	if (!i || things[i].gone) {
 		fprintf(stderr, "a pool was asked that is no more\n");
@@ -628,7 +647,7 @@ static CUresult f_pool_trim(CUmemoryPool pool, size_t keep)
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	i = find((uintptr_t)pool, POOL);
 	if (i && !things[i].gone) {
 		uint64_t wanted = chunks(things[i].used) > chunks(keep) ? chunks(things[i].used) : chunks(keep);
@@ -677,7 +696,7 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 	unsigned i;
 
 	(void)stream;
-	pthread_mutex_lock(&big); /* never fails: it is what takes back an allocation that there is no room for */
+	BEGIN(); /* never fails: it is what takes back an allocation that there is no room for */
 	i = find(pointer, POOLED);
 	LEAVE(i ? give_pooled(i) : CUDA_ERROR_INVALID_VALUE);
 }
@@ -685,7 +704,7 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 static CUresult f_sync(CUstream stream)
 {
 	(void)stream;
-	pthread_mutex_lock(&big);
+	BEGIN();
 	for (unsigned i = 1; i < THINGS; i++) {
 		if (things[i].sort == POOL && !things[i].gone) {
 			held -= things[i].bytes - chunks(things[i].used);
@@ -705,7 +724,7 @@ static CUresult f_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 static CUresult f_begin(CUstream stream)
 {
 	(void)stream;
-	pthread_mutex_lock(&big);
+	BEGIN();
 	capture_graph = make(GRAPH, 0);
 	capturing = true;
 	LEAVE(CUDA_SUCCESS);
@@ -739,7 +758,7 @@ static CUresult f_node_params(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *para
 {
 	unsigned i;
 
-	pthread_mutex_lock(&big);
+	BEGIN();
 	i = find((uintptr_t)node, GRAPH);
 	*params = (CUDA_MEM_ALLOC_NODE_PARAMS){ .bytesize = things[i].bytes };
 	params->poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -791,7 +810,7 @@ static CUresult f_thing_destroy(void *handle)
 static CUresult f_graph_attribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
 {
 	(void)device, (void)attribute;
-	pthread_mutex_lock(&big);
+	BEGIN();
 	*(uint64_t *)value = graph_reserved;
 	LEAVE(CUDA_SUCCESS);
 }
@@ -799,7 +818,7 @@ static CUresult f_graph_attribute(CUdevice device, CUgraphMem_attribute attribut
 static CUresult f_graph_trim(CUdevice device)
 {
 	(void)device;
-	pthread_mutex_lock(&big);
+	BEGIN();
 	held -= graph_reserved;
 	graph_reserved = 0;
 	LEAVE(CUDA_SUCCESS);

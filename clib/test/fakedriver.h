@@ -24,6 +24,14 @@ uint64_t fake_charged(void);
 uint64_t fake_contexts(void);
 unsigned fake_denials(void);
 
+/*
+ * Called where another thread may come between: before and after each call of the
+ * driver (f_free and the like) and of the ledger (front_charge, front_refund). Given
+ * before there is a second thread.
+ */
+void fake_turns(void (*turn)(const char *call, bool done));
+void fake_turn(const char *call, bool done);
+
 /* One call in n fails, 0: none does. */
 void fake_fail(unsigned n);
 /* The driver tells nothing about its processes' memory. */
