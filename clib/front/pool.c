@@ -156,20 +156,15 @@ static uint64_t attribute(const struct pool *pool, CUmemPool_attribute which, ui
 /*
  * Under lock: what the pool is charged beyond its reserve and may be refunded;
  * it is taken off. An allocation under way that needed no charge because there
- * was enough unused keeps that, though the driver may let go of it meanwhile.
+ * was enough unused counts on that, though the driver may let go of it and
+ * reserve it again while we look.
  */
 static uint64_t surplus(struct pool *pool, uint64_t reserved)
 {
-	uint64_t wanted = memory_plus(reserved, pool->pending);
+	uint64_t growth = memory_round(pool->claimed, MEMORY_STEP);
+	uint64_t wanted = memory_plus(reserved, growth > pool->pending ? growth : pool->pending);
 	uint64_t extra;
 
-	if (pool->claimed && pool->charged > wanted) {
-		uint64_t used = attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, pool->charged);
-
-		used = memory_round(memory_plus(used, pool->claimed), MEMORY_STEP);
-		if (used > wanted)
-			wanted = used;
-	}
 	if (pool->charged <= wanted)
 		return 0;
 	extra = pool->charged - wanted;

@@ -66,7 +66,7 @@ front_sanitize_plain :=
 front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
 front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk \
-	front_backlog front_gate front_host
+	front_turns front_backlog front_gate front_host
 front_gate_files := gate.c burst.c gatewait.c estimate.c backlog.c
 front_share_files := $(addprefix clib/test/,fakecard.c fakeshare.c crowd.c) $(addprefix clib/front/,launch.c lock.c $(front_gate_files))
 front_page_sources := clib/front/page.c
@@ -75,13 +75,15 @@ front_attach_sources := $(addprefix clib/front/,attach.c page.c)
 front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c clock.c thread.c)
 front_processes_sources := $(front_ledger_sources)
 front_table_sources := $(addprefix clib/front/,table.c lock.c clock.c)
-front_memory_sources := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,credit.c table.c lock.c alloc.c linear.c array.c pool.c \
+front_memory_files := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,credit.c table.c lock.c alloc.c linear.c array.c pool.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
-	external.c clock.c thread.c $(front_gate_files))
+	external.c $(front_gate_files))
+front_memory_sources := $(front_memory_files) $(addprefix clib/front/,clock.c thread.c)
 front_gate_sources := $(front_share_files) $(front_test_dir)/fakeclock.o
 front_host_sources := $(front_share_files) clib/test/hostclock.c $(addprefix clib/front/,clock.c thread.c)
 front_backlog_sources := $(addprefix clib/front/,estimate.c backlog.c)
 front_walk_sources := clib/test/walk.c $(front_memory_sources)
+front_turns_sources := clib/test/walk.c $(front_memory_files) $(front_test_dir)/fakeclock.o
 
 TEST_TARGETS += test-front check-front
 LINT_TARGETS += lint-front

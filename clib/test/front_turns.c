@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * front_turns.c: the memory hooks in several threads of which one runs at a time
+ * (fakeclock.h). A thread waits at the calls of the driver and of the ledger that its
+ * part names, until so long after the start. Before and after each call the driver
+ * holds no more than what is charged.
+ */
+#include "fakeclock.h"
+#include "within.h"
+
+enum { US = 1000, PARTS = 4, STOPS = 4 };
+
+struct stop {
+	const char *call;
+	bool done; /* it has returned */
+	unsigned us;
+};
+
+struct part {
+	void (*run)(void);
+	unsigned us; /* when it starts */
+	struct stop stop[STOPS];
+};
+
+static CUcontext context;
+static uint64_t start;
+static __thread const struct stop *stop, *last_stop;
+
+static void turn(const char *call, bool done)
+{
+	CHECK(fake_charged() >= fake_held());
+	if (stop != last_stop && stop->call && stop->done == done && strcmp(stop->call, call) == 0)
+		clock_sleep_until(start + (uint64_t)(stop++)->us * US);
+	CHECK(fake_charged() >= fake_held());
+}
+
+static void *play_part(void *arg)
+{
+	const struct part *part = arg;
+
+	(void)REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(context);
+	stop = part->stop;
+	last_stop = part->stop + STOPS;
+	clock_sleep_until(start + (uint64_t)part->us * US);
+	part->run();
+	CHECK(stop == last_stop || !stop->call);
+	return NULL;
+}
+
+static void play(const struct part *part)
+{
+	unsigned thread[PARTS], parts = 0;
+
+	(void)REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&context);
+	start = clock_now();
+	fake_turns(turn);
+	for (; parts < PARTS && part[parts].run; parts++)
+		thread[parts] = fakeclock_start(play_part, (void *)(uintptr_t)&part[parts]);
+	for (unsigned i = 0; i < parts; i++)
+		fakeclock_join(thread[i]);
+	fake_turns(NULL);
+	CHECK(fake_charged() >= fake_held());
+}
+
+static void synchronise(void)
+{
+	CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, NULL) == CUDA_SUCCESS);
+}
+
+static CUdeviceptr pooled_ok(uint64_t bytes)
+{
+	CUdeviceptr pointer = 0;
+
+	CHECK(hook_cuMemAllocAsync(SYM_cuMemAllocAsync, &pointer, bytes, NULL) == CUDA_SUCCESS);
+	return pointer;
+}
+
+static void free_pooled(CUdeviceptr pointer)
+{
+	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, pointer, NULL) == CUDA_SUCCESS);
+}
+
+static CUdeviceptr one, other;
+
+static void take_20(void)
+{
+	other = pooled_ok(20 * MIB);
+}
+
+static void give_one(void)
+{
+	free_pooled(one);
+}
+
+/*
+ * One thread counts on the unused part of the pool. The driver lets go of that, and
+ * while a second thread looks, reserves it again; a third frees.
+ */
+static void claim_outlives_a_look(void)
+{
+	uint64_t base = fake_charged();
+
+	one = pooled_ok(30 * MIB);
+	free_pooled(pooled_ok(20 * MIB));
+	CHECK(fake_charged() == base + 50 * MIB);
+	play((const struct part[PARTS]){
+		{take_20, 0, {{"f_alloc_from", false, 3}, {"f_alloc_from", true, 6}}},
+		{synchronise, 1, {{"f_pool_attribute", true, 5}}},
+		{give_one, 4, {{0}}},
+	});
+	free_pooled(other);
+	synchronise();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+SCENARIO(claim_outlives_a_look)
+
+static const struct scenario played[] = {
+	{"a claim outlives a look", run_claim_outlives_a_look},
+};
+
+RUN_SCHEDULES(played, 1)
