@@ -149,16 +149,16 @@ CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum di
 {
 	struct table_record record;
 	bool ours = table_take(&front_held, SPACE_POINTER, address, &record);
+	bool pooled = !ours && pool_take(address, &record);
 	CUresult result = give(address, called);
 
-	if (!ours) {
-		/* From a pool, imported, or nonsense. */
-		if (result == CUDA_SUCCESS)
-			pool_freed(address);
-	} else if (result == CUDA_SUCCESS) {
-		front_refund(record.slot, record.bytes);
-	} else {
+	if (!ours && !pooled)
+		return result; /* imported, or nonsense */
+	if (result != CUDA_SUCCESS)
 		memory_restore(&record);
-	}
+	else if (pooled)
+		pool_given(&record);
+	else
+		front_refund(record.slot, record.bytes);
 	return result;
 }

@@ -62,8 +62,8 @@ static void undo(const struct demand *demand, CUdeviceptr pointer)
 	(void)REAL(symbol, cuMemFreeAsync)(pointer, demand->stream);
 }
 
-/* The driver took the memory of *record back, now or when its stream gets there. */
-static void released(const struct table_record *record)
+/* The driver has it back now, or when its stream gets there. */
+void pool_given(const struct table_record *record)
 {
 	uint64_t units = record->extra & ((1ull << SIZE_UNITS_BITS) - 1);
 
@@ -117,10 +117,10 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 	record.extra = (uint64_t)claim.serial << SIZE_UNITS_BITS | claim.request / DIVVY_ALLOCATION_UNIT;
 	rc = table_put(&front_held, &record, &old);
 	if (rc == 1)
-		released(&old); /* freed in a way that we did not see: by a graph, by a reset */
+		pool_given(&old); /* freed in a way that we did not see: by a graph, by a reset */
 	if (rc < 0) {
 		undo(demand, pointer);
-		released(&record);
+		pool_given(&record);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*out = pointer;
@@ -158,14 +158,10 @@ CUresult hook_cuMemAllocFromPoolAsync(enum divvy_symbol called, CUdeviceptr *dpt
 	return result;
 }
 
-void pool_freed(uint64_t pointer)
+bool pool_take(uint64_t pointer, struct table_record *record)
 {
-	struct table_record record;
-
-	if (!__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED))
-		return;
-	if (table_take(&front_held, SPACE_POOLED, pointer, &record))
-		released(&record);
+	return __atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) &&
+	       table_take(&front_held, SPACE_POOLED, pointer, record);
 }
 
 CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
@@ -176,13 +172,13 @@ CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstrea
 
 	if (!front_enter())
 		return REAL(called, cuMemFreeAsync)(dptr, hStream);
-	pooled = table_take(&front_held, SPACE_POOLED, dptr, &record);
+	pooled = pool_take(dptr, &record);
 	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
 	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
 	if ((pooled || linear) && result != CUDA_SUCCESS)
 		memory_restore(&record);
 	else if (pooled)
-		released(&record);
+		pool_given(&record);
 	else if (linear)
 		front_refund(record.slot, record.bytes);
 	front_leave();

@@ -101,8 +101,12 @@ int module_measured(const struct measuring *measuring, bool loaded, const char *
 
 /* pool.c: the card was reset in this process: the pools that the program made there are no more. */
 void pool_card_reset(int slot);
-/* async.c: memory from a pool was freed by cuMemFree. */
-void pool_freed(uint64_t pointer);
+/*
+ * async.c, for memory from a pool: pool_take takes its record out before the driver is
+ * asked to free it, if it is of a pool; pool_given: the driver has it back.
+ */
+bool pool_take(uint64_t pointer, struct table_record *record);
+void pool_given(const struct table_record *record);
 
 static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
 {

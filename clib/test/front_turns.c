@@ -114,10 +114,48 @@ static void claim_outlives_a_look(void)
 	BALANCED();
 }
 
+static CUmemoryPool pool;
+
+static void free_one_at_once(void)
+{
+	free_ok(one);
+}
+
+static void take_from_pool_and_destroy_it(void)
+{
+	CHECK(hook_cuMemAllocFromPoolAsync(SYM_cuMemAllocFromPoolAsync, &other, 8 * MIB, pool, NULL) == CUDA_SUCCESS);
+	CHECK(other == one);
+	clock_pause(2 * US);
+	CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, pool) == CUDA_SUCCESS);
+}
+
+/*
+ * cuMemFree of memory from a pool: before it has returned the address is another
+ * allocation's, whose pool is then destroyed.
+ */
+static void address_comes_again(void)
+{
+	CUmemPoolProps props = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, FAKE_CARD } };
+	uint64_t base = fake_charged();
+
+	CHECK(hook_cuMemPoolCreate(SYM_cuMemPoolCreate, &pool, &props) == CUDA_SUCCESS);
+	one = pooled_ok(8 * MIB);
+	play((const struct part[PARTS]){
+		{free_one_at_once, 0, {{"f_free", true, 2}}},
+		{take_from_pool_and_destroy_it, 1, {{0}}},
+	});
+	free_pooled(other);
+	synchronise();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
 SCENARIO(claim_outlives_a_look)
+SCENARIO(address_comes_again)
 
 static const struct scenario played[] = {
 	{"a claim outlives a look", run_claim_outlives_a_look},
+	{"an address comes again", run_address_comes_again},
 };
 
 RUN_SCHEDULES(played, 1)
