@@ -39,6 +39,7 @@ struct pool {
 	uint64_t handle;
 	uint64_t charged;
 	uint64_t pending; /* charged for allocations that are under way */
+	uint64_t coming;  /* being charged, because the reserve grew further; not yet in charged */
 	uint64_t claimed; /* asked for by allocations that are under way */
 	uint64_t held;    /* bytes of live allocations */
 	uint32_t serial;  /* its place and, above that, how often the place was used; 0: empty place */
@@ -303,7 +304,7 @@ int pool_follow(const struct pool_claim *claim, bool got)
 {
 	uint64_t reserved, back = 0, more = 0;
 	struct pool *pool;
-	int slot;
+	int slot, rc;
 
 	front_lock_take(&lock);
 	pool = find_serial(claim->serial);
@@ -318,26 +319,34 @@ int pool_follow(const struct pool_claim *claim, bool got)
 		pool->held += claim->request;
 	reserved = pool->destroyed ? pool->charged :
 				     attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
-	if (reserved > pool->charged) {
-		more = reserved - pool->charged; /* ours to charge: nobody else shall count it again */
-		pool->charged = reserved;
+	if (reserved > memory_plus(pool->charged, pool->coming)) {
+		more = reserved - pool->charged - pool->coming;
+		pool->coming += more; /* ours to charge: nobody else shall count it again */
 	} else {
 		back = surplus(pool, reserved);
 	}
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
-	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, claim->call) == 0)
+	if (!more)
 		return 0;
+	rc = front_charge(slot, more, DIVVY_KIND_POOL, claim->call);
 	front_lock_take(&lock);
 	pool = find_serial(claim->serial);
-	if (pool) {
-		pool->charged -= more < pool->charged ? more : pool->charged;
-		if (got)
+	if (!pool) {
+		back = rc == 0 ? more : 0; /* the card was reset meanwhile */
+	} else {
+		pool->coming -= more;
+		if (rc == 0)
+			pool->charged += more;
+		else if (got)
 			pool->held -= claim->request;
+		back = look(pool); /* the reserve may have shrunk meanwhile */
 	}
 	front_lock_drop(&lock);
-	return -ENOMEM;
+	if (back)
+		front_refund(slot, back);
+	return rc;
 }
 
 void pool_give(uint32_t serial, uint64_t bytes)

@@ -35,6 +35,7 @@ static struct thing things[THINGS];
 static struct { uint64_t address, size; unsigned backing; } maps[1024];
 static uint64_t held, most;
 static uint64_t graph_reserved;
+static uint64_t generous;
 static unsigned primary, primary_retained, default_pool;
 static unsigned failing, dice;
 static __thread unsigned current;
@@ -595,6 +596,19 @@ static CUresult f_library_unload(CUlibrary library)
 
 /* -- pools and graphs ------------------------------------------------------ */
 
+static uint64_t take_generous(void)
+{
+	uint64_t bytes = generous;
+
+	generous = 0;
+	return bytes;
+}
+
+void fake_generous(uint64_t bytes)
+{
+	generous = bytes;
+}
+
 static CUresult f_pool_of_device(CUmemoryPool *pool, CUdevice device)
 {
 	(void)device;
@@ -679,8 +693,10 @@ static CUresult f_alloc_from(CUdeviceptr *pointer, size_t bytes, CUmemoryPool po
 	things[i].pool = p;
 	things[p].used += bytes;
 	if (things[p].used > things[p].bytes) {
-		grow(chunks(things[p].used) - things[p].bytes);
-		things[p].bytes = chunks(things[p].used);
+		uint64_t reserve = chunks(things[p].used) + take_generous();
+
+		grow(reserve - things[p].bytes);
+		things[p].bytes = reserve;
 	}
 	*pointer = name(i);
 	LEAVE(CUDA_SUCCESS);
