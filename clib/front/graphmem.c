@@ -8,11 +8,12 @@
  * reserves grow by such steps when a graph is first uploaded or launched, and
  * then it is too late to say no. So instantiating charges the sum, the first
  * upload or launch turns the charge into what was reserved, and a later launch
- * charges the part of the sum that was trimmed away since. The sum is more than a graph needs that frees and
- * allocates again: too much, and only until it has run. Graphs that run one
- * after the other share a reserve; if several at once make it grow further than
- * there is room for, that is reported as a denial and charged as soon as there
- * is room.
+ * charges the part of the sum that was trimmed away since. Until the driver has
+ * the launch, what it counts on stays charged, whatever others trim. The sum is
+ * more than a graph needs that frees and allocates again: too much, and only
+ * until it has run. Graphs that run one after the other share a reserve; if
+ * several at once make it grow further than there is room for, that is reported
+ * as a denial and charged as soon as there is room.
  *
  * Nodes are not followed one by one: graphs are looked through when they are
  * instantiated, children too, so that clones and captures need nothing. A
@@ -29,7 +30,10 @@
 static struct front_lock lock;
 static struct {
 	uint64_t charged;
-	uint64_t pending; /* the part of it for graphs that have not run yet */
+	uint64_t pending;  /* the part of it for graphs that have not run yet */
+	uint64_t coming;   /* being charged, because the reserve grew further; not yet in charged */
+	uint64_t floor;    /* what a launch under way finds reserved, or reserves again */
+	uint32_t launches; /* under way */
 } card[DIVVY_MAX_CARDS];
 static uint32_t seen;
 
@@ -64,16 +68,18 @@ static bool reserved_on(int slot, uint64_t *bytes)
 	return true;
 }
 
-/* Gives back what is charged beyond reserve and pending. */
+/* Gives back what is charged beyond reserve and pending, and what a launch under way counts on. */
 static void settle(int slot)
 {
 	uint64_t reserved, wanted, back = 0;
 
 	front_lock_take(&lock);
-	if (card[slot].charged && reserved_on(slot, &reserved) &&
-	    !__builtin_add_overflow(reserved, card[slot].pending, &wanted) && card[slot].charged > wanted) {
-		back = card[slot].charged - wanted;
-		card[slot].charged = wanted;
+	if (card[slot].charged && reserved_on(slot, &reserved)) {
+		wanted = memory_plus(reserved > card[slot].floor ? reserved : card[slot].floor, card[slot].pending);
+		if (card[slot].charged > wanted) {
+			back = card[slot].charged - wanted;
+			card[slot].charged = wanted;
+		}
 	}
 	front_lock_drop(&lock);
 	if (back)
@@ -93,7 +99,12 @@ void graphmem_trim(void)
 	if (idle())
 		return;
 	for (int slot = 0; slot < (int)front_cards(); slot++) {
-		if (front_device(slot) >= 0 && __atomic_load_n(&card[slot].charged, __ATOMIC_RELAXED))
+		bool any;
+
+		front_lock_take(&lock);
+		any = card[slot].charged != 0;
+		front_lock_drop(&lock);
+		if (any && front_device(slot) >= 0)
 			(void)REAL(SYM_cuDeviceGraphMemTrim, cuDeviceGraphMemTrim)(front_device(slot));
 	}
 }
@@ -101,20 +112,26 @@ void graphmem_trim(void)
 /* A reserve that grew beyond its charge is charged; without room it is tried again next time. */
 static void catch_up(int slot, const char *call)
 {
-	uint64_t reserved, wanted, more = 0;
+	uint64_t reserved, wanted, known, more = 0;
+	int rc;
 
 	front_lock_take(&lock);
-	if (reserved_on(slot, &reserved) && !__builtin_add_overflow(reserved, card[slot].pending, &wanted) &&
-	    wanted > card[slot].charged) {
-		more = wanted - card[slot].charged;
-		card[slot].charged = wanted;
+	if (reserved_on(slot, &reserved)) {
+		wanted = memory_plus(reserved, card[slot].pending);
+		known = memory_plus(card[slot].charged, card[slot].coming);
+		more = wanted > known ? wanted - known : 0;
+		card[slot].coming += more;
 	}
 	front_lock_drop(&lock);
-	if (!more || front_charge(slot, more, DIVVY_KIND_POOL, call) == 0)
+	if (!more)
 		return;
+	rc = front_charge(slot, more, DIVVY_KIND_POOL, call);
 	front_lock_take(&lock);
-	card[slot].charged -= more < card[slot].charged ? more : card[slot].charged;
+	card[slot].coming -= more;
+	if (rc == 0)
+		card[slot].charged += more;
 	front_lock_drop(&lock);
+	settle(slot); /* it may have shrunk meanwhile */
 }
 
 static CUresult take(int slot, uint64_t bytes, const char *call)
@@ -250,40 +267,78 @@ static bool more_pending(struct table_record *record, void *arg)
 	return true;
 }
 
-CUresult front_graph_launching(CUgraphExec exec, const char *call)
+/*
+ * The graph asks for bytes. Of these its pending part is charged and stays so until
+ * the launch has ended. The rest was reserved once; if it is no more, it is charged
+ * again, and if it is, it may be trimmed before the driver gets to the launch.
+ */
+static CUresult launch_begin(int slot, CUgraphExec exec, uint64_t bytes, const char *call, uint64_t *pending)
+{
+	uint16_t space = (uint16_t)(SPACE_EXEC + slot);
+	uint64_t rest, reserved, known, spare, more = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	*pending = 0;
+	table_change(&front_held, space, (uintptr_t)exec, no_longer_pending, pending);
+	rest = bytes > *pending ? bytes - *pending : 0;
+	front_lock_take(&lock);
+	card[slot].launches++;
+	if (card[slot].floor < rest)
+		card[slot].floor = rest;
+	if (reserved_on(slot, &reserved) && reserved < rest) {
+		known = memory_plus(reserved, card[slot].pending);
+		spare = card[slot].charged > known ? card[slot].charged - known : 0;
+		more = rest - reserved > spare ? rest - reserved - spare : 0;
+	}
+	front_lock_drop(&lock);
+	if (more)
+		result = memory_charge(slot, more, DIVVY_KIND_POOL, call);
+	if (result == CUDA_SUCCESS) {
+		front_lock_take(&lock);
+		card[slot].charged += more;
+		front_lock_drop(&lock);
+	} else if (table_change(&front_held, space, (uintptr_t)exec, more_pending, pending)) {
+		*pending = 0; /* not this launch's any more */
+	}
+	return result;
+}
+
+static void launch_end(int slot, uint64_t pending)
+{
+	front_lock_take(&lock);
+	if (--card[slot].launches == 0)
+		card[slot].floor = 0;
+	front_lock_drop(&lock);
+	turn(slot, pending);
+}
+
+CUresult front_graph_launching(CUgraphExec exec, struct front_graph_launch *launch)
 {
 	struct table_record record;
-	uint64_t reserved, missing;
 
+	launch->slots = 0;
 	if (idle())
 		return CUDA_SUCCESS;
 	for (int slot = 0; slot < (int)front_cards(); slot++) {
-		uint16_t space = (uint16_t)(SPACE_EXEC + slot);
-
-		if (!table_get(&front_held, space, (uintptr_t)exec, &record) || record.bytes ||
-		    !reserved_on(slot, &reserved) || reserved >= record.extra)
+		if (!table_get(&front_held, (uint16_t)(SPACE_EXEC + slot), (uintptr_t)exec, &record))
 			continue;
-		missing = record.extra - reserved; /* trimmed since it ran last */
-		if (take(slot, missing, call) != CUDA_SUCCESS)
+		if (launch_begin(slot, exec, record.extra, launch->call, &launch->pending[slot]) != CUDA_SUCCESS) {
+			launch_end(slot, launch->pending[slot]);
+			front_graph_launched(launch);
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		if (!table_change(&front_held, space, (uintptr_t)exec, more_pending, &missing))
-			turn(slot, missing);
+		}
+		launch->slots |= 1u << slot;
 	}
 	return CUDA_SUCCESS;
 }
 
-void front_graph_launched(CUgraphExec exec)
+void front_graph_launched(const struct front_graph_launch *launch)
 {
-	if (idle())
-		return;
-	for (int slot = 0; slot < (int)front_cards(); slot++) {
-		uint64_t pending = 0;
-
-		if (!table_change(&front_held, (uint16_t)(SPACE_EXEC + slot), (uintptr_t)exec, no_longer_pending,
-				  &pending))
+	for (int slot = 0; launch->slots >> slot; slot++) {
+		if (!(launch->slots >> slot & 1))
 			continue;
-		turn(slot, pending);
-		catch_up(slot, "cuGraphLaunch");
+		launch_end(slot, launch->pending[slot]);
+		catch_up(slot, launch->call);
 	}
 }
 
@@ -302,14 +357,15 @@ void graphmem_card_reset(int slot)
 
 CUresult hook_cuGraphUpload(enum divvy_symbol called, CUgraphExec hGraphExec, CUstream hStream)
 {
+	struct front_graph_launch launch = { .call = "cuGraphUpload" };
 	CUresult result;
 
 	if (idle() || !front_enter())
 		return REAL(called, cuGraphUpload)(hGraphExec, hStream);
-	result = front_graph_launching(hGraphExec, "cuGraphUpload");
+	result = front_graph_launching(hGraphExec, &launch);
 	if (result == CUDA_SUCCESS) {
 		result = REAL(called, cuGraphUpload)(hGraphExec, hStream);
-		front_graph_launched(hGraphExec);
+		front_graph_launched(&launch);
 	}
 	front_leave();
 	return result;
@@ -362,6 +418,18 @@ CUresult hook_cuGraphInstantiateWithFlags(enum divvy_symbol called, CUgraphExec 
 	return result;
 }
 
+static void uploaded(CUgraphExec exec)
+{
+	for (int slot = 0; slot < (int)front_cards(); slot++) {
+		uint64_t pending = 0;
+
+		if (!table_change(&front_held, (uint16_t)(SPACE_EXEC + slot), (uintptr_t)exec, no_longer_pending, &pending))
+			continue;
+		turn(slot, pending);
+		catch_up(slot, "cuGraphInstantiate");
+	}
+}
+
 CUresult hook_cuGraphInstantiateWithParams(enum divvy_symbol called, CUgraphExec *phGraphExec, CUgraph hGraph,
 					   CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
@@ -374,9 +442,9 @@ CUresult hook_cuGraphInstantiateWithParams(enum divvy_symbol called, CUgraphExec
 	if (result == CUDA_SUCCESS) {
 		result = REAL(called, cuGraphInstantiateWithParams)(phGraphExec, hGraph, instantiateParams);
 		result = after(*phGraphExec, &sum, result);
-		/* It was also uploaded: the reserve is there. */
+		/* The reserve is there. */
 		if (result == CUDA_SUCCESS && instantiateParams->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-			front_graph_launched(*phGraphExec);
+			uploaded(*phGraphExec);
 	}
 	front_leave();
 	return result;

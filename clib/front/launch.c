@@ -140,6 +140,7 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUD
 /* A graph with memory nodes may take memory when it runs (graphmem.c). */
 CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstream stream)
 {
+	struct front_graph_launch launch;
 	struct burst *burst = NULL;
 	CUresult rc;
 
@@ -147,10 +148,11 @@ CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstrea
 		burst = before(LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
 	if (!front_enter())
 		return REAL(called, cuGraphLaunch)(graph, stream);
-	rc = front_graph_launching(graph, "cuGraphLaunch");
+	launch.call = "cuGraphLaunch";
+	rc = front_graph_launching(graph, &launch);
 	if (rc == CUDA_SUCCESS) {
 		rc = REAL(called, cuGraphLaunch)(graph, stream);
-		front_graph_launched(graph);
+		front_graph_launched(&launch);
 	}
 	front_leave();
 	return after(burst, rc);

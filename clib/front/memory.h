@@ -216,8 +216,14 @@ void front_pools_began(void);
  * success began, whatever the driver answered. One load each when this process
  * has no graph with memory nodes.
  */
-CUresult front_graph_launching(CUgraphExec exec, const char *call);
-void front_graph_launched(CUgraphExec exec);
+struct front_graph_launch {
+	const char *call; /* the public name, given */
+	uint32_t slots;   /* the cards on which it is counted */
+	uint64_t pending[DIVVY_MAX_CARDS];
+};
+
+CUresult front_graph_launching(CUgraphExec exec, struct front_graph_launch *launch);
+void front_graph_launched(const struct front_graph_launch *launch);
 
 /* graphmem.c: this process captured or built an alloc node; graphs are looked at from now on. */
 void graphmem_seen(void);

@@ -803,9 +803,11 @@ static CUresult f_graph_launch(CUgraphExec exec, CUstream stream)
 	i = find((uintptr_t)exec, EXEC);
 	if (!i)
 		LEAVE(CUDA_ERROR_INVALID_VALUE);
-	if (things[i].bytes > graph_reserved) {
-		grow(things[i].bytes - graph_reserved);
-		graph_reserved = things[i].bytes;
+	if (chunks(things[i].bytes) > graph_reserved) {
+		uint64_t reserve = chunks(things[i].bytes) + take_generous();
+
+		grow(reserve - graph_reserved);
+		graph_reserved = reserve;
 	}
 	LEAVE(CUDA_SUCCESS);
 }
@@ -896,6 +898,7 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuGraphNodeGetType] = f_node_type,
 	[SYM_cuGraphMemAllocNodeGetParams] = f_node_params,
 	[SYM_cuGraphInstantiateWithFlags] = f_instantiate,
+	[SYM_cuGraphUpload] = f_graph_launch,
 	[SYM_cuGraphLaunch] = f_graph_launch,
 	[SYM_cuGraphExecDestroy] = f_thing_destroy,
 	[SYM_cuGraphDestroy] = f_thing_destroy,

@@ -34,7 +34,7 @@ void fake_turn(const char *call, bool done);
 
 /* One call in n fails, 0: none does. */
 void fake_fail(unsigned n);
-/* The next time that a pool needs a greater reserve, it takes so much more, in chunks. */
+/* The next time that a pool or the graphs need a greater reserve, they take so much more, in chunks. */
 void fake_generous(uint64_t bytes);
 /* The driver tells nothing about its processes' memory. */
 void fake_secretive(bool yes);

@@ -49,15 +49,15 @@ void front_count_launches(int slot, uint64_t launches)
 	__atomic_fetch_add(&fakeshare.pages.client.card[slot].launches, launches, __ATOMIC_RELAXED);
 }
 
-CUresult front_graph_launching(CUgraphExec graph, const char *call)
+CUresult front_graph_launching(CUgraphExec graph, struct front_graph_launch *launch)
 {
-	(void)graph, (void)call;
+	(void)graph, (void)launch;
 	return CUDA_SUCCESS;
 }
 
-void front_graph_launched(CUgraphExec graph)
+void front_graph_launched(const struct front_graph_launch *launch)
 {
-	(void)graph;
+	(void)launch;
 }
 
 /* -- its agent -------------------------------------------------------------- */

@@ -29,7 +29,7 @@ static _Atomic uint64_t unpaid; /* the driver took so much more than anybody cou
 
 static void turn(const char *call, bool done)
 {
-	if (done && strcmp(call, "f_sync") == 0)
+	if (done && (strcmp(call, "f_sync") == 0 || strcmp(call, "f_graph_trim") == 0))
 		unpaid = 0;
 	CHECK(fake_charged() + unpaid >= fake_held());
 	if (stop != last_stop && stop->call && stop->done == done && strcmp(stop->call, call) == 0)
@@ -184,14 +184,105 @@ static void unpaid_growth_shrinks(void)
 	BALANCED();
 }
 
+static CUgraph graph;
+static CUgraphExec exec;
+
+static void graph_of(uint64_t bytes)
+{
+	CUstream stream = (CUstream)64;
+	CUdeviceptr pointer;
+
+	CHECK(REAL(SYM_cuStreamBeginCapture, cuStreamBeginCapture)(stream) == CUDA_SUCCESS);
+	CHECK(hook_cuMemAllocAsync(SYM_cuMemAllocAsync, &pointer, bytes, stream) == CUDA_SUCCESS);
+	CHECK(REAL(SYM_cuStreamEndCapture, cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+	CHECK(hook_cuGraphInstantiateWithFlags(SYM_cuGraphInstantiateWithFlags, &exec, graph, 0) == CUDA_SUCCESS);
+}
+
+static void launch(void)
+{
+	CHECK(hook_cuGraphLaunch(SYM_cuGraphLaunch, exec, NULL) == CUDA_SUCCESS);
+}
+
+static void trim(void)
+{
+	CHECK(hook_cuDeviceGraphMemTrim(SYM_cuDeviceGraphMemTrim, FAKE_CARD) == CUDA_SUCCESS);
+}
+
+static void end_graph(void)
+{
+	CHECK(hook_cuGraphExecDestroy(SYM_cuGraphExecDestroy, exec) == CUDA_SUCCESS);
+	CHECK(hook_cuGraphDestroy(SYM_cuGraphDestroy, graph) == CUDA_SUCCESS);
+	trim();
+}
+
+/* What a launch found reserved is trimmed before the driver has the launch, and comes back with it. */
+static void trim_before_a_launch(void)
+{
+	uint64_t base = fake_charged();
+
+	graph_of(300 * MIB);
+	launch();
+	CHECK(fake_charged() == base + 300 * MIB);
+	play((const struct part[PARTS]){
+		{launch, 0, {{"f_graph_launch", false, 2}}},
+		{trim, 1, {{0}}},
+	});
+	CHECK(fake_charged() == base + 300 * MIB);
+	end_graph();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+/* Two threads launch one graph: the end of one launch leaves the other what it counts on. */
+static void two_launch_one_graph(void)
+{
+	uint64_t base = fake_charged();
+
+	graph_of(300 * MIB);
+	launch();
+	trim();
+	CHECK(fake_charged() == base);
+	play((const struct part[PARTS]){
+		{launch, 0, {{"f_graph_launch", false, 4}}},
+		{launch, 1, {{"f_graph_launch", true, 2}}},
+		{trim, 3, {{0}}},
+	});
+	CHECK(fake_charged() == base + 300 * MIB);
+	end_graph();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+/* Graphs have reserved more than was charged. Before the rest is, that is trimmed. */
+static void unpaid_graphs_shrink(void)
+{
+	uint64_t base = fake_charged();
+
+	graph_of(10 * MIB);
+	grows_unpaid(20 * MIB);
+	play((const struct part[PARTS]){
+		{launch, 0, {{"front_charge", false, 2}}},
+		{trim, 1, {{0}}},
+	});
+	CHECK(fake_charged() == base);
+	end_graph();
+	BALANCED();
+}
+
 SCENARIO(claim_outlives_a_look)
 SCENARIO(address_comes_again)
 SCENARIO(unpaid_growth_shrinks)
+SCENARIO(trim_before_a_launch)
+SCENARIO(two_launch_one_graph)
+SCENARIO(unpaid_graphs_shrink)
 
 static const struct scenario played[] = {
 	{"a claim outlives a look", run_claim_outlives_a_look},
 	{"an address comes again", run_address_comes_again},
 	{"unpaid growth shrinks", run_unpaid_growth_shrinks},
+	{"a trim before a launch", run_trim_before_a_launch},
+	{"two launch one graph", run_two_launch_one_graph},
+	{"unpaid graphs shrink", run_unpaid_graphs_shrink},
 };
 
 RUN_SCHEDULES(played, 1)

@@ -112,6 +112,34 @@ static void step_pool(struct world *w)
 		w->pool = NULL;
 }
 
+static void capture(struct world *w, CUgraph *graph)
+{
+	CUstream stream = (CUstream)64;
+	CUdeviceptr pointer;
+
+	(void)REAL(SYM_cuStreamBeginCapture, cuStreamBeginCapture)(stream);
+	(void)hook_cuMemAllocAsync(SYM_cuMemAllocAsync, &pointer, 1 + walk_next(&w->state) % (60 * MIB), stream);
+	(void)REAL(SYM_cuStreamEndCapture, cuStreamEndCapture)(stream, graph);
+}
+
+static void step_graph(struct world *w)
+{
+	unsigned i = walk_next(&w->state) % GRAPHS;
+
+	if (!w->graph[i])
+		capture(w, &w->graph[i]);
+	else if (!w->exec[i])
+		(void)hook_cuGraphInstantiateWithFlags(SYM_cuGraphInstantiateWithFlags, &w->exec[i], w->graph[i], 0);
+	else if (walk_next(&w->state) % 3)
+		(void)hook_cuGraphUpload(SYM_cuGraphUpload, w->exec[i], NULL); /* a launch, without the gate */
+	else if (walk_next(&w->state) % 2)
+		(void)hook_cuDeviceGraphMemTrim(SYM_cuDeviceGraphMemTrim, FAKE_CARD);
+	else if (hook_cuGraphExecDestroy(SYM_cuGraphExecDestroy, w->exec[i]) == CUDA_SUCCESS)
+		w->exec[i] = NULL;
+	else if (hook_cuGraphDestroy(SYM_cuGraphDestroy, w->graph[i]) == CUDA_SUCCESS)
+		w->graph[i] = NULL;
+}
+
 static void step_context(struct world *w)
 {
 	CUcontext *context = &w->context[walk_next(&w->state) % CONTEXTS];
@@ -126,7 +154,7 @@ static void step_context(struct world *w)
 
 void walk_step(struct world *w)
 {
-	switch (walk_next(&w->state) % 8) {
+	switch (walk_next(&w->state) % 9) {
 	case 0: case 1: case 2:
 		step_linear(w);
 		break;
@@ -138,6 +166,9 @@ void walk_step(struct world *w)
 		break;
 	case 5: case 6:
 		step_pool(w);
+		break;
+	case 7:
+		step_graph(w);
 		break;
 	default:
 		if (w->contexts && walk_next(&w->state) % 4 == 0)
@@ -164,6 +195,13 @@ void walk_clear(struct world *w)
 	}
 	for (unsigned i = 0; i < ASYNCS; i++)
 		(void)hook_cuMemFreeAsync(SYM_cuMemFreeAsync, w->async[i], NULL);
+	for (unsigned i = 0; i < GRAPHS; i++) {
+		if (w->exec[i])
+			CHECK(hook_cuGraphExecDestroy(SYM_cuGraphExecDestroy, w->exec[i]) == CUDA_SUCCESS);
+		if (w->graph[i])
+			CHECK(hook_cuGraphDestroy(SYM_cuGraphDestroy, w->graph[i]) == CUDA_SUCCESS);
+	}
+	CHECK(hook_cuDeviceGraphMemTrim(SYM_cuDeviceGraphMemTrim, FAKE_CARD) == CUDA_SUCCESS);
 	if (w->pool)
 		CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, w->pool) == CUDA_SUCCESS);
 	for (unsigned i = 0; i < CONTEXTS; i++) {

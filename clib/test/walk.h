@@ -8,7 +8,7 @@
 
 #include "within.h"
 
-enum { POINTERS = 24, ARRAYS = 8, CONTEXTS = 4, HANDLES = 8, MAPS = 8, ASYNCS = 12 };
+enum { POINTERS = 24, ARRAYS = 8, CONTEXTS = 4, HANDLES = 8, MAPS = 8, ASYNCS = 12, GRAPHS = 4 };
 
 struct world {
 	uint64_t state;
@@ -21,6 +21,8 @@ struct world {
 	uint64_t map[MAPS];
 	CUdeviceptr async[ASYNCS];
 	CUmemoryPool pool;
+	CUgraph graph[GRAPHS];
+	CUgraphExec exec[GRAPHS];
 	uint64_t base; /* of the addresses to map at */
 	bool contexts; /* make and destroy them */
 };
