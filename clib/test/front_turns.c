@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * front_turns.c: the memory hooks in several threads of which one runs at a time
- * (fakeclock.h). A thread waits at the calls of the driver and of the ledger that its
- * part names, until so long after the start. Before and after each call the driver
- * holds no more than what is charged.
+ * (fakeclock.h). Threads change before and after any call of the driver and of the
+ * ledger, and at each of these places the driver holds no more than what is charged.
+ *
+ * First come schedules that once showed it to hold more: a thread waits at the calls
+ * that its part names, until so long after the start. Then walks in any order, by
+ * schedules that are drawn.
  */
 #include "fakeclock.h"
-#include "within.h"
+#include "walk.h"
 
-enum { US = 1000, PARTS = 4, STOPS = 4 };
+enum { US = 1000, PARTS = 4, STOPS = 4, WALKERS = 4, STEPS = 600, SCHEDULES = 100, LATE_OF = 8 };
 
 struct stop {
 	const char *call;
@@ -25,6 +28,7 @@ struct part {
 static CUcontext context;
 static uint64_t start;
 static __thread const struct stop *stop, *last_stop;
+static __thread uint64_t dice; /* of a walk */
 static _Atomic uint64_t unpaid; /* the driver took so much more than anybody could know, until it shrinks */
 
 static void turn(const char *call, bool done)
@@ -32,8 +36,12 @@ static void turn(const char *call, bool done)
 	if (done && (strcmp(call, "f_sync") == 0 || strcmp(call, "f_graph_trim") == 0))
 		unpaid = 0;
 	CHECK(fake_charged() + unpaid >= fake_held());
-	if (stop != last_stop && stop->call && stop->done == done && strcmp(stop->call, call) == 0)
+	if (dice) {
+		/* at times long enough for others to do several things */
+		fakeclock_work(walk_next(&dice) % LATE_OF ? US : 20 * US);
+	} else if (stop != last_stop && stop->call && stop->done == done && strcmp(stop->call, call) == 0) {
 		clock_sleep_until(start + (uint64_t)(stop++)->us * US);
+	}
 	CHECK(fake_charged() + unpaid >= fake_held());
 }
 
@@ -285,4 +293,48 @@ static const struct scenario played[] = {
 	{"unpaid graphs shrink", run_unpaid_graphs_shrink},
 };
 
-RUN_SCHEDULES(played, 1)
+static void *walk_in_thread(void *arg)
+{
+	uintptr_t me = (uintptr_t)arg;
+	struct world w = {
+		.state = 0x9e3779b97f4a7c15ull * (fakeclock_schedule() * WALKERS + me + 1),
+		.base = 0x600000000 + me * 0x10000000,
+		.pooled = fakeclock_schedule() % 2 != 0,
+	};
+
+	dice = w.state;
+	(void)REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(context);
+	for (int i = 0; i < STEPS; i++)
+		walk_step(&w);
+	walk_clear(&w);
+	return NULL;
+}
+
+static void in_turns(void)
+{
+	unsigned thread[WALKERS];
+	uint64_t base = fake_charged();
+
+	(void)REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&context);
+	fake_turns(turn);
+	for (uintptr_t i = 0; i < WALKERS; i++)
+		thread[i] = fakeclock_start(walk_in_thread, (void *)i);
+	for (int i = 0; i < WALKERS; i++)
+		fakeclock_join(thread[i]);
+	fake_turns(NULL);
+	CHECK(fake_most() <= LIMIT);
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+SCENARIO(in_turns)
+
+static const struct scenario walks[] = {
+	{"any order, in turns", run_in_turns},
+};
+
+int main(int argc, char **argv)
+{
+	return run_schedules(played, sizeof(played) / sizeof(played[0]), 1, argc, argv) |
+	       run_schedules(walks, sizeof(walks) / sizeof(walks[0]), SCHEDULES, argc, argv);
+}

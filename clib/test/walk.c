@@ -154,7 +154,7 @@ static void step_context(struct world *w)
 
 void walk_step(struct world *w)
 {
-	switch (walk_next(&w->state) % 9) {
+	switch (w->pooled ? 5 : walk_next(&w->state) % 9) {
 	case 0: case 1: case 2:
 		step_linear(w);
 		break;

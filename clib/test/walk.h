@@ -25,6 +25,7 @@ struct world {
 	CUgraphExec exec[GRAPHS];
 	uint64_t base; /* of the addresses to map at */
 	bool contexts; /* make and destroy them */
+	bool pooled;   /* nothing but pools: graphs that wait to run are charged for what no one holds */
 };
 
 /* Another number; the state is never 0. */
