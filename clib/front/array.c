@@ -108,6 +108,9 @@ static CUresult ask_3d_v1(const struct wish *wish, CUarray *array)
 	return REAL(wish->called, cuArray3DCreate)(array, wish->descriptor);
 }
 
+/* A handle may come again before the call that ended the array has returned; a number does not. */
+static _Atomic uint64_t last_number;
+
 /* Settles a new array and writes it down; false when it has to go again. */
 static bool keep(struct table_record *record, uint64_t truth, const char *call)
 {
@@ -139,6 +142,7 @@ static CUresult create(const struct wish *wish, CUarray *handle)
 		record = (struct table_record){
 			.key = (uintptr_t)array, .bytes = bytes, .owner = place.owner,
 			.space = SPACE_ARRAY, .slot = (uint8_t)place.slot,
+			.extra = atomic_fetch_add(&last_number, 1) + 1,
 		};
 		if (!keep(&record, bytes ? array_truth(array, front_device(place.slot)) : 0, wish->call)) {
 			(void)REAL(SYM_cuArrayDestroy, cuArrayDestroy)(array);
@@ -232,7 +236,7 @@ CUresult hook_cuArrayDestroy(enum divvy_symbol called, CUarray hArray)
 	result = REAL(called, cuArrayDestroy)(hArray);
 	if (ours && result == CUDA_SUCCESS) {
 		front_refund(record.slot, record.bytes);
-		virtual_tiles_gone((uintptr_t)hArray, 0);
+		virtual_tiles_gone(record.extra, 0);
 	} else if (ours) {
 		memory_restore(&record);
 	}
@@ -266,6 +270,7 @@ static CUresult create_mipmap(enum divvy_symbol called, CUmipmappedArray *handle
 		record = (struct table_record){
 			.key = (uintptr_t)array, .bytes = bytes, .owner = place.owner,
 			.space = SPACE_MIPMAP, .slot = (uint8_t)place.slot,
+			.extra = atomic_fetch_add(&last_number, 1) + 1,
 		};
 		if (!keep(&record, bytes ? mipmap_truth(array, front_device(place.slot)) : 0, call)) {
 			(void)REAL(SYM_cuMipmappedArrayDestroy, cuMipmappedArrayDestroy)(array);
@@ -302,7 +307,7 @@ CUresult hook_cuMipmappedArrayDestroy(enum divvy_symbol called, CUmipmappedArray
 	result = REAL(called, cuMipmappedArrayDestroy)(hMipmappedArray);
 	if (ours && result == CUDA_SUCCESS) {
 		front_refund(record.slot, record.bytes);
-		virtual_tiles_gone((uintptr_t)hMipmappedArray, 0);
+		virtual_tiles_gone(record.extra, 0);
 	} else if (ours) {
 		memory_restore(&record);
 	}

@@ -14,7 +14,10 @@
 #include "memory.h"
 #include "front_hooks.h"
 
-static _Atomic uint32_t known; /* records of libraries and kernels, about */
+#include <errno.h>
+
+static _Atomic uint64_t last_number;
+static _Atomic uint32_t known; /* records of libraries in contexts and of kernels, about */
 
 /* A use of a library in the current context that may make the driver load it. */
 struct use {
@@ -24,11 +27,70 @@ struct use {
 	struct measuring measuring;
 };
 
-static struct table_record record_of(CUlibrary library, struct front_place place)
+struct leaving {
+	uint64_t number;
+	uint32_t records;
+	uint64_t bytes[DIVVY_MAX_CARDS];
+};
+
+static bool leaves(const struct table_record *record, void *arg)
+{
+	struct leaving *leaving = arg;
+
+	if ((record->space != SPACE_LIBRARY && record->space != SPACE_KERNEL) || record->extra != leaving->number)
+		return false;
+	if (record->space == SPACE_LIBRARY && !(record->flags & LIBRARY_UNPAID))
+		leaving->bytes[record->slot] += record->bytes;
+	leaving->records++;
+	return true;
+}
+
+/* The library with this number is no more. */
+static void gone(uint64_t number)
+{
+	struct leaving leaving = { .number = number };
+
+	if (!atomic_load(&known))
+		return;
+	table_sweep(&front_held, leaves, &leaving);
+	atomic_fetch_sub(&known, leaving.records);
+	for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
+		if (leaving.bytes[slot])
+			front_refund(slot, leaving.bytes[slot]);
+	}
+}
+
+/*
+ * A handle may come again before the call that unloaded the library has returned; a
+ * number does not. 0: there is no place for it, and it is not measured.
+ */
+static uint64_t number_new(CUlibrary library)
+{
+	struct table_record old;
+	struct table_record record = {
+		.key = (uintptr_t)library, .extra = atomic_fetch_add(&last_number, 1) + 1, .space = SPACE_LOADED,
+	};
+	int rc = table_put(&front_held, &record, &old);
+
+	if (rc == 1)
+		gone(old.extra); /* unloaded in a way that we did not see */
+	return rc < 0 ? 0 : record.extra;
+}
+
+static uint64_t number_of(CUlibrary library)
+{
+	struct table_record record;
+
+	if (!library)
+		return 0;
+	return table_get(&front_held, SPACE_LOADED, (uintptr_t)library, &record) ? record.extra : number_new(library);
+}
+
+static struct table_record record_of(uint64_t number, struct front_place place)
 {
 	return (struct table_record){
-		.key = memory_mix(memory_mix(1, (uintptr_t)library), place.owner), .extra = (uintptr_t)library,
-		.owner = place.owner, .space = SPACE_LIBRARY, .slot = (uint8_t)place.slot,
+		.key = memory_mix(memory_mix(1, number), place.owner), .extra = number, .owner = place.owner,
+		.space = SPACE_LIBRARY, .slot = (uint8_t)place.slot,
 	};
 }
 
@@ -36,10 +98,11 @@ static struct table_record record_of(CUlibrary library, struct front_place place
 static CUresult use_begin(struct use *use, const char *call, CUlibrary library)
 {
 	struct front_place place = context_place();
+	uint64_t number = number_of(library);
 	struct table_record record;
 
-	*use = (struct use){ .call = call, .record = record_of(library, place) };
-	if (place.slot < 0 || !place.owner || !library)
+	*use = (struct use){ .call = call, .record = record_of(number, place) };
+	if (place.slot < 0 || !place.owner || !number)
 		return CUDA_SUCCESS;
 	if (!table_get(&front_held, SPACE_LIBRARY, use->record.key, &record)) {
 		use->first = true;
@@ -80,19 +143,23 @@ static CUresult use_end(struct use *use, CUresult result)
 static CUresult loaded(const struct measuring *measuring, struct front_place place, CUresult result, CUlibrary library,
 		       CUlibrary *out, const char *call)
 {
-	struct table_record record = record_of(library, place);
-	int rc = module_measured(measuring, result == CUDA_SUCCESS, call, &record.bytes);
+	struct table_record record;
+	uint64_t bytes;
+	int rc = module_measured(measuring, result == CUDA_SUCCESS, call, &bytes);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (rc == 0 && record.bytes) {
-		rc = memory_note(&record);
+	if (rc == 0) {
+		record = record_of(number_new(library), place);
+		record.bytes = bytes;
+		rc = !record.extra ? -ENOMEM : bytes ? memory_note(&record) : 0;
 		if (rc != 0)
-			front_uncharge(record.slot, record.bytes);
-		else
+			front_uncharge(place.slot, bytes);
+		else if (bytes)
 			atomic_fetch_add(&known, 1);
 	}
 	if (rc != 0) {
+		(void)table_take(&front_held, SPACE_LOADED, (uintptr_t)library, &record);
 		(void)REAL(SYM_cuLibraryUnload, cuLibraryUnload)(library);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -145,40 +212,20 @@ CUresult hook_cuLibraryLoadFromFile(enum divvy_symbol called, CUlibrary *library
 	return result;
 }
 
-struct unloading {
-	uint64_t library;
-	uint32_t records;
-	uint64_t bytes[DIVVY_MAX_CARDS];
-};
-
-static bool of_library(const struct table_record *record, void *arg)
-{
-	struct unloading *unloading = arg;
-
-	if ((record->space != SPACE_LIBRARY && record->space != SPACE_KERNEL) || record->extra != unloading->library)
-		return false;
-	if (record->space == SPACE_LIBRARY && !(record->flags & LIBRARY_UNPAID))
-		unloading->bytes[record->slot] += record->bytes;
-	unloading->records++;
-	return true;
-}
-
 CUresult hook_cuLibraryUnload(enum divvy_symbol called, CUlibrary library)
 {
-	struct unloading unloading = { .library = (uintptr_t)library };
+	struct table_record record;
 	CUresult result;
+	bool ours;
 
 	if (!front_enter())
 		return REAL(called, cuLibraryUnload)(library);
+	ours = table_take(&front_held, SPACE_LOADED, (uintptr_t)library, &record);
 	result = REAL(called, cuLibraryUnload)(library);
-	if (result == CUDA_SUCCESS && atomic_load(&known)) {
-		table_sweep(&front_held, of_library, &unloading);
-		atomic_fetch_sub(&known, unloading.records);
-		for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
-			if (unloading.bytes[slot])
-				front_refund(slot, unloading.bytes[slot]);
-		}
-	}
+	if (ours && result != CUDA_SUCCESS)
+		memory_restore(&record);
+	else if (ours)
+		gone(record.extra);
 	front_leave();
 	return result;
 }
@@ -238,7 +285,9 @@ CUresult hook_cuLibraryGetManaged(enum divvy_symbol called, CUdeviceptr *dptr, s
 /* A kernel belongs to no context and takes nothing; remember whose it is. */
 CUresult hook_cuLibraryGetKernel(enum divvy_symbol called, CUkernel *pKernel, CUlibrary library, const char *name)
 {
-	struct table_record record = { .extra = (uintptr_t)library, .space = SPACE_KERNEL };
+	struct table_record record = {
+		.bytes = (uintptr_t)library, .extra = number_of(library), .space = SPACE_KERNEL,
+	};
 	CUkernel kernel = NULL;
 	CUresult result;
 
@@ -262,7 +311,7 @@ static CUlibrary library_of(CUkernel kernel)
 	CUlibrary library = NULL;
 
 	if (table_get(&front_held, SPACE_KERNEL, (uintptr_t)kernel, &record))
-		return (CUlibrary)(uintptr_t)record.extra;
+		return (CUlibrary)(uintptr_t)record.bytes;
 	if (front_has(SYM_cuKernelGetLibrary))
 		(void)REAL(SYM_cuKernelGetLibrary, cuKernelGetLibrary)(&library, kernel);
 	return library;

@@ -31,18 +31,19 @@ enum front_space {
 	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
 	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
 	SPACE_POOL,        /* CUmemoryPool; extra: its serial in pool.c */
-	SPACE_ARRAY,       /* CUarray */
-	SPACE_MIPMAP,      /* CUmipmappedArray */
+	SPACE_ARRAY,       /* CUarray; extra: a number of ours */
+	SPACE_MIPMAP,      /* CUmipmappedArray; extra: likewise */
 	SPACE_HANDLE,      /* cuMemCreate's handle; extra: its backing's number, bytes: references */
 	SPACE_BACKING,     /* the memory behind handles, by our own number; extra: handles and mappings */
 	SPACE_MAPPING,     /* a mapped address range; bytes: its size, extra: its backing's number */
-	SPACE_TILE,        /* a piece of a sparse array that is mapped; bytes: the array, extra: the backing */
+	SPACE_TILE,        /* a piece of a sparse array that is mapped; bytes: the array's number, extra: the backing */
 	SPACE_BINDING,     /* a place of a multicast object; bytes: the object, extra: the backing bound there */
 	SPACE_CONTEXT,     /* CUcontext; owner: the serial of the context itself, extra: uses */
 	SPACE_GREEN,       /* CUgreenCtx */
 	SPACE_MODULE,      /* CUmodule */
-	SPACE_LIBRARY,     /* a CUlibrary in a context, by both; extra: the library */
-	SPACE_KERNEL,      /* CUkernel; extra: its library */
+	SPACE_LOADED,      /* CUlibrary; extra: a number of ours */
+	SPACE_LIBRARY,     /* a library in a context, by both; extra: the library's number */
+	SPACE_KERNEL,      /* CUkernel; bytes: its library, extra: that one's number */
 	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
 	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
 };

@@ -203,6 +203,7 @@ CUresult hook_cuGreenCtxDestroy(enum divvy_symbol called, CUgreenCtx hCtx)
 {
 	struct table_record green, derived;
 	CUresult result;
+	bool known;
 
 	if (!front_enter())
 		return REAL(called, cuGreenCtxDestroy)(hCtx);
@@ -213,11 +214,12 @@ CUresult hook_cuGreenCtxDestroy(enum divvy_symbol called, CUgreenCtx hCtx)
 		return result;
 	}
 	front_lock_take(&primary[green.slot].lock);
+	known = green.extra && table_get(&front_held, SPACE_CONTEXT, green.extra, &derived);
 	front_gate_forget(NULL);
 	result = REAL(called, cuGreenCtxDestroy)(hCtx);
 	if (result == CUDA_SUCCESS) {
-		if (green.extra && table_take(&front_held, SPACE_CONTEXT, green.extra, &derived))
-			context_gone(&derived);
+		if (known)
+			context_destroyed(&derived);
 		front_context_held(green.slot, -(int64_t)green.bytes);
 		front_refund(green.slot, green.bytes);
 		primary_look(green.slot, front_device(green.slot), false);

@@ -299,9 +299,19 @@ CUresult hook_cuMemUnmap(enum divvy_symbol called, CUdeviceptr ptr, size_t size)
 	return result;
 }
 
+/* The array's number; of one that is not ours its handle, which is no number: the tiles go with the context. */
+static uint64_t array_of(const CUarrayMapInfo *info)
+{
+	uint16_t space = info->resourceType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY ? SPACE_MIPMAP : SPACE_ARRAY;
+	uint64_t handle = (uintptr_t)info->resource.array;
+	struct table_record array;
+
+	return table_get(&front_held, space, handle, &array) ? array.extra : handle;
+}
+
 static uint64_t tile_key(const CUarrayMapInfo *info)
 {
-	uint64_t hash = memory_mix(1, (uintptr_t)info->resource.array);
+	uint64_t hash = memory_mix(1, array_of(info));
 
 	hash = memory_mix(hash, info->subresourceType);
 	if (info->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL) {
@@ -323,7 +333,7 @@ static void tile_mapped(const CUarrayMapInfo *info, uint32_t owner)
 {
 	struct table_record old;
 	struct table_record tile = {
-		.key = tile_key(info), .bytes = (uintptr_t)info->resource.array, .space = SPACE_TILE, .owner = owner,
+		.key = tile_key(info), .bytes = array_of(info), .space = SPACE_TILE, .owner = owner,
 	};
 	int rc;
 

@@ -12,7 +12,7 @@
 
 /* -- the driver's things --------------------------------------------------- */
 
-enum sort { NONE, LIBRARY, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC };
+enum sort { NONE, LIBRARY, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC, GREEN };
 
 struct thing {
 	enum sort sort;
@@ -476,16 +476,21 @@ static CUresult f_primary_state(CUdevice device, unsigned *flags, int *active)
 	LEAVE(CUDA_SUCCESS);
 }
 
+static void primary_let_go(void)
+{
+	if (--primary_retained == 0) {
+		end_context(primary);
+		primary = 0;
+	}
+}
+
 static CUresult f_primary_release(CUdevice device)
 {
 	(void)device;
 	ENTER(CUDA_ERROR_UNKNOWN);
 	if (!primary_retained)
 		LEAVE(CUDA_ERROR_INVALID_CONTEXT);
-	if (--primary_retained == 0) {
-		end_context(primary);
-		primary = 0;
-	}
+	primary_let_go();
 	LEAVE(CUDA_SUCCESS);
 }
 
@@ -496,6 +501,46 @@ static CUresult f_primary_reset(CUdevice device)
 	if (primary)
 		end_context(primary);
 	primary = primary_retained = 0;
+	LEAVE(CUDA_SUCCESS);
+}
+
+/* It keeps the primary context alive. What stands for it takes nothing. */
+static CUresult f_green_create(CUgreenCtx *green, CUdevResourceDesc desc, CUdevice device, unsigned flags)
+{
+	CUcontext context;
+	CUresult result = f_primary_retain(&context, device);
+
+	(void)desc, (void)flags;
+	return result == CUDA_SUCCESS ? make_array(green, FAKE_CONTEXT, GREEN) : result;
+}
+
+static CUresult f_green_context(CUcontext *context, CUgreenCtx green)
+{
+	unsigned i;
+
+	ENTER(CUDA_ERROR_UNKNOWN);
+	i = find((uintptr_t)green, GREEN);
+	if (!i)
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	if (!things[i].used)
+		things[i].used = make(CONTEXT, 0);
+	*context = (CUcontext)name((unsigned)things[i].used);
+	LEAVE(CUDA_SUCCESS);
+}
+
+static CUresult f_green_destroy(CUgreenCtx green)
+{
+	unsigned i;
+
+	BEGIN();
+	i = find((uintptr_t)green, GREEN);
+	if (!i)
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	if (things[i].used)
+		things[things[i].used].sort = NONE;
+	held -= things[i].bytes;
+	things[i].sort = NONE;
+	primary_let_go();
 	LEAVE(CUDA_SUCCESS);
 }
 
@@ -870,6 +915,9 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuDevicePrimaryCtxGetState] = f_primary_state,
 	[SYM_cuDevicePrimaryCtxRelease_v2] = f_primary_release,
 	[SYM_cuDevicePrimaryCtxReset_v2] = f_primary_reset,
+	[SYM_cuGreenCtxCreate] = f_green_create,
+	[SYM_cuGreenCtxDestroy] = f_green_destroy,
+	[SYM_cuCtxFromGreenCtx] = f_green_context,
 	[SYM_cuCtxSetLimit] = f_limit_set,
 	[SYM_cuCtxGetLimit] = f_limit_get,
 	[SYM_cuDeviceGetAttribute] = f_attribute,

@@ -277,12 +277,149 @@ static void unpaid_graphs_shrink(void)
 	BALANCED();
 }
 
+static CUlibrary library;
+
+static CUlibrary load_ok(void)
+{
+	CUlibrary loaded = NULL;
+
+	CHECK(hook_cuLibraryLoadData(SYM_cuLibraryLoadData, &loaded, "x", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS);
+	return loaded;
+}
+
+static void use_library(void)
+{
+	CUmodule module = NULL;
+
+	CHECK(hook_cuLibraryGetModule(SYM_cuLibraryGetModule, &module, library) == CUDA_SUCCESS);
+}
+
+static void unload(void)
+{
+	CHECK(hook_cuLibraryUnload(SYM_cuLibraryUnload, library) == CUDA_SUCCESS);
+}
+
+static void load_again(void)
+{
+	CHECK(load_ok() == library);
+	use_library();
+}
+
+/* Before a library's unloading has returned, its handle is another's. */
+static void library_comes_again(void)
+{
+	uint64_t base = fake_charged();
+
+	library = load_ok();
+	use_library();
+	CHECK(fake_charged() == base + FAKE_MODULE);
+	play((const struct part[PARTS]){
+		{unload, 0, {{"end_array", true, 2}}},
+		{load_again, 1, {{0}}},
+	});
+	CHECK(fake_charged() == base + FAKE_MODULE);
+	unload();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+static CUarray array;
+static CUmemGenericAllocationHandle backing;
+
+static CUarray sparse_ok(void)
+{
+	CUDA_ARRAY3D_DESCRIPTOR sparse = {
+		.Width = 4096, .Height = 4096, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1, .Flags = 0x40,
+	};
+	CUarray made = NULL;
+
+	CHECK(hook_cuArray3DCreate_v2(SYM_cuArray3DCreate_v2, &made, &sparse) == CUDA_SUCCESS);
+	return made;
+}
+
+static void destroy_array(void)
+{
+	CHECK(hook_cuArrayDestroy(SYM_cuArrayDestroy, array) == CUDA_SUCCESS);
+}
+
+static void map_into_another_array(void)
+{
+	CUmemAllocationProp prop = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, FAKE_CARD } };
+	CUarrayMapInfo info = { .memOperationType = CU_MEM_OPERATION_TYPE_MAP };
+
+	CHECK(sparse_ok() == array);
+	CHECK(hook_cuMemCreate(SYM_cuMemCreate, &backing, 2 * MIB, &prop, 0) == CUDA_SUCCESS);
+	info.resource.array = array;
+	info.memHandle.memHandle = backing;
+	CHECK(hook_cuMemMapArrayAsync(SYM_cuMemMapArrayAsync, &info, 1, NULL) == CUDA_SUCCESS);
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, backing) == CUDA_SUCCESS);
+}
+
+/* Before an array's end has returned, its handle is another's, into which memory is mapped. */
+static void array_comes_again(void)
+{
+	uint64_t base = fake_charged();
+	CUarrayMapInfo info = { .memOperationType = CU_MEM_OPERATION_TYPE_UNMAP };
+
+	array = sparse_ok();
+	play((const struct part[PARTS]){
+		{destroy_array, 0, {{"end_array", true, 2}}},
+		{map_into_another_array, 1, {{0}}},
+	});
+	CHECK(fake_charged() == base + 2 * MIB);
+	info.resource.array = array;
+	CHECK(hook_cuMemMapArrayAsync(SYM_cuMemMapArrayAsync, &info, 1, NULL) == CUDA_SUCCESS);
+	destroy_array();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+static CUgreenCtx green;
+static CUcontext of_green, made[2];
+
+static void destroy_green(void)
+{
+	CHECK(hook_cuGreenCtxDestroy(SYM_cuGreenCtxDestroy, green) == CUDA_SUCCESS);
+}
+
+static void make_contexts(void)
+{
+	for (int i = 0; i < 2; i++)
+		CHECK(hook_cuCtxCreate_v2(SYM_cuCtxCreate_v2, &made[i], 0, FAKE_CARD) == CUDA_SUCCESS);
+	CHECK(made[0] == of_green || made[1] == of_green);
+}
+
+/* Before a green context's end has returned, the handle that stood for it is another context's. */
+static void context_comes_again(void)
+{
+	uint64_t base = fake_charged();
+	CUcontext primary = NULL;
+
+	CHECK(hook_cuDevicePrimaryCtxRetain(SYM_cuDevicePrimaryCtxRetain, &primary, FAKE_CARD) == CUDA_SUCCESS);
+	CHECK(hook_cuGreenCtxCreate(SYM_cuGreenCtxCreate, &green, NULL, FAKE_CARD, 0) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxFromGreenCtx(SYM_cuCtxFromGreenCtx, &of_green, green) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base + 2 * FAKE_CONTEXT);
+	play((const struct part[PARTS]){
+		{destroy_green, 0, {{"f_green_destroy", true, 2}}},
+		{make_contexts, 1, {{0}}},
+	});
+	CHECK(fake_charged() == base + 3 * FAKE_CONTEXT);
+	for (int i = 0; i < 2; i++)
+		CHECK(hook_cuCtxDestroy_v2(SYM_cuCtxDestroy_v2, made[i]) == CUDA_SUCCESS);
+	CHECK(hook_cuDevicePrimaryCtxRelease_v2(SYM_cuDevicePrimaryCtxRelease_v2, FAKE_CARD) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
 SCENARIO(claim_outlives_a_look)
 SCENARIO(address_comes_again)
 SCENARIO(unpaid_growth_shrinks)
 SCENARIO(trim_before_a_launch)
 SCENARIO(two_launch_one_graph)
 SCENARIO(unpaid_graphs_shrink)
+SCENARIO(library_comes_again)
+SCENARIO(array_comes_again)
+SCENARIO(context_comes_again)
 
 static const struct scenario played[] = {
 	{"a claim outlives a look", run_claim_outlives_a_look},
@@ -291,6 +428,9 @@ static const struct scenario played[] = {
 	{"a trim before a launch", run_trim_before_a_launch},
 	{"two launch one graph", run_two_launch_one_graph},
 	{"unpaid graphs shrink", run_unpaid_graphs_shrink},
+	{"a library comes again", run_library_comes_again},
+	{"an array comes again", run_array_comes_again},
+	{"a context comes again", run_context_comes_again},
 };
 
 static void *walk_in_thread(void *arg)
