@@ -19,7 +19,10 @@
 static _Atomic uint64_t last_number;
 static _Atomic uint32_t known; /* records of libraries in contexts and of kernels, about */
 
-/* A use of a library in the current context that may make the driver load it. */
+/*
+ * A use of a library in the current context that may make the driver load it.
+ * Several threads may be the first: each has what it measured, all together pay.
+ */
 struct use {
 	const char *call;
 	struct table_record record;
@@ -94,6 +97,17 @@ static struct table_record record_of(uint64_t number, struct front_place place)
 	};
 }
 
+static bool pay(struct table_record *record, void *arg)
+{
+	struct table_record *owed = arg;
+
+	if (!(record->flags & LIBRARY_UNPAID) || record->bytes != owed->bytes)
+		return true;
+	record->flags = 0;
+	owed->flags = 0;
+	return true;
+}
+
 /* CUDA_SUCCESS: ask the driver, then use_end. */
 static CUresult use_begin(struct use *use, const char *call, CUlibrary library)
 {
@@ -104,23 +118,48 @@ static CUresult use_begin(struct use *use, const char *call, CUlibrary library)
 	*use = (struct use){ .call = call, .record = record_of(number, place) };
 	if (place.slot < 0 || !place.owner || !number)
 		return CUDA_SUCCESS;
-	if (!table_get(&front_held, SPACE_LIBRARY, use->record.key, &record)) {
-		use->first = true;
-		use->measuring = module_measure(place.slot);
-		return CUDA_SUCCESS;
+	while (table_get(&front_held, SPACE_LIBRARY, use->record.key, &record)) {
+		if (!(record.flags & LIBRARY_UNPAID))
+			return CUDA_SUCCESS;
+		if (front_charge(record.slot, record.bytes, DIVVY_KIND_MODULE, call) != 0)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		table_change(&front_held, SPACE_LIBRARY, record.key, pay, &record);
+		if (record.flags & LIBRARY_UNPAID)
+			front_uncharge(record.slot, record.bytes); /* another thread was before us */
 	}
-	if (!(record.flags & LIBRARY_UNPAID))
-		return CUDA_SUCCESS;
-	if (front_charge(record.slot, record.bytes, DIVVY_KIND_MODULE, call) != 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	record.flags = 0;
-	(void)table_put(&front_held, &record, NULL);
+	use->first = true;
+	use->measuring = module_measure(place.slot);
 	return CUDA_SUCCESS;
+}
+
+struct merging {
+	struct table_record old;
+	uint64_t back;
+	bool unpaid;
+};
+
+static bool merge(struct table_record *record, void *arg)
+{
+	struct merging *merging = arg;
+	const struct table_record *old = &merging->old;
+
+	if (record->flags == old->flags) {
+		record->bytes += old->bytes;
+	} else if (old->flags & LIBRARY_UNPAID) {
+		merging->back = record->bytes; /* all of it is owed */
+		record->bytes += old->bytes;
+		record->flags = old->flags;
+	} else {
+		record->bytes = old->bytes; /* paid; what came now shows as drift */
+		record->flags = 0;
+	}
+	merging->unpaid = (record->flags & LIBRARY_UNPAID) != 0;
+	return true;
 }
 
 static CUresult use_end(struct use *use, CUresult result)
 {
-	struct table_record old;
+	struct merging merging = { .back = 0 };
 	int rc, put;
 
 	if (!use->first)
@@ -131,12 +170,16 @@ static CUresult use_end(struct use *use, CUresult result)
 		return result;
 	if (rc != 0)
 		use->record.flags = LIBRARY_UNPAID;
-	put = table_put(&front_held, &use->record, &old);
+	merging.unpaid = rc != 0;
+	put = table_put(&front_held, &use->record, &merging.old);
 	if (put == 0)
 		atomic_fetch_add(&known, 1);
-	else if (put == 1 && !(old.flags & LIBRARY_UNPAID))
-		front_refund(old.slot, old.bytes);
-	return rc == 0 || result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+	else if (put == 1 && !table_change(&front_held, SPACE_LIBRARY, use->record.key, merge, &merging) &&
+		 !(merging.old.flags & LIBRARY_UNPAID))
+		merging.back = merging.old.bytes; /* unloaded meanwhile */
+	if (merging.back)
+		front_refund(use->record.slot, merging.back);
+	return merging.unpaid && result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 /* After a load: a driver may have taken memory at once. */

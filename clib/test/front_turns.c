@@ -70,7 +70,7 @@ static void play(const struct part *part)
 	for (unsigned i = 0; i < parts; i++)
 		fakeclock_join(thread[i]);
 	fake_turns(NULL);
-	CHECK(fake_charged() >= fake_held());
+	CHECK(fake_charged() + unpaid >= fake_held());
 }
 
 static void synchronise(void)
@@ -323,6 +323,75 @@ static void library_comes_again(void)
 	BALANCED();
 }
 
+/* Two threads use a library for the first time. One has it loaded; the other, which waited, finds nothing to pay. */
+static void two_use_a_library(void)
+{
+	uint64_t base = fake_charged();
+
+	library = load_ok();
+	unpaid = FAKE_MODULE; /* until it is measured */
+	play((const struct part[PARTS]){
+		{use_library, 0, {{"use_library", true, 2}}},
+		{use_library, 1, {{0}}},
+	});
+	unpaid = 0;
+	CHECK(fake_charged() == base + FAKE_MODULE);
+	unload();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+static void use_in_vain(void)
+{
+	CUmodule module = NULL;
+
+	CHECK(hook_cuLibraryGetModule(SYM_cuLibraryGetModule, &module, library) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* There is no room for a library that two threads use for the first time; later it is paid once. */
+static void two_find_no_room(void)
+{
+	uint64_t base = fake_charged();
+	CUdeviceptr rest;
+
+	library = load_ok();
+	rest = alloc_ok((LIMIT - fake_charged()) / 512 * 512);
+	unpaid = FAKE_MODULE;
+	play((const struct part[PARTS]){
+		{use_in_vain, 0, {{"use_library", true, 2}}},
+		{use_in_vain, 1, {{0}}},
+	});
+	free_ok(rest);
+	use_library();
+	unpaid = 0;
+	CHECK(fake_charged() == base + FAKE_MODULE);
+	unload();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+/* There was no room for a library. When there is some, two threads that use it pay once. */
+static void two_pay_for_a_library(void)
+{
+	uint64_t base = fake_charged();
+	CUdeviceptr rest;
+
+	library = load_ok();
+	rest = alloc_ok((LIMIT - fake_charged()) / 512 * 512);
+	use_in_vain();
+	free_ok(rest);
+	unpaid = FAKE_MODULE;
+	play((const struct part[PARTS]){
+		{use_library, 0, {{"front_charge", true, 2}}},
+		{use_library, 1, {{0}}},
+	});
+	unpaid = 0;
+	CHECK(fake_charged() == base + FAKE_MODULE);
+	unload();
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
 static CUarray array;
 static CUmemGenericAllocationHandle backing;
 
@@ -418,6 +487,9 @@ SCENARIO(trim_before_a_launch)
 SCENARIO(two_launch_one_graph)
 SCENARIO(unpaid_graphs_shrink)
 SCENARIO(library_comes_again)
+SCENARIO(two_use_a_library)
+SCENARIO(two_find_no_room)
+SCENARIO(two_pay_for_a_library)
 SCENARIO(array_comes_again)
 SCENARIO(context_comes_again)
 
@@ -429,6 +501,9 @@ static const struct scenario played[] = {
 	{"two launch one graph", run_two_launch_one_graph},
 	{"unpaid graphs shrink", run_unpaid_graphs_shrink},
 	{"a library comes again", run_library_comes_again},
+	{"two use a library", run_two_use_a_library},
+	{"two find no room", run_two_find_no_room},
+	{"two pay for a library", run_two_pay_for_a_library},
 	{"an array comes again", run_array_comes_again},
 	{"a context comes again", run_context_comes_again},
 };
