@@ -148,6 +148,7 @@ func TestSnippets(t *testing.T) {
 // exercised. The simulator's account decides whether the quota held.
 func runSnippets(t *testing.T, h *host, w way, area, socket string) []string {
 	t.Helper()
+	h.empty(t)
 	h.resetPeak(t)
 	args := append([]string{area, fmt.Sprint(snippetQuota)}, w.flags...)
 	ended := run(t, w.env(h, socket), built(t, "build", "test", w.program), args...)

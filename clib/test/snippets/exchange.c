@@ -199,7 +199,8 @@ static void external_buffer(void)
 	OK(DRIVER(cuDestroyExternalMemory)(memory));
 	EQUAL(before - snippet_room(), SHARED_BYTES);
 	OK(DRIVER(cuMemRelease)(handle));
-	EQUAL(snippet_room(), before);
+	/* The descriptor was a holder too; the driver sees its end in its own time. */
+	CHECK(snippet_room_back(before));
 }
 
 static void external_mipmap(void)
