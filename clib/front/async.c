@@ -4,13 +4,10 @@
  * (pool.c); here stands which pool, and that a call on a stream that is being
  * captured makes a node of a graph instead (graphmem.c) and reserves nothing.
  *
- * Pointers are noted with their pool, so that a pool which the program has
- * destroyed is known to be empty when the last of them is freed.
+ * Pointers are noted with their pool, so that a free looks at that one only.
  */
 #include "pool.h"
 #include "front_hooks.h"
-
-#define SIZE_UNITS_BITS 40u /* SPACE_POOLED, extra: pool serial << 40 | size in units of 512 bytes */
 
 static bool is_per_thread(enum divvy_symbol called)
 {
@@ -65,9 +62,7 @@ static void undo(const struct demand *demand, CUdeviceptr pointer)
 /* The driver has it back now, or when its stream gets there. */
 void pool_given(const struct table_record *record)
 {
-	uint64_t units = record->extra & ((1ull << SIZE_UNITS_BITS) - 1);
-
-	pool_give((uint32_t)(record->extra >> SIZE_UNITS_BITS), units * DIVVY_ALLOCATION_UNIT);
+	pool_give((uint32_t)record->extra);
 }
 
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
@@ -102,19 +97,19 @@ static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 		return result;
 	result = ask(demand, &pointer);
 	if (result != CUDA_SUCCESS) {
-		(void)pool_follow(&claim, false);
+		(void)pool_follow(&claim);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			front_driver_oom(slot, demand->bytes, demand->call);
 		return result;
 	}
-	if (pool_follow(&claim, true) != 0) {
+	if (pool_follow(&claim) != 0) {
 		undo(demand, pointer);
 		(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(handle, 0);
 		front_pools_settle();
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	record.key = pointer;
-	record.extra = (uint64_t)claim.serial << SIZE_UNITS_BITS | claim.request / DIVVY_ALLOCATION_UNIT;
+	record.extra = claim.serial;
 	rc = table_put(&front_held, &record, &old);
 	if (rc == 1)
 		pool_given(&old); /* freed in a way that we did not see: by a graph, by a reset */

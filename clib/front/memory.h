@@ -29,7 +29,7 @@
 /* What a key of the table names. */
 enum front_space {
 	SPACE_POINTER = 1, /* linear, pitched, managed memory, by address */
-	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: its pool and size */
+	SPACE_POOLED,      /* memory from a pool, by address; bytes: 0, extra: the serial of its pool */
 	SPACE_POOL,        /* CUmemoryPool; extra: its serial in pool.c */
 	SPACE_ARRAY,       /* CUarray; extra: a number of ours */
 	SPACE_MIPMAP,      /* CUmipmappedArray; extra: likewise */

@@ -13,9 +13,12 @@
  * waits for the card, when memory is freed, and before a denial is final.
  *
  * Pools in host memory cost nothing, managed ones cost like those on the card.
- * Imported pools and pointers cost nothing here: the exporter is charged. A
- * destroyed pool lives on in the driver until its last allocation is freed and
- * can no longer be asked: its charge stays until then.
+ * Imported pools and pointers cost nothing here: the exporter is charged.
+ *
+ * A pool that is destroyed lives on in the driver until its last allocation is
+ * freed and its streams have got that far, and could no longer be asked. So the
+ * program's destruction only empties it; the driver's comes when the driver says
+ * that nothing is reserved, with the next pool that is made or destroyed.
  *
  * During a stream capture an allocation is a node of a graph (graphmem.c) and
  * reserves nothing. Nothing here waits. Reading a pool's attributes is legal
@@ -41,13 +44,12 @@ struct pool {
 	uint64_t pending; /* charged for allocations that are under way */
 	uint64_t coming;  /* being charged, because the reserve grew further; not yet in charged */
 	uint64_t claimed; /* asked for by allocations that are under way */
-	uint64_t held;    /* bytes of live allocations */
 	uint32_t serial;  /* its place and, above that, how often the place was used; 0: empty place */
 	uint32_t uses;    /* of an empty place: how often it was used */
 	uint32_t next;    /* of an empty place: the next empty one, + 1 */
 	int16_t slot;     /* -1: costs nothing */
 	bool made;        /* by the program, not the card's default */
-	bool destroyed;   /* cannot be asked any more */
+	bool destroyed;   /* by the program; by the driver when it is empty */
 };
 
 uint32_t front_pools_live;
@@ -91,16 +93,14 @@ static struct pool *find_serial(uint32_t serial)
 	return serial && place < pools_used && pools[place].serial == serial ? &pools[place] : NULL;
 }
 
-/* Under lock. NULL when it is not known, or can no longer be asked. */
+/* Under lock. NULL when it is not known. */
 static struct pool *find(CUmemoryPool handle)
 {
 	struct table_record record;
-	struct pool *pool;
 
 	if (!table_get(&front_held, SPACE_POOL, (uintptr_t)handle, &record))
 		return NULL;
-	pool = find_serial((uint32_t)record.extra);
-	return pool && !pool->destroyed ? pool : NULL;
+	return find_serial((uint32_t)record.extra);
 }
 
 /* Under lock. The handle may be another pool's by now. */
@@ -175,7 +175,7 @@ static uint64_t surplus(struct pool *pool, uint64_t reserved)
 
 static uint64_t look(struct pool *pool)
 {
-	if (pool->slot < 0 || pool->destroyed)
+	if (pool->slot < 0)
 		return 0;
 	return surplus(pool, attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged));
 }
@@ -188,7 +188,7 @@ static void settle_all(bool trim)
 	for (uint32_t i = 0; i < pools_used; i++) {
 		struct pool *pool = &pools[i];
 
-		if (!pool->serial || pool->slot < 0 || pool->destroyed || !pool->charged)
+		if (!pool->serial || pool->slot < 0 || !pool->charged)
 			continue;
 		if (trim && !pool->claimed)
 			(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)((CUmemoryPool)(uintptr_t)pool->handle, 0);
@@ -222,7 +222,7 @@ void pool_card_reset(int slot)
 	for (uint32_t i = 0; i < pools_used; i++) {
 		struct pool *pool = &pools[i];
 
-		if (!pool->serial || pool->slot != slot || !(pool->made || pool->destroyed))
+		if (!pool->serial || pool->slot != slot || !pool->made)
 			continue;
 		/* If it lives on after all, its next allocation finds it unknown and charges it whole. */
 		back += pool->charged;
@@ -260,9 +260,9 @@ CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char 
 	pool = find(handle);
 	if (!pool)
 		pool = add(handle, slot, false);
-	if (!pool) {
+	if (!pool || pool->destroyed) {
 		front_lock_drop(&lock);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return pool ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	claim->serial = pool->serial;
 	if (pool->slot < 0) {
@@ -300,7 +300,7 @@ CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char 
 	return CUDA_SUCCESS;
 }
 
-int pool_follow(const struct pool_claim *claim, bool got)
+int pool_follow(const struct pool_claim *claim)
 {
 	uint64_t reserved, back = 0, more = 0;
 	struct pool *pool;
@@ -315,10 +315,7 @@ int pool_follow(const struct pool_claim *claim, bool got)
 	slot = pool->slot;
 	pool->claimed -= claim->request;
 	pool->pending -= claim->added;
-	if (got)
-		pool->held += claim->request;
-	reserved = pool->destroyed ? pool->charged :
-				     attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
+	reserved = attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, pool->charged);
 	if (reserved > memory_plus(pool->charged, pool->coming)) {
 		more = reserved - pool->charged - pool->coming;
 		pool->coming += more; /* ours to charge: nobody else shall count it again */
@@ -339,8 +336,6 @@ int pool_follow(const struct pool_claim *claim, bool got)
 		pool->coming -= more;
 		if (rc == 0)
 			pool->charged += more;
-		else if (got)
-			pool->held -= claim->request;
 		back = look(pool); /* the reserve may have shrunk meanwhile */
 	}
 	front_lock_drop(&lock);
@@ -349,7 +344,7 @@ int pool_follow(const struct pool_claim *claim, bool got)
 	return rc;
 }
 
-void pool_give(uint32_t serial, uint64_t bytes)
+void pool_give(uint32_t serial)
 {
 	uint64_t back = 0;
 	struct pool *pool;
@@ -357,19 +352,50 @@ void pool_give(uint32_t serial, uint64_t bytes)
 
 	front_lock_take(&lock);
 	pool = find_serial(serial);
-	if (pool && pool->slot >= 0) {
+	if (pool) {
 		slot = pool->slot;
-		pool->held -= bytes < pool->held ? bytes : pool->held;
-		if (!pool->destroyed) {
-			back = look(pool);
-		} else if (!pool->held) {
-			back = pool->charged;
-			forget(pool);
-		}
+		back = look(pool);
 	}
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(slot, back);
+}
+
+/* Has the driver destroy what the program has, where it is empty by now. */
+static void bury(void)
+{
+	for (uint32_t i = 0;; i++) {
+		CUmemoryPool empty = NULL;
+		uint64_t back = 0;
+		int slot = -1;
+
+		front_lock_take(&lock);
+		for (; i < pools_used && !empty; i++) {
+			if (!pools[i].serial || !pools[i].destroyed)
+				continue;
+			slot = pools[i].slot;
+			back = look(&pools[i]);
+			if (!pools[i].charged && !pools[i].claimed) {
+				empty = (CUmemoryPool)(uintptr_t)pools[i].handle;
+				forget(&pools[i]);
+			}
+			break;
+		}
+		front_lock_drop(&lock);
+		if (slot < 0)
+			return;
+		if (back)
+			front_refund(slot, back);
+		if (empty && REAL(SYM_cuMemPoolDestroy, cuMemPoolDestroy)(empty) != CUDA_SUCCESS) {
+			struct pool *pool;
+
+			front_lock_take(&lock);
+			pool = add(empty, slot, true);
+			if (pool)
+				pool->destroyed = true;
+			front_lock_drop(&lock);
+		}
+	}
 }
 
 CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -380,6 +406,7 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 
 	if (!pool || !poolProps || !front_enter())
 		return REAL(called, cuMemPoolCreate)(pool, poolProps);
+	bury();
 	if (poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
 		slot = front_slot(poolProps->location.id);
 		if (slot < 0) {
@@ -414,42 +441,63 @@ CUresult hook_cuMemPoolCreate(enum divvy_symbol called, CUmemoryPool *pool, cons
 	return result;
 }
 
+/* A card whose pool is destroyed uses its default one. */
+static void use_default(CUmemoryPool instead, int slot)
+{
+	CUdevice device = front_device(slot);
+	CUmemoryPool pool = NULL;
+
+	if (REAL(SYM_cuDeviceGetMemPool, cuDeviceGetMemPool)(&pool, device) == CUDA_SUCCESS && pool == instead &&
+	    REAL(SYM_cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)(&pool, device) == CUDA_SUCCESS)
+		(void)REAL(SYM_cuDeviceSetMemPool, cuDeviceSetMemPool)(device, pool);
+}
+
+/* What the driver would do with the rest of a pool that is destroyed: let go of it as soon as it can. */
+static void empty(CUmemoryPool pool)
+{
+	cuuint64_t keep = 0;
+
+	(void)REAL(SYM_cuMemPoolSetAttribute, cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+	(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(pool, 0);
+}
+
 CUresult hook_cuMemPoolDestroy(enum divvy_symbol called, CUmemoryPool pool)
 {
 	struct pool before = { 0 };
-	uint64_t back = 0;
+	CUresult result = CUDA_SUCCESS;
 	struct pool *known;
-	CUresult result;
+	uint64_t back = 0;
 
 	if (!front_enter())
 		return REAL(called, cuMemPoolDestroy)(pool);
+	bury();
 	front_lock_take(&lock);
 	known = find(pool);
-	if (known) {
-		/* The last time that it can be asked. The handle may come again as soon as the driver has it back. */
-		if (known->slot >= 0 && known->held)
-			(void)REAL(SYM_cuMemPoolTrimTo, cuMemPoolTrimTo)(pool, 0);
-		back = look(known);
-		known->destroyed = true;
+	if (known && known->destroyed) {
+		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (known && known->made) {
+		if (known->slot >= 0) {
+			empty(pool);
+			back = look(known);
+		}
 		before = *known;
+		if (known->charged || known->claimed)
+			known->destroyed = true;
+		else
+			forget(known); /* the handle may come again as soon as the driver has it back */
 	}
 	front_lock_drop(&lock);
 	if (back)
 		front_refund(before.slot, back);
-	back = 0;
-	result = REAL(called, cuMemPoolDestroy)(pool);
-	if (before.serial) {
-		front_lock_take(&lock);
-		known = find_serial(before.serial);
-		if (known && result != CUDA_SUCCESS) {
-			known->destroyed = false;
-		} else if (known && !known->held && !known->claimed) {
-			back = known->charged;
-			forget(known);
+	if (before.charged || before.claimed) {
+		use_default(pool, before.slot);
+	} else if (result == CUDA_SUCCESS) {
+		result = REAL(called, cuMemPoolDestroy)(pool);
+		if (result != CUDA_SUCCESS && before.serial) {
+			front_lock_take(&lock);
+			(void)add(pool, before.slot, true);
+			front_lock_drop(&lock);
 		}
-		front_lock_drop(&lock);
-		if (back)
-			front_refund(before.slot, back);
 	}
 	front_leave();
 	return result;

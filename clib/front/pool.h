@@ -26,12 +26,12 @@ int pool_slot(CUmemoryPool handle, int otherwise);
  * that is not known yet. pool_follow ends what a success began: the charge
  * follows the reserve. It answers -ENOMEM when the reserve grew further than
  * there is room for: the rest is then not charged, and the caller gives the
- * memory back. With got, the claim's request stays noted as in use until
- * pool_give, now or when its stream gets there.
+ * memory back. pool_give: some memory of a pool was freed, now or when its stream
+ * gets there.
  */
 CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char *call, struct pool_claim *claim);
-int pool_follow(const struct pool_claim *claim, bool got);
-void pool_give(uint32_t serial, uint64_t bytes);
+int pool_follow(const struct pool_claim *claim);
+void pool_give(uint32_t serial);
 
 #pragma GCC visibility pop
 

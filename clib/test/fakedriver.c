@@ -22,7 +22,8 @@ struct thing {
 	unsigned context; /* index of the context it dies with */
 	unsigned pool;
 	uint64_t bytes;
-	uint64_t used; /* pool */
+	uint64_t used;   /* pool */
+	uint64_t queued; /* pool: of what is used, freed by streams that have not got that far */
 	uint64_t limit[3];
 };
 
@@ -36,6 +37,7 @@ static struct { uint64_t address, size; unsigned backing; } maps[1024];
 static uint64_t held, most;
 static uint64_t graph_reserved;
 static uint64_t generous;
+static bool queueing;
 static unsigned primary, primary_retained, default_pool;
 static unsigned failing, dice;
 static __thread unsigned current;
@@ -160,17 +162,24 @@ static CUresult f_pitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_
 	return result;
 }
 
-static CUresult give_pooled(unsigned i)
+static void shrink_pool(struct thing *pool)
+{
+	held -= pool->bytes - chunks(pool->used);
+	pool->bytes = chunks(pool->used);
+	if (pool->gone && !pool->used)
+		pool->sort = NONE;
+}
+
+static CUresult give_pooled(unsigned i, bool queue)
 {
 	struct thing *pool = &things[things[i].pool];
 
-	pool->used -= things[i].bytes;
-	if (pool->gone) {
-		held -= pool->bytes - chunks(pool->used);
-		pool->bytes = chunks(pool->used);
-		if (!pool->used)
-			pool->sort = NONE;
-	}
+	if (queue)
+		pool->queued += things[i].bytes;
+	else
+		pool->used -= things[i].bytes;
+	if (pool->gone)
+		shrink_pool(pool);
 	things[i].sort = NONE;
 	return CUDA_SUCCESS;
 }
@@ -182,7 +191,7 @@ static CUresult f_free(CUdeviceptr pointer)
 	ENTER(CUDA_ERROR_UNKNOWN);
 	i = find(pointer, POOLED);
 	if (i)
-		LEAVE(give_pooled(i));
+		LEAVE(give_pooled(i, false));
 	i = find(pointer, LINEAR);
 	if (!i)
 		LEAVE(CUDA_ERROR_INVALID_VALUE);
@@ -654,6 +663,11 @@ void fake_generous(uint64_t bytes)
 	generous = bytes;
 }
 
+void fake_queueing(bool yes)
+{
+	queueing = yes;
+}
+
 static CUresult f_pool_of_device(CUmemoryPool *pool, CUdevice device)
 {
 	(void)device;
@@ -681,10 +695,7 @@ static CUresult f_pool_destroy(CUmemoryPool pool)
 	if (!i || things[i].gone)
 		LEAVE(CUDA_ERROR_INVALID_VALUE);
 	things[i].gone = true;
-	held -= things[i].bytes - chunks(things[i].used);
-	things[i].bytes = chunks(things[i].used);
-	if (!things[i].used)
-		things[i].sort = NONE;
+	shrink_pool(&things[i]);
 	LEAVE(CUDA_SUCCESS);
 }
 
@@ -700,6 +711,17 @@ static CUresult f_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribut
 	}
 	*(uint64_t *)value = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ? things[i].used : things[i].bytes;
 	LEAVE(CUDA_SUCCESS);
+}
+
+/* Reserves shrink at the next synchronisation whatever their threshold. */
+static CUresult f_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+	unsigned i;
+
+	(void)attribute, (void)value;
+	BEGIN();
+	i = find((uintptr_t)pool, POOL);
+	LEAVE(i && !things[i].gone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
 static CUresult f_pool_trim(CUmemoryPool pool, size_t keep)
@@ -759,7 +781,7 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 	(void)stream;
 	BEGIN(); /* never fails: it is what takes back an allocation that there is no room for */
 	i = find(pointer, POOLED);
-	LEAVE(i ? give_pooled(i) : CUDA_ERROR_INVALID_VALUE);
+	LEAVE(i ? give_pooled(i, queueing) : CUDA_ERROR_INVALID_VALUE);
 }
 
 static CUresult f_sync(CUstream stream)
@@ -767,9 +789,10 @@ static CUresult f_sync(CUstream stream)
 	(void)stream;
 	BEGIN();
 	for (unsigned i = 1; i < THINGS; i++) {
-		if (things[i].sort == POOL && !things[i].gone) {
-			held -= things[i].bytes - chunks(things[i].used);
-			things[i].bytes = chunks(things[i].used);
+		if (things[i].sort == POOL) {
+			things[i].used -= things[i].queued;
+			things[i].queued = 0;
+			shrink_pool(&things[i]);
 		}
 	}
 	LEAVE(CUDA_SUCCESS);
@@ -934,6 +957,7 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuMemPoolCreate] = f_pool_create,
 	[SYM_cuMemPoolDestroy] = f_pool_destroy,
 	[SYM_cuMemPoolGetAttribute] = f_pool_attribute,
+	[SYM_cuMemPoolSetAttribute] = f_pool_set,
 	[SYM_cuMemPoolTrimTo] = f_pool_trim,
 	[SYM_cuMemAllocAsync] = f_alloc_async,
 	[SYM_cuMemAllocFromPoolAsync] = f_alloc_from,

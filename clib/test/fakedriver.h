@@ -36,6 +36,8 @@ void fake_turn(const char *call, bool done);
 void fake_fail(unsigned n);
 /* The next time that a pool or the graphs need a greater reserve, they take so much more, in chunks. */
 void fake_generous(uint64_t bytes);
+/* cuMemFreeAsync gives nothing back before the next synchronisation. */
+void fake_queueing(bool yes);
 /* The driver tells nothing about its processes' memory. */
 void fake_secretive(bool yes);
 

@@ -186,12 +186,47 @@ static void pool_rules(void)
 	CHECK(hook_cuMemPoolCreate(SYM_cuMemPoolCreate, &pool, &props) == CUDA_SUCCESS);
 	CHECK(hook_cuMemAllocFromPoolAsync(SYM_cuMemAllocFromPoolAsync, &a, 3 * MIB, pool, stream) == CUDA_SUCCESS);
 	CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, pool) == CUDA_SUCCESS);
-	CHECK(fake_charged() == base + 4 * MIB); /* until its last allocation goes */
+	CHECK(fake_charged() == base + 4 * MIB); /* until the driver has its last allocation back */
 	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, stream) == CUDA_SUCCESS);
+	CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, stream) == CUDA_SUCCESS);
 	CHECK(fake_charged() == base);
 	props.location.id = 1;
 	CHECK(hook_cuMemPoolCreate(SYM_cuMemPoolCreate, &pool, &props) == CUDA_ERROR_INVALID_DEVICE);
 	BALANCED();
+}
+
+/* What streams have yet to free is on the card, and on the ledger, though its pool is destroyed. */
+static void destroyed_pool_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUmemPoolProps props = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, FAKE_CARD } };
+	CUmemoryPool pool = NULL, again = NULL;
+	CUdeviceptr a = 0, b = 0;
+
+	fake_queueing(true);
+	for (int late = 0; late < 2; late++) {
+		CHECK(hook_cuMemPoolCreate(SYM_cuMemPoolCreate, &pool, &props) == CUDA_SUCCESS);
+		CHECK(hook_cuMemAllocFromPoolAsync(SYM_cuMemAllocFromPoolAsync, &a, 300 * MIB, pool, NULL) == CUDA_SUCCESS);
+		CHECK(hook_cuMemAllocFromPoolAsync(SYM_cuMemAllocFromPoolAsync, &b, 300 * MIB, pool, NULL) == CUDA_SUCCESS);
+		if (!late)
+			CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, NULL) == CUDA_SUCCESS);
+		CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, pool) == CUDA_SUCCESS);
+		CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, pool) == CUDA_ERROR_INVALID_VALUE);
+		if (late)
+			CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, NULL) == CUDA_SUCCESS);
+		CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, b, NULL) == CUDA_SUCCESS);
+		CHECK(fake_charged() == base + 600 * MIB);
+		CHECK(hook_cuMemAlloc_v2(SYM_cuMemAlloc_v2, &b, 500 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+		CHECK(hook_cuMemAllocFromPoolAsync(SYM_cuMemAllocFromPoolAsync, &a, MIB, pool, NULL) == CUDA_ERROR_INVALID_VALUE);
+		BALANCED();
+		CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, NULL) == CUDA_SUCCESS);
+		CHECK(fake_charged() == base);
+		BALANCED();
+		/* with the next one it is the driver's turn to destroy it: the handle is new again */
+		CHECK(hook_cuMemPoolCreate(SYM_cuMemPoolCreate, &again, &props) == CUDA_SUCCESS && again == pool);
+		CHECK(hook_cuMemPoolDestroy(SYM_cuMemPoolDestroy, again) == CUDA_SUCCESS);
+	}
+	fake_queueing(false);
 }
 
 static void graph_rules(void)
@@ -317,6 +352,7 @@ SCENARIO(user_rules)
 SCENARIO(module_rules)
 SCENARIO(library_rules)
 SCENARIO(pool_rules)
+SCENARIO(destroyed_pool_rules)
 SCENARIO(graph_rules)
 
 static const struct scenario scenarios[] = {
@@ -327,6 +363,7 @@ static const struct scenario scenarios[] = {
 	{"modules", run_module_rules},
 	{"libraries", run_library_rules},
 	{"pools", run_pool_rules},
+	{"destroyed-pools", run_destroyed_pool_rules},
 	{"graphs", run_graph_rules},
 };
 

@@ -531,6 +531,7 @@ static void in_turns(void)
 	uint64_t base = fake_charged();
 
 	(void)REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&context);
+	fake_queueing(fakeclock_schedule() / 2 % 2 != 0);
 	fake_turns(turn);
 	for (uintptr_t i = 0; i < WALKERS; i++)
 		thread[i] = fakeclock_start(walk_in_thread, (void *)i);

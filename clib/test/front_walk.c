@@ -17,6 +17,7 @@ static void random_walk(uint64_t seed)
 	(void)REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&old);
 	for (int i = 0; i < 60000; i++) {
 		fake_fail(i / 10000 % 2 ? 9 : 0);
+		fake_queueing(i / 20000 % 2);
 		walk_step(&w);
 		if (i % 16 == 0) {
 			fake_fail(0);
@@ -27,6 +28,7 @@ static void random_walk(uint64_t seed)
 		}
 	}
 	fake_fail(0);
+	fake_queueing(false);
 	walk_clear(&w);
 	(void)REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(old);
 	CHECK(fake_charged() == base);
