@@ -31,24 +31,24 @@ func TestThousandClients(t *testing.T) {
 		must(t, f.alloc(mib))
 		charges[i] = time.Since(begun)
 	}
-	// The comparison with the driver that the attachments asked for.
-	<-time.After(1200 * time.Millisecond)
+	// First it does what the attachments asked for, the comparison with the driver; on a slow host it takes its time.
 	table := process.New("/proc")
-	before, err := table.CPU(pid)
-	must(t, err)
 	const idle = 2 * time.Second
-	<-time.After(idle)
-	after, err := table.CPU(pid)
-	must(t, err)
-	percent := 100 * (after - before).Seconds() / idle.Seconds()
+	percent := 0.0
+	eventually(t, "it is idle", func() bool {
+		before, err := table.CPU(pid)
+		must(t, err)
+		<-time.After(idle)
+		after, err := table.CPU(pid)
+		must(t, err)
+		percent = 100 * (after - before).Seconds() / idle.Seconds()
+		return percent <= 1
+	})
 	resident, err := table.Resident(pid)
 	must(t, err)
 	t.Logf("%d clients: attach p50 %v p99 %v, charge p50 %v p99 %v, %d MiB resident, %.1f%% of a core while idle", n,
 		percentile(times, 50), percentile(times, 99), percentile(charges, 50), percentile(charges, 99), resident/mib, percent)
 	if resident > 100*mib && !raceDetector {
 		t.Errorf("%d MiB resident", resident/mib)
-	}
-	if percent > 1 {
-		t.Errorf("%.1f%% of a core while idle", percent)
 	}
 }
