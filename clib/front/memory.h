@@ -6,7 +6,12 @@
  * the charge back (the driver failed) or write down what it is for. What is
  * written down is taken out before the driver is asked to free it and put back
  * when the driver refuses, because a freed address may be handed out again, in
- * another thread, before the driver's free has returned.
+ * another thread, before the driver's free has returned. What belongs to a thing
+ * and is looked for after its end is known by a number of ours, not by a handle.
+ *
+ * A figure that the driver gives (a reserve) is settled against what is charged
+ * and what is under way, never against what is about to be charged: nothing goes
+ * back that has not been paid. front_turns.c plays what once went wrong.
  *
  * No lock of these files is held across front_charge, front_refund or
  * front_measure, except those that the tops of primary.c, context.c, module.c
