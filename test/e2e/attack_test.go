@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 // witness is a client of another share; whatever is done to the daemons, its
@@ -94,7 +95,7 @@ func TestGarbageOnSockets(t *testing.T) {
 				packet := noise(random, []int{1, 7, 96, 100, 232, 233, 4096}[round%7])
 				if round%2 == 0 && len(packet) >= 8 {
 					// The right magic and version with the wrong rest.
-					copy(packet, hello(0, 1)[:8])
+					copy(packet, encoded(wire.Message{Type: wire.Hello})[:8])
 					if socket == h.SimulatorSocket {
 						binary.LittleEndian.PutUint32(packet, 0x6d697344)
 						packet[4] = byte(round)
@@ -132,22 +133,32 @@ func TestGarbageOnSockets(t *testing.T) {
 	w.content(t, h)
 }
 
-// hello is the first message of a client, as divvy_wire.h lays it out.
-func hello(token uint64, sequence uint32) []byte {
-	return message(1, sequence, 0, 0, 0, token)
+// encoded is a message of a client that speaks the agent's version.
+func encoded(m wire.Message) []byte {
+	m.Magic, m.Version = wire.MessageMagic, wire.Version
+	var packet [wire.MessageSize]byte
+	m.Encode(&packet)
+	return packet[:]
 }
 
-func message(kindOfMessage uint16, sequence, slot, kind uint32, amount, token uint64) []byte {
-	m := make([]byte, 232)
-	binary.LittleEndian.PutUint32(m[0:], 0x79767644)
-	binary.LittleEndian.PutUint16(m[4:], kindOfMessage)
-	binary.LittleEndian.PutUint16(m[6:], 1)
-	binary.LittleEndian.PutUint32(m[8:], sequence)
-	binary.LittleEndian.PutUint32(m[16:], slot)
-	binary.LittleEndian.PutUint32(m[20:], kind)
-	binary.LittleEndian.PutUint64(m[24:], amount)
-	binary.LittleEndian.PutUint64(m[32:], token)
-	return m
+// greet attaches to a share and leaves the answer's pages alone.
+func greet(t *testing.T, socket string) (fd int) {
+	t.Helper()
+	fd, err := connectPacket(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, encoded(wire.Message{Type: wire.Hello, Sequence: 1})); err != nil {
+		t.Fatal(err)
+	}
+	var packet [wire.MessageSize]byte
+	if n, err := unix.Read(fd, packet[:]); err != nil || n != len(packet) {
+		t.Fatalf("the answer to HELLO has %d bytes: %v", n, err)
+	}
+	if m, err := wire.Decode(packet[:]); err != nil || m.Type != wire.Welcome {
+		t.Fatalf("HELLO is answered %+v: %v", m, err)
+	}
+	return fd
 }
 
 // A client that asks and asks and never reads an answer is left behind.
@@ -156,20 +167,14 @@ func TestClientThatNeverReads(t *testing.T) {
 	w := h.witness(t)
 	deaf := h.share(t, "deaf", 256*mib)
 	for range 8 {
-		fd, err := connectPacket(deaf.Socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fd := greet(t, deaf.Socket)
 		defer unix.Close(fd)
 		if err := unix.SetNonblock(fd, true); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := unix.Write(fd, hello(0, 1)); err != nil {
-			t.Fatal(err)
-		}
-		const charge, memory = 4, 1
 		for i := range uint32(20000) {
-			if _, err := unix.Write(fd, message(charge, i+2, 0, memory, 512, 0)); err != nil {
+			charge := wire.Message{Type: wire.Charge, Sequence: i + 2, Kind: wire.KindMemory, Amount: 512}
+			if _, err := unix.Write(fd, encoded(charge)); err != nil {
 				break // the socket is full, or closed
 			}
 		}
@@ -185,41 +190,39 @@ func TestLyingClient(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	liar := h.share(t, "liar", 256*mib)
-	for _, lie := range [][]byte{
-		message(4, 2, 0, 1, 1<<63, 0),
-		message(4, 2, 0, 1, ^uint64(0), 0),
-		message(4, 2, 7, 1, 512, 0),
-		message(4, 2, 1<<31, 1, 512, 0),
-		message(4, 2, 0, 999, 512, 0),
-		message(7, 2, 99, 0, 0, 0),
-		message(9, 2, 99, 0, 0, 0),
-		message(11, 2, 99, 19, ^uint64(0), 0),
-		message(1, 2, 0, 0, 0, 12345),
-		message(2, 2, 0, 0, 0, 0),
-		message(200, 2, 0, 0, 0, 0),
+	for _, lie := range []wire.Message{
+		{Type: wire.Charge, Kind: wire.KindMemory, Amount: 1 << 63},
+		{Type: wire.Charge, Kind: wire.KindMemory, Amount: ^uint64(0)},
+		{Type: wire.Charge, Kind: wire.KindMemory, Slot: 7, Amount: 512},
+		{Type: wire.Charge, Kind: wire.KindMemory, Slot: 1 << 31, Amount: 512},
+		{Type: wire.Charge, Kind: 999, Amount: 512},
+		{Type: wire.Sync, Slot: 99},
+		{Type: wire.Measure, Slot: 99},
+		{Type: wire.Event, Slot: 99, Kind: 19, Amount: ^uint64(0)},
+		{Type: wire.Hello, Token: 12345},
+		{Type: wire.Processes, Slot: 99, Amount: 1 << 40},
+		{Type: wire.LeaseWant, Slot: 1 << 31},
+		{Type: wire.LeaseBack, Slot: 99, Amount: ^uint64(0)},
+		{Type: wire.Welcome},
+		{Type: 200},
 	} {
-		fd, err := connectPacket(liar.Socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.Write(fd, hello(0, 1)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unix.Write(fd, lie); err != nil {
+		fd := greet(t, liar.Socket)
+		lie.Sequence = 2
+		if _, err := unix.Write(fd, encoded(lie)); err != nil {
 			t.Fatal(err)
 		}
 		unix.Close(fd)
 	}
 	// One that claims, on coming back, to use more than there is.
-	claim := hello(987654321, 1)
-	for slot := range 8 {
-		binary.LittleEndian.PutUint64(claim[72+8*slot:], ^uint64(0)>>uint(slot))
+	claim := wire.Message{Type: wire.Hello, Sequence: 1, Token: 987654321}
+	for slot := range claim.Bytes {
+		claim.Bytes[slot] = ^uint64(0) >> uint(slot)
 	}
 	fd, err := connectPacket(liar.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.Write(fd, claim); err != nil {
+	if _, err := unix.Write(fd, encoded(claim)); err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(fd)
