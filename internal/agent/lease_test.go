@@ -69,17 +69,20 @@ func TestLeasesFollowEachOther(t *testing.T) {
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, CoresPercent: 50})
 	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib, CoresPercent: 50})
 	a, b := r.front("a"), r.front("b")
-	if a.lease() == 0 {
+	end := a.lease()
+	if end == 0 {
 		t.Fatal("no lease")
 	}
 	const used = 10 * time.Microsecond // less than has passed: nobody is believed more
 	a.work(0, used)
 	must(t, b.want())
-	if l := b.limits.Load().Lease(); time.Duration(l.EndNs) > monotonic() {
-		t.Errorf("both have a lease: %+v", l)
+	// On a host that pauses the first one is about to end by itself by then, and the second one begins.
+	if l := b.limits.Load().Lease(); l.EndNs != 0 && time.Duration(l.BeginNs) < end-r.cfg.Quantum/2 {
+		t.Errorf("one has a lease until %v, the other %+v", end, l)
 	}
 	a.work(used, 0)
 	must(t, a.back())
+	inTime := monotonic() < end
 	if b.lease() == 0 {
 		t.Fatal("nothing is given back")
 	}
@@ -88,7 +91,7 @@ func TestLeasesFollowEachOther(t *testing.T) {
 	}
 	s, err := r.client.Share(context.Background(), "a")
 	must(t, err)
-	if s.CardTimeNs != uint64(used) || s.Overruns != 0 {
+	if s.CardTimeNs != uint64(used) || inTime && s.Overruns != 0 {
 		t.Errorf("share %+v", s)
 	}
 }
