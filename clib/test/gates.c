@@ -99,15 +99,15 @@ void front_count_launches(int slot, uint64_t launches)
 	front_pages_now->client.card[slot].launches += launches;
 }
 
-CUresult front_graph_launching(CUgraphExec graph, const char *call)
+CUresult front_graph_launching(CUgraphExec graph, struct front_graph_launch *launch)
 {
-	(void)graph, (void)call;
+	(void)graph, (void)launch;
 	return CUDA_SUCCESS;
 }
 
-void front_graph_launched(CUgraphExec graph)
+void front_graph_launched(const struct front_graph_launch *launch)
 {
-	(void)graph;
+	(void)launch;
 }
 
 /* -- the agent ------------------------------------------------------------------ */
