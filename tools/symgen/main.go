@@ -27,7 +27,8 @@ func main() {
 	}
 }
 
-// run generates all files and writes them only when all could be made.
+// run generates all files and writes them only when all could be made. Those that
+// are right stay as they are: make builds what is older than they.
 func run(data, out string) error {
 	files, err := generate(data)
 	if err != nil {
@@ -37,7 +38,11 @@ func run(data, out string) error {
 		return err
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(out, name), []byte(text), 0o644); err != nil {
+		file := filepath.Join(out, name)
+		if old, err := os.ReadFile(file); err == nil && string(old) == text {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
