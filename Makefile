@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The README's two commands are `make demo` and `make test`. Each folder of C
-# brings its own rules.mk, which adds to the lists below:
+# brings its own rules.mk, which adds to the lists below. Its commands are run by
+# $(call step,PART), which scripts/build counts; `make V=1 build` shows them.
 #
 #   BUILD_TARGETS     what `make build` leaves in lib/divvy besides bin/divvy
+#   DEMO_TARGETS      those of them that `make demo` needs
 #   TEST_TARGETS      phony targets that `make test` runs before the Go tests
 #   LINT_TARGETS      phony targets that `make lint` runs
 #   GENERATE_TARGETS  phony targets that rewrite committed, generated files
@@ -32,7 +34,11 @@ export DIVVY_CHAOS_SECONDS ?= 20
 # go-nvml declares what NVIDIA has deprecated; that is not ours to change.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
+# $(call step,PART) COMMAND: shows no more than what COMMAND says (scripts/step).
+step = @scripts/step '$(1)'
+
 BUILD_TARGETS :=
+DEMO_TARGETS :=
 TEST_TARGETS :=
 LINT_TARGETS :=
 GENERATE_TARGETS :=
@@ -42,22 +48,26 @@ SOAK_TARGETS :=
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
-.PHONY: build build-all demo test test-go lint generate check-generated \
+.PHONY: build build-all build-demo demo test test-go lint generate check-generated \
 	bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
-	@$(MAKE) --no-print-directory build-all
+	@scripts/build $(MAKE) build-all
 
 build-all: bin/divvy $(BUILD_TARGETS)
 
-# Go has its own cache: always ask it.
+# Go has its own cache: always ask it. What else Go makes waits for this and is
+# then compiled already.
 bin/divvy: FORCE
-	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '-X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)' -o $@ ./cmd/divvy
+	$(call step,divvy) $(GO) build -v -trimpath -ldflags '-X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)' -o $@ ./cmd/divvy
 
-demo: build
-	bin/divvy demo $(DEMO_FLAGS)
+demo:
+	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
+	@scripts/build $(MAKE) build-demo
+	@bin/divvy demo $(DEMO_FLAGS)
+
+build-demo: bin/divvy $(DEMO_TARGETS)
 
 test:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \

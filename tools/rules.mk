@@ -5,16 +5,17 @@
 GENERATE_TARGETS += generate-symbols
 
 generate-symbols:
-	$(GO) run ./tools/symgen
+	$(GO) run -trimpath ./tools/symgen
 
 # The front as it lies in lib/divvy/front stands before the 12.2 stand-in.
 ifneq ($(wildcard clib/front/rules.mk),)
 BUILD_TARGETS += lib/divvy/front/libcuda.so.1
+DEMO_TARGETS += lib/divvy/front/libcuda.so.1
 endif
 
 lib/divvy/front/libcuda.so.1: lib/divvy/front/base/libcuda.so.1 lib/divvy/standin/libcuda.so.1 lib/divvy/standin/libnvidia-ml.so.1 \
-		$(wildcard internal/library/*.go tools/preparefront/*.go)
-	$(GO) run ./tools/preparefront -base $< -driver lib/divvy/standin -out $(@D)
+		$(wildcard internal/library/*.go tools/preparefront/*.go) | bin/divvy
+	$(call step,front library) $(GO) run -trimpath ./tools/preparefront -base $< -driver lib/divvy/standin -out $(@D)
 
 # 100,000 goal sequences on every product of the MIG table; `make test` takes 400.
 .PHONY: fuzz-partition

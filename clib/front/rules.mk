@@ -25,37 +25,32 @@ BUILD_TARGETS += $(front_dir)/base/libcuda.so.1 lib/divvy/container/ld.so.preloa
 # What containers get as /etc/ld.so.preload (internal/cdi).
 lib/divvy/container/ld.so.preload: clib/front/rules.mk
 	@mkdir -p $(@D)
-	echo /usr/lib/x86_64-linux-gnu/libcuda.so.1 > $@
+	@echo /usr/lib/x86_64-linux-gnu/libcuda.so.1 > $@
 
 build/front/front_wrappers.o: clib/gen/front_wrappers.c $(front_headers)
-	@mkdir -p $(@D)
-	$(CC) $(front_cflags) $(front_lto) -c -o $@ $<
+	$(call step,front library) $(CC) $(front_cflags) $(front_lto) -c -o $@ $<
 
 build/front/symbols.o: clib/gen/symbols.c $(front_headers)
-	@mkdir -p $(@D)
-	$(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
+	$(call step,front library) $(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
 
 build/front/front_jumps.o: clib/gen/front_jumps.S
-	@mkdir -p $(@D)
-	$(CC) -c -o $@ $<
+	$(call step,front library) $(CC) -c -o $@ $<
 
 build/front/dispatch.o build/front/thread.o: build/front/%.o: clib/front/%.c $(front_headers)
-	@mkdir -p $(@D)
-	$(CC) $(front_cflags) -fvisibility=hidden -fno-lto -c -o $@ $<
+	$(call step,front library) $(CC) $(front_cflags) -fvisibility=hidden -fno-lto -c -o $@ $<
 
 build/front/%.o: clib/front/%.c $(front_headers)
-	@mkdir -p $(@D)
-	$(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
+	$(call step,front library) $(CC) $(front_cflags) -fvisibility=hidden $(front_lto) -c -o $@ $<
 
 build/front/libcuda.so.1: $(front_objects) $(front_plain) clib/gen/front.map
-	$(CC) $(front_cflags) $(front_lto) $(front_ldflags) -o $@.new $(front_objects) $(front_plain) \
+	$(call step,front library) $(CC) $(front_cflags) $(front_lto) $(front_ldflags) -o $@.new $(front_objects) $(front_plain) \
 		-Wl,--no-as-needed $(front_libc)
-	mv $@.new $@
+	@mv $@.new $@
 
 $(front_dir)/base/libcuda.so.1: build/front/libcuda.so.1
 	@mkdir -p $(@D)
-	install -m 755 $< $@.new
-	mv $@.new $@
+	@install -m 755 $< $@.new
+	@mv $@.new $@
 
 # Tests. The logic links into plain programs, once per sanitiser.
 front_test_dir := build/test/front

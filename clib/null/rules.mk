@@ -10,21 +10,18 @@ null_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wstric
 BUILD_TARGETS += $(null_dir)/libcuda.so.1 $(null_dir)/libcuda.so $(null_dir)/libnvidia-ml.so.1
 
 build/null/%.o: clib/null/%.c clib/null/null.h $(wildcard clib/gen/*.h clib/gen/*.inc)
-	@mkdir -p $(@D)
-	$(CC) $(null_cflags) -c -o $@ $<
+	$(call step,null driver) $(CC) $(null_cflags) -c -o $@ $<
 
 build/null/null.o: clib/gen/null.c $(wildcard clib/gen/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(null_cflags) -c -o $@ $<
+	$(call step,null driver) $(CC) $(null_cflags) -c -o $@ $<
 
 $(null_dir)/libcuda.so.1: $(null_objects) clib/gen/null.map
-	@mkdir -p $(@D)
-	$(CC) -shared -o $@.new $(null_objects) -Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/gen/null.map \
+	$(call step,null driver) $(CC) -shared -o $@.new $(null_objects) -Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/gen/null.map \
 		-Wl,-Bsymbolic -Wl,-z,defs,-z,relro,-z,now -Wl,--build-id=sha1
-	mv $@.new $@
+	@mv $@.new $@
 
 $(null_dir)/libcuda.so $(null_dir)/libnvidia-ml.so.1: $(null_dir)/libcuda.so.1
-	ln -sfn libcuda.so.1 $@
+	@ln -sfn libcuda.so.1 $@
 
 LINT_TARGETS += lint-null
 

@@ -4,13 +4,16 @@
 # with that generation's export list. lib/divvy/standin plays 12.2.
 
 standin_sources := $(filter-out clib/standin/generation.c,$(wildcard clib/standin/*.c clib/standin/*/*.c))
-standin_objects := $(patsubst clib/%.c,build/%.o,$(standin_sources)) build/standin/standin_stubs.o
+# What takes longest comes first.
+standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/standin/ptx/engine_*.c))) build/standin/standin_stubs.o
+standin_objects += $(filter-out $(standin_objects),$(patsubst clib/%.c,build/%.o,$(standin_sources)))
 standin_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-strict-aliasing \
 	-ftls-model=initial-exec -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
 	-Iclib/include -Iclib/gen -Iclib/standin
 standin_dirs := lib/divvy/standin lib/divvy/standin-11.8 lib/divvy/standin-13.0
 
 BUILD_TARGETS += $(foreach dir,$(standin_dirs),$(dir)/libcuda.so.1 $(dir)/libcuda.so $(dir)/libnvidia-ml.so.1)
+DEMO_TARGETS += $(addprefix lib/divvy/standin/,libcuda.so.1 libcuda.so libnvidia-ml.so.1)
 LINT_TARGETS += lint-standin
 
 # The engine is made of loops over lanes; single lanes round as they are told.
@@ -21,32 +24,28 @@ $(standin_engine): standin_cflags += -O3 -fno-trapping-math -fno-math-errno
 $(standin_lanes): standin_cflags += -frounding-math
 
 build/standin/%.o: clib/standin/%.c
-	@mkdir -p $(@D)
-	$(CC) $(standin_cflags) -MMD -MP -c -o $@ $<
+	$(call step,stand-in driver) $(CC) $(standin_cflags) -MMD -MP -c -o $@ $<
 
 # Generated and weak throughout; one object keeps its table of all functions.
 build/standin/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(standin_cflags) -c -o $@ $<
+	$(call step,stand-in driver) $(CC) $(standin_cflags) -c -o $@ $<
 
 # $(call standin_link,directory,generation,cuda version,driver version)
 define standin_link
 build/standin/generation-$(2).o: clib/standin/generation.c clib/standin/sim.h clib/include/divvy_sim.h
-	@mkdir -p $$(@D)
-	$$(CC) $$(standin_cflags) -DSIM_GENERATION=$(3) -DSIM_DRIVER_VERSION='"$(4)"' -c -o $$@ $$<
+	$$(call step,stand-in driver) $$(CC) $$(standin_cflags) -DSIM_GENERATION=$(3) -DSIM_DRIVER_VERSION='"$(4)"' -c -o $$@ $$<
 
 $(1)/libcuda.so.1: $$(standin_objects) build/standin/generation-$(2).o clib/gen/standin-$(2).map
-	@mkdir -p $$(@D)
-	$$(CC) -shared -o $$@.new $$(standin_objects) build/standin/generation-$(2).o -Wl,-soname,libcuda.so.1 \
+	$$(call step,stand-in driver) $$(CC) -shared -o $$@.new $$(standin_objects) build/standin/generation-$(2).o -Wl,-soname,libcuda.so.1 \
 		-Wl,--version-script=clib/gen/standin-$(2).map -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro \
 		-Wl,-z,now -Wl,--build-id=sha1 -lpthread -ldl -lm
 	@diff <(sed -nE 's/^\t([A-Za-z0-9_]+);$$$$/\1/p' clib/gen/standin-$(2).map | LC_ALL=C sort) \
 		<(nm -D --defined-only --format=just-symbols $$@.new | LC_ALL=C sort) || \
 		{ echo "divvy: error: $$@: its exports (>) are not those of the list (<)" >&2; exit 1; }
-	mv $$@.new $$@
+	@mv $$@.new $$@
 
 $(1)/libcuda.so $(1)/libnvidia-ml.so.1: $(1)/libcuda.so.1
-	ln -sfn libcuda.so.1 $$@
+	@ln -sfn libcuda.so.1 $$@
 endef
 
 $(eval $(call standin_link,lib/divvy/standin-11.8,11.8,11080,520.61.05))

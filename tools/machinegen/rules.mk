@@ -5,4 +5,4 @@ GENERATE_TARGETS += generate-machines
 .PHONY: generate-machines
 generate-machines:
 	@mkdir -p internal/gpu/testdata/machines
-	$(GO) run ./tools/machinegen
+	$(GO) run -trimpath ./tools/machinegen

@@ -6,7 +6,7 @@
 .PHONY: bench-placement
 bench-placement:
 	@mkdir -p docs/bench build/bench
-	$(GO) run ./tools/placementbench >build/bench/placement.md
+	$(GO) run -trimpath ./tools/placementbench >build/bench/placement.md
 	mv build/bench/placement.md docs/bench/placement.md
 
 BENCH_TARGETS += bench-placement

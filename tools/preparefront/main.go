@@ -28,7 +28,6 @@ func main() {
 		fmt.Fprintf(os.Stderr, "preparefront: error: %v\n", err)
 		os.Exit(1)
 	}
-	fmt.Printf("%s: %d symbols blanked, %d spares used\n", *out, len(report.Blanked), len(report.Spares))
 	if len(report.Left) > 0 {
 		fmt.Fprintf(os.Stderr, "preparefront: error: no spare for %q\n", report.Left)
 		os.Exit(1)

@@ -4,4 +4,4 @@ GENERATE_TARGETS += generate-wire
 
 .PHONY: generate-wire
 generate-wire:
-	$(GO) run ./tools/wiregen
+	$(GO) run -trimpath ./tools/wiregen
