@@ -6,6 +6,7 @@
 #
 #   BUILD_TARGETS     what `make build` leaves in lib/divvy besides bin/divvy
 #   DEMO_TARGETS      those of them that `make demo` needs
+#   TEST_PROGRAMS     programs that tests run or are
 #   TEST_TARGETS      phony targets that `make test` runs before the Go tests
 #   LINT_TARGETS      phony targets that `make lint` runs
 #   GENERATE_TARGETS  phony targets that rewrite committed, generated files
@@ -39,6 +40,7 @@ step = @scripts/step '$(1)'
 
 BUILD_TARGETS :=
 DEMO_TARGETS :=
+TEST_PROGRAMS :=
 TEST_TARGETS :=
 LINT_TARGETS :=
 GENERATE_TARGETS :=
@@ -48,7 +50,7 @@ SOAK_TARGETS :=
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
-.PHONY: build build-all build-demo demo test test-go lint generate check-generated \
+.PHONY: build build-all build-demo demo test test-programs test-programs-all test-go lint generate check-generated \
 	bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
@@ -73,11 +75,16 @@ test:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
 		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
 	@scripts/need podman=podman crun=crun || echo "tests with a container runtime will be skipped"
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory test-programs
 	@$(MAKE) --no-print-directory lint
 	@for target in $(TEST_TARGETS); do $(MAKE) --no-print-directory $$target; done
 	@$(MAKE) --no-print-directory test-go
 	@$(MAKE) --no-print-directory fuzz-short
+
+test-programs:
+	@scripts/build $(MAKE) test-programs-all
+
+test-programs-all: build-all $(TEST_PROGRAMS)
 
 test-go:
 	$(GO) test -race -shuffle=on -count=1 -timeout 15m ./...

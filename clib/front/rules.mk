@@ -85,43 +85,56 @@ LINT_TARGETS += lint-front
 
 .PHONY: test-front check-front lint-front
 
+# $(call front_objects_of,sanitizer,sources)
+front_objects_of = $(patsubst clib/front/%.c,$(front_test_dir)/$(1)/%.o,$(patsubst clib/test/%.c,$(front_test_dir)/$(1)/%.o,$(2)))
+
 define front_test
-$(front_test_dir)/$(1)-$(2): clib/test/$(1).c $($(1)_sources) $(front_headers) $(wildcard clib/test/*.h)
-	@mkdir -p $$(@D)
-	$(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ clib/test/$(1).c $($(1)_sources) -pthread -lm
+$(front_test_dir)/$(1)-$(2): $(call front_objects_of,$(2),clib/test/$(1).c $($(1)_sources))
+	$$(call step,test programs) $(CC) $(front_test_cflags) $(front_sanitize_$(2)) -o $$@ $$^ -pthread -lm
 endef
-$(foreach test,$(front_tests),$(foreach kind,$(front_sanitizers),$(eval $(call front_test,$(test),$(kind)))))
+
+define front_test_kind
+$(front_test_dir)/$(1)/%.o: clib/front/%.c
+	$$(call step,test programs) $(CC) $(front_test_cflags) $(front_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
+
+$(front_test_dir)/$(1)/%.o: clib/test/%.c
+	$$(call step,test programs) $(CC) $(front_test_cflags) $(front_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
+
+$(foreach test,$(front_tests),$(call front_test,$(test),$(1))
+
+)
+-include $(wildcard $(front_test_dir)/$(1)/*.d)
+endef
+$(foreach kind,$(front_sanitizers),$(eval $(call front_test_kind,$(kind))))
 
 # A clock that no sanitiser sees.
 $(front_test_dir)/fakeclock.o: clib/test/fakeclock.c $(front_headers) $(wildcard clib/test/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(front_test_cflags) -c -o $@ $<
+	$(call step,test programs) $(CC) $(front_test_cflags) -c -o $@ $<
 
-test-front: $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) \
-		$(front_test_dir)/front_calls $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+front_programs := $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) $(front_test_dir)/front_calls
+TEST_PROGRAMS += $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent
+
+test-front: $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
 	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy' \
 		DIVVY_TEST_STRANGE='$(CURDIR)/$(front_test_dir)/strange'; \
-	for program in $(filter $(front_test_dir)/front_%,$^); do echo "== $$program"; $$program; done
+	for program in $(front_programs); do echo "== $$program"; $$program; done
 
 # The built front, loaded by path before the null driver.
 $(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
+	$(call step,test programs) $(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
 
 # The null driver with one more export, and the front prepared for that.
 $(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix build/null/,driver.o nvml.o null.o)
-	@mkdir -p $(@D)
-	$(CC) -shared -fPIC -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--build-id=sha1
-	ln -sfn libcuda.so.1 $(@D)/libnvidia-ml.so.1
+	$(call step,test programs) $(CC) -shared -fPIC -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--build-id=sha1
+	@ln -sfn libcuda.so.1 $(@D)/libnvidia-ml.so.1
 
-$(front_test_dir)/strange/front/libcuda.so.1: $(front_dir)/base/libcuda.so.1 $(front_test_dir)/strange/driver/libcuda.so.1
-	$(GO) run ./tools/preparefront -base $< -driver $(front_test_dir)/strange/driver -out $(@D)
+$(front_test_dir)/strange/front/libcuda.so.1: $(front_dir)/base/libcuda.so.1 $(front_test_dir)/strange/driver/libcuda.so.1 | bin/divvy
+	$(call step,test programs) $(GO) run -trimpath ./tools/preparefront -base $< -driver $(front_test_dir)/strange/driver -out $(@D)
 
 # Several gates and their agent, which test/gates leads.
 build/test/gates: clib/test/gates.c $(addprefix clib/test/,roundcard.c fakeclock.c) $(addprefix clib/front/,launch.c lock.c $(front_gate_files)) \
 		$(front_headers) $(wildcard clib/test/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -lm
+	$(call step,test programs) $(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -lm
 
 # The other compiler's opinion.
 lint-front:
@@ -133,8 +146,7 @@ lint-front:
 	done
 
 build/test/test-agent: clib/test/agentmain.c clib/test/agent.c clib/test/agent.h $(front_headers)
-	@mkdir -p $(@D)
-	$(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread
+	$(call step,test programs) $(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread
 
 check-front: build/front/libcuda.so.1
-	scripts/check-front $< clib/gen/front.map
+	@scripts/check-front $< clib/gen/front.map

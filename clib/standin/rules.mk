@@ -61,29 +61,29 @@ lint-standin:
 		clang $(filter-out -fno-semantic-interposition,$(standin_cflags)) -fsyntax-only $$source || exit 1; \
 	done
 
-# Tests: the same sources linked into programs, plain and under sanitizers; all
-# but those that stand alone run against a simulator of two cards.
+# Tests: the objects of the library linked into programs, and the same sources under
+# sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer resources
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat zstandard registers $(standin_ptx:%=ptx/%)
 standin_alone := pure parser texture video running lanes execution pressure
 standin_engine_tests := texture video running lanes execution
-standin_sanitizers := plain address thread
-standin_sanitize_plain :=
+standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # A fence of a kernel says nothing to it, which only loses what it could find.
 standin_sanitize_thread := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -ffp-contract=off -frounding-math -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
 	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib/standin -Iclib/test
-standin_programs := $(foreach kind,$(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,$(standin_alone) $(standin_tests)))
+standin_programs := $(foreach kind,plain $(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,$(standin_alone) $(standin_tests)))
 
+TEST_PROGRAMS += $(standin_programs)
 TEST_TARGETS += test-standin
 
 .PHONY: test-standin
 test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/standin/run bin/divvy
-	clib/test/standin/run $(standin_programs)
-	for engine in avx2 plain; do \
+	@clib/test/standin/run $(standin_programs)
+	@for engine in avx2 plain; do \
 		DIVVY_PTX_ENGINE=$$engine clib/test/standin/run $(addprefix $(standin_test_dir)/plain/,$(standin_engine_tests)) || exit 1; \
 	done
 
@@ -95,30 +95,35 @@ fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parse
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/parser mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/running
 
-# $(call standin_test,sanitizer)
+# $(call standin_test,sanitizer or plain,folder of its objects,object of its generation)
 define standin_test
-$(standin_test_dir)/$(1)/%.o: clib/standin/%.c
-	@mkdir -p $$(@D)
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
-
-$(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
-	@mkdir -p $$(@D)
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
-
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/check.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
+		clib/test/check.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(2)/%.o)
+	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
-$(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(standin_test_dir)/$(1)/%.o)
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
+$(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(2)/%.o)
+	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/standin/driver.h clib/test/check.h \
-		$(patsubst clib/standin/%.c,$(standin_test_dir)/$(1)/%.o,$(standin_sources)) \
-		$(standin_test_dir)/$(1)/generation.o $(standin_test_dir)/$(1)/standin_stubs.o
-	$$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
+		clib/test/standin/driver.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) \
+		$(2)/$(3) $(2)/standin_stubs.o
+	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
+endef
+
+# $(call standin_sanitized,sanitizer)
+define standin_sanitized
+$(standin_test_dir)/$(1)/%.o: clib/standin/%.c
+	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
+
+$(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
+	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
 
 -include $(wildcard $(standin_test_dir)/$(1)/*.d $(standin_test_dir)/$(1)/ptx/*.d)
 endef
 
-$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind))))
+# With all their checks the engines take the compiler a quarter of the time unoptimised.
+$(patsubst clib/standin/%.c,$(standin_test_dir)/address/%.o,$(wildcard clib/standin/ptx/engine_*.c)): standin_test_cflags += -O0
+
+$(eval $(call standin_test,plain,build/standin,generation-12.2.o))
+$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind),$(standin_test_dir)/$(kind),generation.o)))
+$(foreach kind,$(standin_sanitizers),$(eval $(call standin_sanitized,$(kind))))

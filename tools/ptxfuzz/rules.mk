@@ -10,19 +10,18 @@ ptxfuzz_cflags := -std=gnu17 -O1 -g -fwrapv -fno-strict-aliasing -frounding-math
 	-Wall -Wextra -Wstrict-prototypes -Werror -Iclib/gen -I$(ptxfuzz_sources)
 ptxfuzz_objects := $(patsubst %,$(ptxfuzz_dir)/%.o,integer float convert harness)
 
+TEST_PROGRAMS += $(ptxfuzz_objects) $(ptxfuzz_dir)/generate
 TEST_TARGETS += test-ptx-fuzz
 FUZZ_TARGETS += fuzz-ptx
 LINT_TARGETS += lint-ptx-fuzz
 
 $(ptxfuzz_dir)/%.o: $(ptxfuzz_sources)/%.c $(wildcard $(ptxfuzz_sources)/*.h)
-	@mkdir -p $(@D)
-	$(CC) $(ptxfuzz_cflags) -c -o $@ $<
+	$(call step,test programs) $(CC) $(ptxfuzz_cflags) -c -o $@ $<
 
 # Always asked: Go knows what changed.
 .PHONY: $(ptxfuzz_dir)/generate
 $(ptxfuzz_dir)/generate:
-	@mkdir -p $(@D)
-	$(GO) build -o $@ ./tools/ptxfuzz
+	$(call step,test programs) $(GO) build -trimpath -o $@ ./tools/ptxfuzz
 
 .PHONY: test-ptx-fuzz fuzz-ptx lint-ptx-fuzz
 test-ptx-fuzz: build-all $(ptxfuzz_objects) $(ptxfuzz_dir)/generate
@@ -36,4 +35,4 @@ fuzz-ptx: build-all $(ptxfuzz_objects) $(ptxfuzz_dir)/generate
 
 # clang has _Float16 for x86 only with the instructions for it.
 lint-ptx-fuzz:
-	clang $(ptxfuzz_cflags) -mavx512fp16 -fsyntax-only $(wildcard $(ptxfuzz_sources)/*.c)
+	@clang $(ptxfuzz_cflags) -mavx512fp16 -fsyntax-only $(wildcard $(ptxfuzz_sources)/*.c)
