@@ -50,8 +50,8 @@ SOAK_TARGETS :=
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
-.PHONY: build build-all build-demo demo test test-programs test-programs-all test-go lint generate check-generated \
-	bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
+.PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-e2e lint \
+	generate check-generated bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
@@ -71,29 +71,35 @@ demo:
 
 build-demo: bin/divvy $(DEMO_TARGETS)
 
+# Programs are built side by side; tests run one part after the other.
 test:
+	@scripts/parts $(MAKE) test-need build test-programs lint $(TEST_TARGETS) test-go test-e2e fuzz-short
+
+test-need:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
 		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
 	@scripts/need podman=podman crun=crun || echo "tests with a container runtime will be skipped"
-	@$(MAKE) --no-print-directory test-programs
-	@$(MAKE) --no-print-directory lint
-	@for target in $(TEST_TARGETS); do $(MAKE) --no-print-directory $$target; done
-	@$(MAKE) --no-print-directory test-go
-	@$(MAKE) --no-print-directory fuzz-short
 
 test-programs:
 	@scripts/build $(MAKE) test-programs-all
 
 test-programs-all: build-all $(TEST_PROGRAMS)
 
+# lint has vetted everything and run the root gates.
+go_test := $(GO) test -race -shuffle=on -count=1 -vet=off
+
 test-go:
-	$(GO) test -race -shuffle=on -count=1 -timeout 15m ./...
+	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
+	$(go_test) -timeout 15m $$packages
+
+# By themselves: much here is about time.
+test-e2e:
+	@$(go_test) -timeout 15m ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
 	@scripts/lint
-	@for target in $(LINT_TARGETS); do $(MAKE) --no-print-directory $$target; done
-	@$(MAKE) --no-print-directory check-generated
+	@for target in $(LINT_TARGETS) check-generated; do echo "$$target"; $(MAKE) --no-print-directory $$target; done
 
 # Needs the vulnerability database from the network, so it is no part of lint.
 vulncheck:
@@ -105,16 +111,16 @@ check-generated:
 	@scripts/check-generated $(MAKE)
 
 fuzz:
-	scripts/fuzz $(FUZZ_SECONDS)
+	@scripts/fuzz $(FUZZ_SECONDS)
 	@for target in $(FUZZ_TARGETS); do $(MAKE) --no-print-directory $$target; done
 
 fuzz-short:
-	scripts/fuzz $(TEST_FUZZ_SECONDS)
+	@scripts/fuzz $(TEST_FUZZ_SECONDS)
 
 soak: export DIVVY_RACE_ROUNDS := 1000000
 soak: export DIVVY_CHAOS_SECONDS := 1800
 soak: build
-	$(GO) test -race -shuffle=on -count=1 -timeout 4h ./test/...
+	$(go_test) -timeout 4h ./test/...
 	@for target in $(SOAK_TARGETS); do $(MAKE) --no-print-directory $$target; done
 
 bench-report: build
