@@ -85,16 +85,17 @@ test-programs:
 
 test-programs-all: build-all $(TEST_PROGRAMS)
 
-# lint has vetted everything and run the root gates.
+# lint has vetted everything and run the root gates. -short leaves to soak what
+# takes long and has hardly ever found anything.
 go_test := $(GO) test -race -shuffle=on -count=1 -vet=off
 
 test-go:
 	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
-	$(go_test) -timeout 15m $$packages
+	$(go_test) -short -timeout 15m $$packages
 
 # By themselves: much here is about time.
 test-e2e:
-	@$(go_test) -timeout 15m ./test/e2e
+	@$(go_test) -short -timeout 15m ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
@@ -119,8 +120,10 @@ fuzz-short:
 
 soak: export DIVVY_RACE_ROUNDS := 1000000
 soak: export DIVVY_CHAOS_SECONDS := 1800
-soak: build
-	$(go_test) -timeout 4h ./test/...
+soak:
+	@$(MAKE) --no-print-directory test-need
+	@$(MAKE) --no-print-directory test-programs
+	$(go_test) -timeout 4h ./...
 	@for target in $(SOAK_TARGETS); do $(MAKE) --no-print-directory $$target; done
 
 bench-report: build
