@@ -3,65 +3,25 @@
 package arbiter
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/scenario"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the outputs of the scenarios anew")
-
-// TestScenarios plays testdata/*.txt: blocks of commands, a line of dashes, and
-// what they print, up to an empty line. Refresh only what you can explain.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(raw))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(raw) {
-				t.Errorf("plays differently (go test -rewrite shows it in git diff):\n%s", got)
-			}
-		})
-	}
-}
-
-func play(t *testing.T, text string) string {
-	w := &stage{t: t, used: map[string]*Usage{}}
-	w.arbiter = New(Default(10*time.Millisecond), w)
-	var out strings.Builder
-	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
-		commands, _, hasOutput := strings.Cut(block, "\n----")
-		out.WriteString(commands + "\n")
-		w.out.Reset()
-		for _, line := range strings.Split(commands, "\n") {
-			if line != "" && !strings.HasPrefix(line, "#") {
-				w.do(strings.Fields(line))
-				w.drain()
-			}
+	scenario.Play(t, func(t *testing.T, out *strings.Builder) func(words []string) {
+		w := &stage{t: t, out: out, used: map[string]*Usage{}}
+		w.arbiter = New(Default(10*time.Millisecond), w)
+		return func(words []string) {
+			w.do(words)
+			w.drain()
 		}
-		if w.out.Len() > 0 || hasOutput {
-			out.WriteString("----\n" + w.out.String())
-		}
-		out.WriteString("\n")
-	}
-	return strings.TrimRight(out.String(), "\n") + "\n"
+	})
 }
 
 // stage is one card in a scenario; its programs say what the scenario lets
@@ -72,7 +32,7 @@ type stage struct {
 	now     time.Duration
 	terms   []Terms
 	used    map[string]*Usage
-	out     strings.Builder
+	out     *strings.Builder
 }
 
 func (w *stage) Usage(_ time.Duration, name string) Usage { return *w.usage(name) }
@@ -141,7 +101,7 @@ func (w *stage) do(words []string) {
 		}
 		w.arbiter.Set(w.now, w.terms)
 	case "gated":
-		fmt.Fprintln(&w.out, w.arbiter.Gated(name))
+		fmt.Fprintln(w.out, w.arbiter.Gated(name))
 	case "want":
 		w.arbiter.Want(w.now, name, process)
 	case "back":
@@ -163,7 +123,7 @@ func (w *stage) do(words []string) {
 	case "balance":
 		w.arbiter.fill(w.now)
 		s := w.arbiter.find(name)
-		fmt.Fprintf(&w.out, "%s %v\n", name, time.Duration(s.balance/100))
+		fmt.Fprintf(w.out, "%s %v\n", name, time.Duration(s.balance/100))
 	case "after": // nothing happens but what time brings
 		w.after(w.duration(name))
 	default:
@@ -173,9 +133,9 @@ func (w *stage) do(words []string) {
 
 func (w *stage) wake() {
 	if next := w.arbiter.NextWake(w.now); next == 0 {
-		fmt.Fprintln(&w.out, "nobody waits")
+		fmt.Fprintln(w.out, "nobody waits")
 	} else {
-		fmt.Fprintf(&w.out, "next at %v\n", next)
+		fmt.Fprintf(w.out, "next at %v\n", next)
 	}
 }
 
@@ -218,9 +178,9 @@ func (w *stage) drain() {
 		if l.Backlog < w.arbiter.config.Backlog {
 			what += fmt.Sprintf(", backlog %v", l.Backlog)
 		}
-		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, l.Share, what)
+		fmt.Fprintf(w.out, "%v %s: %s\n", w.now, l.Share, what)
 	}
 	for _, e := range orders.Events {
-		fmt.Fprintf(&w.out, "%v %s: %s\n", w.now, e.Share, e.Message)
+		fmt.Fprintf(w.out, "%v %s: %s\n", w.now, e.Share, e.Message)
 	}
 }

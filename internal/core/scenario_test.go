@@ -4,72 +4,31 @@ package core
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/scenario"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the outputs of the scenarios anew")
-
-// TestScenarios plays testdata/*.txt: blocks of commands, a line of dashes, and
-// what they print, up to an empty line. Refresh only what you can explain.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(raw))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(raw) {
-				t.Errorf("plays differently (go test -rewrite shows it in git diff):\n%s", got)
-			}
-		})
-	}
-}
-
-func play(t *testing.T, text string) string {
-	w := &world{t: t, fakePages: newFakePages(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	var out strings.Builder
-	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
-		commands, _, hasOutput := strings.Cut(block, "\n----")
-		out.WriteString(commands + "\n")
-		printed := &strings.Builder{}
-		for _, line := range strings.Split(commands, "\n") {
-			if line == "" || strings.HasPrefix(line, "#") {
-				continue
-			}
-			w.out = printed
-			w.do(strings.Fields(line))
+	scenario.Play(t, func(t *testing.T, out *strings.Builder) func(words []string) {
+		w := &world{t: t, out: out, fakePages: newFakePages(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		return func(words []string) {
+			w.do(words)
 			w.drain()
-			if w.core != nil {
-				if err := w.core.check(); err != nil {
-					fmt.Fprintf(printed, "BROKEN: %v\n", err)
-				}
+			if w.core == nil {
+				return
+			}
+			if err := w.core.check(); err != nil {
+				w.printf("BROKEN: %v", err)
 			}
 		}
-		if printed.Len() > 0 || hasOutput {
-			out.WriteString("----\n" + printed.String())
-		}
-		out.WriteString("\n")
-	}
-	return strings.TrimRight(out.String(), "\n") + "\n"
+	})
 }
 
 // world is one machine in a scenario.
