@@ -75,6 +75,8 @@ var rooms = []room{
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},
 	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"},
 		tests: []string{"internal/plan/trace"}, thirdParty: []string{"gonum.org/v1/plot"}},
+	{path: "internal/estimate", tests: []string{"internal/estimate/reference"}, pure: true},
+	{path: "internal/estimate/reference", may: []string{"data", "internal/estimate"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/cdi", may: []string{"internal/api", "internal/gpu"}, thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/partition/tool", may: []string{"internal/gpu/sysfs"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"},

@@ -8,5 +8,12 @@ import _ "embed"
 //go:embed mig-profiles.yaml
 var migProfiles []byte
 
+//go:embed llm-reference.yaml
+var llmReference []byte
+
 // MIGProfiles is data/mig-profiles.yaml.
 func MIGProfiles() []byte { return migProfiles }
+
+// LLMReference is data/llm-reference.yaml: models, cards and what was published
+// about them.
+func LLMReference() []byte { return llmReference }

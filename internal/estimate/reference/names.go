@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reference
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/estimate"
+)
+
+// modelAliases are other names of the same shape; the file's notes say so.
+var modelAliases = map[string]string{
+	"llama-3.1-8b": "llama-3-8b", "llama-3.1-70b": "llama-3-70b", "llama-3.3-70b": "llama-3-70b", "gpt3": "gpt3-175b", "gpt-3": "gpt3-175b", "gpt-3-175b": "gpt3-175b",
+}
+
+// endings are what names of models end in without being another shape.
+var endings = []string{"-instruct", "-chat", "-base", "-hf", "-it", "-fp8", "-awq", "-gptq"}
+
+func plainModel(name string) string {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if at := strings.LastIndex(name, "/"); at >= 0 {
+		name = name[at+1:]
+	}
+	name = strings.NewReplacer("_", "-", " ", "-", "meta-llama-", "llama-").Replace(name)
+	for cut := true; cut; {
+		cut = false
+		for _, end := range endings {
+			if short, ok := strings.CutSuffix(name, end); ok {
+				name, cut = short, true
+			}
+		}
+	}
+	return name
+}
+
+// ModelNamed finds a model by its name, or by the name that its makers give it on a
+// hub.
+func (f *File) ModelNamed(name string) (*estimate.Model, bool) {
+	for _, wanted := range []string{name, plainModel(name), modelAliases[plainModel(name)]} {
+		for i := range f.Models {
+			if wanted != "" && f.Models[i].Name == wanted {
+				model := f.Models[i].Model
+				return &model, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// ModelNames lists the models.
+func (f *File) ModelNames() []string {
+	var names []string
+	for _, m := range f.Models {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// CardNames lists the cards.
+func (f *File) CardNames() []string {
+	var names []string
+	for _, c := range f.Cards {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// cardName is a card's name taken apart.
+type cardName struct {
+	family string // h100, 4090, mi300x
+	form   string // sxm, pcie, nvl, or empty
+	memory string // digits, or empty
+}
+
+var (
+	memoryWord = regexp.MustCompile(`^([0-9]+)gi?b$`)
+	formWord   = regexp.MustCompile(`^(sxm|pcie|nvl)[0-9]?$`)
+	noiseWord  = regexp.MustCompile(`^(nvidia|tesla|geforce|rtx|amd|instinct|intel|habana|data|center|gpu|oam|hbm[0-9]e?|simulated|corporation|r|x[0-9]+)$`)
+	separators = regexp.MustCompile(`[^a-z0-9.]+`)
+)
+
+func takeApart(name string) cardName {
+	var n cardName
+	for _, word := range separators.Split(strings.ToLower(name), -1) {
+		switch {
+		case word == "" || noiseWord.MatchString(word):
+		case memoryWord.MatchString(word):
+			n.memory = memoryWord.FindStringSubmatch(word)[1]
+		case formWord.MatchString(word):
+			n.form = formWord.FindStringSubmatch(word)[1]
+		default:
+			n.family += word
+		}
+	}
+	n.family = strings.TrimPrefix(n.family, "rtx")
+	return n
+}
+
+// CardsNamed finds the kinds of card that a name may mean: as papers, drivers and
+// this file write them. A name without a form means the one for sockets where
+// there is one; a name without its memory may mean several.
+func (f *File) CardsNamed(name string) []*estimate.Card {
+	for i := range f.Cards {
+		if strings.EqualFold(f.Cards[i].Name, name) {
+			return []*estimate.Card{&f.Cards[i]}
+		}
+	}
+	wanted := takeApart(name)
+	var found []*estimate.Card
+	socket := false
+	for i := range f.Cards {
+		known := takeApart(f.Cards[i].Name)
+		if known.family == "" || known.family != wanted.family || wanted.memory != "" && known.memory != wanted.memory || wanted.form != "" && known.form != wanted.form {
+			continue
+		}
+		found = append(found, &f.Cards[i])
+		socket = socket || known.form == "sxm"
+	}
+	if wanted.form == "" && socket {
+		found = slices.DeleteFunc(found, func(c *estimate.Card) bool { return takeApart(c.Name).form != "sxm" })
+	}
+	return found
+}
+
+// Nearest gives the names that are most like one.
+func Nearest(name string, names []string) []string {
+	type scored struct {
+		name string
+		far  int
+	}
+	var all []scored
+	plain := plainModel(name)
+	for _, n := range names {
+		far := distance(plain, strings.ToLower(n))
+		if strings.Contains(strings.ToLower(n), plain) || strings.Contains(plain, strings.ToLower(n)) {
+			far /= 2
+		}
+		all = append(all, scored{n, far})
+	}
+	slices.SortStableFunc(all, func(x, y scored) int { return x.far - y.far })
+	var out []string
+	for _, s := range all {
+		if len(out) == 3 || s.far > max(len(plain)*2/3, 2) {
+			break
+		}
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// distance is how many letters must change.
+func distance(a, b string) int {
+	if len(a) > 100 || len(b) > 100 {
+		return 1000
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			before, row[j] = row[j], min(row[j]+1, row[j-1]+1, before+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// UnknownModel is the error for a name that no model has.
+func (f *File) UnknownModel(name string) error {
+	text := fmt.Sprintf("model %q is not known", name)
+	if near := Nearest(name, f.ModelNames()); len(near) > 0 {
+		text += ": did you mean " + strings.Join(near, ", ") + "?"
+	}
+	return badf("%s", text)
+}
