@@ -119,6 +119,7 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
+			"internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/gpu",
 			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",

@@ -77,7 +77,7 @@ func checkExample(t *testing.T, cmd *cobra.Command) {
 // TestReadingCommandsHaveJSON: what prints results prints them as JSON too.
 func TestReadingCommandsHaveJSON(t *testing.T) {
 	silent := []string{
-		"divvy", "divvy cdi", "divvy share", "divvy bench", "divvy partition", "divvy simulate fault", // groups
+		"divvy", "divvy cdi", "divvy share", "divvy bench", "divvy partition", "divvy estimate", "divvy simulate fault", // groups
 		"divvy run", "divvy agent", "divvy simulate", "divvy completion", "divvy share delete", "divvy help",
 	}
 	everyCommand(t, func(cmd *cobra.Command) {

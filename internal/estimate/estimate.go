@@ -178,7 +178,9 @@ func grouped(n float64) string {
 	return sign + text
 }
 
-// short writes a figure with few digits: 70.6B, 1.5T.
+// Short writes a figure with few digits: 70.6B, 1.5T.
+func Short(n float64) string { return short(n) }
+
 func short(n float64) string {
 	for _, u := range []struct {
 		at   float64
@@ -189,4 +191,22 @@ func short(n float64) string {
 		}
 	}
 	return fmt.Sprintf("%.6g", n)
+}
+
+// UnitOf is the unit of a term, by its name.
+func UnitOf(term string) string {
+	switch term {
+	case "weights", "gradients", "optimizer", "adapters", "gathered", "dequantised", "activations", "logits", "overhead", "workspace", "kv cache", "cache room", "host":
+		return Bytes
+	case "throughput":
+		return PerSecond
+	case "cache capacity":
+		return Tokens
+	case "hours":
+		return Hours
+	case "products", "attention", "elementwise", "tensor-parallel", "context-parallel", "expert-parallel", "pipeline", "bubble", "micro-batch", "data-parallel", "update", "offload", "step",
+		"prefill", "decode step", "decode step alone", "first token", "between tokens":
+		return Seconds
+	}
+	return Count
 }

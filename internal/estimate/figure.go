@@ -47,6 +47,9 @@ func Figure(x float64, unit string) string {
 	return digits(x/at.of) + " " + at.suffix
 }
 
+// Digits writes a figure with three digits at least.
+func Digits(x float64) string { return digits(x) }
+
 // rounded keeps three digits.
 func rounded(x float64) float64 {
 	y, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64)

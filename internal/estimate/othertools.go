@@ -86,3 +86,57 @@ func (r *ServingResult) Term(name string) Range {
 	}
 	return Range{}
 }
+
+// Said is what another tool would say, and what it leaves out.
+type Said struct {
+	Tool   string `json:"tool"`
+	Terms  []Term `json:"terms"`
+	Leaves string `json:"leavesOut"`
+}
+
+// DeepSpeedSays is the output of DeepSpeed's estimators for a model on machines
+// of eight cards.
+func DeepSpeedSays(m *Model, stage, cards int, offload string) (Said, error) {
+	if err := m.Validate(); err != nil {
+		return Said{}, err
+	}
+	if stage == 0 {
+		stage = 3
+	}
+	if stage < 2 || stage > 3 {
+		return Said{}, invalidf("DeepSpeed's estimators are for ZeRO 2 and 3, not %d", stage)
+	}
+	q := DeepSpeed{Params: float64(m.Total()), Stage: stage, PerNode: min(cards, CardsPerMachine), Nodes: max(1, cards/CardsPerMachine), ZeroInit: true,
+		OffloadState: offload == "optimizer", OffloadAll: offload == "all"}
+	if m.Arch != nil {
+		q.Largest = float64(m.Arch.parameters().largestUnit())
+	} else if stage == 3 {
+		return Said{}, invalidf("its rule for ZeRO 3 takes the largest layer: give a shape")
+	}
+	n := q.PerNode * q.Nodes
+	formula := "4 B x " + short(q.Params) + " + 16 B x " + short(q.Params) + " / " + grouped(float64(n)) + " cards"
+	if stage == 3 {
+		formula = "18 B x " + short(q.Params) + " / " + grouped(float64(n)) + " cards + 4 B x largest layer " + short(q.Largest)
+	}
+	if offload != "none" {
+		formula = "with " + offload + " on the host"
+	}
+	return Said{Tool: "DeepSpeed's memory estimators (ZeRO " + grouped(float64(stage)) + ")", Terms: []Term{
+		{Name: "each card", Unit: Bytes, Range: exactly(q.Card()), Formula: formula},
+		{Name: "each host", Unit: Bytes, Range: exactly(q.Host()), Formula: "with a buffer of half as much again"},
+	}, Leaves: "Model states alone: no activations, no logits, no context, nothing for collectives. Leave --rule out for what a card will hold."}, nil
+}
+
+// AccelerateSays is the output of accelerate estimate-memory.
+func AccelerateSays(m *Model, f Format, training bool) (Said, error) {
+	if err := m.Validate(); err != nil {
+		return Said{}, err
+	}
+	size := float64(m.Total()) * f.bytes
+	s := Said{Tool: "accelerate estimate-memory", Terms: []Term{{Name: "total size", Unit: Bytes, Range: exactly(size), Formula: short(float64(m.Total())) + " parameters x " + short(f.bytes) + " B"}},
+		Leaves: "Weights alone: no cache of keys and values, no activations, no context. Leave --rule out for what a card will hold."}
+	if training {
+		s.Terms = append(s.Terms, Term{Name: "training using Adam", Unit: Bytes, Range: exactly(4 * size), Formula: "4 x total size"})
+	}
+	return s, nil
+}

@@ -16,34 +16,56 @@ func powers(most int) []int {
 	return out
 }
 
-// trainingSplits lists the ways to divide cards that are worth a look.
+// or gives what is fixed, or all that may be tried.
+func or(fixed int, all []int) []int {
+	if fixed > 0 {
+		return []int{fixed}
+	}
+	return all
+}
+
+// trainingSplits lists the ways to divide cards that are worth a look, with what
+// the question fixes as it is.
 func (q *Training) trainingSplits() []Split {
-	a := q.Model.Arch
-	if a == nil || !q.trainsAll() {
-		if q.Cards == 1 {
-			return []Split{{}}
+	a, fixed := q.Model.Arch, q.Split
+	stages := func(s Split, all ...int) []Split {
+		if fixed.ZeRO > 0 || q.SplitZeRO {
+			all = []int{fixed.ZeRO}
 		}
-		return []Split{{ZeRO: 3}, {ZeRO: 1}}
+		var out []Split
+		for _, z := range all {
+			s.ZeRO = z
+			out = append(out, s)
+		}
+		return out
+	}
+	if a == nil || !q.trainsAll() && fixed.TP+fixed.PP+fixed.CP+fixed.EP == 0 {
+		if q.Cards == 1 {
+			return stages(fixed, 0)
+		}
+		return stages(fixed, 3, 1)
 	}
 	var out []Split
-	for _, tp := range powers(min(q.perMachine(), q.Cards)) {
-		if a.Heads%tp != 0 || q.Cards%tp != 0 {
+	cp := max(fixed.CP, 1)
+	for _, tp := range or(fixed.TP, powers(min(q.perMachine(), q.Cards))) {
+		if fixed.TP == 0 && (a.Heads%tp != 0 || q.Cards%tp != 0) {
 			continue
 		}
-		for pp := 1; pp <= a.Layers && tp*pp <= q.Cards; pp++ {
-			if q.Cards%(tp*pp) != 0 || a.Layers%pp != 0 && pp&(pp-1) != 0 {
-				continue
+		var pipelines []int
+		for pp := 1; pp <= a.Layers && tp*pp*cp <= q.Cards; pp++ {
+			if q.Cards%(tp*pp*cp) == 0 && (a.Layers%pp == 0 || pp&(pp-1) == 0) {
+				pipelines = append(pipelines, pp)
 			}
-			s := Split{TP: tp, PP: pp}
-			if s.TP*s.PP == q.Cards {
-				out = append(out, s)
-				continue
-			}
-			s.ZeRO = 1
-			out = append(out, s)
-			if pp == 1 {
-				s.ZeRO = 3
-				out = append(out, s)
+		}
+		for _, pp := range or(fixed.PP, pipelines) {
+			s := Split{TP: tp, PP: pp, CP: fixed.CP, EP: fixed.EP}
+			switch {
+			case tp*pp*cp >= q.Cards:
+				out = append(out, stages(s, 0)...)
+			case pp > 1:
+				out = append(out, stages(s, 1)...)
+			default:
+				out = append(out, stages(s, 1, 3)...)
 			}
 		}
 	}
@@ -51,12 +73,14 @@ func (q *Training) trainingSplits() []Split {
 }
 
 // TrainBest looks for the split, micro-batch and level of recomputation that
-// fit and are fastest. What the question fixes stays: a split other than zero,
-// a micro-batch, a level.
+// fit and are fastest. What the question fixes stays.
 func (e *Estimator) TrainBest(q Training) (TrainingResult, error) {
-	splits := []Split{q.Split}
-	if q.Split == (Split{}) {
-		splits = q.trainingSplits()
+	if q.Model == nil || q.Model.Validate() != nil || q.Cards < 1 || q.Cards > mostCards {
+		return e.Train(q) // which says what is wrong
+	}
+	splits := q.trainingSplits()
+	if len(splits) == 0 {
+		splits = []Split{q.Split} // which says what does not divide
 	}
 	type found struct {
 		q Training
@@ -80,8 +104,8 @@ func (e *Estimator) TrainBest(q Training) (TrainingResult, error) {
 		}
 		for _, micro := range micros {
 			try := q
-			try.Split, try.MicroBatch, try.Measured = split, micro, nil
-			if q.GlobalBatch > 0 && q.MicroBatch == 0 && micro > 1 && (try.replicas() == 0 || q.GlobalBatch%(try.replicas()*micro) != 0) {
+			try.Split, try.MicroBatch = split, micro
+			if q.GlobalBatch > 0 && q.MicroBatch == 0 && micro > 1 && q.GlobalBatch%(max(try.replicas(), 1)*micro) != 0 {
 				continue
 			}
 			r, _, err := e.train(try, true)
@@ -97,7 +121,6 @@ func (e *Estimator) TrainBest(q Training) (TrainingResult, error) {
 	if best == nil {
 		return TrainingResult{}, first
 	}
-	best.q.Measured = q.Measured
 	return e.Train(best.q)
 }
 
@@ -121,8 +144,12 @@ const mostTried = 4096
 func (e *Estimator) TrainFewest(q Training) (TrainingResult, error) {
 	var last TrainingResult
 	var err error
-	for _, n := range q.cardCounts(mostTried) {
+	counts := q.cardCounts(mostTried)
+	for i, n := range counts {
 		q.Cards = n
+		if i < len(counts)-1 && q.surelyTooFew(&e.K) {
+			continue
+		}
 		try := q
 		if q.GlobalBatch > 0 && q.GlobalBatch < n {
 			try.GlobalBatch = 0
@@ -134,21 +161,41 @@ func (e *Estimator) TrainFewest(q Training) (TrainingResult, error) {
 	return last, err
 }
 
+// surelyTooFew says that not even states shared among all cards would fit.
+func (q *Training) surelyTooFew(k *Constants) bool {
+	if q.Card == nil || q.Model.Validate() != nil || q.OffloadState || q.OffloadAll {
+		return false
+	}
+	opt, params := q.optimizer(), float64(q.Model.Total())
+	least := q.Format.WeightBytes(q.Model)
+	if q.trainsAll() {
+		least = params * q.weightBytes()
+		if !opt.paged {
+			least += params * opt.state
+		}
+	}
+	return least/float64(q.Cards) > q.Card.visible(k).High
+}
+
 // servingSplits lists the ways to divide cards among an engine's layers.
 func (q *Serving) servingSplits() []Split {
-	a := q.Model.Arch
+	a, fixed := q.Model.Arch, q.Split
 	if a == nil {
-		return []Split{{}}
+		return []Split{fixed}
 	}
 	var out []Split
-	for _, tp := range powers(min(q.perMachine(), q.Cards)) {
-		if a.Heads%tp != 0 || q.Cards%tp != 0 {
+	for _, tp := range or(fixed.TP, powers(min(q.perMachine(), q.Cards))) {
+		if fixed.TP == 0 && (a.Heads%tp != 0 || q.Cards%tp != 0) {
 			continue
 		}
+		var pipelines []int
 		for pp := 1; pp <= a.Layers && tp*pp <= q.Cards; pp++ {
 			if q.Cards%(tp*pp) == 0 && (pp == 1 || tp == min(q.perMachine(), q.Cards) || a.Heads%(2*tp) != 0) {
-				out = append(out, Split{TP: tp, PP: pp})
+				pipelines = append(pipelines, pp)
 			}
+		}
+		for _, pp := range or(fixed.PP, pipelines) {
+			out = append(out, Split{TP: tp, PP: pp, EP: fixed.EP, CP: fixed.CP, ZeRO: fixed.ZeRO})
 		}
 	}
 	return out
@@ -157,15 +204,19 @@ func (q *Serving) servingSplits() []Split {
 // ServeBest looks for the split that writes most tokens, of those that have
 // room for what is asked.
 func (e *Estimator) ServeBest(q Serving) (ServingResult, error) {
-	if q.Split != (Split{}) {
-		return e.Serve(q)
+	if q.Model == nil || q.Model.Validate() != nil || q.Cards < 1 || q.Cards > mostCards {
+		return e.Serve(q) // which says what is wrong
 	}
 	var best *ServingResult
 	var at Split
 	var first error
-	for _, split := range q.servingSplits() {
+	splits := q.servingSplits()
+	if len(splits) == 0 {
+		splits = []Split{q.Split}
+	}
+	for _, split := range splits {
 		try := q
-		try.Split, try.Measured = split, nil
+		try.Split = split
 		r, err := e.serve(try, true)
 		if err != nil {
 			first = cmp.Or(first, err)
@@ -206,8 +257,12 @@ func betterServing(q *Serving, a, b ServingResult) bool {
 func (e *Estimator) ServeFewest(q Serving) (ServingResult, error) {
 	var last ServingResult
 	var err error
-	for _, n := range q.cardCounts(mostTried) {
+	counts := q.cardCounts(mostTried)
+	for i, n := range counts {
 		q.Cards = n
+		if q.Card != nil && q.Model != nil && q.Model.Validate() == nil && i < len(counts)-1 && q.Format.WeightBytes(q.Model)/float64(n) > q.Card.visible(&e.K).High {
+			continue // not even the weights, shared among all cards
+		}
 		if last, err = e.ServeBest(q); err == nil && last.enough(&q) {
 			return last, nil
 		}

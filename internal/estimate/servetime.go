@@ -162,7 +162,7 @@ func (e *Estimator) serveTimes(q *Serving, s *sheet, r *ServingResult) {
 	r.Between = s.add(Term{Name: "between tokens", Unit: Seconds, Range: l.between, Formula: x.betweenFormula(s, batch)})
 	r.Request = l.request
 	rate := l.perSecond.times(out * replicas)
-	r.Rate = s.add(Term{Name: "throughput", Unit: PerSecond, Range: rate, Formula: s.say("%g requests at work x osl %d / request %.4g s", math.Round(r.Sequences), q.Out, l.request.Mid)})
+	r.Rate = s.add(Term{Name: "throughput", Unit: PerSecond, Range: rate, Formula: s.say("%g requests at work x osl %d / request %.4g s", math.Floor(r.Sequences), q.Out, l.request.Mid)})
 }
 
 func (x engine) prefillFormula(s *sheet, tokens float64) string {

@@ -11,6 +11,8 @@ type Setup struct {
 	Cards  int
 	Format Format
 	Split  Split
+	// SplitZeRO says that a ZeRO stage of 0 is meant, too: searches keep it.
+	SplitZeRO bool
 	// NoLink says that cards reach each other through PCIe alone, whatever
 	// their kind could have; PerMachine is how many a machine has (0: 8).
 	NoLink     bool
@@ -92,7 +94,7 @@ func (s *Setup) validate() error {
 		if err := s.Card.Supports(s.Format); err != nil {
 			return err
 		}
-		if s.TFLOPS > 0 {
+		if s.TFLOPS != 0 {
 			return s.Card.TFLOPSError(s.TFLOPS, s.Format)
 		}
 	}

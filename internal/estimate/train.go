@@ -84,8 +84,9 @@ func (e *Estimator) chooseRecompute(q *Training) {
 		return
 	}
 	q.Recompute = RecomputeFull
-	n := sort.Search(layers, func(n int) bool { return fits(n + 1) })
-	q.part = float64(min(n+1, layers)) / float64(layers)
+	if fits(layers) {
+		q.part = float64(1+sort.Search(layers-1, func(n int) bool { return fits(n + 1) })) / float64(layers)
+	}
 }
 
 func (e *Estimator) trainTimes(q *Training, s *sheet, r *TrainingResult) {

@@ -2,7 +2,10 @@
 
 package estimate
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Levels of recomputation.
 const (
@@ -19,8 +22,9 @@ func Recomputes() []string { return []string{RecomputeNone, RecomputeSelective, 
 type Training struct {
 	Setup
 	Optimizer   Optimizer
-	MicroBatch  int // sequences at a time on a replica; 0: 1
-	GlobalBatch int // sequences of a step on all cards; 0: one micro-batch a replica
+	MicroBatch  int     // sequences at a time on a replica; 0: 1
+	GlobalBatch int     // sequences of a step on all cards; 0: one micro-batch a replica, or as many as fill a pipeline
+	BatchTokens float64 // instead, about so many tokens; 0: not
 	Seq         int
 	Recompute   string
 	Tokens      float64 // of the whole run; 0: not asked
@@ -59,6 +63,8 @@ func (q *Training) validate() error {
 		return invalidf("--batch is not between 1 and %d", mostSeq)
 	case q.LoRA < 0 || q.LoRA > 1<<16:
 		return invalidf("--lora %d is not between 1 and %d", q.LoRA, 1<<16)
+	case !(q.BatchTokens >= 0 && q.BatchTokens <= 1e15):
+		return invalidf("%g tokens of a step are not between 1 and 1e15", q.BatchTokens)
 	case q.Tokens < 0 || q.Tokens > 1e18:
 		return invalidf("--tokens %g is not between 1 and 1e18", q.Tokens)
 	}
@@ -81,9 +87,22 @@ func (q *Training) validate() error {
 
 func (q *Training) micro() int { return max(q.MicroBatch, 1) }
 
+// StepTokens is what a step of pre-training has where no batch is given.
+const StepTokens = 4 << 20
+
+// pipelineFill is how many micro-batches a stage of a pipeline gets where no batch
+// is given: the bubble is then a fifth.
+const pipelineFill = 4
+
 // microBatches is how many a replica works through in a step.
 func (q *Training) microBatches() float64 {
+	if q.GlobalBatch == 0 && q.BatchTokens > 0 {
+		return max(1, math.Round(q.BatchTokens/(float64(q.Seq)*float64(q.replicas()*q.micro()))))
+	}
 	if q.GlobalBatch == 0 {
+		if p := q.Split.PP; p > 1 {
+			return pipelineFill * float64(p)
+		}
 		return 1
 	}
 	return max(1, float64(q.GlobalBatch)/float64(q.replicas()*q.micro()))

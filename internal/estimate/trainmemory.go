@@ -63,6 +63,7 @@ func (e *Estimator) overheadTerm(s *sheet, cards int) Term {
 func (e *Estimator) trainingMemory(q *Training, s *sheet) Memory {
 	best := Memory{}
 	scratch := newSheet(s.measured, s.mute)
+	spare := make([]Term, 0, mostParts)
 	stages := []stage{firstStage}
 	if q.Split.PP > 1 {
 		stages = append(stages, lastStage)
@@ -70,9 +71,11 @@ func (e *Estimator) trainingMemory(q *Training, s *sheet) Memory {
 	for _, at := range stages {
 		for _, late := range []bool{false, true} {
 			scratch.terms = scratch.terms[:0]
-			m := e.memoryAt(q, scratch, at, late)
-			if best.Parts == nil || m.Total.Mid > best.Total.Mid {
-				best = m
+			m := e.memoryAt(q, scratch, spare, at, late)
+			if best.Parts == nil {
+				best, spare = m, make([]Term, 0, mostParts)
+			} else if m.Total.Mid > best.Total.Mid {
+				best, spare = m, best.Parts[:0]
 			}
 		}
 	}
@@ -82,11 +85,14 @@ func (e *Estimator) trainingMemory(q *Training, s *sheet) Memory {
 	return best
 }
 
+// mostParts is how many parts a card's memory has.
+const mostParts = 10
+
 // memoryAt is the memory at the end of the way forward, or (late) at the end of
 // the way back: then gradients are there and activations are gone.
-func (e *Estimator) memoryAt(q *Training, s *sheet, at stage, late bool) Memory {
+func (e *Estimator) memoryAt(q *Training, s *sheet, parts []Term, at stage, late bool) Memory {
 	x, opt := q.Split.normal(), q.optimizer()
-	m := Memory{Moment: "at the end of the way forward", Parts: make([]Term, 0, 10)}
+	m := Memory{Moment: "at the end of the way forward", Parts: parts}
 	if late {
 		m.Moment = "at the end of the way back"
 	}

@@ -22,6 +22,9 @@ func (a *asked) serving(m *estimate.Model) (estimate.Serving, error) {
 		q.Card = a.cards[0]
 	}
 	q.Split = estimate.Split{TP: a.tp, PP: a.pp, EP: a.ep}
+	if a.tp > 0 {
+		q.Split.PP = max(a.pp, 1)
+	}
 	if a.tp == 0 && a.pp == 0 && a.pipeline {
 		q.Split.TP = q.Cards
 	}

@@ -91,7 +91,7 @@ func number(to func(a *asked) *float64, unit float64) reading {
 	}
 }
 
-func flag(to func(a *asked) *bool) reading {
+func truth(to func(a *asked) *bool) reading {
 	return func(a *asked, n yaml.Node) error {
 		if n.Decode(to(a)) != nil {
 			return unclearf("%q is not true or false", n.Value)
@@ -154,7 +154,7 @@ var readings = map[string]reading{
 	"grad_accum": whole(func(a *asked) *int { return &a.accum }), "tokens_per_batch": number(func(a *asked) *float64 { return &a.batchTokens }, 1),
 	"tokens": number(func(a *asked) *float64 { return &a.tokens }, 1), "recompute": recomputeRead, "precision": words, "optimizer": words, "method": words, "config": configRead,
 	"attention": words, "packed": packedRead, "compile": compileRead, "recipe": words, "step": text(func(a *asked) *string { return &a.step }),
-	"cumulative": flag(func(a *asked) *bool { return &a.cumulative }), "with_attention": noted,
+	"cumulative": truth(func(a *asked) *bool { return &a.cumulative }), "with_attention": noted,
 	"bytes": bytesRead, "buffer_factor": number(func(a *asked) *float64 { return &a.buffer }, 1), "largest_layer_params": number(func(a *asked) *float64 { return &a.largest }, 1),
 	"lora_rank": rankRead, "rank": rankRead,
 	// Serving.
@@ -166,7 +166,7 @@ var readings = map[string]reading{
 	"load": loadRead, "engine": engineRead,
 	// What is measured, and how.
 	"what": text(func(a *asked) *string { return &a.what }), "meter": meterRead, "where": noted, "torch": noted, "CUDA_MODULE_LOADING": noted,
-	"includes_context": flag(func(a *asked) *bool { return &a.withContext }), "includes": noted, "peak": noted, "peak_tflops": noted,
+	"includes_context": truth(func(a *asked) *bool { return &a.withContext }), "includes": noted, "peak": noted, "peak_tflops": noted,
 	// What the source measured of it: it takes the place of a constant.
 	"hw_tflops_per_card": number(func(a *asked) *float64 { return &a.hardwareRate }, 1e12),
 	// What else the source measured is not used.

@@ -76,7 +76,8 @@ func (a *asked) trained(e *estimate.Estimator, m *estimate.Model, c *estimate.Ca
 		return estimate.TrainingResult{}, err
 	}
 	if a.split || a.zero >= 0 {
-		q.Split = estimate.Split{TP: a.tp, PP: a.pp, CP: a.cp, EP: a.ep, ZeRO: a.zero}
+		q.Split = estimate.Split{TP: max(a.tp, 1), PP: max(a.pp, 1), CP: a.cp, EP: a.ep, ZeRO: a.zero}
+		q.SplitZeRO = true
 		if a.zero < 0 {
 			q.Split.ZeRO = 1
 		}
@@ -85,6 +86,8 @@ func (a *asked) trained(e *estimate.Estimator, m *estimate.Model, c *estimate.Ca
 	switch {
 	case a.global > 0:
 		q.GlobalBatch = int(a.global)
+	case a.global+a.batchTokens+float64(a.accum) == 0 && a.micro == 0:
+		q.BatchTokens = estimate.StepTokens
 	case a.batchTokens > 0:
 		q.GlobalBatch = max(int(a.batchTokens)/q.Seq, replicas*max(q.MicroBatch, 1))
 	case a.accum > 0:

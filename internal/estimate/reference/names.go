@@ -151,6 +151,28 @@ func Nearest(name string, names []string) []string {
 	return out
 }
 
+// NearestCards gives the cards whose family is most like the one of a name.
+func (f *File) NearestCards(name string) []string {
+	wanted := takeApart(name).family
+	var near []string
+	least := len(wanted)
+	for i := range f.Cards {
+		family := takeApart(f.Cards[i].Name).family
+		far := 2 * distance(wanted, family)
+		if strings.HasPrefix(wanted, family) || strings.HasPrefix(family, wanted) {
+			far--
+		}
+		switch {
+		case wanted == "" || far > least:
+		case far < least:
+			least, near = far, []string{f.Cards[i].Name}
+		default:
+			near = append(near, f.Cards[i].Name)
+		}
+	}
+	return near[:min(len(near), 4)]
+}
+
 // distance is how many letters must change.
 func distance(a, b string) int {
 	if len(a) > 100 || len(b) > 100 {
@@ -181,4 +203,14 @@ func (f *File) UnknownModel(name string) error {
 		text += ": did you mean " + strings.Join(near, ", ") + "?"
 	}
 	return badf("%s", text)
+}
+
+// SortedSources lists the keys of a file's sources.
+func SortedSources(f *File) []string {
+	var keys []string
+	for key := range f.Sources {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }
