@@ -89,7 +89,7 @@ func limited(from io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(raw) > maxPartitionFile {
-		return nil, fmt.Errorf("read %s: longer than %d bytes", name, maxPartitionFile)
+		return nil, usage(fmt.Errorf("read %s: longer than %d bytes", name, maxPartitionFile))
 	}
 	return raw, nil
 }
