@@ -55,7 +55,7 @@ type estimateFlags struct {
 }
 
 func (a *app) estimateCommand() *cobra.Command {
-	return a.group("estimate", "Estimate memory, cards and time of language models",
+	return a.group("estimate", "Estimate memory, GPUs and time of language models",
 		`  divvy estimate serve --model llama-3-8b --gpu-model L4`,
 		a.estimateKindCommand(ofTraining), a.estimateKindCommand(ofTuning), a.estimateKindCommand(ofServing),
 		a.estimateCheckCommand(), a.estimateModelsCommand(), a.estimateCardsCommand())
@@ -63,17 +63,17 @@ func (a *app) estimateCommand() *cobra.Command {
 
 // estimateWords are what help says of each kind.
 var estimateWords = map[string]struct{ short, long, example string }{
-	ofTraining: {"Estimate pre-training: memory of each card, cards, time",
+	ofTraining: {"Estimate pre-training: memory of each GPU, GPUs, time",
 		`Without --gpus: the fewest cards that hold it, and the best split. Without
---gpu-model: this machine's cards, else a table over common ones. docs/estimate.md`,
+--gpu-model: this machine's GPUs, else a table over common ones. docs/estimate.md`,
 		`  divvy estimate train --model llama-3-8b --gpu-model H100 --gpus 64 --tokens 1T`},
 	ofTuning: {"Estimate fine-tuning: all weights, LoRA or QLoRA",
 		`Without --gpus: the fewest cards that hold it, and the best split. Without
---gpu-model: this machine's cards, else a table over common ones. docs/estimate.md`,
+--gpu-model: this machine's GPUs, else a table over common ones. docs/estimate.md`,
 		`  divvy estimate finetune --model llama-3-8b --qlora --gpu-model "RTX 4090"`},
 	ofServing: {"Estimate serving: memory, requests at a time, latency, throughput",
 		`Without --gpus: the fewest cards that hold it, and the best split. Without
---gpu-model: this machine's cards, else a table over common ones. docs/estimate.md`,
+--gpu-model: this machine's GPUs, else a table over common ones. docs/estimate.md`,
 		`  divvy estimate serve --model llama-3-70b --gpu-model H100 --precision fp8 --explain`},
 }
 
@@ -94,13 +94,13 @@ func (a *app) estimateKindCommand(kind string) *cobra.Command {
 	flags.IntVar(&f.headDim, "head-dim", 0, "size of a head (default: hidden / heads)")
 	flags.StringVar(&f.moe, "moe", "", "experts x active x width of one, like 8x2x14336")
 	flags.StringVar(&f.active, "active", "", "`number` of parameters that a token goes through")
-	flags.StringVar(&f.gpuModel, "gpu-model", "", "`name` of a card (divvy estimate cards)")
-	flags.IntVar(&f.gpus, "gpus", 0, "cards; default: the fewest that hold it")
+	flags.StringVar(&f.gpuModel, "gpu-model", "", "`name` of a GPU (divvy estimate cards)")
+	flags.IntVar(&f.gpus, "gpus", 0, "GPUs; default: the fewest that hold it")
 	flags.StringVar(&f.precision, "precision", "", strings.Join(estimate.Formats(), ", "))
 	flags.IntVar(&f.tp, "tp", 0, "tensor-parallel size")
 	flags.IntVar(&f.pp, "pp", 0, "pipeline stages")
 	flags.IntVar(&f.ep, "ep", 0, "expert-parallel size")
-	flags.Float64Var(&f.tflops, "tflops", 0, "dense TFLOP/s of the card in that precision")
+	flags.Float64Var(&f.tflops, "tflops", 0, "dense TFLOP/s of the GPU in that precision")
 	if kind == ofServing {
 		flags.IntVar(&f.isl, "isl", 1000, "tokens that a request brings")
 		flags.IntVar(&f.osl, "osl", 1000, "tokens that it gets")
@@ -132,7 +132,7 @@ func (f *estimateFlags) addTraining(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.cp, "cp", 0, "context-parallel size")
 	flags.IntVar(&f.zero, "zero", 0, "ZeRO `stage` (FSDP: 3)")
-	batch := "sequences of a step on all cards"
+	batch := "sequences of a step on all GPUs"
 	if f.kind == ofTraining {
 		batch += "; default: 4 Mi tokens"
 	}

@@ -91,7 +91,7 @@ func (a *app) writeCheck(r check.Report, all bool) error {
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stdout, "\nSKIP: no shape, no known card, or not understood; LOW: negative controls, which\ndo not count; MEDIAN: of the error.")
+	fmt.Fprintln(a.stdout, "\nSKIP: no shape, no known GPU, or not understood; LOW: negative controls, which\ndo not count; MEDIAN: of the error.")
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (a *app) estimateCardsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "cards",
-		Short:   "List the known cards: memory, bandwidth, dense rates, and their sources",
+		Short:   "List the known GPUs: memory, bandwidth, dense rates, and their sources",
 		Example: `  divvy estimate cards`,
 		Args:    noArguments,
 	}
@@ -184,7 +184,7 @@ func (a *app) estimateCardsCommand() *cobra.Command {
 				Sources map[string]reference.Source `json:"sources"`
 			}{"divvy.estimate.cards/v1", file.Cards, file.Sources})
 		}
-		t := newTable("CARD", "GIB", "GB/S", "BF16", "FP8", "FP4", "LINK", "MIG", "SOURCES")
+		t := newTable("GPU", "GIB", "GB/S", "BF16", "FP8", "FP4", "LINK", "MIG", "SOURCES")
 		rate := func(x float64) string {
 			if x == 0 {
 				return ""

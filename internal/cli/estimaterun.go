@@ -168,7 +168,7 @@ func (a *app) askedCards(f *estimateFlags, file *reference.File) ([]askedCard, b
 		found := file.CardsNamed(f.gpuModel)
 		switch len(found) {
 		case 0:
-			err := usage(fmt.Errorf("card %q is not known: memory alone, no times", f.gpuModel))
+			err := usage(fmt.Errorf("GPU %q is not known: memory alone, no times", f.gpuModel))
 			near := "divvy estimate cards lists the known ones"
 			if like := file.NearestCards(f.gpuModel); len(like) > 0 {
 				near = "did you mean " + strings.Join(like, ", ") + "? " + near

@@ -46,7 +46,7 @@ func hung(text string, first, width int) []string {
 
 // paragraph prints a text with a first and a hanging indent.
 func (a *app) paragraph(first, hang, text string) {
-	for i, line := range hung(text, max(screen-1-len(first), 20), screen-1-len(hang)) {
+	for i, line := range hung(oneLine(text), max(screen-1-len(first), 20), screen-1-len(hang)) {
 		if i > 0 {
 			first = hang
 		}
@@ -78,13 +78,13 @@ func (a *app) writeEstimate(f *estimateFlags, d *estimateDocument) error {
 
 // estimateTable is one line a card.
 func (a *app) estimateTable(d *estimateDocument) error {
-	fmt.Fprintln(a.stdout, "\nThe fewest of each card that hold it, and the best split. More: --gpu-model NAME")
+	fmt.Fprintln(a.stdout, "\nThe fewest of each GPU that hold it, and the best split. More: --gpu-model NAME")
 	fmt.Fprintln(a.stdout)
 	rate := "TOKENS/S EACH"
 	if d.Kind == ofServing {
 		rate = "TOKENS/S"
 	}
-	t := newTable("CARD", "CARDS", "SPLIT", "MEMORY EACH", rate)
+	t := newTable("GPU", "GPUS", "SPLIT", "MEMORY EACH", rate)
 	for _, x := range d.Answers {
 		switch {
 		case x.Problem != "":
@@ -119,7 +119,7 @@ func (a *app) estimateAnswer(f *estimateFlags, d *estimateDocument, x *estimateA
 	}
 	a.estimateHead(x)
 	m := x.memory()
-	fmt.Fprintln(a.stdout, "\nMemory of each card:")
+	fmt.Fprintln(a.stdout, "\nMemory of each GPU:")
 	const bar = 32
 	whole := math.Max(m.Total.Mid, m.Visible.Mid)
 	for _, p := range m.Parts {
@@ -166,7 +166,7 @@ func fitWords(x *estimateAnswer, m *estimate.Memory) string {
 // estimateHead says which cards, and how they are used.
 func (a *app) estimateHead(x *estimateAnswer) {
 	if x.Card == "" {
-		fmt.Fprintln(a.stdout, "No card is known: memory alone.")
+		fmt.Fprintln(a.stdout, "No GPU is known: memory alone.")
 		return
 	}
 	line := fmt.Sprintf("%d x %s", x.Cards, x.Card)
@@ -208,24 +208,24 @@ func (a *app) estimateTimes(f *estimateFlags, x *estimateAnswer) {
 	}
 	if r := x.Training; r != nil {
 		add("step", r.Step, estimate.Seconds)
-		add("throughput of a card", r.Rate, estimate.PerSecond)
+		add("throughput of a GPU", r.Rate, estimate.PerSecond)
 		add("of its dense rate (MFU)", r.MFU, estimate.Percent)
 		if f.tokens != "" { // a range: published runs differ by a factor of three
 			add("whole run", r.RunHours, estimate.Hours)
 			per := 3600 / float64(max(x.Cards, 1))
-			add("on these cards", estimate.Range{Low: r.RunHours.Low * per, Mid: r.RunHours.Mid * per, High: r.RunHours.High * per}, estimate.Seconds)
+			add("on these GPUs", estimate.Range{Low: r.RunHours.Low * per, Mid: r.RunHours.Mid * per, High: r.RunHours.High * per}, estimate.Seconds)
 		}
 	}
 	if r := x.Serving; r != nil {
 		add("first token", r.First, estimate.Seconds)
 		add("between tokens", r.Between, estimate.Seconds)
-		add("throughput of all cards", r.Rate, estimate.PerSecond)
+		add("throughput of all GPUs", r.Rate, estimate.PerSecond)
 		add("one request alone", r.Alone, estimate.PerSecond)
 	}
 	if r := x.Serving; r != nil {
 		fmt.Fprintf(a.stdout, "\n%.0f requests of %d + %d tokens at a time; the cache holds %s tokens\n", math.Floor(r.Sequences), f.isl, f.osl, estimate.Digits(r.Capacity.Mid))
 		if x.Next != nil {
-			fmt.Fprintf(a.stdout, "%d cards: %.0f at a time, %s\n", x.Next.Cards, math.Floor(x.Next.Sequences), estimate.Figure(x.Next.Rate.Mid, estimate.PerSecond))
+			fmt.Fprintf(a.stdout, "%d GPUs: %.0f at a time, %s\n", x.Next.Cards, math.Floor(x.Next.Sequences), estimate.Figure(x.Next.Rate.Mid, estimate.PerSecond))
 		}
 		if r.Saturated {
 			fmt.Fprintln(a.stdout, "more come than there is room for: the first token waits for a place")

@@ -122,7 +122,7 @@ func (c *Card) TFLOPSError(given float64, f Format) error {
 	case given <= dense*2.2:
 		return invalidf("--tflops %g: %s has %.4g dense TFLOP/s in %s; a figure of twice that counts zeros that sparsity leaves out", given, c.Name, dense, f.Name)
 	}
-	return invalidf("--tflops %g: %s has %.4g dense TFLOP/s in %s; figures that are higher are of a narrower format, with sparsity, or of several cards", given, c.Name, dense, f.Name)
+	return invalidf("--tflops %g: %s has %.4g dense TFLOP/s in %s; figures that are higher are of a narrower format, with sparsity, or of several GPUs", given, c.Name, dense, f.Name)
 }
 
 // visible is the memory that a program finds, in bytes.

@@ -62,7 +62,7 @@ func (k *Constants) matmul(c *Card) Range {
 // Default is the committed set, as tools/estimatefit finds it.
 func Default() Constants {
 	return Constants{
-		cMatmul: {Name: "matmul", Meaning: "part of its dense rate in 16 bits that a card of 1 TFLOP/s per watt reaches in matrix products",
+		cMatmul: {Name: "matmul", Meaning: "part of its dense rate in 16 bits that a GPU of 1 TFLOP/s per watt reaches in matrix products",
 			Range: Range{0.546, 0.64, 0.72}, Step: 0.01, Most: 1, Rows: []string{
 				"mosaic-70b-s2048-h100_80gb-x512-tps", "mosaic-70b-s2048-a100_80gb-x64-tps", "mosaic-70b-s2048-a100_40gb-x128-tps", "mosaic-30b-s2048-h100_80gb-x8-tps", "mosaic-30b-s2048-a100_80gb-x8-tps",
 				"mosaic-13b-s2048-h100_80gb-x8-tps", "mosaic-7b-s2048-h100_80gb-x8-tps", "mosaic-7b-s2048-a100_80gb-x8-tps", "mosaic-3b-s2048-a100_80gb-x8-tps", "mosaic-3b-s2048-h100_80gb-x128-tps", "mosaic-1b-s2048-a100_40gb-x8-tps",
@@ -88,10 +88,10 @@ func Default() Constants {
 			Unit: Seconds, Range: Range{0.98e-6, 6e-6, 2.45e-5}, Step: 1e-6, Rows: []string{
 				"trtllm-llama-3-8b-H200x1-128-2048", "trtllm-llama-3-8b-H200x1-1000-1000", "trtllm-llama-3-8b-H100x1-128-2048", "trtllm-qwen3-235b-a22b-H200x8-128-2048", "trtllm-qwen3-235b-a22b-H100x8-128-2048", "trtllm-qwen3-235b-a22b-H100x8-1000-1000",
 				"trtllm-qwen3-30b-a3b-B200x1-1000-1000", "trt-a100-7b-128-128", "trtllm-llama-3-70b-B200x1-128-2048"}},
-		cOverhead: {Name: "overhead", Meaning: "memory that a process takes on a card by being there, and again for collectives",
+		cOverhead: {Name: "overhead", Meaning: "memory that a process takes on a GPU by being there, and again for collectives",
 			Unit: "GiB", Range: Range{0.47, 1.25, 1.78}, Step: 0.05, Rows: []string{
 				"hf-ctx-v100", "ctx-a100-pt110", "ctx-a100-pt113", "ctx-a100-pt21-eager", "ctx-a100-pt21-lazy", "nccl-init"}},
-		cVisible: {Name: "visible", Meaning: "part of the memory on a card's label that programs find",
+		cVisible: {Name: "visible", Meaning: "part of the memory on a GPU's label that programs find",
 			Range: Range{0.989, 0.992, 0.996}, Step: 0.001, Most: 1, Rows: []string{"h100-visible", "a100-80-visible"}},
 		cRun: {Name: "run", Meaning: "hours of a whole run over those of its steps",
 			Range: Range{0.95, 1.45, 2.8}, Step: 0.05, Rows: []string{

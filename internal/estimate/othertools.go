@@ -114,17 +114,17 @@ func DeepSpeedSays(m *Model, stage, cards int, offload string) (Said, error) {
 		return Said{}, invalidf("its rule for ZeRO 3 takes the largest layer: give a shape")
 	}
 	n := q.PerNode * q.Nodes
-	formula := "4 B x " + short(q.Params) + " + 16 B x " + short(q.Params) + " / " + grouped(float64(n)) + " cards"
+	formula := "4 B x " + short(q.Params) + " + 16 B x " + short(q.Params) + " / " + grouped(float64(n)) + " GPUs"
 	if stage == 3 {
-		formula = "18 B x " + short(q.Params) + " / " + grouped(float64(n)) + " cards + 4 B x largest layer " + short(q.Largest)
+		formula = "18 B x " + short(q.Params) + " / " + grouped(float64(n)) + " GPUs + 4 B x largest layer " + short(q.Largest)
 	}
 	if offload != "none" {
 		formula = "with " + offload + " on the host"
 	}
 	return Said{Tool: "DeepSpeed's memory estimators (ZeRO " + grouped(float64(stage)) + ")", Terms: []Term{
-		{Name: "each card", Unit: Bytes, Range: exactly(q.Card()), Formula: formula},
+		{Name: "each GPU", Unit: Bytes, Range: exactly(q.Card()), Formula: formula},
 		{Name: "each host", Unit: Bytes, Range: exactly(q.Host()), Formula: "with a buffer of half as much again"},
-	}, Leaves: "Model states alone: no activations, no logits, no context, nothing for collectives. Leave --rule out for what a card will hold."}, nil
+	}, Leaves: "Model states alone: no activations, no logits, no context, nothing for collectives. Leave --rule out for what a GPU will hold."}, nil
 }
 
 // AccelerateSays is the output of accelerate estimate-memory.
@@ -134,7 +134,7 @@ func AccelerateSays(m *Model, f Format, training bool) (Said, error) {
 	}
 	size := float64(m.Total()) * f.bytes
 	s := Said{Tool: "accelerate estimate-memory", Terms: []Term{{Name: "total size", Unit: Bytes, Range: exactly(size), Formula: short(float64(m.Total())) + " parameters x " + short(f.bytes) + " B"}},
-		Leaves: "Weights alone: no cache of keys and values, no activations, no context. Leave --rule out for what a card will hold."}
+		Leaves: "Weights alone: no cache of keys and values, no activations, no context. Leave --rule out for what a GPU will hold."}
 	if training {
 		s.Terms = append(s.Terms, Term{Name: "training using Adam", Unit: Bytes, Range: exactly(4 * size), Formula: "4 x total size"})
 	}

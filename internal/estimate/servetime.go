@@ -168,13 +168,13 @@ func (e *Estimator) serveTimes(q *Serving, s *sheet, r *ServingResult) {
 func (x engine) prefillFormula(s *sheet, tokens float64) string {
 	_, through := x.q.touched(tokens)
 	rate := x.e.rate(&x.q.Setup, x.q.Format.class)
-	return s.say("2 x %s active x %s tokens / %d cards / %.4g TFLOP/s + attention + communication", brief(through), amount(tokens),
+	return s.say("2 x %s active x %s tokens / %d GPUs / %.4g TFLOP/s + attention + communication", brief(through), amount(tokens),
 		x.q.Split.normal().TP*x.q.Split.normal().PP, rate.Mid/1e12)
 }
 
 func (x engine) stepFormula(s *sheet, batch, context float64) string {
 	read, _ := x.q.touched(batch)
-	return s.say("(%s parameters x %.3g B + %.4g sequences x %s B of cache) / %d cards / (%g GB/s x %.2f) + communication + launches",
+	return s.say("(%s parameters x %.3g B + %.4g sequences x %s B of cache) / %d GPUs / (%g GB/s x %.2f) + communication + launches",
 		brief(read), x.q.Format.bytes, batch, amount(x.q.sequence(context)), x.q.Split.normal().TP*x.q.Split.normal().PP, x.q.Card.Bandwidth, x.e.K[cBandwidth].Mid)
 }
 

@@ -198,7 +198,7 @@ func (e *Estimator) servingMemory(q *Serving, s *sheet, r *ServingResult) {
 	}
 	kv.Range = exactly(held * one)
 	if x.TP > 1 || x.PP > 1 {
-		kv.Formula += s.say(" / %g on each card", q.Model.Arch.sequenceBytes(float64(q.In+q.Out), q.cache())/one)
+		kv.Formula += s.say(" / %g on each GPU", q.Model.Arch.sequenceBytes(float64(q.In+q.Out), q.cache())/one)
 	}
 	part(kv)
 	r.Memory.close(&e.K, q.Card)

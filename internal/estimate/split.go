@@ -63,10 +63,10 @@ func (s *Setup) validate() error {
 		return err
 	}
 	if s.Cards < 1 || s.Cards > mostCards {
-		return invalidf("%d cards are not between 1 and %d", s.Cards, mostCards)
+		return invalidf("%d GPUs are not between 1 and %d", s.Cards, mostCards)
 	}
 	if s.PerMachine < 0 || s.PerMachine > 1024 {
-		return invalidf("%d cards in a machine are not between 1 and 1024", s.PerMachine)
+		return invalidf("%d GPUs in a machine are not between 1 and 1024", s.PerMachine)
 	}
 	if s.Format.bytes == 0 {
 		return invalidf("no precision")
@@ -86,9 +86,9 @@ func (s *Setup) validate() error {
 	world := float64(x.TP) * float64(x.PP) * float64(x.CP)
 	switch {
 	case float64(s.Cards) < world:
-		return invalidf("tp %d x pp %d x cp %d are %g cards, and there are %d", x.TP, x.PP, x.CP, world, s.Cards)
+		return invalidf("tp %d x pp %d x cp %d are %g GPUs, and there are %d", x.TP, x.PP, x.CP, world, s.Cards)
 	case s.Cards%int(world) != 0:
-		return invalidf("%d cards do not divide into groups of tp %d x pp %d x cp %d", s.Cards, x.TP, x.PP, x.CP)
+		return invalidf("%d GPUs do not divide into groups of tp %d x pp %d x cp %d", s.Cards, x.TP, x.PP, x.CP)
 	}
 	if s.Card != nil {
 		if err := s.Card.Supports(s.Format); err != nil {
@@ -117,7 +117,7 @@ func (s *Setup) validateShape(x Split) error {
 	case x.EP > 1 && a.MoE.Experts%x.EP != 0:
 		return invalidf("--ep %d does not divide the %d experts of %s", x.EP, a.MoE.Experts, s.Model.called())
 	case x.EP > s.Cards/x.PP:
-		return invalidf("--ep %d is more than the %d cards of a pipeline stage", x.EP, s.Cards/x.PP)
+		return invalidf("--ep %d is more than the %d GPUs of a pipeline stage", x.EP, s.Cards/x.PP)
 	}
 	return nil
 }

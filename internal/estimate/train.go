@@ -96,7 +96,7 @@ func (e *Estimator) trainTimes(q *Training, s *sheet, r *TrainingResult) {
 	tokens, cards := q.stepTokens(), float64(q.Cards)
 	rate := exactly(tokens / cards).per(r.Step)
 	r.Rate = s.add(Term{Name: "throughput", Unit: PerSecond, Range: Range{rate.Low, rate.Mid, rate.High},
-		Formula: s.say("%s tokens / step / %d cards", amount(tokens), q.Cards)})
+		Formula: s.say("%s tokens / step / %d GPUs", amount(tokens), q.Cards)})
 	peak := q.Card.rate(q.Format.class)
 	if q.TFLOPS > 0 {
 		peak = q.TFLOPS * 1e12

@@ -106,7 +106,7 @@ func (e *Estimator) memoryAt(q *Training, s *sheet, parts []Term, at stage, late
 	both := func(of func(params, group float64) float64) float64 { return of(dense, n) + of(experts, nx) }
 	group := func(stage int, name string) string {
 		if x.ZeRO >= stage && n > 1 {
-			return s.say(" / %g cards (ZeRO %d)", n, x.ZeRO)
+			return s.say(" / %g GPUs (ZeRO %d)", n, x.ZeRO)
 		}
 		return ""
 	}

@@ -97,7 +97,7 @@ func (e *Estimator) stepTime(q *Training, s *sheet) Range {
 	work := 2 * inLayers * layers * tokens / across
 	products := exactly(work).per(rate).plus(exactly(2 * inHead * head * tokens / across).per(e.rate(&q.Setup, outside)))
 	products = s.add(Term{Name: "products", Unit: Seconds, Range: products, Constants: []string{"matmul", "power"},
-		Formula: s.say("%g x 2 x %s parameters x %s tokens / %g cards / (%.4g TFLOP/s x %.2f)", layers, brief(inLayers), amount(tokens), across,
+		Formula: s.say("%g x 2 x %s parameters x %s tokens / %g GPUs / (%.4g TFLOP/s x %.2f)", layers, brief(inLayers), amount(tokens), across,
 			rate.Mid/1e12/e.K.matmul(q.Card).Mid, e.K.matmul(q.Card).Mid)})
 
 	attention := s.add(e.attentionTerm(q, s, tokens, across, outside))
@@ -112,7 +112,7 @@ func (e *Estimator) stepTime(q *Training, s *sheet) Range {
 	}
 	memory := e.K.bandwidth().times(q.Card.Bandwidth * 1e9)
 	elementwise := s.add(Term{Name: "elementwise", Unit: Seconds, Range: exactly(bytes * tokens / across).per(memory), Constants: []string{"bandwidth"},
-		Formula: s.say("%s tokens x %s B of activations%s moved / %g cards / (%g GB/s x %.2f)", amount(tokens), amount(bytes), scores, across, q.Card.Bandwidth, e.K[cBandwidth].Mid)})
+		Formula: s.say("%s tokens x %s B of activations%s moved / %g GPUs / (%g GB/s x %.2f)", amount(tokens), amount(bytes), scores, across, q.Card.Bandwidth, e.K[cBandwidth].Mid)})
 
 	one := products.plus(attention).plus(elementwise)
 	one = one.plus(e.modelParallel(q, s, tokens))
@@ -156,7 +156,7 @@ func (e *Estimator) attention(q *Training, tokens, across float64, outside class
 func (e *Estimator) attentionTerm(q *Training, s *sheet, tokens, across float64, outside class) Term {
 	t := e.attention(q, tokens, across, outside)
 	return Term{Name: "attention", Unit: Seconds, Range: t.there.plus(t.back), Constants: []string{"matmul", "power", "attention"},
-		Formula: s.say("%s FLOP x %s tokens / %g cards x (%g / %.4g + %g / %.4g TFLOP/s)", brief(t.flops), amount(tokens), across, t.forward, t.rate.Mid/1e12, t.rear, t.rateBack.Mid/1e12)}
+		Formula: s.say("%s FLOP x %s tokens / %g GPUs x (%g / %.4g + %g / %.4g TFLOP/s)", brief(t.flops), amount(tokens), across, t.forward, t.rate.Mid/1e12, t.rear, t.rateBack.Mid/1e12)}
 }
 
 // modelParallel is what cards of one replica tell each other in a micro-batch.
@@ -228,7 +228,7 @@ func (e *Estimator) dataParallel(q *Training, s *sheet, one Range) Range {
 	hidden := e.K[cExposed].Range
 	beyond := Range{max(0, moved.Low*(1-hidden.Low)-room.High), max(0, moved.Mid*(1-hidden.Mid)-room.Mid), max(0, moved.High*(1-hidden.High)-room.Low)}
 	return s.add(Term{Name: "data-parallel", Unit: Seconds, Range: moved.product(hidden).plus(beyond), Constants: []string{"bandwidth", "exposed"},
-		Formula: s.say("%s over %d cards (%s) x %.2f not hidden", formula, n, p, hidden.Mid)})
+		Formula: s.say("%s over %d GPUs (%s) x %.2f not hidden", formula, n, p, hidden.Mid)})
 }
 
 // optimizerTime is the update of the weights.
@@ -272,7 +272,7 @@ func (e *Estimator) LayerTime(q Training) (there, back Range, err error) {
 		return Range{}, Range{}, err
 	}
 	if q.Card == nil || q.Model.Arch == nil {
-		return Range{}, Range{}, invalidf("a layer's time takes a card and a shape")
+		return Range{}, Range{}, invalidf("a layer's time takes a GPU and a shape")
 	}
 	arch := *q.Model.Arch
 	arch.Layers, arch.Vocab, arch.Positions, arch.MoE = 1, 0, 0, nil
