@@ -78,6 +78,7 @@ var rooms = []room{
 	{path: "internal/estimate", tests: []string{"internal/estimate/reference"}, pure: true},
 	{path: "internal/estimate/reference", may: []string{"data", "internal/estimate"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/estimate/check", may: []string{"internal/estimate", "internal/estimate/reference"}, tests: []string{"data"}, thirdParty: []string{"go.yaml.in/yaml"}},
+	{path: "internal/advise", pure: true, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/cdi", may: []string{"internal/api", "internal/gpu"}, thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/partition/tool", may: []string{"internal/gpu/sysfs"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"},
