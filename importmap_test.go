@@ -120,14 +120,14 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
+			"internal/advise", "internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
 			"internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/gpu",
-			"internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/wire",
 		},
-		tests:      []string{"internal/partition/fakekernel"},
+		tests:      []string{"internal/partition/fakekernel", "internal/partition/kernel"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
 	},
