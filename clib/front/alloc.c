@@ -21,10 +21,10 @@ void memory_refused(int slot, uint64_t bytes, CUresult result, const char *call)
 		front_driver_oom(slot, bytes, call);
 }
 
-int memory_settle(int slot, uint64_t charged, uint64_t truth, unsigned kind, const char *call)
+int memory_settle(int slot, uint64_t charged, uint64_t truth, const char *call)
 {
 	if (truth > charged)
-		return front_charge(slot, truth - charged, kind, call);
+		return front_charge(slot, truth - charged, call);
 	if (truth < charged)
 		front_refund(slot, charged - truth);
 	return 0;
@@ -113,7 +113,7 @@ CUresult front_allocate(struct front_request *request)
 
 	if (is_pitched(request))
 		charged = memory_times(charged, request->rows);
-	result = memory_charge(place.slot, charged, DIVVY_KIND_MEMORY, request->call);
+	result = memory_charge(place.slot, charged, request->call);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = ask(request);
@@ -126,7 +126,7 @@ CUresult front_allocate(struct front_request *request)
 	if (is_pitched(request)) {
 		uint64_t truth = memory_round(memory_times(request->pitch, request->rows), DIVVY_ALLOCATION_UNIT);
 
-		if (memory_settle(place.slot, charged, truth, DIVVY_KIND_MEMORY, request->call) != 0)
+		if (memory_settle(place.slot, charged, truth, request->call) != 0)
 			goto give_back;
 		charged = truth;
 	}

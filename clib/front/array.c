@@ -116,7 +116,7 @@ static bool keep(struct table_record *record, uint64_t truth, const char *call)
 {
 	if (record->bytes && truth) {
 		truth = memory_round(truth, DIVVY_ALLOCATION_UNIT);
-		if (memory_settle(record->slot, record->bytes, truth, DIVVY_KIND_MEMORY, call) != 0)
+		if (memory_settle(record->slot, record->bytes, truth, call) != 0)
 			return false;
 		record->bytes = truth;
 	}
@@ -129,7 +129,7 @@ static CUresult create(const struct wish *wish, CUarray *handle)
 	uint64_t bytes = estimate(&wish->shape);
 	struct table_record record;
 	CUarray array = NULL;
-	CUresult result = memory_charge(place.slot, bytes, DIVVY_KIND_MEMORY, wish->call);
+	CUresult result = memory_charge(place.slot, bytes, wish->call);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -257,7 +257,7 @@ static CUresult create_mipmap(enum divvy_symbol called, CUmipmappedArray *handle
 	uint64_t bytes = estimate(&shape);
 	struct table_record record;
 	CUmipmappedArray array = NULL;
-	CUresult result = memory_charge(place.slot, bytes, DIVVY_KIND_MEMORY, call);
+	CUresult result = memory_charge(place.slot, bytes, call);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -178,7 +178,7 @@ static struct front_place adopt(CUcontext handle)
 	front_lock_take(&adoption);
 	if (!table_get(&front_held, SPACE_CONTEXT, (uintptr_t)handle, &record)) {
 		bytes = front_context_bytes(place.slot);
-		if (front_charge(place.slot, bytes, DIVVY_KIND_CONTEXT, "a context made elsewhere") != 0)
+		if (front_charge(place.slot, bytes, "a context made elsewhere") != 0)
 			bytes = 0;
 		if (context_add(handle, bytes, place.slot, 0, 0) != 0)
 			front_uncharge(place.slot, bytes);
@@ -249,7 +249,7 @@ static CUresult make(const struct making *making, CUcontext *out)
 	if (slot < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
 	bytes = front_context_bytes(slot);
-	result = memory_charge(slot, bytes, DIVVY_KIND_CONTEXT, call);
+	result = memory_charge(slot, bytes, call);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = making->ask(making, &context);

@@ -65,11 +65,9 @@ void front_credit_sweep(struct front_pages *from, struct front_pages *to)
 			front_credit_put(card, late);
 		move_word(&old->contextbytes, &card->contextbytes);
 		move_word(&old->allocations, &card->allocations);
-		move_word(&old->denials, &card->denials);
 		move_word(&old->launches, &card->launches);
 		front_peak_raise(&card->peakbytes, __atomic_load_n(&old->peakbytes, __ATOMIC_RELAXED));
 	}
-	move_word(&from->client.byname, &to->client.byname);
 }
 
 void front_time_carry(const struct front_pages *from, struct front_pages *to)

@@ -47,7 +47,7 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 	(void)table_get(&front_held, space, record.key, &old);
 	charged = old.bytes;
 	if (wanted > charged) {
-		result = memory_charge(place.slot, wanted - charged, DIVVY_KIND_CONTEXT, call);
+		result = memory_charge(place.slot, wanted - charged, call);
 		if (result != CUDA_SUCCESS)
 			return result;
 		charged = wanted;
@@ -60,7 +60,7 @@ static CUresult set(enum divvy_symbol called, CUcontext context, CUlimit limit, 
 	}
 	if (REAL(SYM_cuCtxGetLimit, cuCtxGetLimit)(&actual, limit) == CUDA_SUCCESS && actual)
 		wanted = memory_round(divvy_limit_bytes((int)limit, actual, processors), DIVVY_ALLOCATION_UNIT);
-	if (memory_settle(place.slot, charged, wanted, DIVVY_KIND_CONTEXT, call) != 0) {
+	if (memory_settle(place.slot, charged, wanted, call) != 0) {
 		(void)REAL(called, cuCtxSetLimit)(limit, before);
 		if (charged > old.bytes)
 			front_uncharge(place.slot, charged - old.bytes);

@@ -13,7 +13,7 @@
  *			return REAL(symbol, cuMemAlloc_v2)(pointer, bytes);
  *		slot = front_current_slot();
  *		...
- *		rc = front_charge(slot, charged, DIVVY_KIND_MEMORY, "cuMemAlloc");
+ *		rc = front_charge(slot, charged, "cuMemAlloc");
  *		if (rc == 0) {
  *			result = REAL(symbol, cuMemAlloc_v2)(pointer, bytes);
  *			if (result != CUDA_SUCCESS)
@@ -105,8 +105,8 @@ CUresult front_ready(void);
  * Ledger (ledger.h). front_charge takes bytes before the driver is asked: 0, or
  * -ENOMEM when the share has no room (the denial is then counted and reported
  * with call, the public name of the function; return
- * CUDA_ERROR_OUT_OF_MEMORY). kind is DIVVY_KIND_*. front_uncharge takes a charge
- * back when the driver fails, front_refund when what was charged is freed.
+ * CUDA_ERROR_OUT_OF_MEMORY). front_uncharge takes a charge back when the driver
+ * fails, front_refund when what was charged is freed.
  * front_context_held adds to (or takes from) the part of the charge that is
  * shown as contexts. front_driver_oom reports that the driver refused bytes for
  * which the quota had room. front_measure: what the driver says this process

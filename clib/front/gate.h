@@ -110,7 +110,6 @@ struct gate {
 	uint64_t wantedat;
 	uint64_t idlesince;   /* 0: something is in flight */
 	uint64_t monitorat;   /* when the monitor looks next */
-	uint64_t backbusy;    /* busy at the last LEASE_BACK */
 	uint64_t opened;      /* when a burst was, last */
 	uint64_t late;        /* leases were used so much later than they could have been, in all */
 	uint64_t lateof;      /* beginning of the last lease that was counted */

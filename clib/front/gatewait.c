@@ -137,8 +137,6 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 		return false; /* they are about to launch */
 	gate->backdue = false;
 	back->type = DIVVY_LEASE_BACK;
-	back->amount = gate->backlog.busy - gate->backbusy;
-	gate->backbusy = gate->backlog.busy;
 	return true;
 }
 

@@ -125,7 +125,7 @@ static void catch_up(int slot, const char *call)
 	front_lock_drop(&lock);
 	if (!more)
 		return;
-	rc = front_charge(slot, more, DIVVY_KIND_POOL, call);
+	rc = front_charge(slot, more, call);
 	front_lock_take(&lock);
 	card[slot].coming -= more;
 	if (rc == 0)
@@ -136,7 +136,7 @@ static void catch_up(int slot, const char *call)
 
 static CUresult take(int slot, uint64_t bytes, const char *call)
 {
-	CUresult result = memory_charge(slot, bytes, DIVVY_KIND_POOL, call);
+	CUresult result = memory_charge(slot, bytes, call);
 
 	if (result == CUDA_SUCCESS) {
 		front_lock_take(&lock);
@@ -292,7 +292,7 @@ static CUresult launch_begin(int slot, CUgraphExec exec, uint64_t bytes, const c
 	}
 	front_lock_drop(&lock);
 	if (more)
-		result = memory_charge(slot, more, DIVVY_KIND_POOL, call);
+		result = memory_charge(slot, more, call);
 	if (result == CUDA_SUCCESS) {
 		front_lock_take(&lock);
 		card[slot].charged += more;

@@ -471,9 +471,9 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 }
 
 /* From credit that has come meanwhile, or from the agent. */
-static bool try_locked(int slot, uint64_t bytes, unsigned kind, const char *call)
+static bool try_locked(int slot, uint64_t bytes, const char *call)
 {
-	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .kind = kind, .amount = bytes};
+	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .amount = bytes};
 	int rc;
 
 	text_set(&message, call);
@@ -487,29 +487,27 @@ static bool try_locked(int slot, uint64_t bytes, unsigned kind, const char *call
 	return true;
 }
 
-__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, unsigned kind, const char *call)
+__attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, const char *call)
 {
 	void (*yield)(void) = __atomic_load_n(&front_yield, __ATOMIC_ACQUIRE);
 	bool charged;
 
 	pthread_mutex_lock(&process->mutex);
 	watch_begin_locked();
-	charged = try_locked(slot, bytes, kind, call);
+	charged = try_locked(slot, bytes, call);
 	if (!charged && yield != NULL) {
 		pthread_mutex_unlock(&process->mutex);
 		yield();
 		pthread_mutex_lock(&process->mutex);
-		charged = try_locked(slot, bytes, kind, call);
+		charged = try_locked(slot, bytes, call);
 	}
-	if (!charged) {
-		count(&pages_now()->client.card[slot].denials, 1);
+	if (!charged)
 		event_locked(DIVVY_EVENT_DENIED, slot, bytes, call);
-	}
 	pthread_mutex_unlock(&process->mutex);
 	return charged ? 0 : -ENOMEM;
 }
 
-int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
+int front_charge(int slot, uint64_t bytes, const char *call)
 {
 	struct front_pages *pages = pages_now();
 
@@ -519,7 +517,7 @@ int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
 		return -ENOMEM;
 	if (__atomic_load_n(&process->watched, __ATOMIC_RELAXED) && take(pages, (unsigned)slot, bytes))
 		return 0;
-	return charge_slowly(slot, bytes, kind, call);
+	return charge_slowly(slot, bytes, call);
 }
 
 void front_refund(int slot, uint64_t bytes)

@@ -62,7 +62,7 @@ int front_tell(struct divvy_message *message);
  */
 extern void (*front_yield)(void);
 
-int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call);
+int front_charge(int slot, uint64_t bytes, const char *call);
 void front_uncharge(int slot, uint64_t bytes);
 void front_refund(int slot, uint64_t bytes);
 void front_context_held(int slot, int64_t bytes);
@@ -70,7 +70,6 @@ void front_driver_oom(int slot, uint64_t bytes, const char *call);
 int front_measure(int slot, uint64_t *bytes);
 void front_event(unsigned kind, int slot, uint64_t amount, const char *text);
 void front_count_launches(int slot, uint64_t launches);
-void front_count_by_name(void);
 
 const struct divvy_limits *front_limits(void);
 uint64_t front_context_bytes(int slot);

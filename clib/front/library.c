@@ -121,7 +121,7 @@ static CUresult use_begin(struct use *use, const char *call, CUlibrary library)
 	while (table_get(&front_held, SPACE_LIBRARY, use->record.key, &record)) {
 		if (!(record.flags & LIBRARY_UNPAID))
 			return CUDA_SUCCESS;
-		if (front_charge(record.slot, record.bytes, DIVVY_KIND_MODULE, call) != 0)
+		if (front_charge(record.slot, record.bytes, call) != 0)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		table_change(&front_held, SPACE_LIBRARY, record.key, pay, &record);
 		if (record.flags & LIBRARY_UNPAID)

@@ -169,9 +169,9 @@ CUresult front_allocate(struct front_request *request);
 CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum divvy_symbol called), enum divvy_symbol called);
 
 /* Charges, or says which error the program gets. */
-static inline CUresult memory_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
+static inline CUresult memory_charge(int slot, uint64_t bytes, const char *call)
 {
-	return front_charge(slot, bytes, kind, call) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return front_charge(slot, bytes, call) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* The driver refused: the charge goes back; if it had no room though the share had, that is an event. */
@@ -182,7 +182,7 @@ void memory_refused(int slot, uint64_t bytes, CUresult result, const char *call)
  * is refunded; a greater one is charged. -ENOMEM when there is no room for the
  * rest: the old charge then stands and the caller gives the memory back.
  */
-int memory_settle(int slot, uint64_t charged, uint64_t truth, unsigned kind, const char *call);
+int memory_settle(int slot, uint64_t charged, uint64_t truth, const char *call);
 
 /*
  * Writes the record down; 0, or -ENOMEM. What the key named before is gone from

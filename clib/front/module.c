@@ -56,7 +56,7 @@ int module_measured(const struct measuring *measuring, bool loaded, const char *
 		return 0;
 	if (loaded && unaccounted(measuring->slot, &after) && after > measuring->before) {
 		*bytes = memory_round((uint64_t)(after - measuring->before), DIVVY_ALLOCATION_UNIT);
-		rc = front_charge(measuring->slot, *bytes, DIVVY_KIND_MODULE, call);
+		rc = front_charge(measuring->slot, *bytes, call);
 	}
 	front_lock_drop(&lock[measuring->slot]);
 	return rc;

@@ -29,9 +29,7 @@ int front_limits_check(const struct divvy_limits *limits)
 	if (cards == 0 || cards > DIVVY_MAX_CARDS || memchr(limits->name, 0, sizeof(limits->name)) == NULL)
 		return -EPROTO;
 	for (uint32_t slot = 0; slot < cards; slot++) {
-		const struct divvy_limits_card *card = &limits->card[slot];
-
-		if (card->limitbytes == 0 || card->totalbytes == 0)
+		if (limits->card[slot].limitbytes == 0)
 			return -EPROTO;
 	}
 	return 0;

@@ -279,7 +279,7 @@ CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char 
 	pool->claimed += request;
 	front_lock_drop(&lock);
 
-	if (need && memory_charge(slot, need, DIVVY_KIND_POOL, call) != CUDA_SUCCESS) {
+	if (need && memory_charge(slot, need, call) != CUDA_SUCCESS) {
 		front_lock_take(&lock);
 		pool = find_serial(claim->serial);
 		if (pool)
@@ -327,7 +327,7 @@ int pool_follow(const struct pool_claim *claim)
 		front_refund(slot, back);
 	if (!more)
 		return 0;
-	rc = front_charge(slot, more, DIVVY_KIND_POOL, claim->call);
+	rc = front_charge(slot, more, claim->call);
 	front_lock_take(&lock);
 	pool = find_serial(claim->serial);
 	if (!pool) {

@@ -77,7 +77,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(enum divvy_symbol called, CUcontext *pctx
 	front_lock_take(&primary[slot].lock);
 	if (!primary[slot].handle) {
 		bytes = front_context_bytes(slot);
-		result = memory_charge(slot, bytes, DIVVY_KIND_CONTEXT, call);
+		result = memory_charge(slot, bytes, call);
 		if (result != CUDA_SUCCESS)
 			goto out;
 	}
@@ -166,7 +166,7 @@ static CUresult make_green(enum divvy_symbol called, CUgreenCtx *out, CUdevResou
 	front_lock_take(&primary[slot].lock);
 	own = front_context_bytes(slot);
 	whole = primary[slot].handle ? own : memory_times(own, 2);
-	result = memory_charge(slot, whole, DIVVY_KIND_CONTEXT, call);
+	result = memory_charge(slot, whole, call);
 	if (result == CUDA_SUCCESS) {
 		result = REAL(called, cuGreenCtxCreate)(&green, desc, dev, flags);
 		if (result != CUDA_SUCCESS)

@@ -74,10 +74,7 @@ static void *replace(const char *name, void *address, int version, cuuint64_t fl
 		break;
 	}
 	chosen = front_names_choose(name, version, (flags & PER_THREAD) != 0, front_has);
-	if (chosen < 0 || wrappers[chosen] == NULL)
-		return address;
-	front_count_by_name();
-	return wrappers[chosen];
+	return chosen < 0 || wrappers[chosen] == NULL ? address : wrappers[chosen];
 }
 
 CUresult hook_cuGetProcAddress(enum divvy_symbol called, const char *symbol, void **function, int version, cuuint64_t flags)

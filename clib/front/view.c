@@ -129,14 +129,6 @@ void front_count_launches(int slot, uint64_t launches)
 		count(&pages->client.card[slot].launches, launches);
 }
 
-void front_count_by_name(void)
-{
-	struct front_pages *pages = pages_now();
-
-	if (pages != NULL && __atomic_load_n(front_live, __ATOMIC_ACQUIRE))
-		count(&pages->client.byname, 1);
-}
-
 int front_measure(int slot, uint64_t *bytes)
 {
 	struct divvy_message message = {.type = DIVVY_MEASURE, .slot = (uint32_t)slot};

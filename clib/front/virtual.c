@@ -132,7 +132,7 @@ static CUresult create(enum divvy_symbol called, CUmemGenericAllocationHandle *o
 
 	if (slot < 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	result = memory_charge(slot, size, DIVVY_KIND_MEMORY, call);
+	result = memory_charge(slot, size, call);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = REAL(called, cuMemCreate)(&handle, size, prop, flags);

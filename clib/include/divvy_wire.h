@@ -59,11 +59,6 @@
 #define DIVVY_ALLOCATION_UNIT 512u /* memory is charged in these; every amount is rounded up to them */
 #define DIVVY_MEMORY_BITS 31u      /* of each part of client.card[].memory: 1 TiB */
 
-/* limits.state */
-#define DIVVY_STATE_ACTIVE 0u
-#define DIVVY_STATE_PAUSED 1u
-#define DIVVY_STATE_REVOKED 2u
-
 /* limits.policy */
 #define DIVVY_POLICY_BEST_EFFORT 0u
 #define DIVVY_POLICY_EQUAL 1u
@@ -72,7 +67,7 @@
 
 /* limits.card[].flags */
 #define DIVVY_CARD_TIGHT 1u     /* over its limit: ask before every allocation, use no credit */
-#define DIVVY_CARD_UNLIMITED 2u /* no quota of its own: totalbytes is the card's, free is what the card has left */
+#define DIVVY_CARD_UNLIMITED 2u /* no quota of its own: free is what the card has left */
 
 struct divvy_limits_card {
 	uint8_t uuid[16];       /* CUuuid of the card */
@@ -80,33 +75,29 @@ struct divvy_limits_card {
 	uint64_t usedbytes;     /* in use by all processes of the share when last summed */
 	uint64_t stampns;       /* when usedbytes was summed */
 	uint64_t contextbytes;  /* what one context costs on this card */
-	uint64_t totalbytes;    /* of the physical card */
 	uint32_t flags;         /* DIVVY_CARD_* */
 	uint32_t corespercent;  /* 1..100 of the card */
-	uint64_t reserved[8];
+	uint64_t reserved[9];
 };
 
 struct divvy_limits {
 	uint64_t magic;      /* DIVVY_LIMITS_MAGIC */
 	uint32_t version;    /* DIVVY_WIRE_VERSION */
 	uint32_t sizebytes;  /* sizeof(struct divvy_limits) */
-	uint64_t epoch;      /* +1 after every change of the words below */
-	uint32_t state;      /* DIVVY_STATE_* */
 	uint32_t clients;    /* attached processes; with 1 a process's own page is the whole truth */
 	uint32_t policy;     /* DIVVY_POLICY_* */
-	uint32_t priority;   /* higher goes first */
-	uint32_t weight;     /* for DIVVY_POLICY_WEIGHTED */
 	uint32_t cards;      /* slots in use, 1..DIVVY_MAX_CARDS */
-	uint64_t leaseendns; /* until when the share may launch; 0: not now. Only while gated */
-	char name[64];       /* of the share, NUL-terminated */
-	uint32_t leaseword;  /* futex: +1 and woken after gated or leaseendns has changed */
 	uint32_t gated;      /* 1: launches need a lease; 0: they do not wait */
-	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
+	uint32_t leaseword;  /* futex: +1 and woken after gated or leaseendns has changed */
+	uint32_t reserved;
+	uint64_t leaseendns; /* until when the share may launch; 0: not now. Only while gated */
 	uint64_t leasebeginns; /* from when the share should have launched; the agent may have been late */
 	uint64_t leaseturn;  /* the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes */
+	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
 	uint64_t besidetons; /* what was launched before may have run beside work of the share that had the card before */
 	uint64_t besidefromns; /* what had not ended by then may have run beside work of the next; 0: none has come */
-	uint64_t reserved[3];
+	char name[64];       /* of the share, NUL-terminated */
+	uint64_t reserved2[5];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -114,7 +105,6 @@ struct divvy_client_card {
 	uint64_t memory;       /* both sides, by atomic operations only: credit, granted, mark */
 	uint64_t contextbytes; /* process: the part of what is in use that is contexts */
 	uint64_t allocations;  /* process: successful allocations so far */
-	uint64_t denials;      /* process: allocations refused for want of room */
 	uint64_t launches;     /* process: counted in steps of 64 per thread */
 	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
 	uint64_t busyns;       /* process: card time it has measured or estimated so far; never falls */
@@ -133,9 +123,8 @@ struct divvy_client {
 	uint32_t version;   /* DIVVY_WIRE_VERSION */
 	uint32_t sizebytes; /* sizeof(struct divvy_client) */
 	uint64_t token;     /* names this client to a restarted agent */
-	uint64_t byname;    /* process: answers of cuGetProcAddress chosen by name, because the address told nothing */
 	uint64_t turn;      /* agent: number of this process among those that take turns; never 0 */
-	uint64_t reserved[3];
+	uint64_t reserved[4];
 	struct divvy_client_card card[DIVVY_MAX_CARDS];
 };
 
@@ -148,9 +137,9 @@ struct divvy_client {
 #define DIVVY_HELLO 1u     /* process: versions, token and in-use bytes when it re-attaches (bytes[slot]) */
 #define DIVVY_WELCOME 2u   /* agent: two descriptors, limits page then client page */
 #define DIVVY_REFUSED 3u   /* agent: status and text say why; the connection ends */
-#define DIVVY_CHARGE 4u    /* process: wants amount bytes on slot, for kind */
+#define DIVVY_CHARGE 4u    /* process: wants amount bytes on slot; text: the call */
 #define DIVVY_CHARGED 5u   /* agent: granted, and already in use (granted grew, credit did not) */
-#define DIVVY_DENIED 6u    /* agent: no room; usedbytes is exact as of now, amount is what is free */
+#define DIVVY_DENIED 6u    /* agent: no room; usedbytes is exact as of now */
 /*
  * process: sum usedbytes again on slot. It may also come before HELLO, and is
  * then answered at once: so a process that re-attaches finds out whether an
@@ -172,7 +161,7 @@ struct divvy_client {
 #define DIVVY_PROCESSED 13u
 #define DIVVY_PROCESSES_PER_MESSAGE 8u
 #define DIVVY_LEASE_WANT 14u /* process: its launches on slot wait for a lease; not answered */
-#define DIVVY_LEASE_BACK 15u /* process: nothing is in flight on slot; amount: its card time in ns since the last one; not answered */
+#define DIVVY_LEASE_BACK 15u /* process: nothing is in flight on slot; not answered */
 
 /* message.status */
 #define DIVVY_STATUS_OK 0u
@@ -183,12 +172,6 @@ struct divvy_client {
 #define DIVVY_STATUS_PROTOCOL 5u /* the message made no sense */
 #define DIVVY_STATUS_UNKNOWN 6u  /* the driver does not tell */
 #define DIVVY_STATUS_NOT_YOURS 7u /* the share is for another user */
-
-/* message.kind of DIVVY_CHARGE: what the bytes are for */
-#define DIVVY_KIND_MEMORY 1u
-#define DIVVY_KIND_CONTEXT 2u
-#define DIVVY_KIND_POOL 3u
-#define DIVVY_KIND_MODULE 4u
 
 /* message.kind of DIVVY_EVENT */
 #define DIVVY_EVENT_UNCLASSIFIED 16u /* text: symbol that the list lacks */
@@ -205,8 +188,8 @@ struct divvy_message {
 	uint32_t sequence; /* of the request */
 	uint32_t status;   /* DIVVY_STATUS_* */
 	uint32_t slot;     /* card slot */
-	uint32_t kind;     /* DIVVY_KIND_* or DIVVY_EVENT_* */
-	uint64_t amount;   /* bytes; DIVVY_LEASE_BACK: ns */
+	uint32_t kind;     /* DIVVY_EVENT_* */
+	uint64_t amount;   /* bytes */
 	uint64_t token;    /* 0, or the one of the client page a process comes back with */
 	uint32_t pid;      /* as the process sees it: a label, never an identity */
 	uint32_t reserved;
@@ -218,17 +201,17 @@ struct divvy_message {
 
 _Static_assert(sizeof(struct divvy_limits_card) == 128, "limits card");
 _Static_assert(offsetof(struct divvy_limits_card, limitbytes) == 16, "limits card limit");
-_Static_assert(offsetof(struct divvy_limits_card, flags) == 56, "limits card flags");
+_Static_assert(offsetof(struct divvy_limits_card, flags) == 48, "limits card flags");
 _Static_assert(sizeof(struct divvy_limits) == 192 + 8 * 128, "limits");
-_Static_assert(offsetof(struct divvy_limits, state) == 24, "limits state");
-_Static_assert(offsetof(struct divvy_limits, leaseendns) == 48, "limits lease");
-_Static_assert(offsetof(struct divvy_limits, name) == 56, "limits name");
-_Static_assert(offsetof(struct divvy_limits, leaseword) == 120, "limits lease word");
-_Static_assert(offsetof(struct divvy_limits, backlogns) == 128, "limits backlog");
-_Static_assert(sizeof(struct divvy_client_card) == 120, "client card");
-_Static_assert(offsetof(struct divvy_client_card, busyns) == 48, "client card busy");
-_Static_assert(offsetof(struct divvy_client_card, latens) == 80, "client card late");
-_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 120, "client");
+_Static_assert(offsetof(struct divvy_limits, gated) == 28, "limits gated");
+_Static_assert(offsetof(struct divvy_limits, leaseword) == 32, "limits lease word");
+_Static_assert(offsetof(struct divvy_limits, leaseendns) == 40, "limits lease");
+_Static_assert(offsetof(struct divvy_limits, backlogns) == 64, "limits backlog");
+_Static_assert(offsetof(struct divvy_limits, name) == 88, "limits name");
+_Static_assert(sizeof(struct divvy_client_card) == 112, "client card");
+_Static_assert(offsetof(struct divvy_client_card, busyns) == 40, "client card busy");
+_Static_assert(offsetof(struct divvy_client_card, latens) == 72, "client card late");
+_Static_assert(sizeof(struct divvy_client) == 64 + 8 * 112, "client");
 _Static_assert(offsetof(struct divvy_client, card) == 64, "client card");
 _Static_assert(sizeof(struct divvy_message) == 232, "message");
 _Static_assert(offsetof(struct divvy_message, bytes) == 72, "message bytes");

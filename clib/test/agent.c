@@ -354,7 +354,6 @@ struct agent *agent_start(const struct agent_share *share)
 		for (unsigned i = 0; i < sizeof(card->uuid) && share->uuid[0][0] == 0 && share->uuid[0][1] == 0; i++)
 			card->uuid[i] = (uint8_t)(i + 16 * slot);
 		card->limitbytes = share->limitbytes;
-		card->totalbytes = share->totalbytes != 0 ? share->totalbytes : 2 * share->limitbytes;
 		card->contextbytes = share->contextbytes;
 		card->flags = share->unlimited ? DIVVY_CARD_UNLIMITED : 0;
 		card->corespercent = 100;

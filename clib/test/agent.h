@@ -16,7 +16,6 @@
 struct agent_share {
 	const char *path;
 	uint64_t limitbytes;
-	uint64_t totalbytes;   /* of the card; 0: twice the limit */
 	uint64_t contextbytes;
 	uint32_t cards;        /* 0: one */
 	bool unlimited;

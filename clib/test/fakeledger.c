@@ -52,11 +52,10 @@ static int charge(uint64_t bytes)
 	return -ENOMEM;
 }
 
-int front_charge(int slot, uint64_t bytes, unsigned kind, const char *call)
+int front_charge(int slot, uint64_t bytes, const char *call)
 {
 	int rc;
 
-	(void)kind;
 	if (slot < 0)
 		return 0;
 	if (!call)

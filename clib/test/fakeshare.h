@@ -25,7 +25,7 @@ struct fakeshare {
 	_Atomic bool away;        /* the agent does not answer */
 	_Atomic unsigned wants;   /* leases asked for */
 	_Atomic unsigned backs;   /* leases given back */
-	_Atomic uint64_t backns;  /* card time that these tell, in all */
+	_Atomic uint64_t backns;  /* card time that the page said at the last of them */
 	_Atomic uint64_t backat;  /* instant of the last one */
 };
 

@@ -78,10 +78,10 @@ static void pays_from_credit(void)
 	front_context_held(0, 4 * MIB);
 	front_count_launches(0, 64);
 	CHECK(agent_in_use(agent, 0) == LIMIT - 10 * MIB && front_own_use(0) == LIMIT - 10 * MIB);
-	CHECK(COUNTER(agent, allocations) == 2 && COUNTER(agent, denials) == 0);
+	CHECK(COUNTER(agent, allocations) == 2);
 	CHECK(COUNTER(agent, peakbytes) == LIMIT);
 	CHECK(COUNTER(agent, contextbytes) == 4 * MIB && COUNTER(agent, launches) == 64);
-	CHECK(charge(0) == 0 && front_charge(-1, MIB, DIVVY_KIND_MEMORY, "none") == 0);
+	CHECK(charge(0) == 0 && front_charge(-1, MIB, "none") == 0);
 }
 
 static void is_denied_what_is_not_there(void)
@@ -95,7 +95,6 @@ static void is_denied_what_is_not_there(void)
 	CHECK(charge(LIMIT) == 0);
 	CHECK(charge(1) == -ENOMEM);
 	CHECK(agent_in_use(agent, 0) == LIMIT);
-	CHECK(COUNTER(agent, denials) == 3);
 	CHECK(agent_events(agent, DIVVY_EVENT_DENIED, &event) == 3); /* read by now, should the program end here */
 	CHECK(event.amount == 1 && strcmp(event.text, "cuMemAlloc") == 0);
 }

@@ -18,7 +18,7 @@ static const struct divvy_limits good_limits = {
 	.sizebytes = sizeof(struct divvy_limits),
 	.cards = 1,
 	.name = "share",
-	.card = {{.limitbytes = 1, .totalbytes = 2}},
+	.card = {{.limitbytes = 1}},
 };
 
 static const struct divvy_client good_client = {

@@ -38,7 +38,7 @@ static inline struct agent *agent_of(uint64_t limitbytes)
 
 static inline int charge(uint64_t bytes)
 {
-	return front_charge(0, bytes, DIVVY_KIND_MEMORY, "cuMemAlloc");
+	return front_charge(0, bytes, "cuMemAlloc");
 }
 
 static inline uint64_t counter(struct agent *agent, size_t offset)

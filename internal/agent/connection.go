@@ -193,7 +193,6 @@ func (c *connection) hello(m wire.Message) error {
 	}
 	c.id = a.id
 	answer := m.Answer(wire.Welcome, wire.StatusOK)
-	answer.Token = uint64(a.id)
 	err = c.send(answer, a.files[0], a.files[1])
 	a.closeFiles()
 	if a.handle != a.member.process {

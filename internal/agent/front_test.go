@@ -157,7 +157,7 @@ func (f *front) sweep() {
 }
 
 func (f *front) tight() bool {
-	words, _, _ := f.limits.Load().Read()
+	words, _ := f.limits.Load().Read()
 	return words.Card[0].Flags&wire.CardTight != 0
 }
 
@@ -173,7 +173,7 @@ func (f *front) alloc(bytes uint64) error {
 		return nil
 	}
 	f.asked.Add(1)
-	m := wire.Message{Type: wire.Charge, Kind: wire.KindMemory, Amount: bytes}
+	m := wire.Message{Type: wire.Charge, Amount: bytes}
 	m.SetText("cuMemAlloc")
 	page := f.page.Load()
 	mark := page.Mark(0)
@@ -295,5 +295,5 @@ func (f *front) close() { _ = f.conn.Close() }
 func helloMessage() wire.Message { return wire.Message{Type: wire.Hello} }
 
 func chargeMessage(bytes uint64) wire.Message {
-	return wire.Message{Type: wire.Charge, Kind: wire.KindMemory, Amount: bytes}
+	return wire.Message{Type: wire.Charge, Amount: bytes}
 }

@@ -78,15 +78,12 @@ func (c *connection) charge(m wire.Message) error {
 		}
 	}
 	if a.Granted {
-		answer := m.Answer(wire.Charged, wire.StatusOK)
-		answer.Amount = m.Amount
-		return c.reply(answer)
+		return c.reply(m.Answer(wire.Charged, wire.StatusOK))
 	}
 	answer := m.Answer(wire.Denied, wire.StatusNoRoom)
 	if a.Reason == core.Revoked {
 		answer.Status = wire.StatusGone
 	}
-	answer.Amount = a.FreeBytes
 	return c.reply(answer)
 }
 
@@ -96,7 +93,6 @@ func (c *connection) sync(m wire.Message) error {
 		_, used, ok := c.core.Sync(now, c.id)
 		if s := c.sockets[c.share]; ok && s != nil {
 			s.limits.Used(theSlot, used, wire.MonotonicNs())
-			answer.Amount = used
 		}
 	})
 	if err != nil {

@@ -111,7 +111,7 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 	return core.Reading{
 		GrantedBytes: n.GrantedBytes + m.given.credit + m.given.used,
 		CreditBytes:  n.CreditBytes + m.given.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
-		Allocations: n.Allocations, Denials: n.Denials, Launches: n.Launches,
+		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
 		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs,
 	}, page.Valid()
@@ -119,14 +119,11 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 
 // words are what the limits page of a share says.
 func words(v core.ShareView) wire.Words {
-	w := wire.Words{
-		State: wire.StateActive, Clients: uint32(v.Clients), Policy: policies[v.Policy],
-		Priority: uint32(v.Priority), Weight: uint32(v.Weight), Cards: 1,
-	}
+	w := wire.Words{Clients: uint32(v.Clients), Policy: policies[v.Policy], Cards: 1}
 	card := &w.Card[theSlot]
 	*card = wire.CardWords{
 		UUID: v.CardUUIDBytes, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.CardContextBytes,
-		TotalBytes: v.CardBytes, CoresPercent: uint32(v.CoresPercent),
+		CoresPercent: uint32(v.CoresPercent),
 	}
 	if v.Tight {
 		card.Flags |= wire.CardTight
@@ -134,12 +131,9 @@ func words(v core.ShareView) wire.Words {
 	if v.Unlimited {
 		card.Flags |= wire.CardUnlimited
 	}
-	if v.Paused {
-		w.State = wire.StatePaused
-	}
 	if v.State == core.StateRevoked {
 		// Its quota is nothing; the page still needs a number that makes sense.
-		w.State, card.LimitBytes = wire.StateRevoked, max(v.UsedBytes, wire.AllocationUnit)
+		card.LimitBytes = max(v.UsedBytes, wire.AllocationUnit)
 	}
 	return w
 }

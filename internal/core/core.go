@@ -51,7 +51,7 @@ type Credits interface {
 type Reading struct {
 	GrantedBytes, CreditBytes      uint64
 	ContextBytes, PeakBytes        uint64
-	Allocations, Denials, Launches uint64
+	Allocations, Launches          uint64
 	BusyNs, WaitNs, LateNs         uint64
 	InFlightNs, DrainNs, LastEndNs uint64
 	KernelNs, SpanNs, GapNs        uint64

@@ -12,7 +12,7 @@ import (
 func TestLayout(t *testing.T) {
 	offsets := map[string]uintptr{
 		"LimitsCard.Flags": LimitsCardOffsetFlags, "LimitsCard.StampNs": LimitsCardOffsetStampNs,
-		"Limits.State": LimitsOffsetState, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
+		"Limits.Gated": LimitsOffsetGated, "Limits.LeaseEndNs": LimitsOffsetLeaseEndNs, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
 		"Client.Card": ClientOffsetCard, "ClientCard.Memory": ClientCardOffsetMemory,
 		"ClientCard.PeakBytes": ClientCardOffsetPeakBytes,
 		"Limits.LeaseWord":     LimitsOffsetLeaseWord, "Limits.BacklogNs": LimitsOffsetBacklogNs,

@@ -152,19 +152,19 @@ func (l *LimitsPage) Close() {
 
 // Words of a limits page that change.
 type Words struct {
-	State, Clients, Policy, Priority, Weight, Cards uint32
-	Card                                            [MaxCards]CardWords
+	Clients, Policy, Cards uint32
+	Card                   [MaxCards]CardWords
 }
 
 // CardWords are the words of one card slot.
 type CardWords struct {
-	UUID                                            [16]byte
-	LimitBytes, UsedBytes, ContextBytes, TotalBytes uint64
-	Flags, CoresPercent                             uint32
+	UUID                                [16]byte
+	LimitBytes, UsedBytes, ContextBytes uint64
+	Flags, CoresPercent                 uint32
 }
 
-// Write stores words, stamps what is used with stampNs and raises the epoch.
-// The number of slots is stored last: a reader never sees a slot unfilled.
+// Write stores words, and stamps what is used with stampNs. The number
+// of slots is stored last: a reader never sees a slot unfilled.
 func (l *LimitsPage) Write(w Words, stampNs uint64) {
 	v := l.view
 	for i := range min(w.Cards, MaxCards) {
@@ -172,7 +172,6 @@ func (l *LimitsPage) Write(w Words, stampNs uint64) {
 		if to.UUID != from.UUID {
 			to.UUID = from.UUID
 		}
-		atomic.StoreUint64(&to.TotalBytes, from.TotalBytes)
 		atomic.StoreUint64(&to.ContextBytes, from.ContextBytes)
 		atomic.StoreUint64(&to.LimitBytes, from.LimitBytes)
 		atomic.StoreUint32(&to.CoresPercent, from.CoresPercent)
@@ -180,12 +179,8 @@ func (l *LimitsPage) Write(w Words, stampNs uint64) {
 		l.Used(int(i), from.UsedBytes, stampNs)
 	}
 	atomic.StoreUint32(&v.Policy, w.Policy)
-	atomic.StoreUint32(&v.Priority, w.Priority)
-	atomic.StoreUint32(&v.Weight, w.Weight)
 	atomic.StoreUint32(&v.Clients, w.Clients)
-	atomic.StoreUint32(&v.State, w.State)
 	atomic.StoreUint32(&v.Cards, w.Cards)
-	atomic.AddUint64(&v.Epoch, 1)
 }
 
 // Used stores what is in use on a slot, and when that was summed.
@@ -195,15 +190,11 @@ func (l *LimitsPage) Used(slot int, usedBytes, stampNs uint64) {
 	atomic.StoreUint64(&card.StampNs, stampNs)
 }
 
-// Read returns the words, the epoch and the stamp of slot 0.
-func (l *LimitsPage) Read() (w Words, epoch, stampNs uint64) {
+// Read returns the words, and the stamp of slot 0.
+func (l *LimitsPage) Read() (w Words, stampNs uint64) {
 	v := l.view
-	epoch = atomic.LoadUint64(&v.Epoch)
-	w.State = atomic.LoadUint32(&v.State)
 	w.Clients = atomic.LoadUint32(&v.Clients)
 	w.Policy = atomic.LoadUint32(&v.Policy)
-	w.Priority = atomic.LoadUint32(&v.Priority)
-	w.Weight = atomic.LoadUint32(&v.Weight)
 	w.Cards = min(atomic.LoadUint32(&v.Cards), MaxCards)
 	for i := range w.Cards {
 		from := &v.Card[i]
@@ -212,12 +203,11 @@ func (l *LimitsPage) Read() (w Words, epoch, stampNs uint64) {
 			LimitBytes:   atomic.LoadUint64(&from.LimitBytes),
 			UsedBytes:    atomic.LoadUint64(&from.UsedBytes),
 			ContextBytes: atomic.LoadUint64(&from.ContextBytes),
-			TotalBytes:   atomic.LoadUint64(&from.TotalBytes),
 			Flags:        atomic.LoadUint32(&from.Flags),
 			CoresPercent: atomic.LoadUint32(&from.CoresPercent),
 		}
 	}
-	return w, epoch, atomic.LoadUint64(&v.Card[0].StampNs)
+	return w, atomic.LoadUint64(&v.Card[0].StampNs)
 }
 
 // Lease is what the gate of a share's processes goes by.
@@ -335,7 +325,7 @@ func (c *ClientPage) Token() uint64 { return atomic.LoadUint64(&c.view.Token) }
 // can be trusted.
 type Counters struct {
 	GrantedBytes, CreditBytes, ContextBytes, PeakBytes               uint64
-	Allocations, Denials, Launches                                   uint64
+	Allocations, Launches                                            uint64
 	BusyNs, InFlightNs, DrainNs, WaitNs, LateNs, LastEndNs, KernelNs uint64
 	SpanNs, GapNs                                                    uint64
 }
@@ -349,7 +339,6 @@ func (c *ClientPage) Counters(slot int) Counters {
 		CreditBytes:  credit,
 		ContextBytes: atomic.LoadUint64(&card.ContextBytes),
 		Allocations:  atomic.LoadUint64(&card.Allocations),
-		Denials:      atomic.LoadUint64(&card.Denials),
 		Launches:     atomic.LoadUint64(&card.Launches),
 		PeakBytes:    atomic.LoadUint64(&card.PeakBytes),
 		BusyNs:       atomic.LoadUint64(&card.BusyNs),

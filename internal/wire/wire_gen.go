@@ -14,21 +14,18 @@ const (
 	BuildIDBytes        = 20
 	AllocationUnit      = 512 // memory is charged in these; every amount is rounded up to them
 	MemoryBits          = 31  // of each part of client.card[].memory: 1 TiB
-	StateActive         = 0
-	StatePaused         = 1
-	StateRevoked        = 2
 	PolicyBestEffort    = 0
 	PolicyEqual         = 1
 	PolicyFixed         = 2
 	PolicyWeighted      = 3
 	CardTight           = 1 // over its limit: ask before every allocation, use no credit
-	CardUnlimited       = 2 // no quota of its own: totalbytes is the card's, free is what the card has left
+	CardUnlimited       = 2 // no quota of its own: free is what the card has left
 	Hello               = 1 // process: versions, token and in-use bytes when it re-attaches (bytes[slot])
 	Welcome             = 2 // agent: two descriptors, limits page then client page
 	Refused             = 3 // agent: status and text say why; the connection ends
-	Charge              = 4 // process: wants amount bytes on slot, for kind
+	Charge              = 4 // process: wants amount bytes on slot; text: the call
 	Charged             = 5 // agent: granted, and already in use (granted grew, credit did not)
-	Denied              = 6 // agent: no room; usedbytes is exact as of now, amount is what is free
+	Denied              = 6 // agent: no room; usedbytes is exact as of now
 	Sync                = 7
 	Synced              = 8  // agent: done
 	Measure             = 9  // process: what does the driver say this process holds on slot?
@@ -38,19 +35,15 @@ const (
 	Processed           = 13
 	ProcessesPerMessage = 8
 	LeaseWant           = 14 // process: its launches on slot wait for a lease; not answered
-	LeaseBack           = 15 // process: nothing is in flight on slot; amount: its card time in ns since the last one; not answered
+	LeaseBack           = 15 // process: nothing is in flight on slot; not answered
 	StatusOK            = 0
 	StatusNoRoom        = 1
-	StatusVersion       = 2 // library and agent speak different versions
-	StatusGone          = 3 // the share does not exist any more
-	StatusBusy          = 4 // too many clients
-	StatusProtocol      = 5 // the message made no sense
-	StatusUnknown       = 6 // the driver does not tell
-	StatusNotYours      = 7 // the share is for another user
-	KindMemory          = 1
-	KindContext         = 2
-	KindPool            = 3
-	KindModule          = 4
+	StatusVersion       = 2  // library and agent speak different versions
+	StatusGone          = 3  // the share does not exist any more
+	StatusBusy          = 4  // too many clients
+	StatusProtocol      = 5  // the message made no sense
+	StatusUnknown       = 6  // the driver does not tell
+	StatusNotYours      = 7  // the share is for another user
 	EventUnclassified   = 16 // text: symbol that the list lacks
 	EventSelfOpen       = 17 // the driver directory holds the front itself
 	EventNoDriver       = 18 // text: why the driver could not be opened
@@ -66,10 +59,9 @@ type LimitsCard struct {
 	UsedBytes    uint64    // in use by all processes of the share when last summed
 	StampNs      uint64    // when usedbytes was summed
 	ContextBytes uint64    // what one context costs on this card
-	TotalBytes   uint64    // of the physical card
 	Flags        uint32    // DIVVY_CARD_*
 	CoresPercent uint32    // 1..100 of the card
-	Reserved     [8]uint64
+	Reserved     [9]uint64
 }
 
 // Size and offsets of LimitsCard.
@@ -80,34 +72,30 @@ const (
 	LimitsCardOffsetUsedBytes    = 24
 	LimitsCardOffsetStampNs      = 32
 	LimitsCardOffsetContextBytes = 40
-	LimitsCardOffsetTotalBytes   = 48
-	LimitsCardOffsetFlags        = 56
-	LimitsCardOffsetCoresPercent = 60
-	LimitsCardOffsetReserved     = 64
+	LimitsCardOffsetFlags        = 48
+	LimitsCardOffsetCoresPercent = 52
+	LimitsCardOffsetReserved     = 56
 )
 
 // Limits is struct divvy_limits.
 type Limits struct {
-	Magic        uint64   // DIVVY_LIMITS_MAGIC
-	Version      uint32   // DIVVY_WIRE_VERSION
-	SizeBytes    uint32   // sizeof(struct divvy_limits)
-	Epoch        uint64   // +1 after every change of the words below
-	State        uint32   // DIVVY_STATE_*
-	Clients      uint32   // attached processes; with 1 a process's own page is the whole truth
-	Policy       uint32   // DIVVY_POLICY_*
-	Priority     uint32   // higher goes first
-	Weight       uint32   // for DIVVY_POLICY_WEIGHTED
-	Cards        uint32   // slots in use, 1..DIVVY_MAX_CARDS
+	Magic        uint64 // DIVVY_LIMITS_MAGIC
+	Version      uint32 // DIVVY_WIRE_VERSION
+	SizeBytes    uint32 // sizeof(struct divvy_limits)
+	Clients      uint32 // attached processes; with 1 a process's own page is the whole truth
+	Policy       uint32 // DIVVY_POLICY_*
+	Cards        uint32 // slots in use, 1..DIVVY_MAX_CARDS
+	Gated        uint32 // 1: launches need a lease; 0: they do not wait
+	LeaseWord    uint32 // futex: +1 and woken after gated or leaseendns has changed
+	Reserved     uint32
 	LeaseEndNs   uint64   // until when the share may launch; 0: not now. Only while gated
-	Name         [64]byte // of the share, NUL-terminated
-	LeaseWord    uint32   // futex: +1 and woken after gated or leaseendns has changed
-	Gated        uint32   // 1: launches need a lease; 0: they do not wait
-	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
 	LeaseBeginNs uint64   // from when the share should have launched; the agent may have been late
 	LeaseTurn    uint64   // the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes
+	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
 	BesideToNs   uint64   // what was launched before may have run beside work of the share that had the card before
 	BesideFromNs uint64   // what had not ended by then may have run beside work of the next; 0: none has come
-	Reserved     [3]uint64
+	Name         [64]byte // of the share, NUL-terminated
+	Reserved2    [5]uint64
 	Card         [8]LimitsCard
 }
 
@@ -117,23 +105,20 @@ const (
 	LimitsOffsetMagic        = 0
 	LimitsOffsetVersion      = 8
 	LimitsOffsetSizeBytes    = 12
-	LimitsOffsetEpoch        = 16
-	LimitsOffsetState        = 24
-	LimitsOffsetClients      = 28
-	LimitsOffsetPolicy       = 32
-	LimitsOffsetPriority     = 36
-	LimitsOffsetWeight       = 40
-	LimitsOffsetCards        = 44
-	LimitsOffsetLeaseEndNs   = 48
-	LimitsOffsetName         = 56
-	LimitsOffsetLeaseWord    = 120
-	LimitsOffsetGated        = 124
-	LimitsOffsetBacklogNs    = 128
-	LimitsOffsetLeaseBeginNs = 136
-	LimitsOffsetLeaseTurn    = 144
-	LimitsOffsetBesideToNs   = 152
-	LimitsOffsetBesideFromNs = 160
-	LimitsOffsetReserved     = 168
+	LimitsOffsetClients      = 16
+	LimitsOffsetPolicy       = 20
+	LimitsOffsetCards        = 24
+	LimitsOffsetGated        = 28
+	LimitsOffsetLeaseWord    = 32
+	LimitsOffsetReserved     = 36
+	LimitsOffsetLeaseEndNs   = 40
+	LimitsOffsetLeaseBeginNs = 48
+	LimitsOffsetLeaseTurn    = 56
+	LimitsOffsetBacklogNs    = 64
+	LimitsOffsetBesideToNs   = 72
+	LimitsOffsetBesideFromNs = 80
+	LimitsOffsetName         = 88
+	LimitsOffsetReserved2    = 152
 	LimitsOffsetCard         = 192
 )
 
@@ -142,7 +127,6 @@ type ClientCard struct {
 	Memory       uint64 // both sides, by atomic operations only: credit, granted, mark
 	ContextBytes uint64 // process: the part of what is in use that is contexts
 	Allocations  uint64 // process: successful allocations so far
-	Denials      uint64 // process: allocations refused for want of room
 	Launches     uint64 // process: counted in steps of 64 per thread
 	PeakBytes    uint64 // process: the most that was in use so far; 0 when it does not keep it
 	BusyNs       uint64 // process: card time it has measured or estimated so far; never falls
@@ -158,22 +142,21 @@ type ClientCard struct {
 
 // Size and offsets of ClientCard.
 const (
-	ClientCardSize               = 120
+	ClientCardSize               = 112
 	ClientCardOffsetMemory       = 0
 	ClientCardOffsetContextBytes = 8
 	ClientCardOffsetAllocations  = 16
-	ClientCardOffsetDenials      = 24
-	ClientCardOffsetLaunches     = 32
-	ClientCardOffsetPeakBytes    = 40
-	ClientCardOffsetBusyNs       = 48
-	ClientCardOffsetInFlightNs   = 56
-	ClientCardOffsetDrainNs      = 64
-	ClientCardOffsetWaitNs       = 72
-	ClientCardOffsetLateNs       = 80
-	ClientCardOffsetLastEndNs    = 88
-	ClientCardOffsetSpanNs       = 96
-	ClientCardOffsetGapNs        = 104
-	ClientCardOffsetKernelNs     = 112
+	ClientCardOffsetLaunches     = 24
+	ClientCardOffsetPeakBytes    = 32
+	ClientCardOffsetBusyNs       = 40
+	ClientCardOffsetInFlightNs   = 48
+	ClientCardOffsetDrainNs      = 56
+	ClientCardOffsetWaitNs       = 64
+	ClientCardOffsetLateNs       = 72
+	ClientCardOffsetLastEndNs    = 80
+	ClientCardOffsetSpanNs       = 88
+	ClientCardOffsetGapNs        = 96
+	ClientCardOffsetKernelNs     = 104
 )
 
 // Client is struct divvy_client.
@@ -182,22 +165,20 @@ type Client struct {
 	Version   uint32 // DIVVY_WIRE_VERSION
 	SizeBytes uint32 // sizeof(struct divvy_client)
 	Token     uint64 // names this client to a restarted agent
-	Byname    uint64 // process: answers of cuGetProcAddress chosen by name, because the address told nothing
 	Turn      uint64 // agent: number of this process among those that take turns; never 0
-	Reserved  [3]uint64
+	Reserved  [4]uint64
 	Card      [8]ClientCard
 }
 
 // Size and offsets of Client.
 const (
-	ClientSize            = 1024
+	ClientSize            = 960
 	ClientOffsetMagic     = 0
 	ClientOffsetVersion   = 8
 	ClientOffsetSizeBytes = 12
 	ClientOffsetToken     = 16
-	ClientOffsetByname    = 24
-	ClientOffsetTurn      = 32
-	ClientOffsetReserved  = 40
+	ClientOffsetTurn      = 24
+	ClientOffsetReserved  = 32
 	ClientOffsetCard      = 64
 )
 
@@ -209,8 +190,8 @@ type Message struct {
 	Sequence  uint32 // of the request
 	Status    uint32 // DIVVY_STATUS_*
 	Slot      uint32 // card slot
-	Kind      uint32 // DIVVY_KIND_* or DIVVY_EVENT_*
-	Amount    uint64 // bytes; DIVVY_LEASE_BACK: ns
+	Kind      uint32 // DIVVY_EVENT_*
+	Amount    uint64 // bytes
 	Token     uint64 // 0, or the one of the client page a process comes back with
 	PID       uint32 // as the process sees it: a label, never an identity
 	Reserved  uint32

@@ -173,7 +173,7 @@ func TestClientThatNeverReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range uint32(20000) {
-			charge := wire.Message{Type: wire.Charge, Sequence: i + 2, Kind: wire.KindMemory, Amount: 512}
+			charge := wire.Message{Type: wire.Charge, Sequence: i + 2, Amount: 512}
 			if _, err := unix.Write(fd, encoded(charge)); err != nil {
 				break // the socket is full, or closed
 			}
@@ -191,10 +191,10 @@ func TestLyingClient(t *testing.T) {
 	w := h.witness(t)
 	liar := h.share(t, "liar", 256*mib)
 	for _, lie := range []wire.Message{
-		{Type: wire.Charge, Kind: wire.KindMemory, Amount: 1 << 63},
-		{Type: wire.Charge, Kind: wire.KindMemory, Amount: ^uint64(0)},
-		{Type: wire.Charge, Kind: wire.KindMemory, Slot: 7, Amount: 512},
-		{Type: wire.Charge, Kind: wire.KindMemory, Slot: 1 << 31, Amount: 512},
+		{Type: wire.Charge, Amount: 1 << 63},
+		{Type: wire.Charge, Amount: ^uint64(0)},
+		{Type: wire.Charge, Slot: 7, Amount: 512},
+		{Type: wire.Charge, Slot: 1 << 31, Amount: 512},
 		{Type: wire.Charge, Kind: 999, Amount: 512},
 		{Type: wire.Sync, Slot: 99},
 		{Type: wire.Measure, Slot: 99},
