@@ -450,7 +450,7 @@ static void text_set(struct divvy_message *message, const char *text)
 }
 
 /*
- * An event is not answered, and a program that was told no often ends at once:
+ * An event is not answered, and a program that it tells of often ends at once:
  * the question after it makes sure that the agent has read it.
  */
 static void event_locked(unsigned kind, int slot, uint64_t amount, const char *text)
@@ -471,9 +471,11 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 }
 
 /* From credit that has come meanwhile, or from the agent. */
-static bool try_locked(int slot, uint64_t bytes, const char *call)
+static bool try_locked(int slot, uint64_t bytes, bool final, const char *call)
 {
 	struct divvy_message message = {.type = DIVVY_CHARGE, .slot = (uint32_t)slot, .amount = bytes};
+
+	message.kind = final ? DIVVY_CHARGE_FINAL : 0;
 	int rc;
 
 	text_set(&message, call);
@@ -494,15 +496,13 @@ __attribute__((noinline)) static int charge_slowly(int slot, uint64_t bytes, con
 
 	pthread_mutex_lock(&process->mutex);
 	watch_begin_locked();
-	charged = try_locked(slot, bytes, call);
+	charged = try_locked(slot, bytes, yield == NULL, call);
 	if (!charged && yield != NULL) {
 		pthread_mutex_unlock(&process->mutex);
 		yield();
 		pthread_mutex_lock(&process->mutex);
-		charged = try_locked(slot, bytes, call);
+		charged = try_locked(slot, bytes, true, call);
 	}
-	if (!charged)
-		event_locked(DIVVY_EVENT_DENIED, slot, bytes, call);
 	pthread_mutex_unlock(&process->mutex);
 	return charged ? 0 : -ENOMEM;
 }

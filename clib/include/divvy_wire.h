@@ -173,11 +173,13 @@ struct divvy_client {
 #define DIVVY_STATUS_UNKNOWN 6u  /* the driver does not tell */
 #define DIVVY_STATUS_NOT_YOURS 7u /* the share is for another user */
 
+/* message.kind of DIVVY_CHARGE */
+#define DIVVY_CHARGE_FINAL 1u /* when denied, so is the program: counted and told. Without it the process makes room and asks again */
+
 /* message.kind of DIVVY_EVENT */
 #define DIVVY_EVENT_UNCLASSIFIED 16u /* text: symbol that the list lacks */
 #define DIVVY_EVENT_SELF_OPEN 17u    /* the driver directory holds the front itself */
 #define DIVVY_EVENT_NO_DRIVER 18u    /* text: why the driver could not be opened */
-#define DIVVY_EVENT_DENIED 19u       /* amount bytes on slot refused; text: the call */
 #define DIVVY_EVENT_HIDDEN 20u       /* text: the share's card is not visible to this process */
 #define DIVVY_EVENT_DRIVER_OOM 21u   /* the driver refused amount bytes on slot though the quota had room */
 
@@ -188,7 +190,7 @@ struct divvy_message {
 	uint32_t sequence; /* of the request */
 	uint32_t status;   /* DIVVY_STATUS_* */
 	uint32_t slot;     /* card slot */
-	uint32_t kind;     /* DIVVY_EVENT_* */
+	uint32_t kind;     /* DIVVY_CHARGE_FINAL, DIVVY_EVENT_* */
 	uint64_t amount;   /* bytes */
 	uint64_t token;    /* 0, or the one of the client page a process comes back with */
 	uint32_t pid;      /* as the process sees it: a label, never an identity */

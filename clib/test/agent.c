@@ -39,6 +39,8 @@ struct agent {
 	unsigned clients;
 	unsigned attached;
 	uint64_t charges;
+	unsigned denials; /* that were final */
+	struct divvy_message denied; /* the last of these */
 	unsigned events[EVENT_KINDS];
 	struct divvy_message last[EVENT_KINDS];
 	struct client client[MOST_CLIENTS];
@@ -250,6 +252,10 @@ static bool serve(struct agent *agent, struct client *client, struct divvy_messa
 			if (agent->share.halfway)
 				return false;
 		} else {
+			if (message->kind == DIVVY_CHARGE_FINAL) {
+				agent->denials++;
+				agent->denied = *message;
+			}
 			message->type = DIVVY_DENIED;
 			message->status = DIVVY_STATUS_NO_ROOM;
 		}
@@ -449,6 +455,17 @@ void agent_set_limit(struct agent *agent, uint64_t limitbytes)
 	for (unsigned slot = 0; slot < agent->limits->cards; slot++)
 		__atomic_store_n(&agent->limits->card[slot].limitbytes, limitbytes, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&agent->mutex);
+}
+
+unsigned agent_denials(struct agent *agent, struct divvy_message *last)
+{
+	unsigned denials;
+
+	pthread_mutex_lock(&agent->mutex);
+	denials = agent->denials;
+	*last = agent->denied;
+	pthread_mutex_unlock(&agent->mutex);
+	return denials;
 }
 
 uint64_t agent_charges(struct agent *agent)

@@ -41,6 +41,7 @@ uint64_t agent_counter(struct agent *agent, unsigned slot, size_t offset); /* su
 unsigned agent_events(struct agent *agent, unsigned kind, struct divvy_message *last);
 void agent_set_tight(struct agent *agent, bool tight);
 void agent_set_limit(struct agent *agent, uint64_t limitbytes);
+unsigned agent_denials(struct agent *agent, struct divvy_message *last); /* that were final */
 uint64_t agent_charges(struct agent *agent); /* CHARGE messages so far */
 
 #endif

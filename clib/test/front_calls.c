@@ -161,6 +161,7 @@ static void shows_the_share(void)
 static void holds_the_limit(void)
 {
 	struct agent *agent = begin();
+	struct divvy_message last;
 	CUdeviceptr block = 0, another = 0;
 
 	current();
@@ -170,7 +171,7 @@ static void holds_the_limit(void)
 	CHECK(agent_in_use(agent, 0) == LIMIT);
 	CHECK(FRONT(cuMemFree_v2)(block) == CUDA_SUCCESS);
 	CHECK(agent_in_use(agent, 0) == CONTEXT);
-	CHECK(agent_events(agent, DIVVY_EVENT_DENIED, NULL) == 2);
+	CHECK(agent_denials(agent, &last) == 2);
 }
 
 static void counts_launches(void)

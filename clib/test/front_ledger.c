@@ -87,7 +87,7 @@ static void pays_from_credit(void)
 static void is_denied_what_is_not_there(void)
 {
 	struct agent *agent = agent_of(LIMIT);
-	struct divvy_message event;
+	struct divvy_message last;
 
 	CHECK(front_attach(path, buildid) == 0);
 	CHECK(charge(LIMIT + 1) == -ENOMEM);
@@ -95,8 +95,29 @@ static void is_denied_what_is_not_there(void)
 	CHECK(charge(LIMIT) == 0);
 	CHECK(charge(1) == -ENOMEM);
 	CHECK(agent_in_use(agent, 0) == LIMIT);
-	CHECK(agent_events(agent, DIVVY_EVENT_DENIED, &event) == 3); /* read by now, should the program end here */
-	CHECK(event.amount == 1 && strcmp(event.text, "cuMemAlloc") == 0);
+	CHECK(agent_denials(agent, &last) == 3 && agent_charges(agent) == 4); /* none asked twice */
+	CHECK(last.amount == 1 && strcmp(last.text, "cuMemAlloc") == 0);
+}
+
+static uint64_t kept;
+
+static void give_back(void)
+{
+	front_refund(0, kept);
+	kept = 0;
+}
+
+static void makes_room_before_it_is_denied(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+	struct divvy_message last;
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(LIMIT) == 0);
+	kept = MIB;
+	front_yield = give_back;
+	CHECK(charge(MIB) == 0 && agent_charges(agent) == 1 && agent_denials(agent, &last) == 0);
+	CHECK(charge(MIB) == -ENOMEM && agent_charges(agent) == 3 && agent_denials(agent, &last) == 1);
 }
 
 static void asks_every_time_when_tight(void)
@@ -363,6 +384,7 @@ static const struct scenario scenarios[] = {
 	{"does not ask for ever", does_not_ask_for_ever},
 	{"pays from credit", pays_from_credit},
 	{"is denied what is not there", is_denied_what_is_not_there},
+	{"makes room before it is denied", makes_room_before_it_is_denied},
 	{"asks every time when tight", asks_every_time_when_tight},
 	{"shows what is left", shows_what_is_left},
 	{"shows the card without a limit", shows_the_card_without_a_limit},

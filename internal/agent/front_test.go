@@ -173,7 +173,7 @@ func (f *front) alloc(bytes uint64) error {
 		return nil
 	}
 	f.asked.Add(1)
-	m := wire.Message{Type: wire.Charge, Amount: bytes}
+	m := wire.Message{Type: wire.Charge, Kind: wire.ChargeFinal, Amount: bytes}
 	m.SetText("cuMemAlloc")
 	page := f.page.Load()
 	mark := page.Mark(0)
@@ -195,11 +195,6 @@ func (f *front) alloc(bytes uint64) error {
 		return nil
 	case wire.Denied:
 		f.refusals.Add(1)
-		event := f.request(wire.Message{Type: wire.Event, Kind: wire.EventDenied, Amount: bytes})
-		event.SetText("cuMemAlloc")
-		if err := f.send(event); err != nil {
-			return err
-		}
 		return errDenied
 	}
 	return fmt.Errorf("answer %d to CHARGE", answer.Type)

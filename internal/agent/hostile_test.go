@@ -127,7 +127,7 @@ func TestFlood(t *testing.T) {
 				return
 			default:
 			}
-			m := wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Event, Kind: wire.EventDenied, Sequence: n, Amount: 1}
+			m := wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Event, Kind: wire.EventDriverOOM, Sequence: n, Amount: 1}
 			if n%2 == 0 {
 				m.Type = wire.Sync
 			}
@@ -282,7 +282,7 @@ func FuzzShareSocket(f *testing.F) {
 	hello := encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Hello, Sequence: 1})
 	for _, m := range []wire.Message{
 		{Type: wire.Charge, Amount: 1 << 63}, {Type: wire.Charge, Slot: 9, Amount: 1}, {Type: wire.Processes, Amount: 1 << 40},
-		{Type: wire.Event, Kind: wire.EventDenied, Amount: 1 << 63}, {Type: wire.Measure, Slot: 1 << 31},
+		{Type: wire.Event, Kind: wire.EventDriverOOM, Amount: 1 << 63}, {Type: wire.Measure, Slot: 1 << 31},
 	} {
 		m.Magic, m.Version = wire.MessageMagic, wire.Version
 		f.Add(true, encode(m))

@@ -55,7 +55,7 @@ func (c *connection) charge(m wire.Message) error {
 			a = core.Answer{Client: c.id, Reason: core.NoClient}
 			return
 		}
-		a = c.core.Charge(now, c.id, m.Amount, m.Line())
+		a = c.core.Charge(now, c.id, core.Charge{Bytes: m.Amount, Call: m.Line(), Final: m.Kind == wire.ChargeFinal})
 		switch {
 		case a.Waiting:
 			mine.waiter = later
@@ -163,7 +163,6 @@ var reports = map[uint32]core.Report{
 	wire.EventUnclassified: core.ReportUnclassified,
 	wire.EventSelfOpen:     core.ReportSelfOpen,
 	wire.EventNoDriver:     core.ReportNoDriver,
-	wire.EventDenied:       core.ReportDenied,
 	wire.EventHidden:       core.ReportHidden,
 	wire.EventDriverOOM:    core.ReportDriverOOM,
 }

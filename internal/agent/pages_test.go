@@ -156,7 +156,7 @@ func (m *mortal) charge(id core.ClientID, bytes uint64) (granted, died bool) {
 			died = true
 		}
 	}()
-	granted = m.core.Charge(m.now, id, bytes, "cuMemAlloc").Granted
+	granted = m.core.Charge(m.now, id, core.Charge{Bytes: bytes, Final: true}).Granted
 	m.carryOut()
 	m.steps = 0
 	return granted, false

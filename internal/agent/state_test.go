@@ -37,7 +37,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 		defer page.Close()
 		members.of[id] = &member{page: page}
 		if c.Attach(now, id, name, core.Process{PID: i + 1, Start: 3, Command: "x"}) == nil {
-			c.Charge(now, id, uint64(i), "cuMemAlloc")
+			c.Charge(now, id, core.Charge{Bytes: uint64(i), Final: true})
 			save()
 			if i%2 == 0 {
 				c.Died(now, id)

@@ -57,7 +57,6 @@ type client struct {
 	noticeAt time.Time // when to tell that it lives on
 	heldTold bool
 	denials  uint64
-	denied   *denied
 	bucket   bucket
 
 	saveChanged bool
@@ -158,7 +157,6 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	if err := c.checkToken(now, cl, share, process); err != nil {
 		return err
 	}
-	c.flushDenied(now, cl)
 	most := cl.granted
 	if cl.awaited() {
 		// The agent that died may have had no journal to write to.
@@ -266,7 +264,6 @@ func (c *Core) Died(now time.Time, id ClientID) {
 
 // end leaves the state Attached: all unused credit goes back.
 func (c *Core) end(now time.Time, cl *client, state State) {
-	c.flushDenied(now, cl)
 	c.dropWaiting(cl.id)
 	c.read(now, cl)
 	c.observe(cl.share)
@@ -337,9 +334,6 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 }
 
 func (c *Core) tickClient(now time.Time, cl *client) {
-	if cl.denied != nil && !now.Before(cl.denied.flushAt) {
-		c.flushDenied(now, cl)
-	}
 	if cl.noticeAt.IsZero() || now.Before(cl.noticeAt) {
 		return
 	}
@@ -356,7 +350,6 @@ func (c *Core) Sync(now time.Time, id ClientID) (share string, usedBytes uint64,
 	if cl == nil {
 		return "", 0, false
 	}
-	c.flushDenied(now, cl)
 	c.squeeze(now, cl.share)
 	return cl.share.Name, c.observe(cl.share), true
 }

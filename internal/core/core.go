@@ -102,7 +102,7 @@ type Core struct {
 	made    int // names made up so far
 
 	graceEnd time.Time // zero: no client of an earlier life is awaited
-	waiting  []charge  // until graceEnd, or their own time
+	waiting  []waiting // until graceEnd, or their own time
 
 	orders Orders
 	taken  []takenCredit // scratch of one charge
@@ -201,9 +201,6 @@ func (c *Core) NextWake() time.Time {
 		sooner(s.sweepNext)
 		for _, cl := range s.clients {
 			sooner(cl.noticeAt)
-			if cl.denied != nil {
-				sooner(cl.denied.flushAt)
-			}
 		}
 	}
 	return next

@@ -10,20 +10,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
-// denied is a charge that was denied. It counts as a denied allocation when
-// the front library says so, or does not ask again for the same: it may make
-// room first.
-type denied struct {
-	call    string
-	bytes   uint64
-	free    uint64
-	limit   uint64
-	reason  Reason
-	flushAt time.Time
-}
-
-const denialWait = 100 * time.Millisecond
-
 // bucket bounds the events that one client causes, or refusals by one share.
 type bucket struct {
 	tokens  float64
@@ -51,32 +37,27 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// deny refuses a charge.
-func (c *Core) deny(now time.Time, cl *client, w charge, free uint64, reason Reason) Answer {
-	cl.denied = &denied{call: w.call, bytes: w.bytes, free: free, limit: c.limitOf(cl.share), reason: reason, flushAt: now.Add(denialWait)}
+// deny refuses a charge. It counts when the program is refused with it.
+func (c *Core) deny(now time.Time, cl *client, w waiting, free uint64, reason Reason) Answer {
+	if w.Final {
+		cl.denials++
+		cl.share.denials[reason]++ // saved when something else of the share is
+		c.tellDenied(now, cl, w.Charge, free, reason)
+	}
 	return Answer{Client: cl.id, Reason: reason, FreeBytes: free, UsedBytes: c.observe(cl.share)}
 }
 
-func (c *Core) flushDenied(now time.Time, cl *client) {
-	if cl.denied != nil {
-		c.tellDenied(now, cl, cl.denied.call)
-	}
-}
-
-func (c *Core) tellDenied(now time.Time, cl *client, call string) {
-	d, s := cl.denied, cl.share
-	cl.denied = nil
-	cl.denials++
-	s.denials[d.reason]++ // saved when something else of the share is
+func (c *Core) tellDenied(now time.Time, cl *client, w Charge, free uint64, reason Reason) {
+	limit, call := c.limitOf(cl.share), w.Call
 	if call == "" {
 		call = "an allocation"
 	}
-	why := fmt.Sprintf("%s free of %s", size.Short(d.free), size.Short(d.limit))
-	switch d.reason {
+	why := fmt.Sprintf("%s free of %s", size.Short(free), size.Short(limit))
+	switch reason {
 	case CardFull:
-		why = fmt.Sprintf("%s free on the card for shares without a quota", size.Short(d.free))
+		why = fmt.Sprintf("%s free on the card for shares without a quota", size.Short(free))
 	case Shrinking:
-		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(d.limit))
+		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(limit))
 	case Revoked:
 		why = "the share is deleted"
 	case NoClient:
@@ -85,10 +66,8 @@ func (c *Core) tellDenied(now time.Time, cl *client, call string) {
 		why = "the process has destroyed its page"
 	case Unheld:
 		why = "the process is not held as its share demands"
-	case Front:
-		why = "refused by the front library"
 	}
-	c.clientEvent(now, cl, event.Denied, d.bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(d.bytes), why))
+	c.clientEvent(now, cl, event.Denied, w.Bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(w.Bytes), why))
 }
 
 func (c *Core) limitOf(s *share) uint64 {
@@ -131,7 +110,6 @@ const (
 	ReportUnclassified Report = iota + 1
 	ReportSelfOpen
 	ReportNoDriver
-	ReportDenied
 	ReportHidden
 	ReportDriverOOM
 )
@@ -142,14 +120,6 @@ func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, t
 	if cl == nil {
 		return
 	}
-	if report == ReportDenied {
-		if cl.denied == nil { // the ledger was not asked
-			c.deny(now, cl, charge{bytes: bytes}, 0, Front)
-		}
-		c.tellDenied(now, cl, text)
-		return
-	}
-	c.flushDenied(now, cl)
 	switch report {
 	case ReportUnclassified:
 		c.clientEvent(now, cl, event.UnclassifiedSymbol, 0, "unclassified symbol "+text)

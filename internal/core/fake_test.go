@@ -80,7 +80,7 @@ func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, str
 		p.peak()
 		return Answer{Client: id, Granted: true}, "credit"
 	}
-	a := f.core.Charge(now, id, bytes, "cuMemAlloc")
+	a := f.core.Charge(now, id, Charge{Bytes: bytes, Call: "cuMemAlloc", Final: true})
 	if a.Granted {
 		p.peak()
 	}

@@ -50,7 +50,6 @@ const (
 	NoClient  Reason = "no-client"  // detached, dead, or never attached
 	Broken    Reason = "broken"     // the client has destroyed its page
 	Unheld    Reason = "unheld"     // the client is not held as its share demands
-	Front     Reason = "front"      // the front library refused without asking
 )
 
 // Answer to a charge.
@@ -63,10 +62,18 @@ type Answer struct {
 	UsedBytes uint64 // when denied: by all processes of the share
 }
 
-type charge struct {
+// Charge is what a process asks for.
+type Charge struct {
+	Bytes uint64
+	Call  string // what it is for
+	// Final: when it is denied, so is the program. Else the process makes room and asks again.
+	Final bool
+}
+
+// waiting is a charge that may be granted soon.
+type waiting struct {
+	Charge
 	id    ClientID
-	bytes uint64
-	call  string    // what the front library says it is for
 	until time.Time // the latest it waits for what others have who have just ended; zero: for the end of a grace
 }
 
@@ -75,19 +82,16 @@ type charge struct {
 // ended does not have to try twice.
 const comingFor = 20 * time.Millisecond
 
-// Charge asks for bytes for a client, rounded up to Units: from what its pool
+// Charge asks for memory for a client, rounded up to Units: from what its pool
 // has left and what the pool's clients do not use, its own credit first. Either
 // all of it is granted and counts as in use, or nothing is.
-func (c *Core) Charge(now time.Time, id ClientID, bytes uint64, call string) Answer {
+func (c *Core) Charge(now time.Time, id ClientID, wanted Charge) Answer {
 	cl := c.clients[id]
 	if cl == nil {
 		return Answer{Client: id, Reason: NoClient}
 	}
-	if cl.denied != nil && cl.denied.bytes == bytes {
-		cl.denied = nil // it asks again
-	}
-	c.flushDenied(now, cl)
-	w := charge{id: id, bytes: up(bytes), call: call}
+	wanted.Bytes = up(wanted.Bytes)
+	w := waiting{Charge: wanted, id: id}
 	if !c.graceEnd.IsZero() {
 		c.waiting = append(c.waiting, w)
 		return Answer{Client: id, Waiting: true}
@@ -132,8 +136,8 @@ func (c *Core) chargeAgain(now time.Time, p *pool) {
 	}
 }
 
-func (c *Core) charge(now time.Time, cl *client, w charge) Answer {
-	bytes := w.bytes
+func (c *Core) charge(now time.Time, cl *client, w waiting) Answer {
+	bytes := w.Bytes
 	s, p := cl.share, cl.share.pool
 	c.squeeze(now, s)
 	switch _, whole := c.read(now, cl); {

@@ -180,5 +180,5 @@ func (c *Core) endGrace(now time.Time) {
 }
 
 func (c *Core) dropWaiting(id ClientID) {
-	c.waiting = slices.DeleteFunc(c.waiting, func(w charge) bool { return w.id == id })
+	c.waiting = slices.DeleteFunc(c.waiting, func(w waiting) bool { return w.id == id })
 }

@@ -182,6 +182,9 @@ func (w *world) do(f []string) {
 		id, _ := w.process(arg(1))
 		answer, way := w.alloc(w.now, id, w.bytes(arg(2)))
 		w.answer(answer, way)
+	case "try": // alloc of a process that makes room and asks again when it is denied
+		id, _ := w.process(arg(1))
+		w.answer(w.core.Charge(w.now, id, Charge{Bytes: w.bytes(arg(2))}), "asked")
 	case "free":
 		id, _ := w.process(arg(1))
 		w.free(id, w.bytes(arg(2)))
@@ -196,7 +199,7 @@ func (w *world) do(f []string) {
 		w.pages[id].smashed = true
 	case "report":
 		id, _ := w.process(arg(1))
-		reports := map[string]Report{"denied": ReportDenied, "unclassified": ReportUnclassified, "driver-oom": ReportDriverOOM}
+		reports := map[string]Report{"unclassified": ReportUnclassified, "driver-oom": ReportDriverOOM}
 		w.core.Report(w.now, id, reports[arg(2)], w.bytes(arg(3)), arg(4))
 	case "held":
 		id, _ := w.process(arg(1))

@@ -44,10 +44,10 @@ const (
 	StatusProtocol      = 5  // the message made no sense
 	StatusUnknown       = 6  // the driver does not tell
 	StatusNotYours      = 7  // the share is for another user
+	ChargeFinal         = 1  // when denied, so is the program: counted and told. Without it the process makes room and asks again
 	EventUnclassified   = 16 // text: symbol that the list lacks
 	EventSelfOpen       = 17 // the driver directory holds the front itself
 	EventNoDriver       = 18 // text: why the driver could not be opened
-	EventDenied         = 19 // amount bytes on slot refused; text: the call
 	EventHidden         = 20 // text: the share's card is not visible to this process
 	EventDriverOOM      = 21 // the driver refused amount bytes on slot though the quota had room
 )
@@ -190,7 +190,7 @@ type Message struct {
 	Sequence  uint32 // of the request
 	Status    uint32 // DIVVY_STATUS_*
 	Slot      uint32 // card slot
-	Kind      uint32 // DIVVY_EVENT_*
+	Kind      uint32 // DIVVY_CHARGE_FINAL, DIVVY_EVENT_*
 	Amount    uint64 // bytes
 	Token     uint64 // 0, or the one of the client page a process comes back with
 	PID       uint32 // as the process sees it: a label, never an identity

@@ -198,7 +198,7 @@ func TestLyingClient(t *testing.T) {
 		{Type: wire.Charge, Kind: 999, Amount: 512},
 		{Type: wire.Sync, Slot: 99},
 		{Type: wire.Measure, Slot: 99},
-		{Type: wire.Event, Slot: 99, Kind: 19, Amount: ^uint64(0)},
+		{Type: wire.Event, Slot: 99, Kind: wire.EventDriverOOM, Amount: ^uint64(0)},
 		{Type: wire.Hello, Token: 12345},
 		{Type: wire.Processes, Slot: 99, Amount: 1 << 40},
 		{Type: wire.LeaseWant, Slot: 1 << 31},
