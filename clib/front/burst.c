@@ -298,7 +298,7 @@ static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t spa
 /* Whether work of others may have run between its beginning and its end. */
 static bool beside(const struct burst *burst, uint64_t end)
 {
-	uint64_t from = GATE_GET(front_pages_now->limits.besidefromns);
+	uint64_t from = GATE_GET(front_gate_limits(front_pages_now)->besidefromns);
 
 	return burst->beside || (from > burst->admitted && from < end);
 }

@@ -53,7 +53,7 @@ void gate_publish(struct gate *gate)
 
 	if (pages == NULL)
 		return;
-	card = &pages->client.card[0];
+	card = &pages->client.card[FRONT_GATE_SLOT];
 	store(&card->busyns, gate->backlog.busy);
 	__atomic_store_n(&card->drainns, gate->backlog.drain, __ATOMIC_RELEASE);
 	__atomic_store_n(&card->inflightns, gate->backlog.inflight, __ATOMIC_RELEASE);
@@ -67,12 +67,12 @@ void gate_publish(struct gate *gate)
 
 static bool is_gated(const struct front_pages *pages)
 {
-	return GATE_GET(pages->limits.gated) != 0;
+	return GATE_GET(front_gate_limits(pages)->gated) != 0;
 }
 
 uint64_t gate_lease_of(const struct front_pages *pages)
 {
-	const struct divvy_limits *limits = &pages->limits;
+	const struct divvy_limits_card *limits = front_gate_limits(pages);
 	uint64_t end, turn;
 
 	if (!is_gated(pages))
@@ -99,7 +99,7 @@ static unsigned away_rate(const struct gate *gate, const struct divvy_limits *li
 	unsigned clients = GATE_GET(limits->clients);
 
 	if (GATE_GET(limits->policy) == DIVVY_POLICY_FIXED)
-		return GATE_GET(limits->card[0].corespercent) * 100 / (clients > 0 ? clients : 1);
+		return GATE_GET(limits->card[FRONT_GATE_SLOT].corespercent) * 100 / (clients > 0 ? clients : 1);
 	return gate->rate > 0 ? gate->rate : FIRST_RATE;
 }
 
@@ -182,7 +182,7 @@ static bool exhausted(const struct burst *burst, uint32_t high)
 /* A launch that has waited since then may go. The first one of a lease tells how late it is. */
 static void waited_locked(struct gate *gate, const struct front_pages *pages, uint64_t since, uint64_t now)
 {
-	uint64_t begins = __atomic_load_n(&pages->limits.leasebeginns, __ATOMIC_RELAXED);
+	uint64_t begins = __atomic_load_n(&front_gate_limits(pages)->leasebeginns, __ATOMIC_RELAXED);
 
 	gate->backlog.waited += now - since;
 	if (begins == gate->lateof)
@@ -200,7 +200,7 @@ static void waited_locked(struct gate *gate, const struct front_pages *pages, ui
  */
 static uint64_t backlog_of(const struct gate *gate, const struct front_pages *pages, uint64_t *refill)
 {
-	uint64_t most = GATE_GET(pages->limits.backlogns), late = lateness_of(&gate->lateness);
+	uint64_t most = GATE_GET(front_gate_limits(pages)->backlogns), late = lateness_of(&gate->lateness);
 
 	*refill = most / 2;
 	if (most < WHOLE_BACKLOG_NS)
@@ -225,7 +225,7 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		enum backlog_verdict verdict;
 
 		*now = clock_now();
-		*word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
+		*word = __atomic_load_n(&front_gate_limits(pages)->leaseword, __ATOMIC_ACQUIRE);
 		keep_rate(gate, *now);
 		end = gate_lease_end(gate, pages);
 		most = backlog_of(gate, pages, &refill);
@@ -303,7 +303,7 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 		room = backlog_room(&gate->backlog, now, gate_lease_end(gate, pages), most, high, BURST_NS);
 	GATE_SET(burst->word, word);
 	burst->unknown = estimate == NULL;
-	burst->beside = gate->away || now < GATE_GET(pages->limits.besidetons);
+	burst->beside = gate->away || now < GATE_GET(front_gate_limits(pages)->besidetons);
 	GATE_SET(burst->left, (uint32_t)room);
 	GATE_SET(burst->launchesleft, estimate == NULL || gate->sporadic ? 1 : BURST_LAUNCHES);
 	gate->sporadic = false;
@@ -330,7 +330,7 @@ static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream str
 	burst = burst_open(gate, stream, now);
 	if (burst == NULL)
 		return NULL;
-	GATE_SET(burst->word, GATE_GET(pages_now()->limits.leaseword));
+	GATE_SET(burst->word, GATE_GET(front_gate_limits(pages_now())->leaseword));
 	burst->weight = FRONT_LAUNCH_STEP;
 	GATE_SET(burst->launchesleft, 1);
 	has_key(burst, key, 0, &index);
@@ -419,7 +419,7 @@ struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample)
 	burst = own_burst(gate);
 	estimate = estimate_find(&gate->estimates, key);
 	if (burst == NULL || estimate == NULL ||
-	    !quick(burst, gate, estimate, key, stream, GATE_GET(pages->limits.leaseword))) {
+	    !quick(burst, gate, estimate, key, stream, GATE_GET(front_gate_limits(pages)->leaseword))) {
 		burst = gated(gate, key, stream);
 		front_thread.burst = burst;
 	}

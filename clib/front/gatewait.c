@@ -20,7 +20,7 @@
 /* Asks once for each value of the word, and now and then again; a new agent too. */
 static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
 {
-	struct divvy_message message = {.type = DIVVY_LEASE_WANT};
+	struct divvy_message message = {.type = DIVVY_LEASE_WANT, .slot = FRONT_GATE_SLOT};
 	bool asked;
 
 	front_lock_take(&gate->lock);
@@ -45,7 +45,7 @@ static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uin
 void gate_await_lease(struct gate *gate, uint64_t ahead)
 {
 	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
-	const struct divvy_limits *limits = &pages->limits;
+	const struct divvy_limits_card *limits = front_gate_limits(pages);
 	uint32_t word = __atomic_load_n(&limits->leaseword, __ATOMIC_ACQUIRE);
 	uint64_t now = clock_now(), end, wait = LONGEST_WAIT_NS;
 
@@ -66,7 +66,7 @@ void gate_await_lease(struct gate *gate, uint64_t ahead)
 void gate_ask_ahead(struct gate *gate, uint64_t now)
 {
 	struct front_pages *pages = __atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE);
-	uint32_t word = __atomic_load_n(&pages->limits.leaseword, __ATOMIC_ACQUIRE);
+	uint32_t word = __atomic_load_n(&front_gate_limits(pages)->leaseword, __ATOMIC_ACQUIRE);
 	uint64_t end = gate_lease_of(pages);
 
 	if (end > now && end - now < ASK_AHEAD_NS)
@@ -123,7 +123,7 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 	}
 	if (gate->idlesince == 0)
 		gate->idlesince = now;
-	if (!gate->backdue || GATE_GET(pages->limits.gated) == 0) {
+	if (!gate->backdue || GATE_GET(front_gate_limits(pages)->gated) == 0) {
 		*wait = 0;
 		return false;
 	}
@@ -137,6 +137,7 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 		return false; /* they are about to launch */
 	gate->backdue = false;
 	back->type = DIVVY_LEASE_BACK;
+	back->slot = FRONT_GATE_SLOT;
 	return true;
 }
 

@@ -66,14 +66,14 @@ static struct front_pages *pages_now(void)
 /* Who waits for a lease on a page that is not served any more looks again. */
 static void wake_waiting(const struct front_pages *pages)
 {
-	if (pages != NULL)
-		clock_wake(&pages->limits.leaseword, INT32_MAX, true);
+	for (unsigned slot = 0; pages != NULL && slot < DIVVY_MAX_CARDS; slot++)
+		clock_wake(&pages->limits.card[slot].leaseword, INT32_MAX, true);
 }
 
 static void use_pages(struct front_pages *pages)
 {
 	__atomic_store_n(&front_pages_now, pages, __ATOMIC_RELEASE);
-	__atomic_store_n(&front_gated, pages != NULL ? &pages->limits.gated : &ungated, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_gated, pages != NULL ? &front_gate_limits(pages)->gated : &ungated, __ATOMIC_RELEASE);
 }
 
 static void sweep_locked(void)

@@ -18,7 +18,7 @@
  * bytes, times are CLOCK_MONOTONIC nanoseconds. A writer may die at any
  * instruction: no word depends on another one being written after it.
  *
- * Time on the card of slot 0, while gated is 1:
+ * Time on the card of a slot, while its gated is 1:
  *   A process launches when now + its unfinished work < leaseendns, without
  *   asking. Else it reads leaseword, looks at gated and leaseendns again, sends
  *   DIVVY_LEASE_WANT (once per process and value of leaseword is enough, more do
@@ -77,7 +77,16 @@ struct divvy_limits_card {
 	uint64_t contextbytes;  /* what one context costs on this card */
 	uint32_t flags;         /* DIVVY_CARD_* */
 	uint32_t corespercent;  /* 1..100 of the card */
-	uint64_t reserved[9];
+	uint64_t reserved;
+	uint32_t gated;         /* 1: launches need a lease; 0: they do not wait */
+	uint32_t leaseword;     /* futex: +1 and woken after gated or leaseendns has changed */
+	uint64_t leaseendns;    /* until when the share may launch; 0: not now. Only while gated */
+	uint64_t leasebeginns;  /* from when the share should have launched; the agent may have been late */
+	uint64_t leaseturn;     /* the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes */
+	uint64_t backlogns;     /* how much unfinished work, by its own estimate, a process of a gated share may keep */
+	uint64_t besidetons;    /* what was launched before may have run beside work of the share that had the card before */
+	uint64_t besidefromns;  /* what had not ended by then may have run beside work of the next; 0: none has come */
+	uint64_t reserved2;
 };
 
 struct divvy_limits {
@@ -87,17 +96,9 @@ struct divvy_limits {
 	uint32_t clients;    /* attached processes; with 1 a process's own page is the whole truth */
 	uint32_t policy;     /* DIVVY_POLICY_* */
 	uint32_t cards;      /* slots in use, 1..DIVVY_MAX_CARDS */
-	uint32_t gated;      /* 1: launches need a lease; 0: they do not wait */
-	uint32_t leaseword;  /* futex: +1 and woken after gated or leaseendns has changed */
 	uint32_t reserved;
-	uint64_t leaseendns; /* until when the share may launch; 0: not now. Only while gated */
-	uint64_t leasebeginns; /* from when the share should have launched; the agent may have been late */
-	uint64_t leaseturn;  /* the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes */
-	uint64_t backlogns;  /* how much unfinished work, by its own estimate, a process of a gated share may keep */
-	uint64_t besidetons; /* what was launched before may have run beside work of the share that had the card before */
-	uint64_t besidefromns; /* what had not ended by then may have run beside work of the next; 0: none has come */
 	char name[64];       /* of the share, NUL-terminated */
-	uint64_t reserved2[5];
+	uint64_t reserved2[4];
 	struct divvy_limits_card card[DIVVY_MAX_CARDS];
 };
 
@@ -189,7 +190,7 @@ struct divvy_message {
 	uint16_t version;  /* DIVVY_WIRE_VERSION */
 	uint32_t sequence; /* of the request */
 	uint32_t status;   /* DIVVY_STATUS_* */
-	uint32_t slot;     /* card slot */
+	uint32_t slot;     /* card slot, below limits.cards: any other one ends the connection */
 	uint32_t kind;     /* DIVVY_CHARGE_FINAL, DIVVY_EVENT_* */
 	uint64_t amount;   /* bytes */
 	uint64_t token;    /* 0, or the one of the client page a process comes back with */
@@ -204,12 +205,13 @@ struct divvy_message {
 _Static_assert(sizeof(struct divvy_limits_card) == 128, "limits card");
 _Static_assert(offsetof(struct divvy_limits_card, limitbytes) == 16, "limits card limit");
 _Static_assert(offsetof(struct divvy_limits_card, flags) == 48, "limits card flags");
-_Static_assert(sizeof(struct divvy_limits) == 192 + 8 * 128, "limits");
-_Static_assert(offsetof(struct divvy_limits, gated) == 28, "limits gated");
-_Static_assert(offsetof(struct divvy_limits, leaseword) == 32, "limits lease word");
-_Static_assert(offsetof(struct divvy_limits, leaseendns) == 40, "limits lease");
-_Static_assert(offsetof(struct divvy_limits, backlogns) == 64, "limits backlog");
-_Static_assert(offsetof(struct divvy_limits, name) == 88, "limits name");
+_Static_assert(offsetof(struct divvy_limits_card, gated) == 64, "limits card gated");
+_Static_assert(offsetof(struct divvy_limits_card, leaseword) == 68, "limits card lease word");
+_Static_assert(offsetof(struct divvy_limits_card, leaseendns) == 72, "limits card lease");
+_Static_assert(offsetof(struct divvy_limits_card, backlogns) == 96, "limits card backlog");
+_Static_assert(sizeof(struct divvy_limits) == 128 + 8 * 128, "limits");
+_Static_assert(offsetof(struct divvy_limits, name) == 32, "limits name");
+_Static_assert(offsetof(struct divvy_limits, card) == 128, "limits card");
 _Static_assert(sizeof(struct divvy_client_card) == 112, "client card");
 _Static_assert(offsetof(struct divvy_client_card, busyns) == 40, "client card busy");
 _Static_assert(offsetof(struct divvy_client_card, latens) == 72, "client card late");

@@ -11,7 +11,7 @@ static _Atomic bool over;
 
 static void *flip(void *unused)
 {
-	struct divvy_limits *limits = &fakeshare.pages.limits;
+	struct divvy_limits_card *limits = &fakeshare.pages.limits.card[0];
 
 	for (int i = 0; i < FLIPS; i++) {
 		fakeshare_lease(i % 3 == 0 ? 0 : clock_now() + 10 * MS);

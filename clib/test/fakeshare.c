@@ -8,8 +8,7 @@
 struct fakeshare fakeshare = {
 	.live = 1,
 	.pages.limits = {
-		.backlogns = FAKESHARE_BACKLOG_NS,
-		.card[0].corespercent = FAKESHARE_PERCENT,
+		.card[0] = {.backlogns = FAKESHARE_BACKLOG_NS, .corespercent = FAKESHARE_PERCENT},
 		.clients = 1,
 		.policy = DIVVY_POLICY_FIXED,
 	},
@@ -19,7 +18,7 @@ struct fakeshare fakeshare = {
 
 struct front_pages *front_pages_now = &fakeshare.pages;
 uint32_t *front_live = &fakeshare.live;
-const uint32_t *front_gated = &fakeshare.pages.limits.gated;
+const uint32_t *front_gated = &fakeshare.pages.limits.card[0].gated;
 __thread struct front_thread front_thread;
 
 int front_tell(struct divvy_message *message)
@@ -62,7 +61,7 @@ void front_graph_launched(const struct front_graph_launch *launch)
 
 /* -- its agent -------------------------------------------------------------- */
 
-static void set_lease(struct divvy_limits *limits, uint64_t end)
+static void set_lease(struct divvy_limits_card *limits, uint64_t end)
 {
 	__atomic_store_n(&limits->leaseendns, end, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&limits->leaseword, 1, __ATOMIC_RELEASE);
@@ -71,7 +70,7 @@ static void set_lease(struct divvy_limits *limits, uint64_t end)
 
 void fakeshare_lease(uint64_t end)
 {
-	set_lease(&__atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE)->limits, end);
+	set_lease(&__atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE)->limits.card[0], end);
 }
 
 void fakeshare_move(struct front_pages *fresh)
@@ -79,14 +78,14 @@ void fakeshare_move(struct front_pages *fresh)
 	struct front_pages *old = front_pages_now;
 
 	fresh->limits = old->limits;
-	fresh->limits.leaseendns = 0;
+	fresh->limits.card[0].leaseendns = 0;
 	__atomic_store_n(&front_pages_now, fresh, __ATOMIC_RELEASE);
-	set_lease(&old->limits, 0);
+	set_lease(&old->limits.card[0], 0);
 }
 
 void fakeshare_gate(bool gated)
 {
-	__atomic_store_n(&fakeshare.pages.limits.gated, gated, __ATOMIC_RELEASE);
+	__atomic_store_n(&fakeshare.pages.limits.card[0].gated, gated, __ATOMIC_RELEASE);
 	fakeshare_lease(0);
 }
 

@@ -38,7 +38,7 @@ static void waits_for_a_lease(void)
 	WITHIN(fakeshare.wants == 2, 1 * MS);
 	CHECK(fakecard_kernels() == 0 && fakeshare.backs == 0);
 	due = clock_now();
-	fakeshare.pages.limits.leasebeginns = due;
+	fakeshare.pages.limits.card[0].leasebeginns = due;
 	clock_pause(3 * MS); /* the agent is late */
 	granted = clock_now();
 	fakeshare_lease(due + 1000 * MS);

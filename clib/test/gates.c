@@ -64,7 +64,7 @@ static uint32_t mailword;
 
 struct front_pages *front_pages_now = &processes[AGENT].pages;
 uint32_t *front_live = &processes[AGENT].live;
-const uint32_t *front_gated = &processes[AGENT].pages.limits.gated;
+const uint32_t *front_gated = &processes[AGENT].pages.limits.card[0].gated;
 __thread struct front_thread front_thread;
 
 static void change(unsigned from, unsigned to)
@@ -73,7 +73,7 @@ static void change(unsigned from, unsigned to)
 	front_gate_now = processes[to].gate;
 	front_pages_now = &processes[to].pages;
 	front_live = &processes[to].live;
-	front_gated = &processes[to].pages.limits.gated;
+	front_gated = &processes[to].pages.limits.card[0].gated;
 	roundcard.process = to;
 }
 
@@ -138,13 +138,13 @@ static uint64_t lead(const char *what, uint64_t now, unsigned process)
 	CHECK(scanf("%" SCNu64 " %u", &next, &leases) == 2);
 	while (leases-- > 0) {
 		uint64_t end, begin, backlog, turn, besideto, besidefrom;
-		struct divvy_limits *limits;
+		struct divvy_limits_card *limits;
 		unsigned of, gated;
 
 		CHECK(scanf("%u %u %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &of, &gated, &end, &begin,
 			    &backlog, &turn, &besideto, &besidefrom) == 8);
 		CHECK(of > 0 && of < count);
-		limits = &processes[of].pages.limits;
+		limits = &processes[of].pages.limits.card[0];
 		limits->backlogns = backlog;
 		limits->leasebeginns = begin;
 		limits->besidetons = besideto;
@@ -270,9 +270,9 @@ int main(int argc, char **argv)
 		one->kernel = strtoull(rest + 1, &rest, 10);
 		one->pattern = rest + 1;
 		one->live = 1;
-		one->pages.limits.gated = 1;
+		one->pages.limits.card[0].gated = 1;
 		one->pages.limits.policy = DIVVY_POLICY_FIXED;
-		one->pages.limits.backlogns = 5 * MS;
+		one->pages.limits.card[0].backlogns = 5 * MS;
 		one->pages.client.turn = (uint64_t)(i - 5);
 	}
 	end = clock_now() + (uint64_t)(atof(argv[1]) * 1e9);

@@ -74,6 +74,7 @@ func TestRubbish(t *testing.T) {
 		"version":         {encode(old)},
 		"hello twice":     {encode(hello), encode(hello)},
 		"type":            {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: 999})},
+		"slot":            {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Charge, Slot: 1})},
 		"version later":   {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: 7, Type: wire.Sync})},
 		"probes for ever": bytesOf(encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Sync}), 100),
 	} {

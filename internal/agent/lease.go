@@ -156,16 +156,13 @@ func (d *daemon) writeLease(share string) {
 		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(l.Backlog), Turn: l.Process,
 			BesideToNs: uint64(l.BesideTo), BesideFromNs: uint64(l.BesideFrom)}
 	}
-	if err := s.limits.SetLease(lease); err != nil {
+	if err := s.limits.SetLease(theSlot, lease); err != nil {
 		d.cfg.Logger.Error("lease", "share", share, "error", err)
 	}
 }
 
 // wantLease: launches of a process wait.
-func (c *connection) wantLease(m wire.Message) error {
-	if m.Slot != theSlot {
-		return nil
-	}
+func (c *connection) wantLease() error {
 	oversleep(c.cfg.SlowHost)
 	return c.do(c.quit, func(time.Time) {
 		k := c.cardOf(c.share)
@@ -175,7 +172,7 @@ func (c *connection) wantLease(m wire.Message) error {
 		if !k.arbiter.Gated(c.share) {
 			// It has not seen yet that it need not wait.
 			if s := c.sockets[c.share]; s != nil {
-				_ = s.limits.Renotify()
+				_ = s.limits.Renotify(theSlot)
 			}
 			return
 		}
@@ -184,10 +181,7 @@ func (c *connection) wantLease(m wire.Message) error {
 }
 
 // leaseBack: a process has nothing in flight any more.
-func (c *connection) leaseBack(m wire.Message) error {
-	if m.Slot != theSlot {
-		return nil
-	}
+func (c *connection) leaseBack() error {
 	oversleep(c.cfg.SlowHost)
 	return c.do(c.quit, func(time.Time) {
 		if k := c.cardOf(c.share); k != nil {

@@ -20,14 +20,14 @@ func (f *front) back() error { return f.send(f.request(wire.Message{Type: wire.L
 func (f *front) lease() time.Duration {
 	page := f.limits.Load()
 	for deadline := monotonic() + 10*time.Second; monotonic() < deadline; {
-		word := page.LeaseWord()
-		if l := page.Lease(); !l.Gated || time.Duration(l.EndNs) > monotonic() {
+		word := page.LeaseWord(0)
+		if l := page.Lease(0); !l.Gated || time.Duration(l.EndNs) > monotonic() {
 			return time.Duration(l.EndNs)
 		}
 		if f.want() != nil {
 			return 0
 		}
-		_ = page.AwaitLease(word, int64(100*time.Millisecond))
+		_ = page.AwaitLease(0, word, int64(100*time.Millisecond))
 	}
 	return 0
 }
@@ -41,11 +41,11 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 	r := newRig(t)
 	r.share(api.ShareSpec{Name: "free", MemoryBytes: gib})
 	f := r.front("free")
-	if l := f.limits.Load().Lease(); l.Gated {
+	if l := f.limits.Load().Lease(0); l.Gated {
 		t.Errorf("alone: %+v", l)
 	}
 	r.share(api.ShareSpec{Name: "fixed", MemoryBytes: gib, CoresPercent: 30})
-	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(7*time.Millisecond) {
+	if l := f.limits.Load().Lease(0); !l.Gated || l.EndNs != 0 || l.BacklogNs != uint64(7*time.Millisecond) {
 		t.Errorf("beside a fixed share: %+v", l)
 	}
 	end := f.lease()
@@ -56,12 +56,12 @@ func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {
 		t.Errorf("a lease of %v", left)
 	}
 	must(t, r.client.DeleteShare(context.Background(), "fixed", true))
-	if l := f.limits.Load().Lease(); l.Gated {
+	if l := f.limits.Load().Lease(0); l.Gated {
 		t.Errorf("alone again: %+v", l)
 	}
-	word := f.limits.Load().LeaseWord()
+	word := f.limits.Load().LeaseWord(0)
 	must(t, f.want())
-	eventually(t, "who waits in vain looks again", func() bool { return f.limits.Load().LeaseWord() != word })
+	eventually(t, "who waits in vain looks again", func() bool { return f.limits.Load().LeaseWord(0) != word })
 }
 
 func TestLeasesFollowEachOther(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLeasesFollowEachOther(t *testing.T) {
 	a.work(0, used)
 	must(t, b.want())
 	// On a host that pauses the first one is about to end by itself by then, and the second one begins.
-	if l := b.limits.Load().Lease(); l.EndNs != 0 && time.Duration(l.BeginNs) < end-r.cfg.Quantum/2 {
+	if l := b.limits.Load().Lease(0); l.EndNs != 0 && time.Duration(l.BeginNs) < end-r.cfg.Quantum/2 {
 		t.Errorf("one has a lease until %v, the other %+v", end, l)
 	}
 	a.work(used, 0)
@@ -86,7 +86,7 @@ func TestLeasesFollowEachOther(t *testing.T) {
 	if b.lease() == 0 {
 		t.Fatal("nothing is given back")
 	}
-	if l := a.limits.Load().Lease(); l.EndNs != 0 {
+	if l := a.limits.Load().Lease(0); l.EndNs != 0 {
 		t.Errorf("who gave back has a lease: %+v", l)
 	}
 	s, err := r.client.Share(context.Background(), "a")
@@ -191,7 +191,7 @@ func TestLeasesAfterARestart(t *testing.T) {
 	must(t, r.stop())
 	r.start()
 	must(t, f.comeBack())
-	if l := f.limits.Load().Lease(); !l.Gated || l.EndNs != 0 {
+	if l := f.limits.Load().Lease(0); !l.Gated || l.EndNs != 0 {
 		t.Errorf("after a restart: %+v", l)
 	}
 	f.work(time.Hour, 0)

@@ -16,6 +16,9 @@ func (c *connection) handle(m wire.Message) error {
 	if m.Version != wire.Version {
 		return fmt.Errorf("%w: version %d", errProtocol, m.Version)
 	}
+	if m.Slot != theSlot {
+		return fmt.Errorf("%w: slot %d", errProtocol, m.Slot)
+	}
 	switch m.Type {
 	case wire.Charge:
 		return c.charge(m)
@@ -28,9 +31,9 @@ func (c *connection) handle(m wire.Message) error {
 	case wire.Event:
 		return c.report(m)
 	case wire.LeaseWant:
-		return c.wantLease(m)
+		return c.wantLease()
 	case wire.LeaseBack:
-		return c.leaseBack(m)
+		return c.leaseBack()
 	}
 	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
 }
@@ -44,9 +47,6 @@ func (c *connection) reply(m wire.Message) error {
 }
 
 func (c *connection) charge(m wire.Message) error {
-	if m.Slot != theSlot {
-		return c.reply(m.Answer(wire.Denied, wire.StatusProtocol))
-	}
 	var a core.Answer
 	later := make(chan core.Answer, 1)
 	err := c.do(c.quit, func(now time.Time) {
@@ -108,7 +108,7 @@ const measurePatience = time.Second
 func (c *connection) measure(m wire.Message) error {
 	answer := m.Answer(wire.Measured, wire.StatusUnknown)
 	account, err := c.driver.account(c.quit, c.card, measurePatience)
-	if err != nil || m.Slot != theSlot {
+	if err != nil {
 		return c.reply(answer)
 	}
 	if err := c.do(c.quit, func(now time.Time) {
@@ -129,7 +129,7 @@ func (c *connection) processes(m wire.Message) error {
 	answer := m.Answer(wire.Processed, wire.StatusOK)
 	if err := c.do(c.quit, func(time.Time) {
 		uses, err := c.core.ShareUses(c.id)
-		if err != nil || m.Slot != theSlot {
+		if err != nil {
 			answer.Status = wire.StatusUnknown
 			return
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// theSlot is the only slot of a share's table of cards: a share has one card.
+// theSlot is the only slot of a share's table of cards: pages and messages go by slot,
+// the core gives a share one card.
 const theSlot = 0
 
 // member is what the agent holds of one client besides its place in the core.

@@ -12,10 +12,10 @@ import (
 func TestLayout(t *testing.T) {
 	offsets := map[string]uintptr{
 		"LimitsCard.Flags": LimitsCardOffsetFlags, "LimitsCard.StampNs": LimitsCardOffsetStampNs,
-		"Limits.Gated": LimitsOffsetGated, "Limits.LeaseEndNs": LimitsOffsetLeaseEndNs, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
+		"LimitsCard.Gated": LimitsCardOffsetGated, "LimitsCard.LeaseEndNs": LimitsCardOffsetLeaseEndNs, "Limits.Name": LimitsOffsetName, "Limits.Card": LimitsOffsetCard,
 		"Client.Card": ClientOffsetCard, "ClientCard.Memory": ClientCardOffsetMemory,
 		"ClientCard.PeakBytes": ClientCardOffsetPeakBytes,
-		"Limits.LeaseWord":     LimitsOffsetLeaseWord, "Limits.BacklogNs": LimitsOffsetBacklogNs,
+		"LimitsCard.LeaseWord": LimitsCardOffsetLeaseWord, "LimitsCard.BacklogNs": LimitsCardOffsetBacklogNs,
 		"ClientCard.BusyNs": ClientCardOffsetBusyNs, "ClientCard.LateNs": ClientCardOffsetLateNs, "ClientCard.KernelNs": ClientCardOffsetKernelNs,
 		"Message.Bytes": MessageOffsetBytes, "Message.Text": MessageOffsetText,
 	}

@@ -210,7 +210,7 @@ func (l *LimitsPage) Read() (w Words, stampNs uint64) {
 	return w, atomic.LoadUint64(&v.Card[0].StampNs)
 }
 
-// Lease is what the gate of a share's processes goes by.
+// Lease is what the gate of a share's processes goes by, on one card.
 type Lease struct {
 	Gated     bool
 	BeginNs   uint64 // from when they should have launched
@@ -222,11 +222,11 @@ type Lease struct {
 	BesideToNs, BesideFromNs uint64
 }
 
-// SetLease stores a lease and wakes all who wait for one. It does nothing when
-// the page says so already.
-func (l *LimitsPage) SetLease(to Lease) error {
-	v := l.view
-	was := l.Lease()
+// SetLease stores a slot's lease and wakes all who wait for one. It does nothing
+// when the page says so already.
+func (l *LimitsPage) SetLease(slot int, to Lease) error {
+	v := &l.view.Card[slot]
+	was := l.Lease(slot)
 	atomic.StoreUint64(&v.BesideToNs, to.BesideToNs)
 	atomic.StoreUint64(&v.BesideFromNs, to.BesideFromNs)
 	was.BesideToNs, was.BesideFromNs = to.BesideToNs, to.BesideFromNs
@@ -251,14 +251,15 @@ func (l *LimitsPage) SetLease(to Lease) error {
 }
 
 // Renotify makes all who wait look again, and ask again.
-func (l *LimitsPage) Renotify() error {
-	atomic.AddUint32(&l.view.LeaseWord, 1)
-	return wake(&l.view.LeaseWord)
+func (l *LimitsPage) Renotify(slot int) error {
+	word := &l.view.Card[slot].LeaseWord
+	atomic.AddUint32(word, 1)
+	return wake(word)
 }
 
-// Lease is what the page says now.
-func (l *LimitsPage) Lease() Lease {
-	v := l.view
+// Lease is what the page says of a slot now.
+func (l *LimitsPage) Lease(slot int) Lease {
+	v := &l.view.Card[slot]
 	return Lease{
 		Gated: atomic.LoadUint32(&v.Gated) == 1, BeginNs: atomic.LoadUint64(&v.LeaseBeginNs),
 		EndNs: atomic.LoadUint64(&v.LeaseEndNs), BacklogNs: atomic.LoadUint64(&v.BacklogNs),
@@ -267,12 +268,14 @@ func (l *LimitsPage) Lease() Lease {
 }
 
 // LeaseWord is what a waiter reads before it looks at the lease.
-func (l *LimitsPage) LeaseWord() uint32 { return atomic.LoadUint32(&l.view.LeaseWord) }
+func (l *LimitsPage) LeaseWord(slot int) uint32 {
+	return atomic.LoadUint32(&l.view.Card[slot].LeaseWord)
+}
 
 // AwaitLease sleeps until the lease word is no longer word, or for at most
 // timeoutNs, as the gate of a process does.
-func (l *LimitsPage) AwaitLease(word uint32, timeoutNs int64) error {
-	return wait(&l.view.LeaseWord, word, timeoutNs)
+func (l *LimitsPage) AwaitLease(slot int, word uint32, timeoutNs int64) error {
+	return wait(&l.view.Card[slot].LeaseWord, word, timeoutNs)
 }
 
 // ClientPage is the page of one process.

@@ -61,7 +61,16 @@ type LimitsCard struct {
 	ContextBytes uint64    // what one context costs on this card
 	Flags        uint32    // DIVVY_CARD_*
 	CoresPercent uint32    // 1..100 of the card
-	Reserved     [9]uint64
+	Reserved     uint64
+	Gated        uint32 // 1: launches need a lease; 0: they do not wait
+	LeaseWord    uint32 // futex: +1 and woken after gated or leaseendns has changed
+	LeaseEndNs   uint64 // until when the share may launch; 0: not now. Only while gated
+	LeaseBeginNs uint64 // from when the share should have launched; the agent may have been late
+	LeaseTurn    uint64 // the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes
+	BacklogNs    uint64 // how much unfinished work, by its own estimate, a process of a gated share may keep
+	BesideToNs   uint64 // what was launched before may have run beside work of the share that had the card before
+	BesideFromNs uint64 // what had not ended by then may have run beside work of the next; 0: none has come
+	Reserved2    uint64
 }
 
 // Size and offsets of LimitsCard.
@@ -75,51 +84,44 @@ const (
 	LimitsCardOffsetFlags        = 48
 	LimitsCardOffsetCoresPercent = 52
 	LimitsCardOffsetReserved     = 56
+	LimitsCardOffsetGated        = 64
+	LimitsCardOffsetLeaseWord    = 68
+	LimitsCardOffsetLeaseEndNs   = 72
+	LimitsCardOffsetLeaseBeginNs = 80
+	LimitsCardOffsetLeaseTurn    = 88
+	LimitsCardOffsetBacklogNs    = 96
+	LimitsCardOffsetBesideToNs   = 104
+	LimitsCardOffsetBesideFromNs = 112
+	LimitsCardOffsetReserved2    = 120
 )
 
 // Limits is struct divvy_limits.
 type Limits struct {
-	Magic        uint64 // DIVVY_LIMITS_MAGIC
-	Version      uint32 // DIVVY_WIRE_VERSION
-	SizeBytes    uint32 // sizeof(struct divvy_limits)
-	Clients      uint32 // attached processes; with 1 a process's own page is the whole truth
-	Policy       uint32 // DIVVY_POLICY_*
-	Cards        uint32 // slots in use, 1..DIVVY_MAX_CARDS
-	Gated        uint32 // 1: launches need a lease; 0: they do not wait
-	LeaseWord    uint32 // futex: +1 and woken after gated or leaseendns has changed
-	Reserved     uint32
-	LeaseEndNs   uint64   // until when the share may launch; 0: not now. Only while gated
-	LeaseBeginNs uint64   // from when the share should have launched; the agent may have been late
-	LeaseTurn    uint64   // the turn of the only process that may launch; 0: all may. leaseendns is 0 while it changes
-	BacklogNs    uint64   // how much unfinished work, by its own estimate, a process of a gated share may keep
-	BesideToNs   uint64   // what was launched before may have run beside work of the share that had the card before
-	BesideFromNs uint64   // what had not ended by then may have run beside work of the next; 0: none has come
-	Name         [64]byte // of the share, NUL-terminated
-	Reserved2    [5]uint64
-	Card         [8]LimitsCard
+	Magic     uint64 // DIVVY_LIMITS_MAGIC
+	Version   uint32 // DIVVY_WIRE_VERSION
+	SizeBytes uint32 // sizeof(struct divvy_limits)
+	Clients   uint32 // attached processes; with 1 a process's own page is the whole truth
+	Policy    uint32 // DIVVY_POLICY_*
+	Cards     uint32 // slots in use, 1..DIVVY_MAX_CARDS
+	Reserved  uint32
+	Name      [64]byte // of the share, NUL-terminated
+	Reserved2 [4]uint64
+	Card      [8]LimitsCard
 }
 
 // Size and offsets of Limits.
 const (
-	LimitsSize               = 1216
-	LimitsOffsetMagic        = 0
-	LimitsOffsetVersion      = 8
-	LimitsOffsetSizeBytes    = 12
-	LimitsOffsetClients      = 16
-	LimitsOffsetPolicy       = 20
-	LimitsOffsetCards        = 24
-	LimitsOffsetGated        = 28
-	LimitsOffsetLeaseWord    = 32
-	LimitsOffsetReserved     = 36
-	LimitsOffsetLeaseEndNs   = 40
-	LimitsOffsetLeaseBeginNs = 48
-	LimitsOffsetLeaseTurn    = 56
-	LimitsOffsetBacklogNs    = 64
-	LimitsOffsetBesideToNs   = 72
-	LimitsOffsetBesideFromNs = 80
-	LimitsOffsetName         = 88
-	LimitsOffsetReserved2    = 152
-	LimitsOffsetCard         = 192
+	LimitsSize            = 1152
+	LimitsOffsetMagic     = 0
+	LimitsOffsetVersion   = 8
+	LimitsOffsetSizeBytes = 12
+	LimitsOffsetClients   = 16
+	LimitsOffsetPolicy    = 20
+	LimitsOffsetCards     = 24
+	LimitsOffsetReserved  = 28
+	LimitsOffsetName      = 32
+	LimitsOffsetReserved2 = 96
+	LimitsOffsetCard      = 128
 )
 
 // ClientCard is struct divvy_client_card.
@@ -189,7 +191,7 @@ type Message struct {
 	Version   uint16 // DIVVY_WIRE_VERSION
 	Sequence  uint32 // of the request
 	Status    uint32 // DIVVY_STATUS_*
-	Slot      uint32 // card slot
+	Slot      uint32 // card slot, below limits.cards: any other one ends the connection
 	Kind      uint32 // DIVVY_CHARGE_FINAL, DIVVY_EVENT_*
 	Amount    uint64 // bytes
 	Token     uint64 // 0, or the one of the client page a process comes back with

@@ -223,7 +223,7 @@ func TestLeaseWakesThoseWhoWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	if err := page.SetLease(Lease{Gated: true, BacklogNs: 5e6}); err != nil {
+	if err := page.SetLease(1, Lease{Gated: true, BacklogNs: 5e6}); err != nil {
 		t.Fatal(err)
 	}
 	reader, err := OpenLimitsPage(duplicate(t, page.File()))
@@ -231,31 +231,31 @@ func TestLeaseWakesThoseWhoWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	word := reader.LeaseWord()
-	if err := page.SetLease(Lease{Gated: true, BacklogNs: 5e6}); err != nil || reader.LeaseWord() != word {
-		t.Errorf("a lease that says nothing new: word %d, was %d: %v", reader.LeaseWord(), word, err)
+	word := reader.LeaseWord(1)
+	if err := page.SetLease(1, Lease{Gated: true, BacklogNs: 5e6}); err != nil || reader.LeaseWord(1) != word {
+		t.Errorf("a lease that says nothing new: word %d, was %d: %v", reader.LeaseWord(1), word, err)
 	}
 	granted := Lease{Gated: true, EndNs: 123, BacklogNs: 5e6}
 	woken := make(chan error, 1)
 	go func() {
-		for reader.LeaseWord() == word {
-			if err := reader.AwaitLease(word, 10e9); err != nil {
+		for reader.LeaseWord(1) == word {
+			if err := reader.AwaitLease(1, word, 10e9); err != nil {
 				woken <- err
 				return
 			}
 		}
 		woken <- nil
 	}()
-	if err := page.SetLease(granted); err != nil {
+	if err := page.SetLease(1, granted); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-woken; err != nil {
 		t.Error(err)
 	}
-	if got := reader.Lease(); got != granted {
+	if got := reader.Lease(1); got != granted {
 		t.Errorf("lease %+v, want %+v", got, granted)
 	}
-	if err := reader.AwaitLease(reader.LeaseWord(), 1e6); !errors.Is(err, unix.ETIMEDOUT) {
+	if err := reader.AwaitLease(1, reader.LeaseWord(1), 1e6); !errors.Is(err, unix.ETIMEDOUT) {
 		t.Errorf("waiting for nothing: %v", err)
 	}
 }
