@@ -277,6 +277,23 @@ static void outlives_the_agent(void)
 	CHECK(charge(1) == -ENOMEM);
 }
 
+static void keeps_two_cards_apart(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent;
+
+	share.cards = 2;
+	agent = agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0 && front_charge(1, LIMIT, "cuMemAlloc") == 0);
+	CHECK(front_charge(1, 1, "cuMemAlloc") == -ENOMEM);
+	agent_stop(agent);
+	agent = agent_start(&share);
+	EVENTUALLY(agent_clients(agent) == 1, 10);
+	CHECK(agent_in_use(agent, 0) == MIB && agent_in_use(agent, 1) == LIMIT);
+	CHECK(front_charge(1, 1, "cuMemAlloc") == -ENOMEM && charge(LIMIT - MIB) == 0);
+}
+
 static void waits_for_the_agent(void)
 {
 	struct agent *agent = agent_of(LIMIT);
@@ -392,6 +409,7 @@ static const struct scenario scenarios[] = {
 	{"measures nothing", measures_nothing},
 	{"gives the last room to one thread", gives_the_last_room_to_one_thread},
 	{"outlives the agent", outlives_the_agent},
+	{"keeps two cards apart", keeps_two_cards_apart},
 	{"waits for the agent", waits_for_the_agent},
 	{"keeps its credit while nobody answers", keeps_its_credit_while_nobody_answers},
 	{"notices a restart before its first charge", notices_a_restart_before_its_first_charge},
