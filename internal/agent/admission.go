@@ -11,75 +11,37 @@ import (
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/event"
-	"github.com/divvy-gpu/divvy/internal/share"
 )
 
-// errWeaker refuses a process that is not held as its share demands.
-var errWeaker = errors.New("not held as the share demands")
+const (
+	verifyFor   = 30 * time.Second // for a program to initialise its driver
+	verifyFirst = 50 * time.Millisecond
+	verifyLast  = 2 * time.Second
+)
 
-// admitted is how strongly a process is held that attaches.
-type admitted struct {
-	grip    grip
-	level   share.Enforcement // now
-	pending []enforce.Means   // that can be looked at once its driver runs
-	why     string            // it is held less than its share
-}
-
-// inspect looks at a process before its driver starts: what holds the share may
-// not hold it, as a container's, and what would keep it waiting for ever is said.
-func (c *connection) inspect(pid, uid int) (admitted, error) {
-	var a admitted
-	if err := c.do(c.quit, func(time.Time) { a.grip = c.grips[c.share] }); err != nil {
-		return a, err
+// inspect looks at a process before its driver starts, and says how it is held.
+func (c *connection) inspect(ctx context.Context, pid, uid int) (admitted, error) {
+	var g grip
+	if err := c.do(ctx, func(l *loop) { g = l.grips[c.share] }); err != nil {
+		return admitted{}, err
 	}
-	a.level = a.grip.base.level
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.HandshakeDeadline)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeDeadline)
 	defer cancel()
-	could := a.level
-	for _, m := range a.grip.means {
-		err := m.Admit(ctx, a.grip.share, pid, uid)
-		if errors.Is(err, enforce.ErrBlocked) {
-			return a, err
-		}
-		if err != nil {
-			a.why = joinReason(a.why, fmt.Sprintf("%s: %v", m.Level(), err))
-			continue
-		}
-		could = strongest([]enforce.Means{m}, could)
-		if m.Level() == share.EnforcedMPS {
-			a.pending = append(a.pending, m)
-		} else {
-			a.level = strongest([]enforce.Means{m}, a.level)
-		}
-	}
-	if !could.Meets(a.grip.demanded) {
-		return a, fmt.Errorf("%w: at level %q, not %q: %s", errWeaker, could, a.grip.demanded, joinReason(a.why, a.grip.missing()))
-	}
-	return a, nil
-}
-
-func joinReason(before, reason string) string {
-	switch {
-	case before == "":
-		return reason
-	case reason == "":
-		return before
-	}
-	return before + "; " + reason
+	return g.admit(ctx, pid, uid)
 }
 
 // verify looks whether a process is held once its driver runs, and says what
 // came out. Without the level that its share demands it gets nothing more.
-func (c *connection) verify(id core.ClientID, pid int, a admitted) {
+func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a admitted) {
 	for _, m := range a.pending {
-		if err := c.awaitVerified(m, a.grip.share, pid); err != nil {
+		if err := c.awaitVerified(ctx, m, a.grip.share, pid); err != nil {
 			a.why = joinReason(a.why, fmt.Sprintf("%s: %v", m.Level(), err))
 			continue
 		}
 		a.level = strongest([]enforce.Means{m}, a.level)
 	}
-	_ = c.do(c.quit, func(now time.Time) {
-		m := c.members[id]
+	_ = c.do(ctx, func(l *loop) {
+		m := l.members[id]
 		if m == nil {
 			return // it has ended
 		}
@@ -87,39 +49,18 @@ func (c *connection) verify(id core.ClientID, pid int, a admitted) {
 		if a.why == "" {
 			return
 		}
-		c.log(core.Event{Time: now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
+		l.log(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
 			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)})
 		if !a.level.Meets(a.grip.demanded) {
-			c.core.Withhold(now, id)
+			l.core.Withhold(l.now, id)
 		}
 	})
 }
 
-// verifyAgain looks at the processes that MPS held before it had gone from a share:
-// they need not be clients of the daemon that is there now.
-func (d *daemon) verifyAgain(g grip) {
-	m, under := g.by(share.EnforcedMPS)
-	if !under {
-		return
-	}
-	for _, v := range d.core.Clients() {
-		was := d.members[v.ID]
-		if v.Share != g.share.Name || was == nil || was.level != share.EnforcedMPS {
-			continue
-		}
-		was.level = g.base.level
-		if c := was.conn; c != nil {
-			d.task(func() {
-				c.verify(v.ID, v.PID, admitted{grip: g, level: g.base.level, pending: []enforce.Means{m}})
-			})
-		}
-	}
-}
-
 // awaitVerified asks again until the process is held, is gone, or has had time
 // enough.
-func (c *connection) awaitVerified(m enforce.Means, s enforce.Share, pid int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyFor)
+func (c *connection) awaitVerified(ctx context.Context, m enforce.Means, s enforce.Share, pid int) error {
+	asking, cancel := context.WithTimeout(ctx, verifyFor)
 	defer cancel()
 	wait := verifyFirst
 	timer := time.NewTimer(wait)
@@ -127,13 +68,13 @@ func (c *connection) awaitVerified(m enforce.Means, s enforce.Share, pid int) er
 	for {
 		select {
 		case <-timer.C:
-		case <-c.quit:
+		case <-ctx.Done():
 			return errStopped
 		case <-c.ended:
 			return errStopped
 		}
-		err := m.Verify(ctx, s, pid)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, enforce.ErrOutside) {
+		err := m.Verify(asking, s, pid)
+		if err == nil || asking.Err() != nil || !errors.Is(err, enforce.ErrOutside) {
 			return err
 		}
 		wait = min(2*wait, verifyLast)

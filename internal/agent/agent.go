@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,11 +83,11 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 	}
 	defer source.Close()
 	cfg.Means = append(cfg.Means, enforce.NewDriver(source, "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
-	d, err := newDaemon(cfg, source, store, kept)
+	l, err := newLoop(ctx, cfg, source, store, kept)
 	if err != nil {
 		return err
 	}
-	return d.run(ctx)
+	return serve(ctx, l)
 }
 
 func makeFolders(cfg Config) error {
@@ -105,48 +106,32 @@ func makeFolders(cfg Config) error {
 	return socket.MakeFolder(cfg.JournalDirectory, 0o700)
 }
 
-// daemon is a running agent. What is not safe by itself belongs to the loop:
-// functions passed to do, and what they call.
+// daemon is what all goroutines of an agent share: nothing here changes while it
+// serves, or it is safe by itself. What changes is the loop's, and do alone leads there.
 type daemon struct {
-	cfg    Config
-	cards  []gpu.Card
-	driver *driver
-	events *eventLog
-	table  process.Table
-	dying  func(pid int, start uint64) bool // by the kernel's account
-	store  *socket.Store                    // nil without a supervisor
-	uid    int                              // of the agent
+	cfg       Config
+	cards     []gpu.Card
+	driver    *driver
+	enforcers enforcers
+	events    *eventLog
+	table     process.Table
+	dying     func(pid int, start uint64) bool // by the kernel's account
+	store     *socket.Store                    // nil without a supervisor
+	uid       int                              // of the agent
+	api       *net.UnixListener
 
-	work    chan func(now time.Time)
+	jobs    chan job
 	stopped chan struct{} // closed when the loop has ended
+	idle    chan struct{} // closed when the loop decides to leave
 	tasks   sync.WaitGroup
-	quit    chan struct{} // closed to end them
-	api     *net.UnixListener
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
 	// places for connections: of processes, and of the HTTP interface
 	attachments, conns *places
-
-	// The loop's.
-	core        *core.Core
-	members     map[core.ClientID]*member
-	pages       *pages
-	sockets     map[string]*shareSocket
-	state       *state
-	saveAgainAt time.Time       // zero: the journal lacks nothing
-	releases    []*releaseWatch // of each card
-	grips       map[string]grip // by share
-	reconcileAt time.Time       // zero: nothing has changed since
-	reconciling bool
-	reconciled  time.Time
-	lastRequest time.Time // or since when nobody needs the agent
-	wasIdle     bool
-	time        leases
-	leaving     bool
-	idle        chan struct{} // closed when the loop decides to leave
 }
 
-func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[string]*os.File) (*daemon, error) {
+// newLoop makes an agent that is to serve, and takes over what one before it left.
+func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.Store, kept map[string]*os.File) (*loop, error) {
 	defer func() {
 		for _, file := range kept {
 			_ = file.Close()
@@ -155,14 +140,6 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 	cards, err := source.Cards()
 	if err != nil {
 		return nil, fmt.Errorf("list cards: %w", err)
-	}
-	d := &daemon{
-		cfg: cfg, cards: cards, driver: newDriver(source, cards), events: newEventLog(cfg.MaxEvents),
-		table: process.New("/proc"), store: store, uid: os.Geteuid(),
-		dying: process.New("/proc").Dying,
-		work:  make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), idle: make(chan struct{}),
-		attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, grips: map[string]grip{},
 	}
 	var described []core.Card
 	for _, c := range cards {
@@ -175,21 +152,29 @@ func newDaemon(cfg Config, source gpu.Source, store *socket.Store, kept map[stri
 			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c),
 		})
 	}
-	d.pages = &pages{of: d.members}
-	d.core = core.New(core.Config{
+	l := &loop{
+		daemon: &daemon{
+			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Means, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
+			jobs: make(chan job), stopped: make(chan struct{}), idle: make(chan struct{}),
+			attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
+		},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, grips: map[string]grip{}, releases: map[string]*releaseWatch{},
+	}
+	l.pages = &pages{of: l.members}
+	l.core = core.New(core.Config{
 		MaxShares: cfg.MaxShares, MaxClients: cfg.MaxClients, MaxShareClients: cfg.MaxShareClients,
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,
 		AgentUID: os.Geteuid(),
-	}, described, d.pages)
-	if err := errors.Join(d.openLeases(), d.openReleases()); err != nil {
+	}, described, l.pages)
+	if err := errors.Join(l.openLeases(), l.openReleases()); err != nil {
 		return nil, err
 	}
-	if err := d.recover(kept); err != nil {
-		close(d.quit)
-		d.closeAll()
+	if err := l.recover(ctx, kept); err != nil {
+		l.close()
 		return nil, err
 	}
-	return d, nil
+	return l, nil
 }
 
 func (c Config) contextBytes(card gpu.Card) uint64 {
@@ -204,75 +189,70 @@ func (c Config) contextBytes(card gpu.Card) uint64 {
 
 // simulated says whether any card is.
 func (d *daemon) simulated() bool {
-	for _, c := range d.cards {
-		if c.Simulated {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.cards, func(c gpu.Card) bool { return c.Simulated })
 }
 
 // recover takes over what the journal and the store have of an earlier agent.
-func (d *daemon) recover(kept map[string]*os.File) error {
-	now := time.Now()
-	saved, shares, clients, lostBytes, err := readState(filepath.Join(d.cfg.JournalDirectory, "journal"))
+func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
+	l.now = time.Now()
+	saved, shares, clients, lostBytes, err := readState(filepath.Join(l.cfg.JournalDirectory, "journal"))
 	if err != nil {
 		return err
 	}
-	d.state = saved
+	l.state = saved
 	if lostBytes > 0 {
-		d.tell(now, event.JournalCut, fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
+		l.tell(event.JournalCut, fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
 	}
-	d.core.Recover(now, shares, clients)
-	for _, s := range d.core.Shares() {
-		if err := d.openShare(s.Name, kept[shareKey(s.Name)]); err != nil {
+	l.core.Recover(l.now, shares, clients)
+	for _, s := range l.core.Shares() {
+		if err := l.openShare(s.Name, kept[shareKey(s.Name)]); err != nil {
 			return err
 		}
 	}
 	for key := range kept {
-		if name, ok := shareOfKey(key); ok && d.sockets[name] == nil {
-			d.dropSocket(name)
+		if name, ok := shareOfKey(key); ok && l.sockets[name] == nil {
+			l.dropSocket(name)
 		}
 	}
-	d.recoverGrips(now)
-	d.offerAll(now)
-	for _, c := range d.core.Clients() {
-		d.recoverClient(now, c)
+	l.recoverGrips(ctx)
+	l.offerAll()
+	for _, c := range l.core.Clients() {
+		l.recoverClient(c)
 	}
-	d.setTerms()
-	d.api, err = d.listen(socket.Stream, apiKey, d.cfg.APISocket(), d.cfg.apiMode(), kept[apiKey])
+	l.setTerms()
+	l.api, err = l.listen(socket.Stream, apiKey, l.cfg.APISocket(), l.cfg.apiMode(), kept[apiKey])
 	if err != nil {
 		return err
 	}
-	d.lastRequest = now
-	d.carryOut(now)
+	l.lastRequest = l.now
+	l.carryOut()
 	// What was read holds, and programs wait: a full disk is no reason to be away.
-	if err := d.state.compact(d.core); err != nil {
-		d.notSaved(now, err)
+	if err := l.state.compact(l.core); err != nil {
+		l.notSaved(err)
 	}
 	return nil
 }
 
 // recoverClient watches a client of the agent before: it returns, or dies.
-func (d *daemon) recoverClient(now time.Time, c core.ClientView) {
+func (l *loop) recoverClient(c core.ClientView) {
 	m := &member{share: c.Share}
-	d.members[c.ID] = m
+	l.members[c.ID] = m
 	p, err := socket.OpenProcess(c.PID)
 	if err == nil {
-		if start, failed := d.table.Start(c.PID); failed != nil || start != c.Start {
+		if start, failed := l.table.Start(c.PID); failed != nil || start != c.Start {
 			p.Close()
 			err = socket.ErrGone
 		}
 	}
 	if err != nil {
-		d.core.Died(now, c.ID)
+		l.core.Died(l.now, c.ID)
 		return
 	}
 	m.process = p
-	d.task(func() { d.awaitDeath(c.ID, p) })
+	l.begin(func(ctx context.Context, d *daemon) { d.awaitDeath(ctx, c.ID, p) })
 }
 
-// task starts a goroutine that run waits for.
+// task starts a goroutine that serve waits for.
 func (d *daemon) task(f func()) {
 	d.tasks.Add(1)
 	go func() {
@@ -281,24 +261,28 @@ func (d *daemon) task(f func()) {
 	}()
 }
 
-// run serves until ctx ends or nobody needs the agent.
-func (d *daemon) run(ctx context.Context) error {
-	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(d.sockets))
-	loopEnd := make(chan struct{})
-	d.task(d.awaitLeaseTimer)
-	for _, w := range d.releases {
-		d.task(w.awaitReleaseTimer)
-		d.task(func() { d.watchReleases(w) })
+// serve gives the loop to a goroutine of its own, and serves until ctx ends or nobody
+// needs the agent.
+func serve(ctx context.Context, l *loop) error {
+	d := l.daemon
+	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(l.sockets))
+	alive, end := context.WithCancel(ctx)
+	defer end()
+	timer := l.time.timer
+	d.task(func() { d.awaitLeaseTimer(alive, timer) })
+	for _, w := range l.releases {
+		r := w.reminder
+		d.task(r.awaitTimer)
+		d.task(func() { d.watchReleases(alive, r) })
 	}
-	d.task(d.watchFaults)
-	watched, stop := context.WithCancel(ctx)
-	defer stop()
-	d.task(func() { d.watchMPS(watched) })
+	d.task(func() { d.watchFaults(alive) })
+	d.task(func() { d.watchMPS(alive) })
+	loopEnd := make(chan struct{})
 	go func() {
 		defer close(d.stopped)
-		d.loop(loopEnd)
+		l.run(alive, loopEnd)
 	}()
-	server := d.serveAPI()
+	server := d.serveAPI(alive)
 	if d.store != nil {
 		_ = d.store.Ready() // without a supervisor there is nobody to care
 	}
@@ -307,60 +291,22 @@ func (d *daemon) run(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-d.idle:
 		left = ErrIdle
-		d.leave()
+		d.leave(ctx)
 	}
 	d.events.end()
-	close(d.quit)
-	stop()
-	d.stopAPI(server)
+	end()
+	stopAPI(ctx, server)
 	close(loopEnd)
-	<-d.stopped
-	if err := d.state.compact(d.core); err != nil { // with the counts of today
+	<-d.stopped                                     // the loop is ours again
+	if err := l.state.compact(l.core); err != nil { // with the counts of today
 		d.cfg.Logger.Warn("journal", "error", err)
 	}
-	d.closeAll()
+	l.close()
 	d.tasks.Wait()
-	d.restGrips()
+	for _, g := range l.grips {
+		if err := d.enforcers.rest(g); err != nil {
+			d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)
+		}
+	}
 	return left
-}
-
-// closeAll ends every connection and watcher; the loop has ended.
-func (d *daemon) closeAll() {
-	d.time.timer.close()
-	for _, w := range d.releases {
-		w.timer.close()
-	}
-	if err := d.time.trace.close(); err != nil {
-		d.cfg.Logger.Warn("leases", "error", err)
-	}
-	for _, m := range d.members {
-		m.close()
-	}
-	for _, s := range d.sockets {
-		s.close()
-	}
-	if d.api != nil {
-		_ = d.api.Close()
-	}
-	if d.state != nil {
-		_ = d.state.journal.Close()
-	}
-}
-
-func (m *member) close() {
-	if m.conn != nil {
-		_ = m.conn.conn.Close()
-		m.conn = nil
-	}
-	if m.process != nil {
-		m.process.Close()
-	}
-	if m.page != nil {
-		m.page.Close()
-		m.page = nil
-	}
-}
-
-func (d *daemon) tell(now time.Time, kind event.Kind, message string) {
-	d.log(core.Event{Time: now, Kind: kind, Message: message})
 }

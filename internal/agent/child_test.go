@@ -208,13 +208,13 @@ func worker(configuration string) {
 	}
 	cfg := Private(w.Directory, w.Directory)
 	cfg.IdleExit = w.IdleExit
-	d, err := newDaemon(cfg, fileSource{w.Account}, store, kept)
+	l, err := newLoop(ctx, cfg, fileSource{w.Account}, store, kept)
 	if err != nil {
 		_ = store.Leave(leaveFailed + err.Error())
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := d.run(ctx); err != nil && !errors.Is(err, ErrIdle) {
+	if err := serve(ctx, l); err != nil && !errors.Is(err, ErrIdle) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

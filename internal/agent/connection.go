@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -38,38 +39,35 @@ type connection struct {
 // errProtocol ends a connection, and nothing else.
 var errProtocol = errors.New("protocol error")
 
-func (c *connection) serve() {
+func (c *connection) serve(ctx context.Context) {
 	defer c.conn.Close()
 	defer close(c.ended)
-	stop := make(chan struct{})
-	defer close(stop)
-	c.task(func() { // wakes the reader when the agent ends
-		select {
-		case <-c.quit:
-			_ = c.conn.Close()
-		case <-stop:
-		}
-	})
-	if err := c.handshake(); err != nil {
+	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })() // wakes the reader when the agent ends
+	if err := c.handshake(ctx); err != nil {
 		c.cfg.Logger.Debug("handshake", "share", c.share, "error", err)
 		return
 	}
 	for {
 		m, err := c.receive()
 		if err == nil {
-			err = c.handle(m)
+			err = c.handle(ctx, m)
 		}
 		if err != nil {
 			c.cfg.Logger.Debug("client", "share", c.share, "error", err)
 			break
 		}
 	}
-	_ = c.do(c.quit, func(now time.Time) {
-		if m := c.members[c.id]; m != nil && m.conn == c {
+	c.detach(ctx)
+}
+
+// detach takes the process off its connection; it may come back with another.
+func (c *connection) detach(ctx context.Context) {
+	_ = c.do(ctx, func(l *loop) {
+		if m := l.members[c.id]; m != nil && m.conn == c {
 			m.conn = nil
-			c.dropWaiter(m)
-			c.core.Detach(now, c.id)
-			c.clientEnded(m)
+			m.dropWaiter()
+			l.core.Detach(l.now, c.id)
+			l.clientEnded(m)
 		}
 	})
 }
@@ -109,7 +107,7 @@ func (c *connection) refuse(m wire.Message, status uint32, text string) error {
 }
 
 // handshake answers HELLO, and SYNC before it.
-func (c *connection) handshake() error {
+func (c *connection) handshake(ctx context.Context) error {
 	if err := c.conn.SetDeadline(time.Now().Add(c.cfg.HandshakeDeadline)); err != nil {
 		return err
 	}
@@ -124,7 +122,7 @@ func (c *connection) handshake() error {
 				return err
 			}
 		case wire.Hello:
-			if err := c.hello(m); err != nil {
+			if err := c.hello(ctx, m); err != nil {
 				return err
 			}
 			// Reading may take for ever from now on; each answer has its own deadline.
@@ -144,6 +142,7 @@ type arrival struct {
 	member  *member
 	id      core.ClientID
 	again   bool // comes with a token
+	watched bool // for its end, already
 	used    uint64
 	files   [2]int // descriptors to send: limits page, client page
 }
@@ -156,11 +155,11 @@ func (a *arrival) closeFiles() {
 	}
 }
 
-func (c *connection) hello(m wire.Message) error {
+func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		why := fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version)
 		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
-		_ = c.do(c.quit, func(now time.Time) { c.core.Refused(now, c.share, peer.PID, why) })
+		_ = c.do(ctx, func(l *loop) { l.core.Refused(l.now, c.share, peer.PID, why) })
 		return c.refuse(m, wire.StatusVersion, why)
 	}
 	a, err := c.identify(m)
@@ -168,13 +167,13 @@ func (c *connection) hello(m wire.Message) error {
 		return c.refuse(m, wire.StatusProtocol, err.Error())
 	}
 	refused := errStopped
-	held, err := c.inspect(a.process.PID, a.process.UID)
+	held, err := c.inspect(ctx, a.process.PID, a.process.UID)
 	a.member.level = held.level
 	if err == nil {
-		err = c.do(c.quit, func(now time.Time) { refused = c.admit(now, a) })
+		err = c.do(ctx, func(l *loop) { refused = l.admit(c, a) })
 	} else {
 		refused = err
-		_ = c.do(c.quit, func(now time.Time) { c.core.Refused(now, c.share, a.process.PID, refused.Error()) })
+		_ = c.do(ctx, func(l *loop) { l.core.Refused(l.now, c.share, a.process.PID, refused.Error()) })
 	}
 	if err = errors.Join(err, refused); err != nil {
 		a.handle.Close()
@@ -195,29 +194,17 @@ func (c *connection) hello(m wire.Message) error {
 	answer := m.Answer(wire.Welcome, wire.StatusOK)
 	err = c.send(answer, a.files[0], a.files[1])
 	a.closeFiles()
-	if a.handle != a.member.process {
-		a.handle.Close() // the client is watched already
+	if a.watched {
+		a.handle.Close()
 	} else {
-		c.task(func() { c.awaitDeath(a.id, a.handle) })
+		c.task(func() { c.awaitDeath(ctx, a.id, a.handle) })
 	}
 	if len(held.pending) > 0 || held.why != "" {
-		c.task(func() { c.verify(a.id, a.process.PID, held) })
+		c.task(func() { c.verify(ctx, a.id, a.process.PID, held) })
 	}
 	if err != nil {
-		return c.gone(err)
+		c.detach(ctx)
 	}
-	return nil
-}
-
-// gone takes back an attachment whose WELCOME could not be sent.
-func (c *connection) gone(err error) error {
-	_ = c.do(c.quit, func(now time.Time) {
-		if m := c.members[c.id]; m != nil && m.conn == c {
-			m.conn = nil
-			c.core.Detach(now, c.id)
-			c.clientEnded(m)
-		}
-	})
 	return err
 }
 
@@ -267,35 +254,35 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 }
 
 // admit puts the process on the ledger; the loop's part of HELLO.
-func (c *connection) admit(now time.Time, a *arrival) error {
-	s := c.sockets[c.share]
-	if s == nil || c.leaving {
+func (l *loop) admit(c *connection, a *arrival) error {
+	s := l.sockets[c.share]
+	if s == nil || l.leaving {
 		return core.ErrGone
 	}
-	if err := c.core.CheckToken(now, a.id, c.share, a.process); err != nil {
+	if err := l.core.CheckToken(l.now, a.id, c.share, a.process); err != nil {
 		return err
 	}
 	limits, err := unix.FcntlInt(uintptr(s.limits.File()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("limits page: %w", err)
 	}
-	old := c.members[a.id]
-	c.members[a.id] = a.member
+	old := l.members[a.id]
+	l.members[a.id] = a.member
 	if a.again {
-		err = c.core.Reattach(now, a.id, c.share, a.process, a.used)
+		err = l.core.Reattach(l.now, a.id, c.share, a.process, a.used)
 	} else {
-		err = c.core.Attach(now, a.id, c.share, a.process)
+		err = l.core.Attach(l.now, a.id, c.share, a.process)
 	}
 	if err != nil {
 		_ = unix.Close(limits)
-		delete(c.members, a.id)
+		delete(l.members, a.id)
 		if old != nil {
-			c.members[a.id] = old
+			l.members[a.id] = old
 		}
 		return err
 	}
 	a.files[0] = limits
-	c.lastRequest = now
+	l.lastRequest = l.now
 	if old != nil {
 		if old.conn != nil {
 			_ = old.conn.conn.Close()
@@ -303,11 +290,11 @@ func (c *connection) admit(now time.Time, a *arrival) error {
 		if old.page != nil {
 			old.page.Close()
 		}
-		c.dropWaiter(old)
-		c.clientMoved(old, a.member)
-		a.member.process = old.process // which is watched already
+		old.dropWaiter()
+		l.clientMoved(old, a.member)
+		a.member.process, a.watched = old.process, true
 	}
-	if v, err := c.core.Share(c.share); err == nil {
+	if v, err := l.core.Share(c.share); err == nil {
 		c.card = v.CardUUID
 	}
 	return nil

@@ -5,7 +5,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
@@ -26,49 +25,49 @@ type Containers interface {
 
 // offer makes a declared share known to container runtimes. A share that
 // cannot be is a share all the same.
-func (d *daemon) offer(now time.Time, v core.ShareView) {
-	if d.cfg.Containers == nil || v.Ephemeral {
+func (l *loop) offer(v core.ShareView) {
+	if l.cfg.Containers == nil || v.Ephemeral {
 		return
 	}
-	i := slices.IndexFunc(d.cards, func(c gpu.Card) bool { return c.UUID == v.CardUUID })
+	i := slices.IndexFunc(l.cards, func(c gpu.Card) bool { return c.UUID == v.CardUUID })
 	if i < 0 {
 		return
 	}
-	if err := d.cfg.Containers.Offer(d.apiShare(v), d.cards[i]); err != nil {
-		d.notOffered(now, v.Name, fmt.Sprintf("containers cannot have share %s: %v", v.Name, err))
+	if err := l.cfg.Containers.Offer(l.apiShare(v), l.cards[i]); err != nil {
+		l.notOffered(v.Name, fmt.Sprintf("containers cannot have share %s: %v", v.Name, err))
 	}
 }
 
 // offerAll makes the shares of an earlier agent known again: paths may have
 // changed with the version.
-func (d *daemon) offerAll(now time.Time) {
-	if d.cfg.Containers == nil {
+func (l *loop) offerAll() {
+	if l.cfg.Containers == nil {
 		return
 	}
 	var names []string
-	for _, v := range d.core.Shares() {
+	for _, v := range l.core.Shares() {
 		if !v.Ephemeral {
 			names = append(names, v.Name)
 		}
 	}
-	if err := d.cfg.Containers.Keep(names); err != nil {
-		d.notOffered(now, "", err.Error())
+	if err := l.cfg.Containers.Keep(names); err != nil {
+		l.notOffered("", err.Error())
 	}
-	for _, v := range d.core.Shares() {
-		d.offer(now, v)
+	for _, v := range l.core.Shares() {
+		l.offer(v)
 	}
 }
 
-func (d *daemon) withdraw(share string) {
-	if d.cfg.Containers == nil {
+func (l *loop) withdraw(share string) {
+	if l.cfg.Containers == nil {
 		return
 	}
-	if err := d.cfg.Containers.Withdraw(share); err != nil {
-		d.notOffered(time.Now(), share, err.Error())
+	if err := l.cfg.Containers.Withdraw(share); err != nil {
+		l.notOffered(share, err.Error())
 	}
 }
 
-func (d *daemon) notOffered(now time.Time, share, message string) {
-	d.log(core.Event{Time: now, Kind: event.ContainerDeviceFailed, Share: share, Message: message})
-	d.cfg.Logger.Warn("containers", "share", share, "error", message)
+func (l *loop) notOffered(share, message string) {
+	l.log(core.Event{Time: l.now, Kind: event.ContainerDeviceFailed, Share: share, Message: message})
+	l.cfg.Logger.Warn("containers", "share", share, "error", message)
 }

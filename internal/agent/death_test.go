@@ -153,13 +153,13 @@ func TestDetachedLivesOn(t *testing.T) {
 
 func tokenOf(t *testing.T, r *rig, pid int) uint64 {
 	var token uint64
-	must(t, r.daemon.do(nil, func(time.Time) {
-		for _, c := range r.daemon.core.Clients() {
+	r.do(func(l *loop) {
+		for _, c := range l.core.Clients() {
 			if c.PID == pid {
 				token = uint64(c.ID)
 			}
 		}
-	}))
+	})
 	return token
 }
 

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -68,10 +69,10 @@ func holdings(of []gpu.Process) []core.Holding {
 // errSlow says that the driver does not answer in time.
 var errSlow = errors.New("the driver does not answer")
 
-// account asks about a card, and gives up when quit closes or after patience.
+// account asks about a card, and gives up when ctx ends or after patience.
 // What it returns was asked for after the call.
-func (d *driver) account(quit <-chan struct{}, card string, patience time.Duration) (core.Account, error) {
-	a, err := d.accounts[card].await(quit, patience)
+func (d *driver) account(ctx context.Context, card string, patience time.Duration) (core.Account, error) {
+	a, err := d.accounts[card].await(ctx, patience)
 	if err != nil {
 		return core.Account{}, err
 	}
@@ -80,8 +81,8 @@ func (d *driver) account(quit <-chan struct{}, card string, patience time.Durati
 
 // processes is the like for who uses a card alone, which costs less; and it says
 // how long the driver took.
-func (d *driver) processes(quit <-chan struct{}, card string, patience time.Duration) (core.Account, time.Duration, error) {
-	a, err := d.holders[card].await(quit, patience)
+func (d *driver) processes(ctx context.Context, card string, patience time.Duration) (core.Account, time.Duration, error) {
+	a, err := d.holders[card].await(ctx, patience)
 	if err != nil {
 		return core.Account{}, 0, err
 	}
@@ -89,15 +90,15 @@ func (d *driver) processes(quit <-chan struct{}, card string, patience time.Dura
 }
 
 // health is the like for how a card is.
-func (d *driver) health(quit <-chan struct{}, card string, patience time.Duration) (gpu.Health, error) {
-	a, err := d.healths[card].await(quit, patience)
+func (d *driver) health(ctx context.Context, card string, patience time.Duration) (gpu.Health, error) {
+	a, err := d.healths[card].await(ctx, patience)
 	if err != nil {
 		return gpu.Health{}, err
 	}
 	return a.health, a.err
 }
 
-func (q *question) await(quit <-chan struct{}, patience time.Duration) (*answer, error) {
+func (q *question) await(ctx context.Context, patience time.Duration) (*answer, error) {
 	if q == nil {
 		return nil, gpu.ErrNoCard
 	}
@@ -118,7 +119,7 @@ func (q *question) await(quit <-chan struct{}, patience time.Duration) (*answer,
 		return nil, errSlow
 	case <-mine.done:
 		return mine, nil
-	case <-quit:
+	case <-ctx.Done():
 		return nil, errStopped
 	}
 }

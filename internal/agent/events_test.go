@@ -107,7 +107,7 @@ func TestNoTimersWhileNothingIsPending(t *testing.T) {
 	must(t, f.alloc(mib))
 	var wake time.Time
 	eventually(t, "the comparison after the attachment is done", func() bool {
-		must(t, r.daemon.do(nil, func(time.Time) { wake = r.daemon.nextWake() }))
+		r.do(func(l *loop) { wake = l.nextWake() })
 		return wake.IsZero()
 	})
 	before := r.source.questions()
@@ -117,7 +117,7 @@ func TestNoTimersWhileNothingIsPending(t *testing.T) {
 	if after := r.source.questions(); after > before+1 {
 		t.Errorf("the driver was asked %d times", after-before)
 	}
-	must(t, r.daemon.do(nil, func(time.Time) { wake = r.daemon.nextWake() }))
+	r.do(func(l *loop) { wake = l.nextWake() })
 	if !wake.IsZero() {
 		t.Errorf("a timer is set for %v", wake)
 	}

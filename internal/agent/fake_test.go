@@ -162,18 +162,23 @@ func (r *rig) start() {
 	if err := makeFolders(r.cfg); err != nil {
 		r.t.Fatal(err)
 	}
-	d, err := newDaemon(r.cfg, r.source, nil, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := newLoop(ctx, r.cfg, r.source, nil, nil)
 	if err != nil {
+		cancel()
 		r.t.Fatal(err)
 	}
-	r.daemon = d
+	r.daemon, r.cancel, r.done = l.daemon, cancel, make(chan error, 1)
 	if r.prepare != nil {
-		r.prepare(d)
+		r.prepare(r.daemon)
 	}
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancel(context.Background())
-	r.done = make(chan error, 1)
-	go func() { r.done <- d.run(ctx) }()
+	go func() { r.done <- serve(ctx, l) }()
+}
+
+// do runs f in the agent's loop.
+func (r *rig) do(f func(*loop)) {
+	r.t.Helper()
+	must(r.t, r.daemon.do(context.Background(), f))
 }
 
 func (r *rig) stop() error {

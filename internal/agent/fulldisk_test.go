@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 )
@@ -19,7 +18,7 @@ func (r *rig) fillDisk() (makeRoom func()) {
 	inTheWay := filepath.Join(r.cfg.JournalDirectory, "journal.next")
 	must(r.t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if r.cancel != nil {
-		must(r.t, r.daemon.do(nil, func(time.Time) { must(r.t, r.daemon.state.journal.Close()) }))
+		r.do(func(l *loop) { must(r.t, l.state.journal.Close()) })
 	}
 	return func() { must(r.t, os.RemoveAll(inTheWay)) }
 }

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,17 +21,17 @@ import (
 // checkLedger fails unless promises fit the card, and grants their shares.
 func checkLedger(t *testing.T, r *rig) {
 	t.Helper()
-	must(t, r.daemon.do(nil, func(time.Time) {
-		for _, card := range r.daemon.core.Cards() {
+	must(t, r.daemon.do(t.Context(), func(l *loop) {
+		for _, card := range l.core.Cards() {
 			if card.BookedBytes > card.UsableBytes {
 				t.Errorf("%d of %d bytes promised", card.BookedBytes, card.UsableBytes)
 			}
 		}
 		granted := map[string]uint64{}
-		for _, c := range r.daemon.core.Clients() {
+		for _, c := range l.core.Clients() {
 			granted[c.Share] += c.GrantedBytes
 		}
-		for _, s := range r.daemon.core.Shares() {
+		for _, s := range l.core.Shares() {
 			if s.MemoryBytes > 0 && granted[s.Name] > s.LimitBytes || s.UsedBytes > s.LimitBytes {
 				t.Errorf("share %s: %d granted, %d used of %d", s.Name, granted[s.Name], s.UsedBytes, s.LimitBytes)
 			}
@@ -45,7 +44,7 @@ func checkLedger(t *testing.T, r *rig) {
 func FuzzAPI(f *testing.F) {
 	r := newRig(f)
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
-	handler := r.daemon.handler()
+	handler := handlers{daemon: r.daemon}.handler()
 	f.Add("POST", "/v1/shares", []byte(`{"name":"a","memoryBytes":1073741824}`))
 	f.Add("POST", "/v1/shares", []byte(`{"memoryBytes":0,"policy":"fixed","coresPercent":30,"ephemeral":true}`))
 	f.Add("PATCH", "/v1/shares/s", []byte(`{"memoryBytes":2147483648}`))

@@ -5,11 +5,9 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
-	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
 
@@ -29,8 +27,8 @@ const (
 // looked at after each fault, whenever the ledger is compared with the driver,
 // before a share is made, for as long as it is not well, and now and then: no driver
 // tells that somebody divided a card, or set its compute mode.
-func (d *daemon) watchFaults() {
-	d.examine(d.quit)
+func (d *daemon) watchFaults(ctx context.Context) {
+	d.examine(ctx)
 	looked := time.Now()
 	for {
 		asked := time.Now()
@@ -42,51 +40,45 @@ func (d *daemon) watchFaults() {
 			pause = sickEvery
 		}
 		for _, f := range faults {
-			if d.do(d.quit, func(now time.Time) { d.core.Fault(now, f.UUID, f.String()) }) != nil {
+			if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.String()) }) != nil {
 				return
 			}
 		}
 		since := time.Since(looked)
 		if len(faults) > 0 || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
-			d.examine(d.quit)
+			d.examine(ctx)
 			looked = time.Now()
 		}
 		if err != nil {
 			d.cfg.Logger.Debug("wait for faults", "error", err)
 		}
-		select {
-		case <-d.quit:
+		if !pauseFor(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
 
 // examine looks at all cards, and notes whether one is not well.
-func (d *daemon) examine(quit <-chan struct{}) {
+func (d *daemon) examine(ctx context.Context) {
 	sick := false
 	for _, c := range d.cards {
-		health, err := d.driver.health(quit, c.UUID, releasePatience)
+		health, err := d.driver.health(ctx, c.UUID, releasePatience)
 		if err != nil {
 			d.cfg.Logger.Debug("health", "card", c.UUID, "error", err)
 			continue
 		}
-		if health.Exclusive && d.served(c.UUID) {
+		if health.Exclusive && d.enforcers.serve(ctx, c.UUID) {
 			health = gpu.Health{State: gpu.Well}
 		}
+		if ctx.Err() != nil {
+			return // which may be why nothing serves the card
+		}
 		sick = sick || health.State != gpu.Well
-		if d.do(quit, func(now time.Time) {
-			d.core.SetCondition(now, c.UUID, core.Condition(health.State), health.Detail)
+		if d.do(ctx, func(l *loop) {
+			l.core.SetCondition(l.now, c.UUID, core.Condition(health.State), health.Detail)
 		}) != nil {
 			return
 		}
 	}
 	d.sick.Store(sick)
-}
-
-// served says whether several programs can use a card that is for one process.
-func (d *daemon) served(card string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), releasePatience)
-	defer cancel()
-	return slices.ContainsFunc(d.cfg.Means, func(m enforce.Means) bool { return m.Serves(ctx, card) })
 }

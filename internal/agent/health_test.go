@@ -3,10 +3,9 @@
 package agent
 
 import (
+	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,17 +133,19 @@ func TestHastyDriver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s.fakeSource = newFakeSource()
 				cards, _ := s.Cards()
-				d := &daemon{
-					cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10), state: &state{},
-					work: make(chan func(time.Time)), quit: make(chan struct{}), stopped: make(chan struct{}), pages: &pages{},
-					core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
+				l := &loop{
+					daemon: &daemon{
+						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
+						jobs: make(chan job), stopped: make(chan struct{}),
+					},
+					state: &state{}, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
 				}
-				d.cfg.Logger = slog.New(slog.DiscardHandler)
-				leave := sync.OnceFunc(func() { close(d.quit) })
+				ctx, leave := context.WithCancel(t.Context())
 				s.enough = leave
 				end := make(chan struct{})
-				go d.loop(end)
-				go d.watchFaults()
+				d := l.daemon
+				go l.run(ctx, end)
+				go d.watchFaults(ctx)
 				const seconds = 100
 				<-time.After(seconds * time.Second)
 				synctest.Wait()

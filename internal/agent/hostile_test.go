@@ -310,12 +310,12 @@ func FuzzShareSocket(f *testing.F) {
 		if _, _, err := good.call(wire.Message{Type: wire.Sync}); err != nil {
 			t.Fatalf("the other client: %v", err)
 		}
-		must(t, r.daemon.do(nil, func(time.Time) {
-			v, err := r.daemon.core.Share("s")
+		must(t, r.daemon.do(t.Context(), func(l *loop) {
+			v, err := l.core.Share("s")
 			if err != nil || v.UsedBytes > v.LimitBytes && v.State != core.StateShrinking {
 				t.Errorf("share %+v, %v", v, err)
 			}
-			for _, c := range r.daemon.core.Clients() {
+			for _, c := range l.core.Clients() {
 				if c.GrantedBytes > gib {
 					t.Errorf("%d granted of %d", c.GrantedBytes, gib)
 				}

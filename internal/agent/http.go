@@ -28,10 +28,16 @@ const (
 
 type peerKey struct{}
 
+// handlers answer the requests of the HTTP interface.
+type handlers struct {
+	*daemon
+	ending <-chan struct{} // closed when the agent is to end
+}
+
 // serveAPI answers HTTP requests on the agent's socket.
-func (d *daemon) serveAPI() *http.Server {
+func (d *daemon) serveAPI(ctx context.Context) *http.Server {
 	server := &http.Server{
-		Handler:           d.handler(),
+		Handler:           handlers{d, ctx.Done()}.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       d.cfg.RequestDeadline,
 		MaxHeaderBytes:    16 << 10,
@@ -53,8 +59,8 @@ func (d *daemon) serveAPI() *http.Server {
 }
 
 // stopAPI lets the requests that are being answered end, and breaks the rest.
-func (d *daemon) stopAPI(server *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
+func stopAPI(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDeadline)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
 		_ = server.Close()
@@ -63,55 +69,48 @@ func (d *daemon) stopAPI(server *http.Server) {
 
 // leave takes the socket's path away, so that the next to come finds nobody
 // and starts an agent, and refuses those who have connected already.
-func (d *daemon) leave() {
+func (d *daemon) leave(ctx context.Context) {
 	if err := os.Remove(d.cfg.APISocket()); err != nil {
 		d.cfg.Logger.Warn("remove socket", "error", err)
 	}
 	if d.store != nil {
 		_ = d.store.Leave(leaveIdle)
 	}
-	deadline := time.NewTimer(stopDeadline)
-	defer deadline.Stop()
-	for socket.Pending(d.api) {
-		pause := time.NewTimer(time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-deadline.C:
-			pause.Stop()
-			return
-		}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDeadline)
+	defer cancel()
+	for socket.Pending(d.api) && pauseFor(ctx, time.Millisecond) {
 	}
 }
 
-func (d *daemon) handler() http.Handler {
+func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(http.ResponseWriter, *http.Request, socket.Peer) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			peer, ok := r.Context().Value(peerKey{}).(socket.Peer)
 			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
-				err = d.authorise(r, peer)
+				err = h.authorise(r, peer)
 			}
 			if err == nil {
 				err = answer(w, r, peer)
 			}
 			if err != nil {
-				d.fail(w, err)
+				h.fail(w, err)
 			}
 		})
 	}
-	handle("GET /v1/version", d.getVersion)
-	handle("GET /v1/devices", d.getDevices)
-	handle("GET /v1/shares", d.getShares)
-	handle("POST /v1/shares", d.postShare)
-	handle("GET /v1/shares/{name}", d.getShare)
-	handle("PATCH /v1/shares/{name}", d.patchShare)
-	handle("DELETE /v1/shares/{name}", d.deleteShare)
-	handle("POST /v1/shares/{name}/enter", d.enterShare)
-	handle("POST /v1/shares/{name}/hold", d.holdShare)
-	handle("POST /v1/runs", d.postRun)
-	handle("GET /v1/clients", d.getClients)
-	handle("GET /v1/events", d.getEvents)
+	handle("GET /v1/version", h.getVersion)
+	handle("GET /v1/devices", h.getDevices)
+	handle("GET /v1/shares", h.getShares)
+	handle("POST /v1/shares", h.postShare)
+	handle("GET /v1/shares/{name}", h.getShare)
+	handle("PATCH /v1/shares/{name}", h.patchShare)
+	handle("DELETE /v1/shares/{name}", h.deleteShare)
+	handle("POST /v1/shares/{name}/enter", h.enterShare)
+	handle("POST /v1/shares/{name}/hold", h.holdShare)
+	handle("POST /v1/runs", h.postRun)
+	handle("GET /v1/clients", h.getClients)
+	handle("GET /v1/events", h.getEvents)
 	handle("/", func(_ http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
 			Hint: "divvy version shows whether command and agent are of one version"}
@@ -121,38 +120,38 @@ func (d *daemon) handler() http.Handler {
 
 // authorise lets everybody read a machine's agent, and only its owner use a
 // private one.
-func (d *daemon) authorise(r *http.Request, peer socket.Peer) error {
-	if d.cfg.Private && peer.UID != d.uid && peer.UID != 0 {
-		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("this agent serves uid %d only", d.uid)}
+func (h handlers) authorise(r *http.Request, peer socket.Peer) error {
+	if h.cfg.Private && peer.UID != h.uid && peer.UID != 0 {
+		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("this agent serves uid %d only", h.uid)}
 	}
-	return d.ask(r, func(now time.Time) error {
-		d.lastRequest = now
+	return h.ask(r, func(l *loop) error {
+		l.lastRequest = l.now
 		return nil
 	})
 }
 
 // mayCreate says whether a user may make this share.
-func (d *daemon) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
-	if peer.UID == 0 || peer.UID == d.uid || d.cfg.Creation == CreateAll ||
-		d.cfg.Creation == CreateEphemeral && spec.Ephemeral {
+func (h handlers) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
+	if peer.UID == 0 || peer.UID == h.uid || h.cfg.Creation == CreateAll ||
+		h.cfg.Creation == CreateEphemeral && spec.Ephemeral {
 		return nil
 	}
 	e := &api.Error{Code: api.CodeNotAllowed, Message: "on this machine only root declares shares"}
-	if d.cfg.Creation == CreateEphemeral {
+	if h.cfg.Creation == CreateEphemeral {
 		e.Hint = "divvy run makes a share that goes with the command"
 	}
 	return e
 }
 
 // ask runs f in the loop for a request.
-func (d *daemon) ask(r *http.Request, f func(now time.Time) error) error {
+func (h handlers) ask(r *http.Request, f func(*loop) error) error {
 	var failed error
-	err := d.do(r.Context().Done(), func(now time.Time) {
-		if d.leaving {
+	err := h.do(r.Context(), func(l *loop) {
+		if l.leaving {
 			failed = errLeaving
 			return
 		}
-		failed = f(now)
+		failed = f(l)
 	})
 	if err != nil {
 		return errLeaving
@@ -162,7 +161,7 @@ func (d *daemon) ask(r *http.Request, f func(now time.Time) error) error {
 
 var errLeaving = &api.Error{Code: api.CodeUnavailable, Message: "the agent is leaving", Hint: "ask again", Leaving: true}
 
-func (d *daemon) fail(w http.ResponseWriter, err error) {
+func (h handlers) fail(w http.ResponseWriter, err error) {
 	e := apiError(err)
 	status := map[api.Code]int{
 		api.CodeUsage: http.StatusBadRequest, api.CodeNotFound: http.StatusNotFound,
@@ -209,7 +208,7 @@ func read(w http.ResponseWriter, r *http.Request, into any) error {
 	return nil
 }
 
-func (d *daemon) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 	since := uint64(0)
 	if text := r.URL.Query().Get("since"); text != "" {
 		var err error
@@ -218,11 +217,11 @@ func (d *daemon) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer
 		}
 	}
 	if r.URL.Query().Get("follow") == "" {
-		events, _, _ := d.events.after(since, d.cfg.MaxEvents)
+		events, _, _ := h.events.after(since, h.cfg.MaxEvents)
 		write(w, http.StatusOK, api.Events{Schema: api.SchemaEvents, Events: append([]api.Event{}, events...)})
 		return nil
 	}
-	d.follow(w, r, since)
+	h.follow(w, r, since)
 	return nil
 }
 
@@ -232,7 +231,7 @@ func patient(stream *http.ResponseController) bool {
 }
 
 // follow streams events until the reader is gone or does not read.
-func (d *daemon) follow(w http.ResponseWriter, r *http.Request, since uint64) {
+func (h handlers) follow(w http.ResponseWriter, r *http.Request, since uint64) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) {
 		return
@@ -241,7 +240,7 @@ func (d *daemon) follow(w http.ResponseWriter, r *http.Request, since uint64) {
 	w.WriteHeader(http.StatusOK)
 	encoder := json.NewEncoder(w)
 	for {
-		events, more, ended := d.events.after(since, eventsAtOnce)
+		events, more, ended := h.events.after(since, eventsAtOnce)
 		_ = stream.SetWriteDeadline(time.Now().Add(streamDeadline))
 		for _, e := range events {
 			if encoder.Encode(e) != nil {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -18,8 +19,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// leases are the arbiters of all cards and the timer that wakes them. They
-// belong to the loop, but for the timer's descriptor.
+// leases are the arbiters of all cards and the timer that wakes them.
 type leases struct {
 	cards []*leasedCard
 	timer *leaseTimer
@@ -34,22 +34,22 @@ type leasedCard struct {
 	arbiter *arbiter.Arbiter
 }
 
-func (d *daemon) openLeases() error {
+func (l *loop) openLeases() error {
 	timer, err := newLeaseTimer()
 	if err != nil {
 		return err
 	}
-	d.time.timer = timer
-	if d.cfg.LeaseTrace != "" {
-		if d.time.trace, err = openLeaseTrace(d.cfg.LeaseTrace); err != nil {
+	l.time.timer = timer
+	if l.cfg.LeaseTrace != "" {
+		if l.time.trace, err = openLeaseTrace(l.cfg.LeaseTrace); err != nil {
 			return err
 		}
 	}
-	for _, c := range d.cards {
-		k := &leasedCard{uuid: c.UUID, arbiter: arbiter.New(d.cfg.arbiter(), meter{d})}
-		d.time.cards = append(d.time.cards, k)
-		if d.time.trace != nil {
-			k.arbiter.Record(c.UUID, d.time.trace.keep)
+	for _, c := range l.cards {
+		k := &leasedCard{uuid: c.UUID, arbiter: arbiter.New(l.cfg.arbiter(), meter{l})}
+		l.time.cards = append(l.time.cards, k)
+		if l.time.trace != nil {
+			k.arbiter.Record(c.UUID, l.time.trace.keep)
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func oversleep(host lateness.Profile) {
 func monotonic() time.Duration { return time.Duration(wire.MonotonicNs()) }
 
 // meter reads what the processes of a share say on their pages.
-type meter struct{ *daemon }
+type meter struct{ *loop }
 
 func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 	w := m.core.Work(time.Now(), uint64(now), share)
@@ -76,8 +76,8 @@ func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 		Span: w.Span, Gap: w.Gap, LastEnd: w.LastEnd, Kernel: w.Kernel}
 }
 
-func (d *daemon) leasedCard(uuid string) *leasedCard {
-	for _, k := range d.time.cards {
+func (l *loop) leasedCard(uuid string) *leasedCard {
+	for _, k := range l.time.cards {
 		if k.uuid == uuid {
 			return k
 		}
@@ -86,8 +86,8 @@ func (d *daemon) leasedCard(uuid string) *leasedCard {
 }
 
 // cardOf is the card of a share, nil when the share is gone.
-func (d *daemon) cardOf(share string) *leasedCard {
-	for _, k := range d.time.cards {
+func (l *loop) cardOf(share string) *leasedCard {
+	for _, k := range l.time.cards {
 		if k.arbiter.Has(share) {
 			return k
 		}
@@ -96,82 +96,82 @@ func (d *daemon) cardOf(share string) *leasedCard {
 }
 
 // setTerms tells the arbiters which shares there are.
-func (d *daemon) setTerms() {
+func (l *loop) setTerms() {
 	byCard := map[string][]arbiter.Terms{}
-	terms := d.core.Terms()
+	terms := l.core.Terms()
 	for _, t := range terms {
 		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
 			Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
 		})
 	}
 	now := monotonic()
-	maps.DeleteFunc(d.time.used, func(name string, _ uint64) bool {
+	maps.DeleteFunc(l.time.used, func(name string, _ uint64) bool {
 		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == name })
 	})
-	for _, k := range d.time.cards {
+	for _, k := range l.time.cards {
 		k.arbiter.Set(now, byCard[k.uuid])
 		for _, t := range byCard[k.uuid] {
-			d.writeLease(t.Name)
+			l.writeLease(t.Name)
 		}
 	}
 }
 
 // carryOutLeases does what the arbiters order, and sets the timer.
-func (d *daemon) carryOutLeases(now time.Time) {
+func (l *loop) carryOutLeases() {
 	at := monotonic()
 	next := time.Duration(0)
-	for _, k := range d.time.cards {
+	for _, k := range l.time.cards {
 		orders := k.arbiter.Drain()
-		for _, l := range orders.Leases {
-			d.writeLease(l.Share)
+		for _, lease := range orders.Leases {
+			l.writeLease(lease.Share)
 		}
 		for _, e := range orders.Events {
-			d.log(core.Event{Time: now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
+			l.log(core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
 		}
 		if wake := k.arbiter.NextWake(at); wake > 0 && (next == 0 || wake < next) {
 			next = wake
 		}
 	}
 	if next > 0 {
-		d.cfg.Urgency.Keep(now)
+		l.cfg.Urgency.Keep(l.now)
 	}
-	if next == d.time.next {
+	if next == l.time.next {
 		return
 	}
-	d.time.next = next
-	if err := d.time.timer.set(next); err != nil {
-		d.cfg.Logger.Error("set the timer of leases", "error", err)
+	l.time.next = next
+	if err := l.time.timer.set(next); err != nil {
+		l.cfg.Logger.Error("set the timer of leases", "error", err)
 	}
 }
 
 // writeLease writes a share's lease on its page and wakes who waits for it.
-func (d *daemon) writeLease(share string) {
-	s, k := d.sockets[share], d.cardOf(share)
+func (l *loop) writeLease(share string) {
+	s, k := l.sockets[share], l.cardOf(share)
 	if s == nil {
 		return
 	}
 	lease := wire.Lease{}
 	if k != nil && k.arbiter.Gated(share) {
-		l := k.arbiter.Lease(share)
-		lease = wire.Lease{Gated: true, EndNs: uint64(l.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(l.Backlog), Turn: l.Process,
-			BesideToNs: uint64(l.BesideTo), BesideFromNs: uint64(l.BesideFrom)}
+		of := k.arbiter.Lease(share)
+		lease = wire.Lease{Gated: true, EndNs: uint64(of.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(of.Backlog), Turn: of.Process,
+			BesideToNs: uint64(of.BesideTo), BesideFromNs: uint64(of.BesideFrom)}
 	}
 	if err := s.limits.SetLease(theSlot, lease); err != nil {
-		d.cfg.Logger.Error("lease", "share", share, "error", err)
+		l.cfg.Logger.Error("lease", "share", share, "error", err)
 	}
 }
 
 // wantLease: launches of a process wait.
-func (c *connection) wantLease() error {
+func (c *connection) wantLease(ctx context.Context) error {
 	oversleep(c.cfg.SlowHost)
-	return c.do(c.quit, func(time.Time) {
-		k := c.cardOf(c.share)
+	return c.do(ctx, func(l *loop) {
+		k := l.cardOf(c.share)
 		if k == nil {
 			return
 		}
 		if !k.arbiter.Gated(c.share) {
 			// It has not seen yet that it need not wait.
-			if s := c.sockets[c.share]; s != nil {
+			if s := l.sockets[c.share]; s != nil {
 				_ = s.limits.Renotify(theSlot)
 			}
 			return
@@ -181,47 +181,47 @@ func (c *connection) wantLease() error {
 }
 
 // leaseBack: a process has nothing in flight any more.
-func (c *connection) leaseBack() error {
+func (c *connection) leaseBack(ctx context.Context) error {
 	oversleep(c.cfg.SlowHost)
-	return c.do(c.quit, func(time.Time) {
-		if k := c.cardOf(c.share); k != nil {
+	return c.do(ctx, func(l *loop) {
+		if k := l.cardOf(c.share); k != nil {
 			k.arbiter.Back(monotonic(), c.share, c.turn)
 		}
 	})
 }
 
 // clientEnded: a process of a share has closed its socket or ended.
-func (d *daemon) clientEnded(m *member) {
-	if k := d.cardOf(m.share); k != nil {
-		k.arbiter.Ended(monotonic(), m.share, m.turn, d.core.Attached(m.share) == 0)
+func (l *loop) clientEnded(m *member) {
+	if k := l.cardOf(m.share); k != nil {
+		k.arbiter.Ended(monotonic(), m.share, m.turn, l.core.Attached(m.share) == 0)
 	}
 }
 
 // clientMoved: a process of a share has attached again.
-func (d *daemon) clientMoved(from, to *member) {
-	if k := d.cardOf(from.share); k != nil {
+func (l *loop) clientMoved(from, to *member) {
+	if k := l.cardOf(from.share); k != nil {
 		k.arbiter.Moved(monotonic(), from.share, from.turn, to.turn)
 	}
 }
 
 // clientReleased: the driver no longer shows a process of a share.
-func (d *daemon) clientReleased(share string) {
-	if d.core.Ending(share) {
+func (l *loop) clientReleased(share string) {
+	if l.core.Ending(share) {
 		return
 	}
-	if k := d.cardOf(share); k != nil {
+	if k := l.cardOf(share); k != nil {
 		k.arbiter.Released(monotonic(), share)
 	}
 }
 
 // awaitLeaseTimer wakes the arbiters, until the timer is closed.
-func (d *daemon) awaitLeaseTimer() {
-	for d.time.timer.wait() {
+func (d *daemon) awaitLeaseTimer(ctx context.Context, timer *leaseTimer) {
+	for timer.wait() {
 		oversleep(d.cfg.SlowHost)
-		if d.do(d.quit, func(time.Time) {
-			d.time.next = 0
+		if d.do(ctx, func(l *loop) {
+			l.time.next = 0
 			at := monotonic()
-			for _, k := range d.time.cards {
+			for _, k := range l.time.cards {
 				k.arbiter.Tick(at)
 			}
 		}) != nil {
@@ -233,24 +233,24 @@ func (d *daemon) awaitLeaseTimer() {
 // cardTime is what a share has used until now: what its processes measured, corrected
 // by what all turns on the card add up to, and what has run of their work in flight. It
 // never falls.
-func (d *daemon) cardTime(v core.ShareView) uint64 {
-	k := d.leasedCard(v.CardUUID)
+func (l *loop) cardTime(v core.ShareView) uint64 {
+	k := l.leasedCard(v.CardUUID)
 	if k == nil {
 		return v.CardTimeNs
 	}
-	w := d.core.Work(time.Now(), uint64(monotonic()), v.Name)
+	w := l.core.Work(time.Now(), uint64(monotonic()), v.Name)
 	running := max(w.InFlight-w.Remaining, 0)
 	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-k.arbiter.Overcount(v.Name)+running, 0))
-	if d.time.used == nil {
-		d.time.used = map[string]uint64{}
+	if l.time.used == nil {
+		l.time.used = map[string]uint64{}
 	}
-	d.time.used[v.Name] = max(d.time.used[v.Name], used)
-	return d.time.used[v.Name]
+	l.time.used[v.Name] = max(l.time.used[v.Name], used)
+	return l.time.used[v.Name]
 }
 
 // timeOf is what became of a card's time; nil: launches never needed leases.
-func (d *daemon) timeOf(uuid string) *api.CardTime {
-	k := d.leasedCard(uuid)
+func (l *loop) timeOf(uuid string) *api.CardTime {
+	k := l.leasedCard(uuid)
 	if k == nil {
 		return nil
 	}
@@ -267,8 +267,8 @@ func (d *daemon) timeOf(uuid string) *api.CardTime {
 }
 
 // overruns is how often the work of a share was not awaited any longer.
-func (d *daemon) overruns(v core.ShareView) uint64 {
-	if k := d.leasedCard(v.CardUUID); k != nil {
+func (l *loop) overruns(v core.ShareView) uint64 {
+	if k := l.leasedCard(v.CardUUID); k != nil {
 		return k.arbiter.Overruns(v.Name)
 	}
 	return 0

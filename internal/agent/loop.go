@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -18,20 +19,44 @@ var errStopped = errors.New("the agent is stopping")
 // saveAgain is how long a journal that could not be written is left alone.
 const saveAgain = time.Second
 
+// loop is what one goroutine owns, the only one that calls its methods. All others
+// have a daemon, and reach it by do.
+type loop struct {
+	*daemon
+	now         time.Time // when this turn of it began
+	core        *core.Core
+	members     map[core.ClientID]*member
+	pages       *pages
+	sockets     map[string]*shareSocket // by share
+	state       *state
+	saveAgainAt time.Time                // zero: the journal lacks nothing
+	releases    map[string]*releaseWatch // by card
+	grips       map[string]grip          // by share
+	reconcileAt time.Time                // zero: nothing has changed since
+	reconciling bool
+	reconciled  time.Time
+	lastRequest time.Time // or since when nobody needs the agent
+	wasIdle     bool
+	time        leases
+	leaving     bool
+	begun       []func(context.Context, *daemon) // started at the end of this turn
+}
+
+// job is what the loop is asked to do.
+type job struct {
+	f    func(*loop)
+	done chan struct{}
+}
+
 // do runs f in the loop and returns when its consequences are carried out:
 // saved, on the pages, told. Callers are served in the order in which they
 // come, one call each, so that nobody starves anybody.
-// It gives up when quit closes first.
-func (d *daemon) do(quit <-chan struct{}, f func(now time.Time)) error {
+// It gives up when ctx ends first.
+func (d *daemon) do(ctx context.Context, f func(*loop)) error {
 	done := make(chan struct{})
-	job := func(now time.Time) {
-		f(now)
-		d.carryOut(now)
-		close(done)
-	}
 	select {
-	case d.work <- job:
-	case <-quit:
+	case d.jobs <- job{f, done}:
+	case <-ctx.Done():
 		return errStopped
 	case <-d.stopped:
 		return errStopped
@@ -41,27 +66,39 @@ func (d *daemon) do(quit <-chan struct{}, f func(now time.Time)) error {
 	return nil
 }
 
-// loop owns the core. It sleeps without a timer while nothing is pending.
-func (d *daemon) loop(end <-chan struct{}) {
+// begin has f run beside the loop, which it reaches by do, until ctx ends with the agent.
+func (l *loop) begin(f func(ctx context.Context, d *daemon)) { l.begun = append(l.begun, f) }
+
+// run does what is asked of the loop and what is due, until end is closed. It sleeps
+// without a timer while nothing is pending.
+func (l *loop) run(ctx context.Context, end <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		d := l.daemon
+		for _, f := range l.begun {
+			d.task(func() { f(ctx, d) })
+		}
+		l.begun = nil
 		select {
 		case <-end:
 			return
-		case job := <-d.work:
-			job(time.Now())
+		case j := <-l.jobs:
+			l.now = time.Now()
+			j.f(l)
+			l.carryOut()
+			close(j.done)
 		case <-timer.C:
-			now := time.Now()
-			d.core.Tick(now)
-			d.carryOut(now)
-			d.tick(now)
+			l.now = time.Now()
+			l.core.Tick(l.now)
+			l.carryOut()
+			l.tick()
 		}
-		if d.leaving {
+		if l.leaving {
 			timer.Stop()
 			continue
 		}
-		if next := d.nextWake(); next.IsZero() {
+		if next := l.nextWake(); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
@@ -69,153 +106,207 @@ func (d *daemon) loop(end <-chan struct{}) {
 	}
 }
 
-func (d *daemon) nextWake() time.Time {
-	next := d.core.NextWake()
-	if !d.saveAgainAt.IsZero() && (next.IsZero() || d.saveAgainAt.Before(next)) {
-		next = d.saveAgainAt
-	}
-	if !d.reconcileAt.IsZero() && (next.IsZero() || d.reconcileAt.Before(next)) {
-		next = d.reconcileAt
-	}
-	if d.cfg.IdleExit > 0 && d.core.Idle() {
-		if at := d.lastRequest.Add(d.cfg.IdleExit); next.IsZero() || at.Before(next) {
+func (l *loop) nextWake() time.Time {
+	next := l.core.NextWake()
+	for _, at := range [...]time.Time{l.saveAgainAt, l.reconcileAt, l.leaveAt()} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	return next
 }
 
-// tick does what is due besides the core's own.
-func (d *daemon) tick(now time.Time) {
-	if !d.saveAgainAt.IsZero() && !now.Before(d.saveAgainAt) {
-		_ = d.saveAll(now) // it was told when it began
+// leaveAt is when the agent leaves if nobody needs it until then; zero: somebody does.
+func (l *loop) leaveAt() time.Time {
+	if l.cfg.IdleExit == 0 || l.leaving || !l.core.Idle() {
+		return time.Time{}
 	}
-	if !d.reconcileAt.IsZero() && !now.Before(d.reconcileAt) {
-		d.reconcileAt = time.Time{}
-		d.reconciled = now
-		if !d.reconciling { // a driver may take long
-			d.reconciling = true
-			d.task(func() {
-				d.reconcile(d.quit)
-				_ = d.do(d.quit, func(time.Time) { d.reconciling = false })
+	return l.lastRequest.Add(l.cfg.IdleExit)
+}
+
+// due says whether a time that may be zero has come.
+func (l *loop) due(at time.Time) bool { return !at.IsZero() && !l.now.Before(at) }
+
+// tick does what is due besides the core's own.
+func (l *loop) tick() {
+	if l.due(l.saveAgainAt) {
+		_ = l.saveAll() // it was told when it began
+	}
+	if l.due(l.reconcileAt) {
+		l.reconcileAt = time.Time{}
+		l.reconciled = l.now
+		if !l.reconciling { // a driver may take long
+			l.reconciling = true
+			l.begin(func(ctx context.Context, d *daemon) {
+				d.reconcile(ctx)
+				_ = d.do(ctx, func(l *loop) { l.reconciling = false })
 			})
 		}
 	}
-	if d.cfg.IdleExit > 0 && !d.leaving && d.core.Idle() && now.Sub(d.lastRequest) >= d.cfg.IdleExit {
+	if l.due(l.leaveAt()) {
 		// From here on everybody is refused: what was asked before has been
 		// answered, and it was not a reason to stay.
-		d.leaving = true
-		close(d.idle)
+		l.leaving = true
+		close(l.idle)
 	}
 }
 
 // carryOut does what the core orders.
-func (d *daemon) carryOut(now time.Time) {
-	orders := d.core.Drain()
-	d.watchEnded(now) // first: meanwhile the driver is asked
-	d.save(now, orders)
-	d.pages.write()
+func (l *loop) carryOut() {
+	orders := l.core.Drain()
+	l.watchEnded() // first: meanwhile the driver is asked
+	if err := l.state.save(l.core, orders.SaveShares, orders.SaveClients); err != nil {
+		l.notSaved(err)
+	}
+	l.pages.write()
 	for _, name := range orders.Limits {
-		d.writeLimits(name)
+		l.writeLimits(name)
 	}
 	for _, e := range orders.Events {
-		d.log(e)
+		l.log(e)
 	}
 	for _, id := range orders.GoneClients {
-		if m := d.members[id]; m != nil {
-			delete(d.members, id)
-			d.task(m.close) // which takes longer than all else here
-			d.clientReleased(m.share)
+		if m := l.members[id]; m != nil {
+			delete(l.members, id)
+			l.task(m.close) // which takes longer than all else here
+			l.clientReleased(m.share)
 		}
 	}
 	for _, name := range orders.GoneShares {
-		d.removeSocket(name)
-		d.dropGrip(name)
+		l.removeSocket(name)
+		l.dropGrip(name)
 	}
 	for _, a := range orders.Answers {
-		if m := d.members[a.Client]; m != nil && m.waiter != nil {
-			d.answered(m, a)
+		if m := l.members[a.Client]; m != nil && m.waiter != nil {
+			l.answered(m, a)
 			m.waiter <- a
 			m.waiter = nil
 		}
 	}
 	if len(orders.SaveClients) > 0 || len(orders.GoneClients) > 0 {
-		d.wantReconcile(now)
+		l.wantReconcile()
 	}
 	if len(orders.SaveShares) > 0 {
-		d.setTerms()
+		l.setTerms()
 	}
 	for _, name := range orders.Limits {
-		d.writeLease(name) // how many processes there are has changed, perhaps
+		l.writeLease(name) // how many processes there are has changed, perhaps
 	}
-	d.carryOutLeases(now)
-	if idle := d.core.Idle(); idle != d.wasIdle {
-		d.wasIdle, d.lastRequest = idle, now
-	}
-}
-
-func (d *daemon) save(now time.Time, orders core.Orders) {
-	if err := d.state.save(d.core, orders.SaveShares, orders.SaveClients); err != nil {
-		d.notSaved(now, err)
+	l.carryOutLeases()
+	if idle := l.core.Idle(); idle != l.wasIdle {
+		l.wasIdle, l.lastRequest = idle, l.now
 	}
 }
 
 // notSaved tells that the journal could not be written, once, and has it tried
 // again.
-func (d *daemon) notSaved(now time.Time, err error) {
-	if !d.saveAgainAt.IsZero() {
+func (l *loop) notSaved(err error) {
+	if !l.saveAgainAt.IsZero() {
 		return
 	}
-	d.saveAgainAt = now.Add(saveAgain)
-	d.tell(now, event.JournalFailed, "a restart would not know the latest changes: "+err.Error())
-	d.cfg.Logger.Error("journal", "error", err)
+	l.saveAgainAt = l.now.Add(saveAgain)
+	l.tell(event.JournalFailed, "a restart would not know the latest changes: "+err.Error())
+	l.cfg.Logger.Error("journal", "error", err)
 }
 
 // saveAll tries to write what the journal lacks, if it lacks anything.
-func (d *daemon) saveAll(now time.Time) error {
-	if d.saveAgainAt.IsZero() {
+func (l *loop) saveAll() error {
+	if l.saveAgainAt.IsZero() {
 		return nil
 	}
-	if err := d.state.compact(d.core); err != nil {
-		d.saveAgainAt = now.Add(saveAgain)
+	if err := l.state.compact(l.core); err != nil {
+		l.saveAgainAt = l.now.Add(saveAgain)
 		return err
 	}
-	d.saveAgainAt = time.Time{}
-	d.tell(now, event.JournalWritten, "the journal has everything again")
+	l.saveAgainAt = time.Time{}
+	l.tell(event.JournalWritten, "the journal has everything again")
 	return nil
 }
 
 // answered writes what a denial has just counted on the limits page.
-func (d *daemon) answered(m *member, a core.Answer) {
-	if !a.Granted && m.conn != nil && d.sockets[m.conn.share] != nil {
-		d.sockets[m.conn.share].limits.Used(theSlot, a.UsedBytes, wire.MonotonicNs())
+func (l *loop) answered(m *member, a core.Answer) {
+	if !a.Granted && m.conn != nil && l.sockets[m.conn.share] != nil {
+		l.sockets[m.conn.share].limits.Used(theSlot, a.UsedBytes, wire.MonotonicNs())
 	}
 }
 
-func (d *daemon) writeLimits(name string) {
-	s := d.sockets[name]
+func (l *loop) writeLimits(name string) {
+	s := l.sockets[name]
 	if s == nil {
 		return
 	}
-	if v, err := d.core.Share(name); err == nil {
+	if v, err := l.core.Share(name); err == nil {
 		s.limits.Write(words(v), wire.MonotonicNs())
 	}
 }
 
+// pauseFor waits; false: ctx has ended before.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // log puts an event into the log.
-func (d *daemon) log(e core.Event) {
-	d.events.add(api.Event{
+func (l *loop) log(e core.Event) {
+	l.events.add(api.Event{
 		Time: e.Time, Kind: e.Kind, Share: e.Share, CardUUID: e.Card, PID: e.PID, Bytes: e.Bytes, Message: e.Message,
 	})
-	d.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
+	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }
 
 // wantReconcile asks for a comparison with the driver before long.
-func (d *daemon) wantReconcile(now time.Time) {
-	if d.reconcileAt.IsZero() {
-		d.reconcileAt = d.reconciled.Add(d.cfg.ReconcileEvery)
-		if soon := now.Add(d.cfg.ReconcileEvery / 10); d.reconcileAt.Before(soon) {
-			d.reconcileAt = soon
+func (l *loop) wantReconcile() {
+	if l.reconcileAt.IsZero() {
+		l.reconcileAt = l.reconciled.Add(l.cfg.ReconcileEvery)
+		if soon := l.now.Add(l.cfg.ReconcileEvery / 10); l.reconcileAt.Before(soon) {
+			l.reconcileAt = soon
 		}
 	}
+}
+
+// close ends every connection and watcher; the loop has ended.
+func (l *loop) close() {
+	l.time.timer.close()
+	for _, w := range l.releases {
+		w.timer.close()
+	}
+	if err := l.time.trace.close(); err != nil {
+		l.cfg.Logger.Warn("leases", "error", err)
+	}
+	for _, m := range l.members {
+		m.close()
+	}
+	for _, s := range l.sockets {
+		s.close()
+	}
+	if l.api != nil {
+		_ = l.api.Close()
+	}
+	if l.state != nil {
+		_ = l.state.journal.Close()
+	}
+}
+
+func (m *member) close() {
+	if m.conn != nil {
+		_ = m.conn.conn.Close()
+		m.conn = nil
+	}
+	if m.process != nil {
+		m.process.Close()
+	}
+	if m.page != nil {
+		m.page.Close()
+		m.page = nil
+	}
+}
+
+func (l *loop) tell(kind event.Kind, message string) {
+	l.log(core.Event{Time: l.now, Kind: kind, Message: message})
 }

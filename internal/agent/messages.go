@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 // handle answers one message of an attached process.
-func (c *connection) handle(m wire.Message) error {
+func (c *connection) handle(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		return fmt.Errorf("%w: version %d", errProtocol, m.Version)
 	}
@@ -21,19 +22,19 @@ func (c *connection) handle(m wire.Message) error {
 	}
 	switch m.Type {
 	case wire.Charge:
-		return c.charge(m)
+		return c.charge(ctx, m)
 	case wire.Sync:
-		return c.sync(m)
+		return c.sync(ctx, m)
 	case wire.Measure:
-		return c.measure(m)
+		return c.measure(ctx, m)
 	case wire.Processes:
-		return c.processes(m)
+		return c.processes(ctx, m)
 	case wire.Event:
-		return c.report(m)
+		return c.report(ctx, m)
 	case wire.LeaseWant:
-		return c.wantLease()
+		return c.wantLease(ctx)
 	case wire.LeaseBack:
-		return c.leaseBack()
+		return c.leaseBack(ctx)
 	}
 	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
 }
@@ -46,21 +47,21 @@ func (c *connection) reply(m wire.Message) error {
 	return c.send(m)
 }
 
-func (c *connection) charge(m wire.Message) error {
+func (c *connection) charge(ctx context.Context, m wire.Message) error {
 	var a core.Answer
 	later := make(chan core.Answer, 1)
-	err := c.do(c.quit, func(now time.Time) {
-		mine := c.members[c.id]
+	err := c.do(ctx, func(l *loop) {
+		mine := l.members[c.id]
 		if mine == nil || mine.conn != c {
 			a = core.Answer{Client: c.id, Reason: core.NoClient}
 			return
 		}
-		a = c.core.Charge(now, c.id, core.Charge{Bytes: m.Amount, Call: m.Line(), Final: m.Kind == wire.ChargeFinal})
+		a = l.core.Charge(l.now, c.id, core.Charge{Bytes: m.Amount, Call: m.Line(), Final: m.Kind == wire.ChargeFinal})
 		switch {
 		case a.Waiting:
 			mine.waiter = later
 		default:
-			c.answered(mine, a)
+			l.answered(mine, a)
 		}
 	})
 	if err != nil {
@@ -73,7 +74,7 @@ func (c *connection) charge(m wire.Message) error {
 			if !ok {
 				return errProtocol // the process has ended, or has another connection
 			}
-		case <-c.quit:
+		case <-ctx.Done():
 			return errStopped
 		}
 	}
@@ -87,11 +88,11 @@ func (c *connection) charge(m wire.Message) error {
 	return c.reply(answer)
 }
 
-func (c *connection) sync(m wire.Message) error {
+func (c *connection) sync(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Synced, wire.StatusOK)
-	err := c.do(c.quit, func(now time.Time) {
-		_, used, ok := c.core.Sync(now, c.id)
-		if s := c.sockets[c.share]; ok && s != nil {
+	err := c.do(ctx, func(l *loop) {
+		_, used, ok := l.core.Sync(l.now, c.id)
+		if s := l.sockets[c.share]; ok && s != nil {
 			s.limits.Used(theSlot, used, wire.MonotonicNs())
 		}
 	})
@@ -105,15 +106,15 @@ func (c *connection) sync(m wire.Message) error {
 const measurePatience = time.Second
 
 // measure asks the driver what the process holds.
-func (c *connection) measure(m wire.Message) error {
+func (c *connection) measure(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Measured, wire.StatusUnknown)
-	account, err := c.driver.account(c.quit, c.card, measurePatience)
+	account, err := c.driver.account(ctx, c.card, measurePatience)
 	if err != nil {
 		return c.reply(answer)
 	}
-	if err := c.do(c.quit, func(now time.Time) {
-		c.core.Reconcile(now, c.card, account)
-		for _, client := range c.core.ClientsOf(c.share) {
+	if err := c.do(ctx, func(l *loop) {
+		l.core.Reconcile(l.now, c.card, account)
+		for _, client := range l.core.ClientsOf(c.share) {
 			if client.ID == c.id && client.DriverBytes != nil {
 				answer.Status, answer.Amount = wire.StatusOK, *client.DriverBytes
 			}
@@ -125,10 +126,10 @@ func (c *connection) measure(m wire.Message) error {
 }
 
 // processes lists who uses memory of the share, from the index asked for.
-func (c *connection) processes(m wire.Message) error {
+func (c *connection) processes(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Processed, wire.StatusOK)
-	if err := c.do(c.quit, func(time.Time) {
-		uses, err := c.core.ShareUses(c.id)
+	if err := c.do(ctx, func(l *loop) {
+		uses, err := l.core.ShareUses(c.id)
 		if err != nil {
 			answer.Status = wire.StatusUnknown
 			return
@@ -139,7 +140,7 @@ func (c *connection) processes(m wire.Message) error {
 		}
 		var pids []uint32
 		for i, u := range uses[m.Amount:min(uint64(len(uses)), m.Amount+wire.ProcessesPerMessage)] {
-			pids = append(pids, c.numberFor(u))
+			pids = append(pids, l.numberFor(c.id, u))
 			answer.Bytes[i] = u.UsedBytes
 		}
 		answer.SetProcesses(pids)
@@ -149,10 +150,10 @@ func (c *connection) processes(m wire.Message) error {
 	return c.reply(answer)
 }
 
-// numberFor is the number under which this process sees another one, where
-// both live in one pid namespace.
-func (c *connection) numberFor(u core.ClientView) uint32 {
-	me, other := c.members[c.id], c.members[u.ID]
+// numberFor is the number under which a process sees another one, where both
+// live in one pid namespace.
+func (l *loop) numberFor(id core.ClientID, u core.ClientView) uint32 {
+	me, other := l.members[id], l.members[u.ID]
 	if me != nil && other != nil && me.namespace != "" && me.namespace == other.namespace && other.insidePID > 0 {
 		return uint32(other.insidePID)
 	}
@@ -169,12 +170,12 @@ var reports = map[uint32]core.Report{
 
 // report takes an event; it is not answered, but the next message is read only
 // after it.
-func (c *connection) report(m wire.Message) error {
+func (c *connection) report(ctx context.Context, m wire.Message) error {
 	kind, ok := reports[m.Kind]
 	if !ok {
 		return nil // of a newer library
 	}
-	return c.do(c.quit, func(now time.Time) { c.core.Report(now, c.id, kind, m.Amount, m.Line()) })
+	return c.do(ctx, func(l *loop) { l.core.Report(l.now, c.id, kind, m.Amount, m.Line()) })
 }
 
 // Where the stand-in driver finds its simulator: DefaultSimulator, unless the

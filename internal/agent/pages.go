@@ -13,8 +13,7 @@ import (
 // the core gives a share one card.
 const theSlot = 0
 
-// member is what the agent holds of one client besides its place in the core.
-// It belongs to the loop.
+// member is what the loop holds of one client besides its place in the core.
 type member struct {
 	share     string
 	turn      uint64           // of its launches, among those of other processes
@@ -34,6 +33,14 @@ type member struct {
 type gift struct {
 	credit, used uint64
 	charged      bool
+}
+
+// dropWaiter lets go of who waits for an answer that will not come.
+func (m *member) dropWaiter() {
+	if m.waiter != nil {
+		close(m.waiter)
+		m.waiter = nil
+	}
 }
 
 // pages are the pages of all members, as the core reads and writes them. What

@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
@@ -37,41 +39,45 @@ const (
 	releasePatience = 5 * time.Second // with a driver that hangs
 )
 
-// releaseWatch asks the driver about one card for as long as somebody has
-// ended whose memory it still holds. All but the timer's descriptor belongs to
-// the loop.
-type releaseWatch struct {
-	card   string
-	timer  *leaseTimer   // goes off when the driver is to be asked
-	ask    chan struct{} // holds one when it is to be asked now
-	asking bool          // it is, or will be by the timer, or is being asked
-	failed bool          // it did not answer last time
+// reminder says when the driver is to be asked about a card. The loop sets it, and
+// watchReleases follows it.
+type reminder struct {
+	card  string
+	timer *leaseTimer   // goes off when the driver is to be asked
+	ask   chan struct{} // holds one when it is to be asked now
 }
 
-func (d *daemon) openReleases() error {
-	for _, c := range d.cards {
+// releaseWatch has the driver asked about one card for as long as somebody has
+// ended whose memory it still holds.
+type releaseWatch struct {
+	reminder
+	asking bool // the driver is to be asked now, or by the timer, or is being asked
+	failed bool // it did not answer last time
+}
+
+func (l *loop) openReleases() error {
+	for _, c := range l.cards {
 		timer, err := newLeaseTimer()
 		if err != nil {
 			return err
 		}
-		d.releases = append(d.releases, &releaseWatch{card: c.UUID, timer: timer, ask: make(chan struct{}, 1)})
+		l.releases[c.UUID] = &releaseWatch{reminder: reminder{card: c.UUID, timer: timer, ask: make(chan struct{}, 1)}}
 	}
 	return nil
 }
 
 // watchEnded has the driver asked about whoever has just ended.
-func (d *daemon) watchEnded(now time.Time) {
-	for _, e := range d.core.EndedClients() {
-		for _, w := range d.releases {
-			if w.card != e.Card || givenUp(now, e) || w.asking && !e.Since.Equal(now) {
-				continue
-			}
-			pause := time.Duration(0)
-			if e.State == core.Detached && !w.asking {
-				pause = releaseDetached
-			}
-			d.askAgain(w, pause)
+func (l *loop) watchEnded() {
+	for _, e := range l.core.EndedClients() {
+		w := l.releases[e.Card]
+		if w == nil || givenUp(l.now, e) || w.asking && !e.Since.Equal(l.now) {
+			continue
 		}
+		pause := time.Duration(0)
+		if e.State == core.Detached && !w.asking {
+			pause = releaseDetached
+		}
+		l.askAgain(w, pause)
 	}
 }
 
@@ -80,58 +86,59 @@ func givenUp(now time.Time, e core.EndedClient) bool {
 }
 
 // askAgain has the driver asked after a pause.
-func (d *daemon) askAgain(w *releaseWatch, pause time.Duration) {
+func (l *loop) askAgain(w *releaseWatch, pause time.Duration) {
 	w.asking = true
 	if pause == 0 {
 		w.askNow()
 	} else if err := w.timer.set(monotonic() + pause); err != nil {
-		d.cfg.Logger.Error("set the timer of releases", "card", w.card, "error", err)
+		l.cfg.Logger.Error("set the timer of releases", "card", w.card, "error", err)
 	}
 }
 
-func (w *releaseWatch) askNow() {
+func (r reminder) askNow() {
 	select {
-	case w.ask <- struct{}{}:
+	case r.ask <- struct{}{}:
 	default: // it will be
 	}
 }
 
 // rest takes back what the driver was still to be asked.
-func (w *releaseWatch) rest() {
-	_ = w.timer.set(0) // closed: the agent ends
+func (r reminder) rest() {
+	_ = r.timer.set(0) // closed: the agent ends
 	select {
-	case <-w.ask:
+	case <-r.ask:
 	default:
 	}
 }
 
-// awaitReleaseTimer has the driver asked whenever the timer goes off, until it is
+// awaitTimer has the driver asked whenever the timer goes off, until it is
 // closed.
-func (w *releaseWatch) awaitReleaseTimer() {
-	for w.timer.wait() {
-		w.askNow()
+func (r reminder) awaitTimer() {
+	for r.timer.wait() {
+		r.askNow()
 	}
 }
 
 // watchReleases asks the driver whenever it is to be asked.
-func (d *daemon) watchReleases(w *releaseWatch) {
+func (d *daemon) watchReleases(ctx context.Context, r reminder) {
 	for {
 		select {
-		case <-w.ask:
-		case <-d.quit:
+		case <-r.ask:
+		case <-ctx.Done():
 			return
 		}
-		account, took, err := d.driver.processes(d.quit, w.card, releasePatience)
-		if d.do(d.quit, func(now time.Time) {
+		account, took, err := d.driver.processes(ctx, r.card, releasePatience)
+		if d.do(ctx, func(l *loop) {
+			w := l.releases[r.card]
 			if err == nil {
-				d.core.ReleaseEnded(now, w.card, account)
+				l.core.ReleaseEnded(l.now, w.card, account)
 			} else if !w.failed {
-				d.log(core.Event{Time: now, Kind: event.DriverAway, Card: w.card,
+				l.log(core.Event{Time: l.now, Kind: event.DriverAway, Card: w.card,
 					Message: "the driver does not say who holds memory; what ended programs used stays booked: " + err.Error()})
 			}
 			w.failed = err != nil
 			w.asking = false
-			d.awaitRelease(now, w, account.At, took)
+			l.awaitRelease(w, account.At, took)
 		}) != nil {
 			return
 		}
@@ -140,27 +147,27 @@ func (d *daemon) watchReleases(w *releaseWatch) {
 
 // awaitRelease has the driver asked again while it holds memory of the ended, and
 // looks for who keeps it. It was asked last at that time, and took so long.
-func (d *daemon) awaitRelease(now time.Time, w *releaseWatch, asked time.Time, took time.Duration) {
+func (l *loop) awaitRelease(w *releaseWatch, asked time.Time, took time.Duration) {
 	newest := time.Duration(-1)
-	for _, e := range d.core.EndedClients() {
-		age := now.Sub(e.Since)
-		if e.Card != w.card || givenUp(now, e) {
+	for _, e := range l.core.EndedClients() {
+		age := l.now.Sub(e.Since)
+		if e.Card != w.card || givenUp(l.now, e) {
 			continue
 		}
 		if newest < 0 || age < newest {
 			newest = age
 		}
 		if e.State == core.Dead && age > holdersAfter {
-			d.findHolders(e.ID)
+			l.findHolders(e.ID)
 		}
 	}
 	switch {
 	case newest < 0:
 		w.rest()
-	case now.Sub(asked) > newest && !w.failed:
-		d.askAgain(w, 0) // somebody has ended since
+	case l.now.Sub(asked) > newest && !w.failed:
+		l.askAgain(w, 0) // somebody has ended since
 	default:
-		d.askAgain(w, releasePause(newest, took))
+		l.askAgain(w, releasePause(newest, took))
 	}
 }
 
@@ -176,54 +183,49 @@ func releasePause(age, took time.Duration) time.Duration {
 
 // findHolders looks once for the processes that keep a dead client's memory:
 // children that inherited its driver also inherited its page.
-func (d *daemon) findHolders(id core.ClientID) {
-	m := d.members[id]
+func (l *loop) findHolders(id core.ClientID) {
+	m := l.members[id]
 	if m == nil || m.scanned {
 		return
 	}
 	m.scanned = true
 	inode := m.inode
-	d.task(func() {
+	l.begin(func(ctx context.Context, d *daemon) {
 		var pids []int
 		if inode != 0 {
 			pids, _ = d.table.Mapping(inode, clientMemfd)
 		}
-		holders := pids[:0]
-		for _, pid := range pids {
-			if pid != os.Getpid() {
-				holders = append(holders, pid)
-			}
-		}
-		_ = d.do(d.quit, func(now time.Time) { d.core.Held(now, id, holders) })
+		holders := slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() })
+		_ = d.do(ctx, func(l *loop) { l.core.Held(l.now, id, holders) })
 	})
 }
 
 // awaitDeath tells the core when a client's process has ended.
-func (d *daemon) awaitDeath(id core.ClientID, p *socket.Process) {
+func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) {
 	if p.Wait() != nil {
 		return // closed: the client is off the ledger, or the agent ends
 	}
-	d.hearLastWords(id, p)
-	_ = d.do(d.quit, func(now time.Time) {
-		if m := d.members[id]; m != nil && m.process == p {
+	d.hearLastWords(ctx, id, p)
+	_ = d.do(ctx, func(l *loop) {
+		if m := l.members[id]; m != nil && m.process == p {
 			if m.conn != nil {
 				// A child may hold it open.
 				_ = m.conn.conn.Close()
 				m.conn = nil
 			}
-			d.dropWaiter(m)
-			d.core.Died(now, id)
-			d.clientEnded(m)
+			m.dropWaiter()
+			l.core.Died(l.now, id)
+			l.clientEnded(m)
 		}
 	})
 }
 
 // hearLastWords lets the connection of a process that has died read what the
 // process had sent before: its events would be lost otherwise.
-func (d *daemon) hearLastWords(id core.ClientID, p *socket.Process) {
+func (d *daemon) hearLastWords(ctx context.Context, id core.ClientID, p *socket.Process) {
 	var last *connection
-	_ = d.do(d.quit, func(time.Time) {
-		if m := d.members[id]; m != nil && m.process == p {
+	_ = d.do(ctx, func(l *loop) {
+		if m := l.members[id]; m != nil && m.process == p {
 			last = m.conn
 		}
 	})
@@ -235,32 +237,25 @@ func (d *daemon) hearLastWords(id core.ClientID, p *socket.Process) {
 	select {
 	case <-last.ended:
 	case <-patience.C:
-	case <-d.quit:
-	}
-}
-
-func (d *daemon) dropWaiter(m *member) {
-	if m.waiter != nil {
-		close(m.waiter)
-		m.waiter = nil
+	case <-ctx.Done():
 	}
 }
 
 // reconcile compares the ledger of every card with the driver.
-func (d *daemon) reconcile(quit <-chan struct{}) {
+func (d *daemon) reconcile(ctx context.Context) {
 	for _, c := range d.cards {
-		account, err := d.driver.account(quit, c.UUID, releasePatience)
+		account, err := d.driver.account(ctx, c.UUID, releasePatience)
 		if err != nil {
 			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
 			continue
 		}
-		if d.do(quit, func(now time.Time) {
-			if d.core.Reconcile(now, c.UUID, account); d.core.Unsure() {
-				d.wantReconcile(now)
+		if d.do(ctx, func(l *loop) {
+			if l.core.Reconcile(l.now, c.UUID, account); l.core.Unsure() {
+				l.wantReconcile()
 			}
 		}) != nil {
 			return
 		}
 	}
-	d.examine(quit)
+	d.examine(ctx)
 }

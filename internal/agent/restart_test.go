@@ -238,13 +238,13 @@ func TestBothKilled(t *testing.T) {
 	r.awaitEvent("client-left")
 	// What nobody had used may have been the child's credit, and then stays with it.
 	room := uint64(0)
-	must(t, r.daemon.do(nil, func(time.Time) {
-		for _, cl := range r.daemon.core.Clients() {
+	r.do(func(l *loop) {
+		for _, cl := range l.core.Clients() {
 			if cl.PID == c.pid {
 				room = gib - 700*mib - cl.GrantedBytes
 			}
 		}
-	}))
+	})
 	if room < 100*mib || room > 124*mib {
 		t.Errorf("%d MiB are left beside the child", room/mib)
 	}
@@ -324,7 +324,7 @@ func TestLeavesQuickly(t *testing.T) {
 	hold, err := r.client.Hold(context.Background(), "s")
 	must(t, err)
 	// Not before somebody holds a share: it might have left already.
-	must(t, r.daemon.do(nil, func(time.Time) { r.daemon.cfg.IdleExit = idleExit }))
+	r.do(func(l *loop) { l.cfg.IdleExit = idleExit })
 	select {
 	case <-r.done:
 		t.Fatal("left while somebody holds a share")

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,11 +28,9 @@ func shareKey(name string) string { return shareKeyPrefix + name }
 
 func shareOfKey(key string) (name string, ok bool) { return strings.CutPrefix(key, shareKeyPrefix) }
 
-// shareSocket is where the processes of a share attach. It belongs to the
-// loop, which also closes it.
+// shareSocket is where the processes of a share attach.
 type shareSocket struct {
-	name     string
-	listener *net.UnixListener
+	listener *net.UnixListener // the loop's only to close
 	limits   *wire.LimitsPage
 }
 
@@ -42,16 +41,16 @@ func (s *shareSocket) close() {
 
 // openShare makes the socket and the limits page of a share, or takes over the
 // socket that an earlier agent had opened.
-func (d *daemon) openShare(name string, kept *os.File) error {
-	path := d.cfg.ShareSocket(name)
+func (l *loop) openShare(name string, kept *os.File) error {
+	path := l.cfg.ShareSocket(name)
 	if len(path) > socket.MaxPathBytes {
 		return &core.Failure{Kind: core.Usage, Hint: "a shorter name",
 			Message: fmt.Sprintf("the path of the share's socket, %s, is longer than a socket's may be", path)}
 	}
-	if err := socket.MakeFolder(filepath.Dir(path), d.cfg.folderMode()); err != nil {
+	if err := socket.MakeFolder(filepath.Dir(path), l.cfg.folderMode()); err != nil {
 		return err
 	}
-	listener, err := d.listen(socket.Packet, shareKey(name), path, d.cfg.ShareSocketMode, kept)
+	listener, err := l.listen(socket.Packet, shareKey(name), path, l.cfg.ShareSocketMode, kept)
 	if err != nil {
 		return err
 	}
@@ -60,10 +59,9 @@ func (d *daemon) openShare(name string, kept *os.File) error {
 		_ = listener.Close()
 		return err
 	}
-	s := &shareSocket{name: name, listener: listener, limits: limits}
-	d.sockets[name] = s
-	d.writeLimits(name)
-	d.task(func() { d.accept(s) })
+	l.sockets[name] = &shareSocket{listener, limits}
+	l.writeLimits(name)
+	l.begin(func(ctx context.Context, d *daemon) { d.accept(ctx, name, listener) })
 	return nil
 }
 
@@ -109,13 +107,13 @@ func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, ke
 }
 
 // removeSocket closes a share's socket and takes its path away.
-func (d *daemon) removeSocket(name string) {
-	if s := d.sockets[name]; s != nil {
+func (l *loop) removeSocket(name string) {
+	if s := l.sockets[name]; s != nil {
 		s.close()
-		delete(d.sockets, name)
+		delete(l.sockets, name)
 	}
-	d.withdraw(name)
-	d.dropSocket(name)
+	l.withdraw(name)
+	l.dropSocket(name)
 }
 
 func (d *daemon) dropSocket(name string) {
@@ -132,22 +130,19 @@ func (d *daemon) dropSocket(name string) {
 }
 
 // accept serves the connections of a share until its socket is closed.
-func (d *daemon) accept(s *shareSocket) {
+func (d *daemon) accept(ctx context.Context, share string, listener *net.UnixListener) {
 	slots := make(chan struct{}, d.cfg.MaxShareClients+pendingHandshakes)
 	for {
-		conn, err := s.listener.AcceptUnix()
+		conn, err := listener.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			// Out of descriptors, as a rule: let some connections end.
-			d.cfg.Logger.Warn("accept", "share", s.name, "error", err)
-			timer := time.NewTimer(acceptPause)
-			select {
-			case <-timer.C:
-			case <-d.quit:
+			d.cfg.Logger.Warn("accept", "share", share, "error", err)
+			if !pauseFor(ctx, acceptPause) {
+				return
 			}
-			timer.Stop()
 			continue
 		}
 		// More connections than there may be clients: somebody opens them
@@ -165,8 +160,8 @@ func (d *daemon) accept(s *shareSocket) {
 		d.task(func() {
 			defer leave(slots)
 			defer d.attachments.leave(peer.UID)
-			c := &connection{daemon: d, share: s.name, conn: conn, ended: make(chan struct{})}
-			c.serve()
+			c := &connection{daemon: d, share: share, conn: conn, ended: make(chan struct{})}
+			c.serve(ctx)
 		})
 	}
 }

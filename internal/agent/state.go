@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/journal"
@@ -92,27 +93,8 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			}
 		}
 	}
-	return compactShares(shares), compactClients(clients)
-}
-
-func compactShares(all []core.SavedShare) []core.SavedShare {
-	var kept []core.SavedShare
-	for _, s := range all {
-		if s.Name != "" {
-			kept = append(kept, s)
-		}
-	}
-	return kept
-}
-
-func compactClients(all []core.SavedClient) []core.SavedClient {
-	var kept []core.SavedClient
-	for _, c := range all {
-		if c.ID != 0 {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(shares, func(s core.SavedShare) bool { return s.Name == "" }),
+		slices.DeleteFunc(clients, func(c core.SavedClient) bool { return c.ID == 0 })
 }
 
 // save writes what changed, and writes the journal anew when most of it is old.

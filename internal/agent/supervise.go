@@ -58,13 +58,9 @@ func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		timer := time.NewTimer(lockPause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pauseFor(ctx, lockPause) {
 			_ = file.Close()
 			return nil, ctx.Err()
-		case <-timer.C:
 		}
 	}
 }
@@ -148,11 +144,7 @@ func (s *supervisor) run(ctx context.Context) error {
 		}
 		backoff = min(backoff, most)
 		s.cfg.Logger.Warn("worker ended, starting another", "error", err, "left", life.Left, "in", backoff)
-		timer := time.NewTimer(backoff)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pauseFor(ctx, backoff) {
 			return nil
 		}
 		backoff *= 2
