@@ -179,6 +179,9 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 		a.handle.Close()
 		a.page.Close()
 		a.closeFiles()
+		if ctx.Err() != nil {
+			return err // the next agent decides: the process tries again
+		}
 		status := uint32(wire.StatusProtocol)
 		switch {
 		case errors.Is(err, core.ErrGone):

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,37 @@ func TestFlood(t *testing.T) {
 	must(t, err)
 	if n := len(events.Events); n > 200+10*int(time.Since(flooded).Seconds()) {
 		t.Errorf("%d events: one client fills the log", n)
+	}
+}
+
+// An agent that stops refuses nobody: the process is to try again, for the next one.
+func TestHelloToAnAgentThatStops(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for range 100 {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		var ends [2]*net.UnixConn
+		for i, descriptor := range pair {
+			file := os.NewFile(uintptr(descriptor), "end")
+			conn, err := net.FileConn(file)
+			must(t, err)
+			must(t, file.Close())
+			ends[i] = conn.(*net.UnixConn)
+		}
+		c := &connection{daemon: r.daemon, share: "s", conn: ends[0], ended: make(chan struct{})}
+		if c.hello(stopped, wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Hello}) == nil {
+			c.detach(context.Background()) // the loop had it before
+		}
+		must(t, ends[0].Close())
+		for _, answer := range awaitEOF(t, ends[1]) {
+			if answer.Type == wire.Refused {
+				t.Fatalf("refused: %s", answer.Line())
+			}
+		}
+		must(t, ends[1].Close())
 	}
 }
 
