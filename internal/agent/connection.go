@@ -159,7 +159,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		why := fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version)
 		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
-		_ = c.do(ctx, func(l *loop) { l.core.Refused(l.now, c.share, peer.PID, why) })
+		_ = c.do(ctx, func(l *loop) { l.otherVersion(core.ClientID(m.Token), c.share, peer.PID, why) })
 		return c.refuse(m, wire.StatusVersion, why)
 	}
 	a, err := c.identify(m)
@@ -209,6 +209,21 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 		c.detach(ctx)
 	}
 	return err
+}
+
+// otherVersion tells of a process whose library speaks another version. One that was
+// there before an upgrade comes again and again: of it is told once.
+func (l *loop) otherVersion(token core.ClientID, share string, pid int, why string) {
+	m := l.members[token] // nil, too, where the other version has its token elsewhere
+	if m != nil && m.refused {
+		return
+	}
+	if m != nil {
+		why += "; it was started before, keeps what it has and gets no more memory"
+	}
+	if told := l.core.Refused(l.now, share, pid, why); m != nil {
+		m.refused = told
+	}
 }
 
 // identify finds out who connected, from outside.

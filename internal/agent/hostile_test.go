@@ -20,6 +20,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -156,6 +157,48 @@ func TestFlood(t *testing.T) {
 	must(t, err)
 	if n := len(events.Events); n > 200+10*int(time.Since(flooded).Seconds()) {
 		t.Errorf("%d events: one client fills the log", n)
+	}
+}
+
+// A program of the version before keeps what it has when its agent is upgraded. It
+// comes again and again, and that is told once.
+func TestOlderLibraryComesBack(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	old := r.front("s")
+	must(t, old.alloc(100*mib))
+	r.source.hold(os.Getpid(), 100*mib)
+	must(t, r.stop())
+	r.start()
+	hello := wire.Message{Magic: wire.MessageMagic, Version: wire.Version - 1, Type: wire.Hello, Token: old.token}
+	come := func(m wire.Message) {
+		t.Helper()
+		other := &front{path: old.path}
+		must(t, other.dial())
+		defer other.close()
+		must(t, other.send(m))
+		if answers := awaitEOF(t, other.conn); len(answers) != 1 || answers[0].Status != wire.StatusVersion {
+			t.Errorf("answers %+v", answers)
+		}
+	}
+	for range 3 {
+		come(hello)
+	}
+	hello.Token = 0 // as of a program that is started now
+	come(hello)
+	events, err := r.client.Events(t.Context(), 0)
+	must(t, err)
+	var told []string
+	for _, e := range events.Events {
+		if e.Kind == event.ClientRefused {
+			told = append(told, e.Message)
+		}
+	}
+	if len(told) != 2 || !strings.Contains(told[0], "keeps what it has") || strings.Contains(told[1], "keeps") {
+		t.Errorf("told %q", told)
+	}
+	if s, err := r.client.Share(t.Context(), "s"); err != nil || s.UsedBytes < 100*mib || s.Clients != 1 {
+		t.Errorf("share %+v, %v", s, err)
 	}
 }
 

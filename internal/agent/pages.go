@@ -25,6 +25,7 @@ type member struct {
 	namespace string           // its pid namespace
 	waiter    chan core.Answer // of a charge, of one; nil: it waits for none
 	scanned   bool             // for holders of its memory
+	refused   bool             // for its version, which was told
 	given     gift
 	level     share.Enforcement
 }

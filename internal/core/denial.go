@@ -89,17 +89,19 @@ func (c *Core) clientEvent(now time.Time, cl *client, kind event.Kind, bytes uin
 	c.event(now, Event{Kind: kind, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: bytes, Message: message})
 }
 
-// Refused tells that a process may not attach, unless a share has too many.
-func (c *Core) Refused(now time.Time, share string, pid int, why string) {
+// Refused tells that a process may not attach, unless a share has too many, and says
+// whether it did.
+func (c *Core) Refused(now time.Time, share string, pid int, why string) bool {
 	s := c.byName[share]
 	if s == nil || !s.refusals.take(now) {
-		return
+		return false
 	}
 	if n := s.refusals.dropped; n > 0 {
 		s.refusals.dropped = 0
 		why += fmt.Sprintf(" (%d more refusals were left out)", n)
 	}
 	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.card.UUID, PID: pid, Message: why})
+	return true
 }
 
 // Report is what a front library has to tell.
