@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the node daemon. One goroutine owns a pure core
-// (internal/core); adapters around it feed it with what happens on share
-// sockets, the HTTP interface, the driver and the clock, and carry out its
-// orders. It decides nothing about memory itself and never runs in the process
-// of a user's program.
+// Package agent is the node daemon. One goroutine owns a loop, and in it a pure
+// core (internal/core) whose orders it carries out; adapters around it feed it
+// with what happens on share sockets, the HTTP interface, the driver and the
+// clock. They have a daemon, from which only do leads to the loop. It decides
+// nothing about memory itself and never runs in the process of a user's program.
 //
 // Lock order: none of the locks here (events, driver questions) is held while
 // another is taken, and the loop takes them only for as long as a copy takes.

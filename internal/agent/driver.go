@@ -73,34 +73,25 @@ var errSlow = errors.New("the driver does not answer")
 // What it returns was asked for after the call.
 func (d *driver) account(ctx context.Context, card string, patience time.Duration) (core.Account, error) {
 	a, err := d.accounts[card].await(ctx, patience)
-	if err != nil {
-		return core.Account{}, err
-	}
-	return a.account, a.err
+	return a.account, err
 }
 
 // processes is the like for who uses a card alone, which costs less; and it says
 // how long the driver took.
 func (d *driver) processes(ctx context.Context, card string, patience time.Duration) (core.Account, time.Duration, error) {
 	a, err := d.holders[card].await(ctx, patience)
-	if err != nil {
-		return core.Account{}, 0, err
-	}
-	return a.account, a.took, a.err
+	return a.account, a.took, err
 }
 
 // health is the like for how a card is.
 func (d *driver) health(ctx context.Context, card string, patience time.Duration) (gpu.Health, error) {
 	a, err := d.healths[card].await(ctx, patience)
-	if err != nil {
-		return gpu.Health{}, err
-	}
-	return a.health, a.err
+	return a.health, err
 }
 
-func (q *question) await(ctx context.Context, patience time.Duration) (*answer, error) {
+func (q *question) await(ctx context.Context, patience time.Duration) (answer, error) {
 	if q == nil {
-		return nil, gpu.ErrNoCard
+		return answer{}, gpu.ErrNoCard
 	}
 	q.mutex.Lock()
 	if q.next == nil {
@@ -116,11 +107,11 @@ func (q *question) await(ctx context.Context, patience time.Duration) (*answer, 
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil, errSlow
+		return answer{}, errSlow
 	case <-mine.done:
-		return mine, nil
+		return *mine, mine.err
 	case <-ctx.Done():
-		return nil, errStopped
+		return answer{}, errStopped
 	}
 }
 
