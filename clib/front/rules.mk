@@ -124,7 +124,7 @@ $(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front
 	$(call step,test programs) $(CC) $(front_test_cflags) -o $@ $(filter %.c,$^) -pthread -ldl
 
 # The null driver with one more export, and the front prepared for that.
-$(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix build/null/,driver.o nvml.o null.o)
+$(front_test_dir)/strange/driver/libcuda.so.1: clib/test/strange.c $(addprefix build/null/,driver.o nvml.o calls.o)
 	$(call step,test programs) $(CC) -shared -fPIC -o $@ $^ -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--build-id=sha1
 	@ln -sfn libcuda.so.1 $(@D)/libnvidia-ml.so.1
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * driver.c: the part of the null driver (cu*) whose answers matter to a caller.
- * Everything else is generated (clib/gen/null.c) and only says success. The
- * null driver has one card without memory: addresses are numbers that were
- * never given before, and nothing may be read or written there.
+ * Everything else only says success (calls.c). The null driver has one card
+ * without memory: addresses are numbers that were never given before, and
+ * nothing may be read or written there.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* null.h: what the two halves of the null driver (cu* and nvml*) agree on. */
+/* null.h: what the files of the null driver agree on. */
 #ifndef DIVVY_NULL_H
 #define DIVVY_NULL_H
 
@@ -19,7 +19,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Generated: the function of each symbol, NULL for later generations. */
+/* The function of each symbol, NULL for later generations. */
 extern void *const null_functions[DIVVY_SYMBOLS];
 
 /* A handle, and the address of bytes, that no other call returned. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nvml.c: the part of the null driver (nvml*) whose answers matter to a
- * caller. Everything else is generated and says success with zeros.
+ * caller. Everything else says success with zeros (calls.c).
  */
 #include "null.h"
 

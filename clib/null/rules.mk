@@ -3,16 +3,13 @@
 # The null driver: the 12.2 export list, every call returns at once.
 
 null_dir := lib/divvy/null
-null_objects := $(addprefix build/null/,driver.o nvml.o null.o)
+null_objects := $(addprefix build/null/,driver.o nvml.o calls.o)
 null_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wstrict-prototypes -Werror \
 	-ftls-model=initial-exec -Iclib/gen -Iclib/null
 
 BUILD_TARGETS += $(null_dir)/libcuda.so.1 $(null_dir)/libcuda.so $(null_dir)/libnvidia-ml.so.1
 
 build/null/%.o: clib/null/%.c clib/null/null.h $(wildcard clib/gen/*.h clib/gen/*.inc)
-	$(call step,null driver) $(CC) $(null_cflags) -c -o $@ $<
-
-build/null/null.o: clib/gen/null.c $(wildcard clib/gen/*.h)
 	$(call step,null driver) $(CC) $(null_cflags) -c -o $@ $<
 
 $(null_dir)/libcuda.so.1: $(null_objects) clib/gen/null.map
@@ -28,7 +25,7 @@ LINT_TARGETS += lint-null
 # The other compiler's opinion, and the exports against the list.
 .PHONY: lint-null
 lint-null: $(null_dir)/libcuda.so.1
-	@for source in clib/null/driver.c clib/null/nvml.c clib/gen/null.c; do \
+	@for source in clib/null/*.c; do \
 		clang $(null_cflags) -fsyntax-only $$source || exit 1; \
 	done
 	@diff <(nm -D --defined-only $< | awk '{print $$3}' | LC_ALL=C sort) \

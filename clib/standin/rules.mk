@@ -5,7 +5,7 @@
 
 standin_sources := $(filter-out clib/standin/generation.c,$(wildcard clib/standin/*.c clib/standin/*/*.c))
 # What takes longest comes first.
-standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/standin/ptx/engine_*.c))) build/standin/standin_stubs.o
+standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/standin/ptx/engine_*.c)))
 standin_objects += $(filter-out $(standin_objects),$(patsubst clib/%.c,build/%.o,$(standin_sources)))
 standin_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-strict-aliasing \
 	-ftls-model=initial-exec -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
@@ -25,10 +25,6 @@ $(standin_lanes): standin_cflags += -frounding-math
 
 build/standin/%.o: clib/standin/%.c
 	$(call step,stand-in driver) $(CC) $(standin_cflags) -MMD -MP -c -o $@ $<
-
-# Generated and weak throughout; one object keeps its table of all functions.
-build/standin/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
-	$(call step,stand-in driver) $(CC) $(standin_cflags) -c -o $@ $<
 
 # $(call standin_link,directory,generation,cuda version,driver version)
 define standin_link
@@ -105,8 +101,7 @@ $(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(2
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/standin/driver.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) \
-		$(2)/$(3) $(2)/standin_stubs.o
+		clib/test/standin/driver.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) $(2)/$(3)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
 endef
 
@@ -114,9 +109,6 @@ endef
 define standin_sanitized
 $(standin_test_dir)/$(1)/%.o: clib/standin/%.c
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
-
-$(standin_test_dir)/$(1)/standin_stubs.o: clib/gen/standin_stubs.c $(wildcard clib/gen/*.h)
-	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -c -o $$@ $$<
 
 -include $(wildcard $(standin_test_dir)/$(1)/*.d $(standin_test_dir)/$(1)/ptx/*.d)
 endef

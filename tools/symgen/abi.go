@@ -282,6 +282,12 @@ func (a *abi) prototype(name string, fn function, first string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("function %s: %w", fn.name, err)
 	}
+	parameters, err := a.parameters(fn, first)
+	return declare(result, name) + parameters, err
+}
+
+// parameters spells a function's parameters in their parentheses.
+func (a *abi) parameters(fn function, first string) (string, error) {
 	arguments := []string{}
 	if first != "" {
 		arguments = append(arguments, first)
@@ -296,7 +302,7 @@ func (a *abi) prototype(name string, fn function, first string) (string, error) 
 	if len(arguments) == 0 {
 		arguments = append(arguments, "void")
 	}
-	return fmt.Sprintf("%s(%s)", declare(result, name), strings.Join(arguments, ", ")), nil
+	return "(" + strings.Join(arguments, ", ") + ")", nil
 }
 
 // header writes the whole file. twins maps a function to the names that share

@@ -88,11 +88,8 @@ func generate(data string) (map[string]string, error) {
 		files["standin-"+generation.name+".map"] = exportMap(append(exportsOf(symbols, generation.version), "divvy_standin"))
 	}
 	files["null.map"] = exportMap(exportsOf(symbols, nullGeneration))
-	if files["null.c"], err = nullDriver(symbols, cudaABI, nvmlABI); err != nil {
-		return nil, fmt.Errorf("null.c: %w", err)
-	}
-	if files["standin_stubs.c"], err = standinStubs(symbols, cudaABI, nvmlABI); err != nil {
-		return nil, fmt.Errorf("standin_stubs.c: %w", err)
+	if files["null_calls.inc"], err = nullCalls(symbols, cudaABI, nvmlABI); err != nil {
+		return nil, fmt.Errorf("null_calls.inc: %w", err)
 	}
 	variants, err := readVariants(data, symbols)
 	if err != nil {
