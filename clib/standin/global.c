@@ -5,17 +5,9 @@
 
 #include "memory.h"
 #include "module.h"
-#include "textureref.h"
 
 static CUresult place(struct sd_module *module, struct ptx_variable *variable, struct sd_global *global)
 {
-	if (variable->type >= PTX_TEXREF) {
-		CUresult result = sd_reference_new(variable->type == PTX_SURFREF, module, &global->reference);
-
-		global->address = (uint64_t)(uintptr_t)global->reference;
-		global->bytes = sizeof(global->address);
-		return result;
-	}
 	/* memory starts at multiples of a unit; more than that is made here */
 	uint64_t spare = variable->align > SD_UNIT ? variable->align - SD_UNIT : 0;
 	CUresult result = sd_linear_new(module->context, variable->managed ? SD_MANAGED : SD_GLOBAL,
@@ -41,7 +33,7 @@ CUresult sd_globals_place(struct sd_module *module)
 		struct ptx_variable *variable = ptx->variables[i];
 		struct sd_global *global = &module->globals[module->globalcount];
 
-		if (!variable->bytes)
+		if (!variable->bytes || variable->type >= PTX_TEXREF) /* kernels that name a reference are refused */
 			continue;
 		result = place(module, variable, global);
 		if (result != CUDA_SUCCESS)
@@ -73,7 +65,7 @@ CUresult sd_globals_fill(struct sd_module *module)
 		const struct ptx_variable *variable = ptx->variables[i];
 		const struct sd_global *global = variable->user;
 
-		if (!global || !global->memory)
+		if (!global)
 			continue;
 		sd_arena_clear(global->memory->address, global->memory->bytes);
 		if (!variable->initialbytes)
@@ -90,12 +82,8 @@ CUresult sd_globals_fill(struct sd_module *module)
 
 void sd_globals_end(struct sd_module *module)
 {
-	for (size_t i = 0; i < module->globalcount; i++) {
-		if (module->globals[i].memory)
-			sd_memory_end(module->globals[i].memory);
-		if (module->globals[i].reference)
-			sd_object_free(module->globals[i].reference);
-	}
+	for (size_t i = 0; i < module->globalcount; i++)
+		sd_memory_end(module->globals[i].memory);
 	free(module->globals);
 	module->globals = NULL;
 	module->globalcount = 0;
@@ -110,61 +98,25 @@ struct sd_global *sd_module_global(struct sd_module *module, const char *name)
 	return NULL;
 }
 
-/* A variable by name, with the lock taken; unlocked unless it is found. */
-static CUresult enter(CUmodule handle, const char *name, bool valid, const struct sd_global **global)
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
 {
 	CUresult result = sd_enter();
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct sd_module *module = sd_object_get(handle, SD_MODULE);
+	struct sd_module *module = sd_object_get(hmod, SD_MODULE);
 
 	if (!module)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (!name || !valid)
+	if (!name || (!dptr && !bytes))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	*global = sd_module_global(module, name);
-	return *global ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_NOT_FOUND);
-}
+	const struct sd_global *global = sd_module_global(module, name);
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
-{
-	const struct sd_global *global = NULL;
-	CUresult result = enter(hmod, name, dptr || bytes, &global);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (global->reference)
+	if (!global)
 		return sd_leave(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
 		*dptr = global->address;
 	if (bytes)
 		*bytes = global->bytes;
-	return sd_leave(CUDA_SUCCESS);
-}
-
-CUresult cuModuleGetTexRef(CUtexref *pTexRef, CUmodule hmod, const char *name)
-{
-	const struct sd_global *global = NULL;
-	CUresult result = enter(hmod, name, pTexRef != NULL, &global);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!sd_object_get(global->reference, SD_TEXTURE_REFERENCE))
-		return sd_leave(CUDA_ERROR_NOT_FOUND);
-	*pTexRef = (CUtexref)(void *)global->reference;
-	return sd_leave(CUDA_SUCCESS);
-}
-
-CUresult cuModuleGetSurfRef(CUsurfref *pSurfRef, CUmodule hmod, const char *name)
-{
-	const struct sd_global *global = NULL;
-	CUresult result = enter(hmod, name, pSurfRef != NULL, &global);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!sd_object_get(global->reference, SD_SURFACE_REFERENCE))
-		return sd_leave(CUDA_ERROR_NOT_FOUND);
-	*pSurfRef = (CUsurfref)(void *)global->reference;
 	return sd_leave(CUDA_SUCCESS);
 }

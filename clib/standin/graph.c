@@ -7,7 +7,6 @@
 
 #include "order.h"
 #include "stream.h"
-#include "userobject.h"
 
 CUresult sd_graph_new(struct sd_graph **out)
 {
@@ -27,7 +26,6 @@ void sd_graph_end(struct sd_graph *graph)
 	for (size_t i = 0; i < graph->count; i++)
 		vertex_end(graph->list[i]);
 	free(graph->list);
-	sd_keepsakes_drop(graph->keepsakes);
 	sd_object_free(graph);
 }
 

@@ -26,12 +26,6 @@ struct sd_vertex {
 	int mark;        /* of the walk that is under way */
 };
 
-struct sd_keepsake { /* a user object that a graph holds */
-	struct sd_keepsake *next;
-	CUuserObject object;
-	unsigned int count;
-};
-
 struct sd_graph {
 	struct sd_object object;
 	struct sd_vertex **list;
@@ -41,7 +35,6 @@ struct sd_graph {
 	const void *from;         /* the graph it is a clone of */
 	uint64_t fromid;
 	unsigned int executables; /* of a graph with memory nodes there may be one */
-	struct sd_keepsake *keepsakes;
 };
 
 struct sd_exec {

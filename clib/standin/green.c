@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * green.c: green contexts: a context with some of a card's multiprocessors. They
- * are counted here, and matter once time is modelled. A green context retains
- * the primary context and costs as much as any other context.
+ * green.c: green contexts: a context with some of a card's multiprocessors, which
+ * are counted and change no modelled time. A green context retains the primary
+ * context and costs as much as any other context. The front charges for them: its
+ * snippets (clib/test/snippets/context.c) need them here.
  */
 #include <stdlib.h>
 #include <string.h>

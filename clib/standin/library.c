@@ -252,7 +252,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
 		return sd_leave(result);
 	const struct sd_global *global = sd_module_global(module, name);
 
-	if (!global || global->reference)
+	if (!global)
 		return sd_leave(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
 		*dptr = global->address;
@@ -276,7 +276,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 		return sd_leave(result);
 	const struct sd_global *global = sd_module_global(module, name);
 
-	if (!global || global->reference || global->memory->kind != SD_MANAGED)
+	if (!global || global->memory->kind != SD_MANAGED)
 		return sd_leave(CUDA_ERROR_NOT_FOUND);
 	if (dptr)
 		*dptr = global->address;

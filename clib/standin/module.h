@@ -12,15 +12,13 @@
 
 struct sd_library;
 struct sd_memory;
-struct sd_reference;
 
-/* A variable: in memory of the card, or a reference for textures or surfaces. */
+/* A variable, in memory of the card. */
 struct sd_global {
 	const char *name; /* the image's; NULL for one that only its function knows */
 	struct sd_memory *memory;
 	uint64_t address;
 	uint64_t bytes;
-	struct sd_reference *reference;
 };
 
 struct sd_module {

@@ -63,8 +63,8 @@ standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer resources
 standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
 standin_pure := tree space image fat zstandard registers $(standin_ptx:%=ptx/%)
-standin_alone := pure parser texture video running lanes execution pressure
-standin_engine_tests := texture video running lanes execution
+standin_alone := pure parser texture running lanes execution pressure
+standin_engine_tests := texture running lanes execution
 standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # A fence of a kernel says nothing to it, which only loses what it could find.

@@ -6,7 +6,6 @@
 #include "array.h"
 #include "memory.h"
 #include "texture.h"
-#include "textureref.h"
 
 struct sd_sample {
 	struct sd_sample *next;
@@ -170,34 +169,12 @@ static bool of_object(struct ptx_texture *texture, const struct sd_card *card, c
 	}
 }
 
-static bool of_reference(struct ptx_texture *texture, const struct sd_card *card, const struct sd_reference *reference)
-{
-	unsigned int channels = (unsigned int)reference->channels;
-
-	if (reference->flags & SD_TEXTURE_SRGB)
-		return false;
-	texture->integers = (reference->flags & SD_TEXTURE_INTEGERS) != 0;
-	set_modes(texture, reference->mode, reference->filter, reference->flags, reference->border);
-	if (reference->array)
-		return of_array(texture, reference->array);
-	if (reference->mipmap)
-		return of_mipmap(texture, reference->mipmap);
-	if (!reference->address)
-		return false;
-	if (!reference->pitch)
-		return of_linear(texture, card, reference->address, reference->bytes, reference->format, channels);
-	return of_pitched(texture, card, reference->address, reference->pitch, reference->width, reference->height,
-			  reference->format, channels);
-}
-
 static bool find(struct ptx_texture *texture, const struct sd_card *card, uint64_t handle, bool surface)
 {
 	const void *object = (const void *)(uintptr_t)handle;
 	const struct sd_texture *made = sd_object_get(object, surface ? SD_SURFACE : SD_TEXTURE);
-	const struct sd_reference *reference =
-		sd_object_get(object, surface ? SD_SURFACE_REFERENCE : SD_TEXTURE_REFERENCE);
 
-	return made ? of_object(texture, card, made) : reference ? of_reference(texture, card, reference) : false;
+	return made && of_object(texture, card, made);
 }
 
 static const struct ptx_texture *known(const struct sd_samples *samples, uint64_t handle, bool surface, bool *seen)

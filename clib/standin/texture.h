@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * texture.h: texture and surface objects, and what kernels see through them and
- * through references.
- */
+/* texture.h: texture and surface objects, and what kernels see through them. */
 #ifndef DIVVY_STANDIN_TEXTURE_H
 #define DIVVY_STANDIN_TEXTURE_H
 
@@ -31,9 +28,9 @@ struct sd_samples {
 	const struct sd_card *card;
 };
 
-/* Where the texels of a handle are: of an object, or of a reference by its
- * address. NULL: there is none, or it is of a kind that cannot be read. Takes the
- * driver's lock the first time; may be called by any thread that does not hold it. */
+/* Where the texels of a handle are. NULL: there is none, or it is of a kind that
+ * cannot be read. Takes the driver's lock the first time; may be called by any
+ * thread that does not hold it. */
 const struct ptx_texture *sd_samples_find(struct sd_samples *samples, uint64_t handle, bool surface);
 void sd_samples_end(struct sd_samples *samples);
 

@@ -117,7 +117,7 @@ struct ptx_register {
 
 enum ptx_operand_kind {
 	PTX_OPERAND_NONE,
-	PTX_OPERAND_REGISTER,  /* reg, lane, negated (!p), second (d|p), selector (.b0 .h1 of video instructions) */
+	PTX_OPERAND_REGISTER,  /* reg, lane, negated (!p), second (d|p) */
 	PTX_OPERAND_IMMEDIATE, /* bits, form */
 	PTX_OPERAND_SPECIAL,   /* special, lane, number in bits (%envreg3: 3) */
 	PTX_OPERAND_ADDRESS,   /* [reg+offset], [variable+offset], [offset] */
@@ -141,9 +141,8 @@ struct ptx_operand {
 	uint8_t kind;     /* enum ptx_operand_kind */
 	uint8_t form;     /* enum ptx_form */
 	uint8_t lane;     /* 0, or 1..4 for .x .y .z .w (.r .g .b .a) */
-	uint8_t selector; /* 0, or 1..4 for .b0-.b3, 5 6 for .h0 .h1; vadd2, vadd4: see selectors */
 	bool negated;
-	bool minus;       /* -a of video instructions */
+	bool odd;         /* -a, a.b0: only video instructions have that */
 	uint8_t special;  /* enum ptx_special */
 	uint32_t count;
 	uint32_t reg;     /* PTX_NONE for none */

@@ -82,8 +82,7 @@ struct ptx_launch {
 	unsigned int workers;   /* threads that may help; 0: as many as there are cores */
 	const struct ptx_range *ranges;
 	size_t rangecount;
-	/* handle, or the address of a .texref, .samplerref, .surfref variable; what
-	 * it gives stays valid for the launch. NULL: no such texture. Any thread. */
+	/* What it gives stays valid for the launch. NULL: no such texture. Any thread. */
 	const struct ptx_texture *(*texture)(void *who, uint64_t handle, bool surface);
 	/* so many bytes were written: 0, or negative errno to stop. Any thread. */
 	int (*touch)(void *who, uint64_t bytes);

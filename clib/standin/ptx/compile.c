@@ -64,11 +64,6 @@ static bool one(struct ptx_compiler *c)
 	case PTX_OP_TEX: case PTX_OP_TLD4: case PTX_OP_TXQ: case PTX_OP_SULD: case PTX_OP_SUST: case PTX_OP_SUQ:
 	case PTX_OP_SURED: case PTX_OP_ISTYPEP:
 		return ptx_emit_sample(c);
-	case PTX_OP_VADD: case PTX_OP_VSUB: case PTX_OP_VABSDIFF: case PTX_OP_VMIN: case PTX_OP_VMAX: case PTX_OP_VSHL:
-	case PTX_OP_VSHR: case PTX_OP_VMAD: case PTX_OP_VSET: case PTX_OP_VADD2: case PTX_OP_VSUB2: case PTX_OP_VAVRG2:
-	case PTX_OP_VABSDIFF2: case PTX_OP_VMIN2: case PTX_OP_VMAX2: case PTX_OP_VSET2: case PTX_OP_VADD4: case PTX_OP_VSUB4:
-	case PTX_OP_VAVRG4: case PTX_OP_VABSDIFF4: case PTX_OP_VMIN4: case PTX_OP_VMAX4: case PTX_OP_VSET4:
-		return ptx_emit_video(c);
 	case PTX_OP_PMEVENT: case PTX_OP_SETMAXNREG: case PTX_OP_GRIDDEPCONTROL:
 		return true; /* without an effect that a program could see */
 	default:

@@ -107,7 +107,6 @@ bool ptx_emit_memory(struct ptx_compiler *c);   /* emitmemory.c */
 bool ptx_emit_flow(struct ptx_compiler *c);     /* emitflow.c: bra, call, ret, bar ... */
 bool ptx_emit_warp(struct ptx_compiler *c);     /* emitwarp.c: shfl, vote ... */
 bool ptx_emit_sample(struct ptx_compiler *c);   /* emitsample.c: tex, suld ... */
-bool ptx_emit_video(struct ptx_compiler *c);    /* emitvideo.c */
 bool ptx_fix(struct ptx_compiler *c, uint32_t op);
 
 #endif

@@ -259,8 +259,8 @@ static bool of_register(struct ptx_compiler *c, const struct ptx_operand *operan
 	const struct ptx_register *reg = &c->function->registers[operand->reg];
 	uint32_t lane = operand->lane ? operand->lane - 1u : 0;
 
-	if (operand->selector || operand->minus)
-		return ptx_refuse(c, "this part of an operand is not supported here");
+	if (operand->odd)
+		return ptx_refuse(c, "this part of an operand is not supported");
 	if (reg->type == PTX_B128)
 		return ptx_refuse(c, "registers of 128 bits are not supported");
 	if (lane >= (reg->vector ? reg->vector : 1u)) {

@@ -43,6 +43,8 @@ static bool where(struct ptx_compiler *c, const struct ptx_operand *operand, str
 		return ptx_refuse(c, "a handle and coordinates are missing");
 	if (operand->elements[1].kind != PTX_OPERAND_NONE)
 		return ptx_refuse(c, "separate samplers are not supported");
+	if (operand->elements[0].kind == PTX_OPERAND_SYMBOL)
+		return ptx_refuse(c, "texture and surface references are not supported");
 	if (!word(c, &operand->elements[0], PTX_B64, &sample->handle))
 		return false;
 	const struct ptx_operand *at = &operand->elements[2];
@@ -180,16 +182,13 @@ static bool query(struct ptx_compiler *c)
 		return ptx_refuse(c, "this form is not supported");
 	if (operand->kind != PTX_OPERAND_ADDRESS || operand->offset)
 		return ptx_refuse(c, "a handle is missing");
-	/* the handle itself, not what lies there */
-	const struct ptx_operand handle = {
-		.kind = operand->reg != PTX_NONE ? PTX_OPERAND_REGISTER : PTX_OPERAND_SYMBOL,
-		.reg = operand->reg,
-		.second = PTX_NONE,
-		.variable = operand->variable,
-	};
-
-	if (operand->reg == PTX_NONE && !operand->variable)
+	if (operand->variable)
+		return ptx_refuse(c, "texture and surface references are not supported");
+	if (operand->reg == PTX_NONE)
 		return ptx_refuse(c, "a handle is missing");
+	/* the handle itself, not what lies there */
+	const struct ptx_operand handle = { .kind = PTX_OPERAND_REGISTER, .reg = operand->reg, .second = PTX_NONE };
+
 	if (!word(c, &handle, PTX_B64, &sample.handle) ||
 	    !columns(c, &now->operands[0], true, &sample, 1, now->types[0], &width))
 		return false;

@@ -33,13 +33,7 @@ static const struct {
 	{ PTX_OP_SUB, 3, 3 },	   { PTX_OP_SUBC, 3, 3 },	{ PTX_OP_SULD, 2, 2 },	   { PTX_OP_SUQ, 2, 2 },
 	{ PTX_OP_SURED, 2, 2 },	   { PTX_OP_SUST, 2, 2 },	{ PTX_OP_SZEXT, 3, 3 },	   { PTX_OP_TANH, 2, 2 },
 	{ PTX_OP_TESTP, 2, 2 },	   { PTX_OP_TEX, 2, 5 },	{ PTX_OP_TLD4, 2, 4 },	   { PTX_OP_TRAP, 0, 0 },
-	{ PTX_OP_TXQ, 2, 3 },	   { PTX_OP_VOTE, 2, 3 },	{ PTX_OP_XOR, 3, 3 },	   { PTX_OP_VADD, 3, 4 },
-	{ PTX_OP_VSUB, 3, 4 },	   { PTX_OP_VABSDIFF, 3, 4 },	{ PTX_OP_VMIN, 3, 4 },	   { PTX_OP_VMAX, 3, 4 },
-	{ PTX_OP_VSHL, 3, 4 },	   { PTX_OP_VSHR, 3, 4 },	{ PTX_OP_VMAD, 4, 4 },	   { PTX_OP_VSET, 3, 4 },
-	{ PTX_OP_VADD2, 4, 4 },	   { PTX_OP_VSUB2, 4, 4 },	{ PTX_OP_VAVRG2, 4, 4 },   { PTX_OP_VABSDIFF2, 4, 4 },
-	{ PTX_OP_VMIN2, 4, 4 },	   { PTX_OP_VMAX2, 4, 4 },	{ PTX_OP_VSET2, 4, 4 },	   { PTX_OP_VADD4, 4, 4 },
-	{ PTX_OP_VSUB4, 4, 4 },	   { PTX_OP_VAVRG4, 4, 4 },	{ PTX_OP_VABSDIFF4, 4, 4 }, { PTX_OP_VMIN4, 4, 4 },
-	{ PTX_OP_VMAX4, 4, 4 },	   { PTX_OP_VSET4, 4, 4 },
+	{ PTX_OP_TXQ, 2, 3 },	   { PTX_OP_VOTE, 2, 3 },	{ PTX_OP_XOR, 3, 3 },
 };
 
 static bool counted(struct ptx_parser *p, const struct ptx_instruction *made)
@@ -85,8 +79,7 @@ static bool once(uint8_t *field, uint8_t value)
 
 static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 {
-	bool compares = made->opcode == PTX_OP_SET || made->opcode == PTX_OP_SETP || made->opcode == PTX_OP_VSET ||
-			made->opcode == PTX_OP_VSET2 || made->opcode == PTX_OP_VSET4;
+	bool compares = made->opcode == PTX_OP_SET || made->opcode == PTX_OP_SETP;
 
 	if (compares && word->compare && once(&made->compare, word->compare))
 		return true;
@@ -199,8 +192,6 @@ static bool operands_of(struct ptx_parser *p, struct ptx_instruction *made)
 			return ptx_error(p, "'%s' has too many operands", made->text);
 		if (!ptx_operand_parse(p, &operands[count]))
 			return false;
-		if (operands[count].selector == 255 && !made->odd)
-			made->odd = "a selection of several bytes";
 		count++;
 		if (!ptx_is(p, ';') && !ptx_expect(p, ','))
 			return false;

@@ -97,9 +97,6 @@ uint64_t ptx_lane_set(uint64_t a, uint64_t b, uint64_t c, uint32_t mode); /* ROU
 /* convert.c: from OTHER to TYPE; A: relu, B: two into one (.f16x2.f32) */
 uint64_t ptx_lane_convert(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 
-/* lanevideo.c. mode: see there */
-uint64_t ptx_lane_video(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
-
 static inline bool ptx_signed(uint8_t type)
 {
 	return type == PTX_S8 || type == PTX_S16 || type == PTX_S32 || type == PTX_S64 || type == PTX_S16X2;

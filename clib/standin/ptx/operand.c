@@ -53,26 +53,16 @@ static uint8_t lane_of(const struct ptx_token *token)
 	return found ? (uint8_t)((found - lanes) % 4 + 1) : 0;
 }
 
-/* .b0 to .b3, .h0, .h1; 255 for the longer ones of vadd2 and vadd4 */
-static uint8_t selector_of(const struct ptx_token *token)
-{
-	if (token->length == 2 && token->text[0] == 'b' && token->text[1] >= '0' && token->text[1] <= '3')
-		return (uint8_t)(token->text[1] - '0' + 1);
-	if (token->length == 2 && token->text[0] == 'h' && (token->text[1] == '0' || token->text[1] == '1'))
-		return (uint8_t)(token->text[1] - '0' + 5);
-	if (token->length > 2 && (token->text[0] == 'b' || token->text[0] == 'h') && token->text[1] >= '0' &&
-	    token->text[1] <= '7')
-		return 255;
-	return 0;
-}
-
 static bool parts_of(struct ptx_parser *p, struct ptx_operand *operand, bool lanes)
 {
 	if (p->token.kind != PTX_TOKEN_DOTTED)
 		return true;
 	operand->lane = lanes ? lane_of(&p->token) : 0;
-	operand->selector = operand->lane ? 0 : selector_of(&p->token);
-	if (!operand->lane && !operand->selector)
+	/* .b0 to .b3210, .h0, .h1 of video instructions */
+	bool odd = !operand->lane && p->token.length > 1 && strchr("bh", p->token.text[0]);
+
+	operand->odd |= odd;
+	if (!operand->lane && !odd)
 		return ptx_error(p, "unknown part '.%.*s'", (int)p->token.length, p->token.text);
 	return ptx_next(p);
 }
@@ -270,7 +260,7 @@ static bool prefixed(struct ptx_parser *p, struct ptx_operand *operand)
 	if (operand->kind != PTX_OPERAND_REGISTER)
 		return ptx_error(p, "'%s' is no register", name->text);
 	operand->negated = negated;
-	operand->minus = !negated;
+	operand->odd = !negated;
 	return parts_of(p, operand, !negated);
 }
 

@@ -6,7 +6,6 @@
 
 #define MENU_VARIABLES \
 	".global .align 16 .b8 memory[256]; .shared .align 16 .b8 tile[256]; .const .align 16 .b8 fixed[256] = {1};\n" \
-	".global .texref picture; .global .surfref canvas;\n" \
 	".func (.param .b32 r) callee(.param .b32 x) { ret; }\n"
 
 static const char *const menu[] = {
@@ -65,12 +64,10 @@ static const char *const menu[] = {
 	"{ .param .b32 x; .param .b32 r; proto: .callprototype (.param .b32 _) _ (.param .b32 _); mov.u64 %d1, callee; call (r), %d1, (x), proto; }",
 	"@%p1 exit; @%p1 ret; @%p1 trap; brkpt; nanosleep.u32 100; pmevent 1;",
 	/* textures and surfaces */
-	"tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%f5, %f6}]; tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%d1, {%r5}]; tex.3d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6, %f7, %f8}];",
-	"tex.level.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%f5, %f6}], %f7; tex.a2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%r1, %f5, %f6, %f6}]; tld4.r.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%f5, %f6}];",
-	"suld.b.2d.v4.b32.trap {%r1, %r2, %r3, %r4}, [canvas, {%r5, %r6}]; sust.b.2d.b32.clamp [canvas, {%r1, %r2}], {%r3}; sust.b.1d.v2.b16.zero [%d1, {%r1}], {%h1, %h2}; sured.b.add.2d.u32.trap [canvas, {%r1, %r2}], %r3;",
-	"txq.width.b32 %r1, [picture]; suq.height.b32 %r1, [canvas];",
-	/* video */
-	"vadd.s32.u32.s32.sat %r1, %r2.b0, %r3.h1; vabsdiff.u32.u32.u32.add %r1, %r2, %r3, %r4; vset.s32.u32.lt %r1, %r2, %r3.b1; vmad.s32.s32.u32 %r1, %r2.b0, %r3.b1, -%r4; vadd4.u32.u32.u32.add %r1, %r2, %r3, %r4;",
+	"tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6}]; tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%d1, {%r5}]; tex.3d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6, %f7, %f8}];",
+	"tex.level.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6}], %f7; tex.a2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%r1, %f5, %f6, %f6}]; tld4.r.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6}];",
+	"suld.b.2d.v4.b32.trap {%r1, %r2, %r3, %r4}, [%d1, {%r5, %r6}]; sust.b.2d.b32.clamp [%d1, {%r1, %r2}], {%r3}; sust.b.1d.v2.b16.zero [%d1, {%r1}], {%h1, %h2}; sured.b.add.2d.u32.trap [%d1, {%r1, %r2}], %r3;",
+	"txq.width.b32 %r1, [%d1]; suq.height.b32 %r1, [%d1];",
 };
 
 #endif

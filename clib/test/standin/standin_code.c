@@ -161,7 +161,7 @@ static void linked_names(void)
 	finish(before);
 }
 
-/* First contents with addresses in them, alignment, constants, references. */
+/* First contents with addresses in them, alignment, constants. */
 static void variables(void)
 {
 	static const char text[] =
@@ -170,13 +170,10 @@ static void variables(void)
 		".visible .global .align 8 .u64 at[2] = {table, generic(table)+8};\n"
 		".visible .global .u8 bytes[8] = {0xff(table), 0xff00(table), 0xff0000(table), 0xff000000(table), 0xff00000000(table)};\n"
 		".visible .const .f32 half = 0.5;\n.visible .global .align 4096 .b8 page[100];\n"
-		".visible .global .texref picture;\n.visible .global .surfref canvas;\n"
+		".visible .global .texref picture;\n"
 		".visible .entry kernel() { .global .u32 mine = 3; ret; }\n";
 	CUmodule module = NULL;
 	CUdeviceptr table = 0, at = 0;
-	CUtexref picture = NULL;
-	CUsurfref canvas = NULL;
-	CUarray array = NULL;
 	uint64_t words[2];
 	size_t bytes = 0;
 	float half = 0;
@@ -199,24 +196,7 @@ static void variables(void)
 	CHECK(at % 4096 == 0 && bytes == 100);
 	GIVES(cuModuleGetGlobal_v2(&at, &bytes, module, "mine"), CUDA_ERROR_NOT_FOUND);
 	GIVES(cuModuleGetGlobal_v2(&at, &bytes, module, "picture"), CUDA_ERROR_NOT_FOUND);
-
-	OK(cuModuleGetTexRef(&picture, module, "picture"));
-	OK(cuTexRefSetAddress_v2(&bytes, picture, table, 16));
-	OK(cuTexRefGetAddress_v2(&at, picture));
-	CHECK(at == table);
-	GIVES(cuTexRefDestroy(picture), CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuModuleGetTexRef(&picture, module, "canvas"), CUDA_ERROR_NOT_FOUND);
-	GIVES(cuModuleGetTexRef(&picture, module, "table"), CUDA_ERROR_NOT_FOUND);
-	OK(cuModuleGetSurfRef(&canvas, module, "canvas"));
-	const CUDA_ARRAY3D_DESCRIPTOR shape = { 16, 16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 2 };
-
-	OK(cuArray3DCreate_v2(&array, &shape));
-	OK(cuSurfRefSetArray(canvas, array, 0));
-	array = NULL;
-	OK(cuSurfRefGetArray(&array, canvas));
-	OK(cuArrayDestroy(array));
 	OK(cuModuleUnload(module));
-	GIVES(cuTexRefGetAddress_v2(&at, picture), CUDA_ERROR_INVALID_HANDLE);
 	finish(before);
 }
 
@@ -258,44 +238,47 @@ static void linked_code(void)
 	CHECK(words[0] == 18 && words[1] == 118);
 }
 
-/* A kernel reads through a texture reference and writes through a surface reference. */
-static void references(void)
+/* A kernel reads through a texture and writes through a surface. */
+static void textures(void)
 {
 	static const char text[] =
-		".version 7.0\n.target sm_70\n.address_size 64\n.global .texref picture;\n.global .surfref canvas;\n"
-		".visible .entry kernel() { .reg .b32 %r<6>; .reg .f32 %f<6>;\n"
+		".version 7.0\n.target sm_70\n.address_size 64\n"
+		".visible .entry kernel(.param .u64 picture, .param .u64 canvas) {\n"
+		".reg .b32 %r<6>; .reg .f32 %f<6>; .reg .b64 %d<3>; ld.param.u64 %d1, [picture]; ld.param.u64 %d2, [canvas];\n"
 		"mov.u32 %r1, %tid.x; cvt.rn.f32.u32 %f1, %r1; add.f32 %f1, %f1, 0.5;\n"
-		"tex.2d.v4.u32.f32 {%r2, %r3, %r4, %r5}, [picture, {%f1, %f1}];\n"
-		"add.u32 %r2, %r2, 1; sust.b.2d.b8.trap [canvas, {%r1, %r1}], {%r2}; ret; }\n";
+		"tex.2d.v4.u32.f32 {%r2, %r3, %r4, %r5}, [%d1, {%f1, %f1}];\n"
+		"add.u32 %r2, %r2, 1; sust.b.2d.b8.trap [%d2, {%r1, %r1}], {%r2}; ret; }\n";
+	CUDA_RESOURCE_DESC from = { .resType = CU_RESOURCE_TYPE_PITCH2D };
+	CUDA_RESOURCE_DESC to = { .resType = CU_RESOURCE_TYPE_ARRAY };
+	const CUDA_TEXTURE_DESC how = { .flags = 1 }; /* CU_TRSF_READ_AS_INTEGER */
+	const CUDA_ARRAY3D_DESCRIPTOR shape = { 8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 2 };
 	CUmodule module = NULL;
 	CUfunction kernel = NULL;
-	CUtexref picture = NULL;
-	CUsurfref canvas = NULL;
-	CUarray array = NULL;
-	CUdeviceptr from = 0;
+	CUtexObject picture = 0;
+	CUsurfObject canvas = 0;
 	unsigned char pixels[8 * 512];
 	unsigned char got[8 * 8];
-	const CUDA_ARRAY_DESCRIPTOR two = { 8, 8, CU_AD_FORMAT_UNSIGNED_INT8, 1 };
-	const CUDA_ARRAY3D_DESCRIPTOR shape = { 8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 2 };
+	void *arguments[] = { &picture, &canvas };
 
 	start();
 	fill(pixels, sizeof(pixels));
 	OK(cuModuleLoadData(&module, text));
 	OK(cuModuleGetFunction(&kernel, module, "kernel"));
-	OK(cuMemAlloc_v2(&from, sizeof(pixels)));
-	OK(cuMemcpyHtoD_v2(from, pixels, sizeof(pixels)));
-	OK(cuModuleGetTexRef(&picture, module, "picture"));
-	OK(cuTexRefSetAddress2D_v3(picture, &two, from, 512));
-	OK(cuTexRefSetFlags(picture, 1)); /* CU_TRSF_READ_AS_INTEGER */
-	OK(cuModuleGetSurfRef(&canvas, module, "canvas"));
-	OK(cuArray3DCreate_v2(&array, &shape));
-	OK(cuSurfRefSetArray(canvas, array, 0));
-	OK(cuLaunchKernel(kernel, 1, 1, 1, 8, 1, 1, 0, NULL, NULL, NULL));
-	OK(cuMemcpyAtoH_v2(got, array, 0, sizeof(got)));
+	OK(cuMemAlloc_v2(&from.res.pitch2D.devPtr, sizeof(pixels)));
+	OK(cuMemcpyHtoD_v2(from.res.pitch2D.devPtr, pixels, sizeof(pixels)));
+	from.res.pitch2D.format = CU_AD_FORMAT_UNSIGNED_INT8;
+	from.res.pitch2D.numChannels = 1;
+	from.res.pitch2D.width = from.res.pitch2D.height = 8;
+	from.res.pitch2D.pitchInBytes = 512;
+	OK(cuTexObjectCreate(&picture, &from, &how, NULL));
+	OK(cuArray3DCreate_v2(&to.res.array.hArray, &shape));
+	OK(cuSurfObjectCreate(&canvas, &to));
+	OK(cuLaunchKernel(kernel, 1, 1, 1, 8, 1, 1, 0, NULL, arguments, NULL));
+	OK(cuMemcpyAtoH_v2(got, to.res.array.hArray, 0, sizeof(got)));
 	for (size_t i = 0; i < 8; i++)
 		CHECK(got[9 * i] == (unsigned char)(pixels[513 * i] + 1));
 	/* one step outside of the surface */
-	OK(cuLaunchKernel(kernel, 1, 1, 1, 9, 1, 1, 0, NULL, NULL, NULL));
+	OK(cuLaunchKernel(kernel, 1, 1, 1, 9, 1, 1, 0, NULL, arguments, NULL));
 	GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -551,7 +534,7 @@ static void old_names(void)
 
 static const struct scenario list[] = {
 	{ "modules", modules }, { "libraries", libraries }, { "linking", linking }, { "linked_names", linked_names },
-	{ "linked_code", linked_code }, { "references", references },
+	{ "linked_code", linked_code }, { "textures", textures },
 	{ "variables", variables }, { "refused", refused },
 	{ "launches", launches }, { "names", names },	    { "devices", devices },
 	{ "visible", visible },	  { "visible_card", visible_card }, { "old_names", old_names },

@@ -358,13 +358,16 @@ static void what_cannot_run_is_refused(void)
 		"{%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8};",
 		"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
 		"mbarrier.init.shared.b64 [%r1], 4;",
+		"vadd.s32.u32.s32.sat %r1, %r2.b0, -%r3.h1;",
+		"tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%f5, %f6}];",
+		"suq.width.b32 %r1, [picture];",
 	};
 
 	for (size_t i = 0; i < COUNT(bodies); i++) {
 		struct program program;
 		char source[2048];
 
-		snprintf(source, sizeof(source), "%s.visible .entry k()\n{ .reg .b32 %%r<16>; .reg .f32 %%f<16>;\n%s\nret; }\n", HEADER,
+		snprintf(source, sizeof(source), "%s.global .texref picture;\n.visible .entry k()\n{ .reg .b32 %%r<16>; .reg .f32 %%f<16>;\n%s\nret; }\n", HEADER,
 			 bodies[i]);
 		CHECK(build(&program, source) != 0);
 		char name[32] = "";

@@ -207,7 +207,7 @@ static void instructions(void)
 	CHECK(at[9].operands[1].lane == 2 && at[10].operands[1].special == PTX_SR_ENVREG && at[10].operands[1].bits == 3);
 	CHECK(at[11].operands[1].kind == PTX_OPERAND_VECTOR);
 	CHECK(at[12].operands[2].form == PTX_FORM_F32 && at[12].operands[3].form == PTX_FORM_F64);
-	CHECK(at[14].operands[1].selector == 1 && at[14].operands[2].selector == 6 && at[14].operands[2].minus);
+	CHECK(at[14].operands[1].odd && at[14].operands[2].odd);
 	CHECK(at[15].odd && strcmp(at[15].odd, "m16n8k8") == 0);
 	ptx_module_free(module);
 }
