@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 
-#include "kernel.h"
+#include "capture.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "memory.h"
-#include "stream.h"
 
 enum {
 	LAYERED = 1,
@@ -64,7 +65,7 @@ static void give(struct sd_card *card, const struct sd_texels *texels)
 	if (!texels->bytes)
 		return;
 	if (texels->mapping) {
-		sd_memory_end(texels->mapping);
+		texels->mapping->end(texels->mapping);
 		return;
 	}
 	sd_arena_give(card, texels->address, texels->bytes);
@@ -77,6 +78,19 @@ static int lay_out(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int level, uns
 {
 	return divvy_array_plane(shape->Width, shape->Height, shape->Depth, shape->Format, shape->NumChannels,
 				 shape->Flags, level, plane, layout);
+}
+
+static void end_array(void *object)
+{
+	struct sd_array *array = object;
+
+	for (int i = 0; i < 2; i++) {
+		if (array->planes[i])
+			sd_object_free(array->planes[i]);
+	}
+	sd_tiles_drop(array->tiles);
+	give(array->card, &array->texels);
+	sd_object_free(array);
 }
 
 static CUresult array_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR *shape, CUarray *handle)
@@ -101,6 +115,7 @@ static CUresult array_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIP
 		give(context->card, &texels);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	array->object.end = end_array;
 	array->card = context->card;
 	array->shape = *shape;
 	array->texels = texels;
@@ -111,15 +126,17 @@ static CUresult array_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIP
 	return CUDA_SUCCESS;
 }
 
-void sd_array_end(struct sd_array *array)
+static void end_mipmap(void *object)
 {
-	for (int i = 0; i < 2; i++) {
-		if (array->planes[i])
-			sd_object_free(array->planes[i]);
+	struct sd_mipmap *mipmap = object;
+
+	for (unsigned int i = 0; i < mipmap->levels; i++) {
+		if (mipmap->level[i])
+			end_array(mipmap->level[i]);
 	}
-	sd_tiles_drop(array->tiles);
-	give(array->card, &array->texels);
-	sd_object_free(array);
+	sd_tiles_drop(mipmap->tiles);
+	give(mipmap->card, &mipmap->texels);
+	sd_object_free(mipmap);
 }
 
 CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels,
@@ -159,23 +176,13 @@ CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR
 			give(context->card, &texels);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	mipmap->object.end = end_mipmap;
 	mipmap->card = context->card;
 	mipmap->shape = *shape;
 	mipmap->texels = texels;
 	mipmap->levels = levels;
 	*out = mipmap;
 	return CUDA_SUCCESS;
-}
-
-void sd_mipmap_end(struct sd_mipmap *mipmap)
-{
-	for (unsigned int i = 0; i < mipmap->levels; i++) {
-		if (mipmap->level[i])
-			sd_array_end(mipmap->level[i]);
-	}
-	sd_tiles_drop(mipmap->tiles);
-	give(mipmap->card, &mipmap->texels);
-	sd_object_free(mipmap);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
@@ -223,7 +230,7 @@ CUresult cuArrayDestroy(CUarray hArray)
 	sd_stream_drain_all();
 	array = whole(hArray); /* draining lets other threads in */
 	if (array)
-		sd_array_end(array);
+		sd_object_end(array);
 	return sd_leave(array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -342,7 +349,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 
 	if (!mipmap)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	sd_mipmap_end(mipmap);
+	sd_object_end(mipmap);
 	return sd_leave(CUDA_SUCCESS);
 }
 

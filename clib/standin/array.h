@@ -41,8 +41,6 @@ struct sd_mipmap {
 /* sparse.c: lets go of all that is mapped into a sparse array */
 void sd_tiles_drop(struct sd_tile *first);
 
-void sd_array_end(struct sd_array *array);
-void sd_mipmap_end(struct sd_mipmap *mipmap);
 CUresult sd_mipmap_new(struct sd_context *context, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels,
 		       const struct sd_texels *mapped, struct sd_mipmap **out);
 

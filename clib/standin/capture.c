@@ -4,18 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "event.h"
-#include "graph.h"
-#include "pool.h"
-#include "stream.h"
-
 static struct sd_capture *captures;
 
 bool sd_capture_alive(const struct sd_capture *capture)
 {
-	const struct sd_graph *graph = sd_object_get(capture->graph, SD_GRAPH);
+	const struct sd_object *graph = sd_object_get(capture->graph, SD_GRAPH);
 
-	return graph && graph->object.id == capture->graphid;
+	return graph && graph->id == capture->graphid;
 }
 
 static void detach(struct sd_stream *stream)
@@ -31,6 +26,7 @@ static void detach(struct sd_stream *stream)
 	stream->frontier = NULL;
 	stream->frontiercount = 0;
 	stream->capture = NULL;
+	stream->leave = NULL;
 }
 
 static void forget(struct sd_capture *capture)
@@ -55,27 +51,25 @@ CUresult sd_capture_spoil(struct sd_stream *stream)
 	return sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-void sd_capture_leave(struct sd_stream *stream)
+void sd_capture_over(struct sd_capture *capture, bool keep)
+{
+	while (capture->streams)
+		detach(capture->streams);
+	if (!keep && !capture->given && sd_capture_alive(capture))
+		sd_object_end(capture->graph);
+	forget(capture);
+}
+
+static void leave(struct sd_stream *stream)
 {
 	struct sd_capture *capture = stream->capture;
 
-	if (!capture)
-		return;
 	detach(stream);
 	capture->invalid = true;
 	if (capture->origin == stream)
 		capture->origin = NULL;
 	if (!capture->streams)
 		sd_capture_over(capture, false);
-}
-
-void sd_capture_over(struct sd_capture *capture, bool keep)
-{
-	while (capture->streams)
-		detach(capture->streams);
-	if (!keep && !capture->given && sd_capture_alive(capture))
-		sd_graph_end(capture->graph);
-	forget(capture);
 }
 
 void sd_capture_start(struct sd_capture *capture, struct sd_stream *stream)
@@ -89,6 +83,7 @@ void sd_capture_start(struct sd_capture *capture, struct sd_stream *stream)
 void sd_capture_enter(struct sd_capture *capture, struct sd_stream *stream)
 {
 	stream->capture = capture;
+	stream->leave = leave;
 	stream->captured = capture->streams;
 	capture->streams = stream;
 }
@@ -123,18 +118,6 @@ CUresult sd_capture_forbids(void)
 		}
 	}
 	return CUDA_SUCCESS;
-}
-
-/* Keeps the nodes of the list that are still nodes of the capture's graph. */
-static size_t living(const struct sd_capture *capture, struct sd_vertex **list, size_t count)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		if (sd_vertex_get((CUgraphNode)list[i], capture->graph))
-			list[kept++] = list[i];
-	}
-	return kept;
 }
 
 CUresult sd_capture_set(struct sd_stream *stream, struct sd_vertex *const *list, size_t count)
@@ -175,59 +158,6 @@ CUresult sd_capture_usable(const struct sd_stream *stream)
 	if (stream->capture->invalid || !sd_capture_alive(stream->capture))
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	return CUDA_SUCCESS;
-}
-
-CUresult sd_capture_record(struct sd_stream *stream, const struct sd_work *work)
-{
-	struct sd_vertex *vertex = NULL;
-	struct sd_work own = *work;
-	CUresult result = sd_capture_usable(stream);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!own.card)
-		own.card = stream->context->card;
-	/* memory that the graph itself allocates is not there yet: copies and
-	 * memsets are checked when the graph runs */
-	if (own.kind != SD_WORK_COPY && own.kind != SD_WORK_FILL)
-		result = sd_work_check(&own, own.card);
-	if (result != CUDA_SUCCESS)
-		return result;
-	stream->frontiercount = living(stream->capture, stream->frontier, stream->frontiercount);
-	result = sd_graph_add(stream->capture->graph, stream->frontier, stream->frontiercount, &own, &vertex);
-	return result == CUDA_SUCCESS ? sd_capture_set(stream, &vertex, 1) : result;
-}
-
-CUresult sd_capture_allocate(struct sd_stream *stream, struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address)
-{
-	CUDA_MEM_ALLOC_NODE_PARAMS asked = { .poolProps = pool->props, .bytesize = bytes };
-	struct sd_work work = { .kind = SD_WORK_ALLOCATE, .card = pool->card };
-	CUresult result = sd_capture_usable(stream);
-
-	if (result == CUDA_SUCCESS)
-		result = sd_graph_memory_new(pool->card, &asked, &work.memory.address);
-	if (result != CUDA_SUCCESS)
-		return result;
-	asked.dptr = work.memory.address;
-	work.memory.bytes = bytes;
-	work.memory.asked = asked;
-	result = sd_capture_record(stream, &work);
-	if (result == CUDA_SUCCESS)
-		*address = work.memory.address;
-	sd_graph_memory_drop(work.memory.address);
-	return result;
-}
-
-CUresult sd_capture_free(struct sd_stream *stream, CUdeviceptr address)
-{
-	const struct sd_work work = { .kind = SD_WORK_FREE, .memory = { .address = address } };
-	CUresult result = sd_capture_usable(stream);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!sd_graph_memory_known(address))
-		return sd_capture_break(stream, CUDA_ERROR_INVALID_VALUE);
-	return sd_capture_record(stream, &work);
 }
 
 CUresult sd_capture_mark(struct sd_stream *stream, struct sd_event *event)

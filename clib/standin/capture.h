@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.h: streams whose work is recorded into a graph. The lock is held
- * around every call.
+ * capture.h: streams whose work is recorded into a graph (record.h). The lock is
+ * held around every call.
  */
 #ifndef DIVVY_STANDIN_CAPTURE_H
 #define DIVVY_STANDIN_CAPTURE_H
 
-#include "driver.h"
+#include "stream.h"
 
-struct sd_event;
 struct sd_graph;
-struct sd_pool;
-struct sd_stream;
 struct sd_vertex;
-struct sd_work;
 
 struct sd_capture {
 	struct sd_capture *next;
@@ -28,10 +24,9 @@ struct sd_capture {
 	bool invalid;
 };
 
-/* Records the work after what the stream's last work was. */
-CUresult sd_capture_record(struct sd_stream *stream, const struct sd_work *work);
-CUresult sd_capture_allocate(struct sd_stream *stream, struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address);
-CUresult sd_capture_free(struct sd_stream *stream, CUdeviceptr address);
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED when the calling thread may not do what
+ * a capture cannot contain (an allocation ...) */
+CUresult sd_capture_forbids(void);
 /* Marks the place in the stream by the event; lets the stream come after such a mark. */
 CUresult sd_capture_mark(struct sd_stream *stream, struct sd_event *event);
 CUresult sd_capture_join(struct sd_stream *stream, const struct sd_event *event);
@@ -39,8 +34,6 @@ CUresult sd_capture_join(struct sd_stream *stream, const struct sd_event *event)
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
 CUresult sd_capture_break(struct sd_stream *stream, CUresult error);
 CUresult sd_capture_spoil(struct sd_stream *stream);
-/* The stream ends. */
-void sd_capture_leave(struct sd_stream *stream);
 /* Whether a stream that the legacy one waits for is being captured. */
 bool sd_capture_blocks_legacy(const struct sd_context *context);
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "capture.h"
+#include "enter.h"
 #include "graph.h"
-#include "stream.h"
 
 static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
 		      CUstreamCaptureMode mode)
@@ -40,7 +40,7 @@ static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *depen
 		result = sd_capture_set(stream, (struct sd_vertex *const *)(const void *)dependencies, count);
 	if (result != CUDA_SUCCESS) {
 		if (graph && !capture->given)
-			sd_graph_end(graph);
+			sd_object_end(graph);
 		free(capture);
 		return sd_leave(result);
 	}

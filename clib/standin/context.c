@@ -5,11 +5,6 @@
 #include <string.h>
 
 #include "divvy_limits.h"
-#include "array.h"
-#include "event.h"
-#include "memory.h"
-#include "module.h"
-#include "stream.h"
 
 static void default_limits(struct sd_context *context)
 {
@@ -83,31 +78,10 @@ void sd_context_end(struct sd_context *context)
 	if (!context->alive)
 		return;
 	context->alive = false;
-	while (context->object.first) {
-		struct sd_object *object = context->object.first;
-
-		switch (object->kind) {
-		case SD_STREAM:
-			sd_stream_end((struct sd_stream *)object);
-			break;
-		case SD_EVENT:
-			sd_event_end((struct sd_event *)object);
-			break;
-		case SD_MODULE:
-			sd_module_end((struct sd_module *)object);
-			break;
-		case SD_ARRAY:
-			sd_array_end((struct sd_array *)object);
-			break;
-		case SD_MIPMAP:
-			sd_mipmap_end((struct sd_mipmap *)object);
-			break;
-		default:
-			sd_object_free(object);
-		}
-	}
-	while (context->memories)
-		sd_memory_end(context->memories);
+	while (context->object.first)
+		sd_object_end(context->object.first);
+	if (context->drop)
+		context->drop(context);
 	if (context->limitbytes)
 		(void)sd_adjust(context->card, DIVVY_SIM_KIND_CONTEXT, -(int64_t)context->limitbytes);
 	context->limitbytes = 0;
@@ -121,6 +95,11 @@ struct sd_context *sd_context_get(CUcontext handle)
 	struct sd_context *context = sd_object_get(handle, SD_CONTEXT);
 
 	return context && context->alive ? context : NULL;
+}
+
+CUresult sd_context_healthy(const struct sd_context *context)
+{
+	return context->sticky;
 }
 
 CUresult sd_context_current(struct sd_context **context)

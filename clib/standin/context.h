@@ -28,6 +28,7 @@ struct sd_context {
 	CUfunc_cache cache;
 	CUsharedconfig banks;
 	struct sd_memory *memories;
+	void (*drop)(struct sd_context *context); /* frees them, once there were any */
 	struct sd_stream *legacy; /* once it has been used */
 	uint64_t blocking; /* an item of a stream that the legacy one's next item must come after */
 	uint64_t peers; /* bit per visible card whose contexts it may reach */
@@ -48,6 +49,8 @@ CUresult sd_context_new(struct sd_card *card, unsigned int flags, unsigned int v
 			struct sd_context **out);
 /* Ends it: everything in it is freed. A primary one stays as a handle. */
 void sd_context_end(struct sd_context *context);
+/* CUDA_SUCCESS, or the error that the context answers; see fault.h */
+CUresult sd_context_healthy(const struct sd_context *context);
 CUresult sd_context_push(struct sd_context *context);
 CUresult sd_context_pop(struct sd_context **context);
 CUresult sd_primary_retain(struct sd_card *card, struct sd_context **context);

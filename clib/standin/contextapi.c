@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* contextapi.c: the calls that make, choose and end contexts. */
-#include "context.h"
-#include "kernel.h"
-#include "stream.h"
+#include "enter.h"
+#include "hostfunction.h"
 
 enum {
 	FLAGS_OLD = 0x1f, /* up to 12.0 */

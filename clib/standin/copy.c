@@ -3,13 +3,13 @@
  * copy.c: one copy of a box of bytes between host memory, device memory and
  * arrays: check it, resolve both sides to the driver's own view, move the rows.
  */
+#include "copy.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
 #include "array.h"
 #include "memory.h"
-#include "stream.h"
-#include "work.h"
 
 /* One side, resolved: where its first byte is, and the steps to others. */
 struct side {

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copybox.c: copies of rectangles and boxes, and batches of copies. */
 #include "array.h"
+#include "enter.h"
 #include "stream.h"
-#include "work.h"
+#include "submit.h"
 
 static CUresult run(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait)
 {
-	struct sd_context *context = NULL;
 	struct sd_work work = { .kind = SD_WORK_COPY, .copy = *copy };
-	CUresult result = sd_enter_context(&context);
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	work.card = context->card;
-	return sd_leave(wait ? sd_submit_now(stream, &work) : sd_submit(stream, &work));
+	return sd_call_submit(stream, &work, wait);
 }
 
 static CUresult rectangle(const CUDA_MEMCPY2D *rect, CUstream stream, bool wait)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copyline.c: the copies of one run of bytes, in every direction. */
 #include "array.h"
+#include "enter.h"
 #include "stream.h"
-#include "work.h"
+#include "submit.h"
 
 static CUDA_MEMCPY3D line(CUmemorytype from, uint64_t src, CUmemorytype to, uint64_t dst, size_t bytes)
 {
@@ -22,14 +23,9 @@ static CUDA_MEMCPY3D line(CUmemorytype from, uint64_t src, CUmemorytype to, uint
 
 static CUresult run(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait)
 {
-	struct sd_context *context = NULL;
 	struct sd_work work = { .kind = SD_WORK_COPY, .copy = *copy };
-	CUresult result = sd_enter_context(&context);
 
-	if (result != CUDA_SUCCESS)
-		return result;
-	work.card = context->card;
-	return sd_leave(wait ? sd_submit_now(stream, &work) : sd_submit(stream, &work));
+	return sd_call_submit(stream, &work, wait);
 }
 
 static CUresult run_line(CUmemorytype from, uint64_t src, CUmemorytype to, uint64_t dst, size_t bytes,

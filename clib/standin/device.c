@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
+#include "enter.h"
 #include "registers.h"
 
 CUresult cuDriverGetVersion(int *driverVersion)

@@ -4,7 +4,7 @@
  * a card is comes from the simulator's model; what this driver can do is said
  * honestly: a feature that is not there is 0.
  */
-#include "driver.h"
+#include "enter.h"
 #include "registers.h"
 
 /* constants of all models */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.c: the start (cuInit), the lock, the thread's record, the window of
- * device addresses.
+ * driver.c: the cards, the lock, the thread's record, the window of device
+ * addresses.
  */
 #include "driver.h"
 
@@ -12,15 +12,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "context.h"
-#include "fault.h"
-#include "mps.h"
 #include "visible.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
-	bool ready;
 	unsigned int count;
 	struct sd_card card[SD_MAX_CARDS];
 	uint64_t window;
@@ -125,7 +121,7 @@ static const struct divvy_sim_card *facts_of(uint32_t index, unsigned int cards)
 	return sim_card(index, &now) == 0 ? sim_mig_facts(index, now.uuid) : NULL;
 }
 
-static CUresult start(void)
+CUresult sd_driver_open(void)
 {
 	int result = sim_open(DIVVY_SIM_ROLE_COMPUTE);
 
@@ -152,60 +148,7 @@ static CUresult start(void)
 	result = open_window(driver.count);
 	if (result < 0)
 		return sd_error(result);
-	sd_mps_connect(driver.card, driver.count);
-	sd_faults_open();
-	driver.ready = true;
 	return CUDA_SUCCESS;
-}
-
-CUresult cuInit(unsigned int Flags)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	if (Flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_forked())
-		return CUDA_ERROR_NOT_INITIALIZED;
-	sd_lock();
-	if (!driver.ready)
-		result = start();
-	sd_unlock();
-	return result;
-}
-
-CUresult sd_enter(void)
-{
-	if (sim_forked())
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (current && current->worker)
-		return CUDA_ERROR_NOT_PERMITTED;
-	sd_lock();
-	if (driver.ready) {
-		sd_faults_look();
-		return CUDA_SUCCESS;
-	}
-	sd_unlock();
-	return CUDA_ERROR_NOT_INITIALIZED;
-}
-
-CUresult sd_leave(CUresult result)
-{
-	sd_unlock();
-	return result;
-}
-
-CUresult sd_enter_context(struct sd_context **context)
-{
-	CUresult result = sd_enter();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = sd_context_current(context);
-	if (result == CUDA_SUCCESS)
-		result = sd_context_healthy(*context);
-	if (result != CUDA_SUCCESS)
-		sd_unlock();
-	return result;
 }
 
 static void thread_ends(void *record)
@@ -222,6 +165,11 @@ static void thread_ends(void *record)
 static void make_key(void)
 {
 	keyerror = pthread_key_create(&key, thread_ends);
+}
+
+bool sd_worker(void)
+{
+	return current && current->worker;
 }
 
 struct sd_thread *sd_thread(void)

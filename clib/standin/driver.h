@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.h: what every file of the CUDA half shares: the one lock, the way in
- * and out of an entry point, the visible cards, the calling thread.
+ * driver.h: what every file of the CUDA half shares: the one lock, the visible
+ * cards, the calling thread, device addresses.
  *
  * One lock covers all bookkeeping. Contents are copied, cleared and handed to
  * host functions with the lock released; nothing below this file takes another
  * lock of its own while waiting for it, except the line to the simulator.
- *
- * Every entry point is
- *
- *	CUresult result = sd_enter();            or sd_enter_context(&context)
- *	if (result != CUDA_SUCCESS)
- *		return result;
- *	...
- *	return sd_leave(result);
  */
 #ifndef DIVVY_STANDIN_DRIVER_H
 #define DIVVY_STANDIN_DRIVER_H
@@ -79,15 +71,14 @@ struct sd_thread {
 	bool worker; /* runs host functions: may not call in */
 };
 
-CUresult sd_enter(void);
-CUresult sd_leave(CUresult result);
-/* with the calling thread's current context, which is alive and without a fault */
-CUresult sd_enter_context(struct sd_context **context);
+/* Finds the simulator and its cards, once; the lock is held. */
+CUresult sd_driver_open(void);
 void sd_lock(void);
 void sd_unlock(void);
 
 /* NULL only without memory */
 struct sd_thread *sd_thread(void);
+bool sd_worker(void); /* whether it is the one that runs host functions */
 
 unsigned int sd_card_count(void);
 struct sd_card *sd_card(CUdevice ordinal); /* NULL: no such card */
@@ -123,19 +114,5 @@ static inline bool sd_round(uint64_t value, uint64_t unit, uint64_t *rounded)
 	*rounded = (value + unit - 1) / unit * unit;
 	return true;
 }
-
-/* Per-thread twins: handle 0 means the thread's own stream there. */
-static inline CUstream sd_per_thread(CUstream stream)
-{
-	return stream ? stream : (CUstream)(uintptr_t)2;
-}
-
-#define SD_TWIN(name, twin, params, ...)                                   \
-	CUresult twin params                                               \
-	{                                                                  \
-		return name(__VA_ARGS__);                                  \
-	}
-#define SD_PTSZ(name, params, ...) SD_TWIN(name, name##_ptsz, params, __VA_ARGS__)
-#define SD_PTDS(name, params, ...) SD_TWIN(name, name##_ptds, params, __VA_ARGS__)
 
 #endif

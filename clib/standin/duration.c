@@ -14,13 +14,12 @@
  * blocks as the card can hold at once takes WAVE_NS at least, and no kernel takes
  * less than KERNEL_NS.
  */
+#include "duration.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "module.h"
-#include "order.h"
-#include "ptx/code.h"
-#include "work.h"
 
 #define WAVE_NS 1000u
 #define KERNEL_NS 2000u
@@ -29,19 +28,9 @@
 
 static uint64_t first_parameter(const struct sd_launch *launch)
 {
-	const unsigned char *from = NULL;
+	const void *from = launch->arguments ? launch->arguments[0] : launch->given >= sizeof(uint64_t) ? launch->buffer : NULL;
 	uint64_t value = 0;
 
-	if (launch->arguments) {
-		from = launch->arguments[0];
-	} else if (launch->extra) {
-		for (void **extra = launch->extra; extra[0] && extra[0] <= (void *)2; extra += 2) {
-			if (extra[0] == (void *)1)
-				from = extra[1];
-		}
-	} else if (launch->parameters && launch->parameterbytes >= sizeof(value)) {
-		from = (const unsigned char *)launch->parameters + sizeof(void *);
-	}
 	if (from)
 		memcpy(&value, from, sizeof(value));
 	return value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* error.c: names and texts of all results, of every generation. */
-#include "driver.h"
+#include "cuda_abi.h"
 
 #define ERRORS \
 	ERROR(CUDA_SUCCESS, "no error") \

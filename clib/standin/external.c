@@ -4,15 +4,13 @@
  * memory was exported as, or any memory file. It costs the card nothing: its
  * maker has paid. Mappings outlive the import.
  */
-#include "external.h"
-
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "array.h"
+#include "enter.h"
 #include "ipc.h"
-#include "kernel.h"
 #include "memory.h"
 
 struct external {
@@ -98,6 +96,13 @@ CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 	return sd_leave(CUDA_SUCCESS);
 }
 
+static void end_imported(struct sd_memory *memory)
+{
+	sd_memory_leave(memory);
+	sd_unmap_file(memory->address, memory->span);
+	free(memory);
+}
+
 /* maps a part of it as device memory of the context */
 static CUresult map(struct sd_context *context, const struct external *external, uint64_t offset, uint64_t bytes,
 		    struct sd_memory **out)
@@ -108,7 +113,7 @@ static CUresult map(struct sd_context *context, const struct external *external,
 
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*memory = (struct sd_memory){ .kind = SD_IMPORTED, .bytes = bytes, .card = external->card };
+	*memory = (struct sd_memory){ .kind = SD_IMPORTED, .bytes = bytes, .card = external->card, .end = end_imported };
 	CUresult result = sd_map_view(external->view, offset, bytes, &memory->address, &memory->span);
 
 	if (result != CUDA_SUCCESS) {
@@ -118,13 +123,6 @@ static CUresult map(struct sd_context *context, const struct external *external,
 	(void)sd_memory_enter(memory, context);
 	*out = memory;
 	return CUDA_SUCCESS;
-}
-
-void sd_external_close(struct sd_memory *memory)
-{
-	sd_memory_leave(memory);
-	sd_unmap_file(memory->address, memory->span);
-	free(memory);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem,
@@ -173,6 +171,6 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUext
 	if (result == CUDA_SUCCESS)
 		*mipmap = (CUmipmappedArray)made;
 	else
-		sd_external_close(memory);
+		end_imported(memory);
 	return sd_leave(result);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-#include "kernel.h"
 #include "outlook.h"
+#include "print.h"
 
 static const uint32_t *word; /* of the notice */
 static uint32_t seen;
@@ -55,11 +55,6 @@ void sd_faults_look(void)
 		return;
 	seen = now;
 	ask();
-}
-
-CUresult sd_context_healthy(const struct sd_context *context)
-{
-	return context->sticky;
 }
 
 CUresult sd_context_still(const struct sd_context *context, uint64_t id, CUresult result)

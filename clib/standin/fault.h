@@ -17,8 +17,6 @@ void sd_faults_look(void);
 /* A kernel has faulted: from here on the context answers this error, and NVML tells
  * of an XID. The first error stays. */
 void sd_context_fault(struct sd_context *context, CUresult error);
-/* CUDA_SUCCESS, or the error that the context answers. */
-CUresult sd_context_healthy(const struct sd_context *context);
 /* What a call that has waited answers: result, or the error that came meanwhile.
  * The context may be gone; id is its object's from before. */
 CUresult sd_context_still(const struct sd_context *context, uint64_t id, CUresult result);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enter.h"
 #include "module.h"
 
 CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,

@@ -3,7 +3,6 @@
  * generation.c: which driver this object plays. Built once per generation, with
  * SIM_GENERATION and SIM_DRIVER_VERSION from rules.mk.
  */
-#include "sim.h"
 
 const int sim_generation = SIM_GENERATION;
 const char sim_driver_version[] = SIM_DRIVER_VERSION;

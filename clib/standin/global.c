@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enter.h"
 #include "memory.h"
 #include "module.h"
 
@@ -83,7 +84,7 @@ CUresult sd_globals_fill(struct sd_module *module)
 void sd_globals_end(struct sd_module *module)
 {
 	for (size_t i = 0; i < module->globalcount; i++)
-		sd_memory_end(module->globals[i].memory);
+		module->globals[i].memory->end(module->globals[i].memory);
 	free(module->globals);
 	module->globals = NULL;
 	module->globalcount = 0;

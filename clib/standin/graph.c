@@ -5,13 +5,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "order.h"
-#include "stream.h"
+#include "enter.h"
 
-CUresult sd_graph_new(struct sd_graph **out)
+CUresult sd_work_copy(const struct sd_work *work, struct sd_work *out)
 {
-	*out = sd_object_new(SD_GRAPH, sizeof(**out), NULL);
-	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = CUDA_SUCCESS;
+
+	*out = *work;
+	switch (work->kind) {
+	case SD_WORK_LAUNCH:
+		if (!sd_object_get(work->launch.function, SD_FUNCTION))
+			return CUDA_ERROR_INVALID_HANDLE;
+		result = sd_launch_own(&out->launch);
+		break;
+	case SD_WORK_GRAPH:
+		result = sd_graph_copy(work->graph, &out->graph);
+		break;
+	case SD_WORK_WORDS:
+		out->words.list = calloc(work->words.count ? work->words.count : 1, sizeof(*out->words.list));
+		if (!out->words.list)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		memcpy(out->words.list, work->words.list, work->words.count * sizeof(*out->words.list));
+		break;
+	case SD_WORK_ALLOCATE:
+		sd_graph_memory_hold(work->memory.address);
+		break;
+	default:
+		break;
+	}
+	return result;
+}
+
+void sd_work_free(struct sd_work *work)
+{
+	switch (work->kind) {
+	case SD_WORK_LAUNCH:
+		free(work->launch.own);
+		break;
+	case SD_WORK_GRAPH:
+		sd_object_end(work->graph);
+		break;
+	case SD_WORK_WORDS:
+		free(work->words.list);
+		break;
+	case SD_WORK_ALLOCATE:
+		sd_graph_memory_drop(work->memory.address);
+		break;
+	default:
+		break;
+	}
+	work->kind = SD_WORK_EMPTY;
 }
 
 static void vertex_end(struct sd_vertex *vertex)
@@ -21,12 +64,23 @@ static void vertex_end(struct sd_vertex *vertex)
 	sd_object_free(vertex);
 }
 
-void sd_graph_end(struct sd_graph *graph)
+static void end_graph(void *object)
 {
+	struct sd_graph *graph = object;
+
 	for (size_t i = 0; i < graph->count; i++)
 		vertex_end(graph->list[i]);
 	free(graph->list);
 	sd_object_free(graph);
+}
+
+CUresult sd_graph_new(struct sd_graph **out)
+{
+	*out = sd_object_new(SD_GRAPH, sizeof(**out), NULL);
+	if (!*out)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	(*out)->object.end = end_graph;
+	return CUDA_SUCCESS;
 }
 
 struct sd_vertex *sd_vertex_get(CUgraphNode handle, const struct sd_graph *graph)
@@ -124,7 +178,7 @@ CUresult sd_graph_copy(const struct sd_graph *graph, struct sd_graph **out)
 			result = sd_graph_link(copy->list[vertex->after[j]->place], copy->list[i]);
 	}
 	if (result != CUDA_SUCCESS) {
-		sd_graph_end(copy);
+		sd_object_end(copy);
 		return result;
 	}
 	*out = copy;
@@ -185,92 +239,6 @@ fail:
 	return NULL;
 }
 
-/* What is left of a graph while it is put into a stream. */
-struct run {
-	struct sd_stream *stream;
-	uint64_t id;    /* the stream's */
-	uint64_t base;  /* the item its first nodes come after */
-	uint64_t left;  /* the stream's, as it was left */
-	uint64_t *item; /* what comes after each node comes after */
-	bool *inner;    /* nodes that others come after */
-};
-
-static bool gone(const struct run *run)
-{
-	return sd_object_get(run->stream, SD_STREAM) != run->stream || run->stream->object.id != run->id;
-}
-
-/* What other threads have put into the stream meanwhile counts as before it. */
-static CUresult look(struct run *run)
-{
-	const struct sd_card *card = run->stream->context->card;
-	CUresult result = CUDA_SUCCESS;
-
-	while (result == CUDA_SUCCESS && !gone(run) && run->stream->tail != run->left) {
-		run->left = run->stream->tail;
-		result = sd_order_join(card, run->base, run->left, &run->base);
-	}
-	return result == CUDA_SUCCESS && gone(run) ? CUDA_ERROR_INVALID_HANDLE : result;
-}
-
-static CUresult run_node(struct run *run, struct sd_vertex *vertex)
-{
-	const struct sd_card *card = run->stream->context->card;
-	uint64_t after = 0;
-	CUresult result = look(run);
-
-	for (size_t i = 0; result == CUDA_SUCCESS && i < vertex->aftercount; i++) {
-		size_t place = vertex->after[i]->place;
-
-		run->inner[place] = true;
-		result = sd_order_join(card, after, run->item[place], &after);
-	}
-	if (result == CUDA_SUCCESS)
-		result = look(run);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!vertex->aftercount)
-		after = run->base;
-	sd_order_put(run->stream, after);
-	if (!vertex->disabled)
-		result = sd_work_run(&vertex->work, run->stream);
-	if (result == CUDA_SUCCESS && gone(run))
-		result = CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS)
-		run->item[vertex->place] = run->left = run->stream->tail;
-	return result;
-}
-
-CUresult sd_graph_run(struct sd_graph *graph, struct sd_stream *stream)
-{
-	bool cycle = false;
-	size_t count = graph->count ? graph->count : 1;
-	struct sd_vertex **order = sd_graph_order(graph, &cycle);
-	struct run run = {
-		.stream = stream, .id = stream->object.id, .base = stream->tail, .left = stream->tail,
-		.item = calloc(count, sizeof(uint64_t)), .inner = calloc(count, sizeof(bool)),
-	};
-	CUresult result = !order && cycle ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-
-	if (result == CUDA_SUCCESS && (!order || !run.item || !run.inner))
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++)
-		result = run_node(&run, order[i]);
-	/* the stream goes on after all of it */
-	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
-		if (!run.inner[i])
-			result = sd_order_join(stream->context->card, run.base, run.item[i], &run.base);
-		if (result == CUDA_SUCCESS)
-			result = look(&run);
-	}
-	if (result == CUDA_SUCCESS)
-		sd_order_put(stream, run.base);
-	free(run.inner);
-	free(run.item);
-	free(order);
-	return result;
-}
-
 bool sd_graph_has_memory(const struct sd_graph *graph)
 {
 	for (size_t i = 0; i < graph->count; i++) {
@@ -313,7 +281,7 @@ CUresult cuGraphDestroy(CUgraph hGraph)
 
 	if (!graph || graph->parent)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	sd_graph_end(graph);
+	sd_object_end(graph);
 	return sd_leave(CUDA_SUCCESS);
 }
 

@@ -9,8 +9,6 @@
 
 #include "work.h"
 
-struct sd_memory;
-
 struct sd_vertex {
 	struct sd_object object;
 	struct sd_graph *graph;
@@ -47,9 +45,12 @@ struct sd_exec {
 	bool doomed; /* destroyed while it ran */
 };
 
+/* Deep copies for nodes; free what copy made. */
+CUresult sd_work_copy(const struct sd_work *work, struct sd_work *out);
+void sd_work_free(struct sd_work *work);
+
 /* the current context's device is what a work without a card runs on */
 CUresult sd_graph_new(struct sd_graph **out);
-void sd_graph_end(struct sd_graph *graph);
 CUresult sd_graph_copy(const struct sd_graph *graph, struct sd_graph **out);
 /* Adds a node with a copy of the work. The nodes it comes after are of the same graph. */
 CUresult sd_graph_add(struct sd_graph *graph, struct sd_vertex *const *after, size_t count,
@@ -59,7 +60,6 @@ struct sd_vertex *sd_vertex_get(CUgraphNode handle, const struct sd_graph *graph
 /* Nodes in an order that respects all dependencies, to be freed; NULL and
  * *cycle when there is none. */
 struct sd_vertex **sd_graph_order(const struct sd_graph *graph, bool *cycle);
-CUresult sd_graph_run(struct sd_graph *graph, struct sd_stream *stream);
 bool sd_graph_has_memory(const struct sd_graph *graph);
 
 /* graphmemory.c: addresses of allocation nodes, which are theirs before and
@@ -70,7 +70,6 @@ void sd_graph_memory_hold(uint64_t address);
 void sd_graph_memory_drop(uint64_t address);
 CUresult sd_graph_memory_take(uint64_t address);
 CUresult sd_graph_memory_give(uint64_t address);
-CUresult sd_graph_memory_free(struct sd_memory *memory); /* by cuMemFree, cuMemFreeAsync */
 bool sd_graph_memory_live(uint64_t address);
 
 #endif

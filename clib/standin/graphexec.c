@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 #include "capture.h"
-#include "context.h"
+#include "enter.h"
 #include "graphwork.h"
-#include "pool.h"
+#include "record.h"
+#include "run.h"
 #include "slow.h"
-#include "stream.h"
 
 enum { KNOWN_FLAGS = 15 };
 
@@ -27,7 +27,7 @@ static void source_lets_go(const struct sd_exec *exec)
 static void exec_end(struct sd_exec *exec)
 {
 	source_lets_go(exec);
-	sd_graph_end(exec->graph);
+	sd_object_end(exec->graph);
 	sd_object_free(exec);
 }
 
@@ -188,7 +188,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 		return sd_leave(sd_graph_has_memory(exec->graph)
 					? sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-					: sd_capture_record(stream, &work));
+					: sd_record(stream, &work));
 	}
 	if (stream->legacy && sd_capture_blocks_legacy(stream->context))
 		return sd_leave(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
@@ -462,7 +462,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
 		copy->list[i]->from = exec->graph->list[i]->from;
 		copy->list[i]->fromid = exec->graph->list[i]->fromid;
 	}
-	sd_graph_end(exec->graph);
+	sd_object_end(exec->graph);
 	exec->graph = copy;
 	return sd_leave(CUDA_SUCCESS);
 }

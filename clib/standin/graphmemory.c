@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "enter.h"
 #include "graph.h"
 #include "memory.h"
 
@@ -84,6 +85,17 @@ void sd_graph_memory_drop(uint64_t address)
 	free(slot);
 }
 
+static void end_graphed(struct sd_memory *memory)
+{
+	struct slot *slot = memory->owner;
+
+	slot->card->graphused -= slot->span;
+	slot->memory = NULL;
+	sd_memory_leave(memory);
+	free(memory);
+	sd_graph_memory_drop(slot->address);
+}
+
 CUresult sd_graph_memory_take(uint64_t address)
 {
 	struct slot *slot = slot_of(address);
@@ -117,7 +129,7 @@ CUresult sd_graph_memory_take(uint64_t address)
 		card->graphreservedhigh = card->graphreserved;
 	*memory = (struct sd_memory){
 		.kind = SD_GRAPHED, .address = slot->address, .bytes = slot->bytes, .span = slot->span, .card = card,
-		.owner = slot,
+		.owner = slot, .end = end_graphed,
 	};
 	(void)sd_memory_enter(memory, NULL);
 	slot->memory = memory;
@@ -129,18 +141,9 @@ CUresult sd_graph_memory_give(uint64_t address)
 {
 	struct slot *slot = slot_of(address);
 
-	return slot && slot->memory ? sd_graph_memory_free(slot->memory) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult sd_graph_memory_free(struct sd_memory *memory)
-{
-	struct slot *slot = memory->owner;
-
-	slot->card->graphused -= slot->span;
-	slot->memory = NULL;
-	sd_memory_leave(memory);
-	free(memory);
-	sd_graph_memory_drop(slot->address);
+	if (!slot || !slot->memory)
+		return CUDA_ERROR_INVALID_VALUE;
+	end_graphed(slot->memory);
 	return CUDA_SUCCESS;
 }
 

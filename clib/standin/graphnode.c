@@ -2,9 +2,8 @@
 /* graphnode.c: adding nodes. */
 #include <stdlib.h>
 
-#include "context.h"
+#include "enter.h"
 #include "graphwork.h"
-#include "stream.h"
 
 /* Adds a node of the work; the lock is held. */
 static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *dependencies, size_t count,
@@ -59,7 +58,7 @@ CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphN
 		sd_graph_memory_drop(work.memory.address); /* the node holds it now, or nobody */
 	if (result == CUDA_SUCCESS && work.kind == SD_WORK_GRAPH &&
 	    nodeParams->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE && sd_device_generation() >= 12090)
-		sd_graph_end(work.graph);
+		sd_object_end(work.graph);
 	return sd_leave(result);
 }
 

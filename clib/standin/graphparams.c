@@ -2,6 +2,7 @@
 /* graphparams.c: reading and changing what a node does. */
 #include <string.h>
 
+#include "enter.h"
 #include "graphwork.h"
 
 /* A node of that kind, with the lock taken; unlocked again unless it is found. */

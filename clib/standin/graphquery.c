@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "enter.h"
 #include "graph.h"
 
 struct sink {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "context.h"
-#include "module.h"
+#include "run.h"
 
 /* the card a node works on: its context's, or the calling thread's */
 static CUresult card_of(CUcontext handle, struct sd_card **card)
@@ -52,8 +52,6 @@ CUresult sd_work_of_kernel(const CUDA_KERNEL_NODE_PARAMS_v1 *params, CUkernel ke
 
 	if (!function)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (params->kernelParams && params->extra)
-		return CUDA_ERROR_INVALID_VALUE;
 	*work = (struct sd_work){
 		.kind = SD_WORK_LAUNCH,
 		.context = context,
@@ -62,12 +60,12 @@ CUresult sd_work_of_kernel(const CUDA_KERNEL_NODE_PARAMS_v1 *params, CUkernel ke
 			.grid = { params->gridDimX, params->gridDimY, params->gridDimZ },
 			.block = { params->blockDimX, params->blockDimY, params->blockDimZ },
 			.shared = params->sharedMemBytes,
-			.arguments = params->kernelParams,
-			.extra = params->extra,
 		},
 	};
-	CUresult result = card_of(context, &work->card);
+	CUresult result = sd_launch_take(&work->launch, params->kernelParams, params->extra);
 
+	if (result == CUDA_SUCCESS)
+		result = card_of(context, &work->card);
 	return result == CUDA_SUCCESS ? sd_launch_check(&work->launch) : result;
 }
 

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
-#include "kernel.h"
+#include "enter.h"
 #include "stream.h"
 
 struct description {

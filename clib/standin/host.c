@@ -3,20 +3,26 @@
  * host.c: host memory the card may reach. Its device address is its host
  * address. It costs the card nothing.
  */
-#include "host.h"
-
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "context.h"
-#include "kernel.h"
+#include "capture.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "memory.h"
-#include "stream.h"
 
 enum {
 	ALLOC_FLAGS = 7, /* portable, device map, write combined */
 	REGISTER_FLAGS = 15, /* portable, device map, io memory, read only */
 };
+
+static void end_host(struct sd_memory *memory)
+{
+	sd_memory_leave(memory);
+	if (memory->kind == SD_HOST)
+		munmap((void *)(uintptr_t)memory->address, memory->span);
+	free(memory);
+}
 
 static CUresult allocate(void **pp, size_t bytes, unsigned int flags)
 {
@@ -42,7 +48,7 @@ static CUresult allocate(void **pp, size_t bytes, unsigned int flags)
 	}
 	*memory = (struct sd_memory){
 		.kind = SD_HOST, .address = (uint64_t)(uintptr_t)host, .bytes = bytes, .span = span,
-		.card = context->card, .flags = flags,
+		.card = context->card, .flags = flags, .end = end_host,
 	};
 	(void)sd_memory_enter(memory, context);
 	*pp = host;
@@ -59,14 +65,6 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 	return allocate(pp, bytesize, Flags);
 }
 
-void sd_host_end(struct sd_memory *memory)
-{
-	sd_memory_leave(memory);
-	if (memory->kind == SD_HOST)
-		munmap((void *)(uintptr_t)memory->address, memory->span);
-	free(memory);
-}
-
 CUresult cuMemFreeHost(void *p)
 {
 	struct sd_context *context = NULL;
@@ -81,7 +79,7 @@ CUresult cuMemFreeHost(void *p)
 
 	if (!memory || memory->kind != SD_HOST)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	sd_memory_end(memory);
+	memory->end(memory);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -102,7 +100,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	*memory = (struct sd_memory){
 		.kind = SD_REGISTERED, .address = address, .bytes = bytesize, .span = bytesize,
-		.card = context->card, .flags = Flags,
+		.card = context->card, .flags = Flags, .end = end_host,
 	};
 	if (!sd_memory_enter(memory, context)) {
 		free(memory);
@@ -123,7 +121,7 @@ CUresult cuMemHostUnregister(void *p)
 
 	if (!memory || memory->kind != SD_REGISTERED)
 		return sd_leave(p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE);
-	sd_memory_end(memory);
+	memory->end(memory);
 	return sd_leave(CUDA_SUCCESS);
 }
 

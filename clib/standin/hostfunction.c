@@ -3,19 +3,25 @@
  * hostfunction.c: the thread that runs host functions and stream callbacks. It
  * starts with the first of them, takes no signals and never ends by itself.
  */
+#include "hostfunction.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
+#include "enter.h"
 #include "fault.h"
 #include "order.h"
-#include "stream.h"
 
 enum { WORKER_STACK = 1 << 20 };
 
 struct item {
 	struct item *next;
 	struct sd_callback callback;
+	const struct sd_context *context; /* whose stream */
+	uint64_t contextid;
+	uint64_t ready; /* the item it comes after */
+	uint64_t gate;  /* the item that ends when it returns */
 };
 
 static struct {
@@ -25,26 +31,26 @@ static struct {
 	struct item **last;
 	uint64_t queued;
 	uint64_t done;
+	uint64_t early; /* the last one without a gate */
 	bool started;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
 
 /* In a context with a fault a callback is told of it, and a host function is not
  * called any more. The lock is not held. */
-static void call(const struct sd_callback *callback)
+static void call(const struct item *item)
 {
-	CUresult status = CUDA_SUCCESS;
+	const struct sd_callback *callback = &item->callback;
 
-	sd_await_unlocked(callback->ready);
-	if (callback->context) {
-		sd_lock();
-		status = sd_context_still(callback->context, callback->contextid, CUDA_SUCCESS);
-		sd_unlock();
-	}
+	sd_await_unlocked(item->ready);
+	sd_lock();
+	CUresult status = sd_context_still(item->context, item->contextid, CUDA_SUCCESS);
+
+	sd_unlock();
 	if (callback->callback)
 		callback->callback(callback->stream, status, callback->data);
 	else if (status == CUDA_SUCCESS)
 		callback->function(callback->data);
-	sd_order_open(callback->gate);
+	sd_order_open(item->gate);
 }
 
 static void *work(void *unused)
@@ -64,7 +70,7 @@ static void *work(void *unused)
 		if (!queue.first)
 			queue.last = &queue.first;
 		pthread_mutex_unlock(&queue.lock);
-		call(&item->callback);
+		call(item);
 		free(item);
 		pthread_mutex_lock(&queue.lock);
 		queue.done++;
@@ -93,9 +99,10 @@ static bool start(void)
 	return error == 0;
 }
 
-uint64_t sd_callback_queue(const struct sd_callback *callback)
+/* Its ticket, or 0: there is no thread for it. */
+static uint64_t queue_up(const struct item *item)
 {
-	struct item *item = calloc(1, sizeof(*item));
+	struct item *own = malloc(sizeof(*own));
 	uint64_t ticket = 0;
 
 	pthread_mutex_lock(&queue.lock);
@@ -103,21 +110,39 @@ uint64_t sd_callback_queue(const struct sd_callback *callback)
 		queue.last = &queue.first;
 		queue.started = start();
 	}
-	if (item && queue.started) {
-		item->callback = *callback;
-		*queue.last = item;
-		queue.last = &item->next;
+	if (own && queue.started) {
+		*own = *item;
+		*queue.last = own;
+		queue.last = &own->next;
 		ticket = ++queue.queued;
+		if (!own->gate)
+			queue.early = ticket;
 		pthread_cond_broadcast(&queue.change);
 	}
 	pthread_mutex_unlock(&queue.lock);
-	if (ticket)
-		return ticket;
-	free(item);
-	sd_unlock();
-	call(callback);
-	sd_lock();
-	return 0;
+	if (!ticket)
+		free(own);
+	return ticket;
+}
+
+CUresult sd_callback_queue(struct sd_stream *stream, const struct sd_callback *callback)
+{
+	struct item item = { .callback = *callback, .context = stream->context, .contextid = stream->context->object.id };
+	uint64_t id = stream->object.id;
+	CUresult result = sd_order_gate(stream, &item.ready, &item.gate);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint64_t ticket = queue_up(&item);
+
+	if (!ticket) {
+		sd_unlock();
+		call(&item);
+		sd_lock();
+	} else if (sd_object_get(stream, SD_STREAM) == stream && stream->object.id == id) {
+		stream->ticket = ticket; /* the lock may have been released for the gate */
+	}
+	return CUDA_SUCCESS;
 }
 
 bool sd_ticket_done(uint64_t ticket)
@@ -148,4 +173,29 @@ uint64_t sd_ticket_last(void)
 
 	pthread_mutex_unlock(&queue.lock);
 	return last;
+}
+
+bool sd_tickets_early(void)
+{
+	pthread_mutex_lock(&queue.lock);
+	bool pending = queue.done < queue.early;
+
+	pthread_mutex_unlock(&queue.lock);
+	return pending;
+}
+
+void sd_stream_drain(const struct sd_stream *stream)
+{
+	/* the usual case first: no host function has ever been queued */
+	if (sd_ticket_last())
+		sd_ticket_wait(sd_stream_ticket(stream));
+}
+
+CUresult sd_stream_drain_all(void)
+{
+	sd_ticket_wait(sd_ticket_last());
+	CUresult result = sd_await_all();
+
+	sd_kernels_settle();
+	return result;
 }

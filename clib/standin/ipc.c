@@ -7,15 +7,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "enter.h"
 #include "event.h"
-#include "kernel.h"
+#include "hostfunction.h"
 #include "memory.h"
 #include "pool.h"
-#include "stream.h"
+#include "sharedevent.h"
 
 /* One opened handle of another process. */
 struct opened {
-	struct sd_memory memory; /* first: what sd_ipc_close is given */
+	struct sd_memory memory; /* first: what end_opened is given */
 	struct opened *next;
 	uint64_t process;
 	uint64_t place; /* in the exporter's arena */
@@ -72,6 +73,20 @@ void sd_unmap_file(uint64_t address, uint64_t span)
 	sd_space_give(sd_virtual_space(), at, span);
 }
 
+static void end_opened(struct sd_memory *memory)
+{
+	struct opened *opened = (struct opened *)(void *)memory;
+	struct opened **link = &all;
+
+	while (*link && *link != opened)
+		link = &(*link)->next;
+	if (*link)
+		*link = opened->next;
+	sd_memory_leave(memory);
+	sd_unmap_file(memory->address, memory->span);
+	free(opened);
+}
+
 CUresult sd_ipc_open(const unsigned char *handle, struct sd_context *context, struct sd_pool *pool,
 		     CUdeviceptr *address)
 {
@@ -110,7 +125,7 @@ CUresult sd_ipc_open(const unsigned char *handle, struct sd_context *context, st
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*opened = (struct opened){
-		.memory = { .kind = SD_OPENED, .bytes = what.bytes, .card = card, .owner = pool },
+		.memory = { .kind = SD_OPENED, .bytes = what.bytes, .card = card, .owner = pool, .end = end_opened },
 		.process = what.process, .place = what.offset, .kind = kind, .refs = 1,
 	};
 	result = sd_map_file(what.fd, what.offset, what.bytes, &opened->memory.address, &opened->memory.span);
@@ -124,20 +139,6 @@ CUresult sd_ipc_open(const unsigned char *handle, struct sd_context *context, st
 	all = opened;
 	*address = opened->memory.address;
 	return CUDA_SUCCESS;
-}
-
-void sd_ipc_close(struct sd_memory *memory)
-{
-	struct opened *opened = (struct opened *)(void *)memory;
-	struct opened **link = &all;
-
-	while (*link && *link != opened)
-		link = &(*link)->next;
-	if (*link)
-		*link = opened->next;
-	sd_memory_leave(memory);
-	sd_unmap_file(memory->address, memory->span);
-	free(opened);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
@@ -191,7 +192,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	struct opened *opened = (struct opened *)(void *)memory;
 
 	if (--opened->refs == 0)
-		sd_ipc_close(memory);
+		end_opened(memory);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -232,16 +233,15 @@ CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 		close(what.fd);
 	if (what.kind != DIVVY_SIM_IPC_EVENT)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	struct sd_event *event = sd_object_new(SD_EVENT, sizeof(*event), &context->object);
+	struct sd_event *event = NULL;
 
-	if (!event)
-		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	event->context = context;
-	event->flags = (unsigned int)what.token | CU_EVENT_DISABLE_TIMING;
+	result = sd_event_new(context, (unsigned int)what.token | CU_EVENT_DISABLE_TIMING, &event);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	event->opened = true;
 	result = sd_shared_make(event, (const unsigned char *)handle.reserved);
 	if (result != CUDA_SUCCESS) {
-		sd_event_end(event);
+		sd_object_end(event);
 		return sd_leave(result);
 	}
 	event->recorded = true;

@@ -5,14 +5,12 @@
 
 #include "context.h"
 
-struct sd_memory;
 struct sd_pool;
 
 /* Maps what the handle stands for; context for legacy handles, pool for pool
  * pointers. Opening a handle again gives the same address. */
 CUresult sd_ipc_open(const unsigned char *handle, struct sd_context *context, struct sd_pool *pool,
 		     CUdeviceptr *address);
-void sd_ipc_close(struct sd_memory *memory);
 
 /* Maps bytes of a file from offset at fresh device addresses. */
 CUresult sd_map_file(int fd, uint64_t offset, uint64_t bytes, uint64_t *address, uint64_t *span);

@@ -1,68 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "enter.h"
 #include "fault.h"
 #include "memory.h"
 #include "module.h"
+#include "print.h"
 #include "texture.h"
-#include "tree.h"
-#include "work.h"
 
 enum { STACK_FACTOR = 8, STACK_LEAST = 16384 };
-
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t change;
-	unsigned int running; /* changed with both locks held, the driver's and this one */
-	uint64_t grids;
-} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
-
-static void running(int change)
-{
-	pthread_mutex_lock(&state.lock);
-	state.running += (unsigned int)change;
-	pthread_cond_broadcast(&state.change);
-	pthread_mutex_unlock(&state.lock);
-}
-
-void sd_kernels_settle(void)
-{
-	while (state.running) {
-		sd_unlock();
-		pthread_mutex_lock(&state.lock);
-		while (state.running)
-			pthread_cond_wait(&state.change, &state.lock);
-		pthread_mutex_unlock(&state.lock);
-		sd_lock();
-	}
-}
-
-CUresult sd_enter_idle(void)
-{
-	CUresult result = sd_enter();
-
-	if (result == CUDA_SUCCESS)
-		sd_kernels_settle();
-	return result;
-}
-
-CUresult sd_enter_context_idle(struct sd_context **context)
-{
-	CUresult result = sd_enter_idle();
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = sd_context_current(context);
-	if (result == CUDA_SUCCESS)
-		result = sd_context_healthy(*context);
-	if (result != CUDA_SUCCESS)
-		sd_unlock();
-	return result;
-}
 
 /* Whether kernels of the context on this card may reach it, and write it. */
 static bool reachable(const struct sd_memory *memory, const struct sd_card *card, const struct sd_context *context,
@@ -118,41 +67,6 @@ static CUresult ranges_of(const struct sd_card *card, const struct sd_context *c
 	return CUDA_SUCCESS;
 }
 
-/* The block of parameters as the kernel sees it. */
-static CUresult parameters_of(const struct sd_launch *launch, unsigned char **out)
-{
-	const struct sd_function *function = launch->function;
-	const unsigned char *buffer = NULL;
-	size_t given = 0;
-	unsigned char *block = calloc(1, function->parameterbytes + 16);
-
-	*out = block;
-	if (!block)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (void **extra = launch->extra; extra && extra[0]; extra += 2) {
-		if (extra[0] == (void *)1)
-			buffer = extra[1];
-		else if (extra[0] == (void *)2)
-			given = *(size_t *)extra[1];
-		else
-			return CUDA_ERROR_INVALID_VALUE;
-	}
-	if (launch->extra) {
-		if (given > function->parameterbytes || (given && !buffer))
-			return CUDA_ERROR_INVALID_VALUE;
-		memcpy(block, buffer ? buffer : block, given);
-		return CUDA_SUCCESS;
-	}
-	for (size_t i = 0; launch->arguments && i < function->parametercount; i++) {
-		const struct sd_parameter *parameter = &function->parameters[i];
-
-		if (!launch->arguments[i])
-			return CUDA_ERROR_INVALID_VALUE;
-		memcpy(block + parameter->offset, launch->arguments[i], parameter->bytes);
-	}
-	return CUDA_SUCCESS;
-}
-
 static CUresult error_of(enum ptx_fault fault)
 {
 	switch (fault) {
@@ -192,15 +106,16 @@ static void print(void *who, const char *text, size_t size)
 CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *card, struct sd_context *context,
 		       struct ptx_outcome *outcome)
 {
+	static uint64_t grids;
 	const struct sd_function *function = launch->function;
 	struct ptx_range *ranges = NULL;
-	unsigned char *parameters = NULL;
+	unsigned char *parameters = calloc(1, function->parameterbytes + 16);
 	size_t count = 0;
 	struct sd_samples samples = { .card = card };
-	CUresult result = ranges_of(card, context, &ranges, &count);
+	CUresult result = parameters ? ranges_of(card, context, &ranges, &count) : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (result == CUDA_SUCCESS)
-		result = parameters_of(launch, &parameters);
+		result = sd_launch_parameters(launch, parameters);
 	if (result == CUDA_SUCCESS && !function->module)
 		result = CUDA_ERROR_INVALID_HANDLE;
 	if (result == CUDA_SUCCESS) {
@@ -220,7 +135,7 @@ CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *car
 			.multiprocessors = card->facts->multiprocessors,
 			.resident = (uint32_t)sd_launch_resident(launch, card),
 			.clockmhz = card->facts->smclockmhz,
-			.gridid = ++state.grids,
+			.gridid = ++grids,
 			.ranges = ranges,
 			.rangecount = count,
 			.texture = texture,
@@ -229,12 +144,12 @@ CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *car
 			.who = &samples,
 		};
 
-		running(1);
+		sd_kernel_begins();
 		sd_unlock();
 		ptx_run(&run, outcome);
 		sd_samples_end(&samples);
 		sd_lock();
-		running(-1);
+		sd_kernel_ended();
 		if (outcome->fault != PTX_FAULT_NONE)
 			sd_context_fault(context, error_of(outcome->fault));
 	}

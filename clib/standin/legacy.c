@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "context.h"
+#include "enter.h"
 
 static unsigned int cut(size_t value)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enter.h"
 #include "jit.h"
-#include "kernel.h"
 #include "memory.h"
 #include "module.h"
 
@@ -101,7 +101,7 @@ CUresult cuLibraryUnload(CUlibrary library)
 	if (!found)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	while (found->modulecount)
-		sd_module_end(found->modules[found->modulecount - 1]);
+		sd_object_end(found->modules[found->modulecount - 1]);
 	while (found->object.first)
 		sd_function_end((struct sd_function *)found->object.first);
 	free(found->modules);

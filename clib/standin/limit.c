@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* limit.c: a context's limits and preferences; what limits cost is divvy_limits.h. */
-#include "context.h"
 #include "divvy_limits.h"
+#include "enter.h"
 
 /* charged for the three limits that cost memory */
 static uint64_t bytes_of(const struct sd_context *context, const size_t *limits)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree, and what the card has left. */
-#include "context.h"
-#include "graph.h"
-#include "kernel.h"
+#include "capture.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "memory.h"
-#include "stream.h"
 
 static CUresult allocate(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas, uint64_t bytes,
 			 unsigned int flags, CUdeviceptr *address)
@@ -84,22 +83,21 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	if (!memory)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	switch (memory->kind) {
-	case SD_LINEAR:
-	case SD_MANAGED:
-	case SD_POOLED:
-	case SD_IMPORTED:
-		sd_memory_end(memory);
-		return sd_leave(CUDA_SUCCESS);
 	case SD_OPENED: /* a pool's pointer from another process; IPC handles are closed */
 		if (!memory->owner)
 			return sd_leave(CUDA_ERROR_INVALID_VALUE);
-		sd_memory_end(memory);
-		return sd_leave(CUDA_SUCCESS);
+		break;
+	case SD_LINEAR:
+	case SD_MANAGED:
+	case SD_POOLED:
 	case SD_GRAPHED:
-		return sd_leave(sd_graph_memory_free(memory));
+	case SD_IMPORTED:
+		break;
 	default:
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	}
+	memory->end(memory);
+	return sd_leave(CUDA_SUCCESS);
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "enter.h"
 #include "jit.h"
 #include "module.h"
 

@@ -5,10 +5,6 @@
 #include <string.h>
 
 #include "context.h"
-#include "external.h"
-#include "host.h"
-#include "ipc.h"
-#include "pool.h"
 
 static struct sd_tree ranges;
 
@@ -37,6 +33,12 @@ struct sd_memory *sd_memory_after(uint64_t address)
 	return node ? SD_OWNER(node, struct sd_memory, node) : NULL;
 }
 
+static void drop(struct sd_context *context)
+{
+	while (context->memories)
+		context->memories->end(context->memories);
+}
+
 bool sd_memory_enter(struct sd_memory *memory, struct sd_context *context)
 {
 	struct sd_memory *above = sd_memory_after(memory->address);
@@ -52,6 +54,7 @@ bool sd_memory_enter(struct sd_memory *memory, struct sd_context *context)
 		if (context->memories)
 			context->memories->prev = memory;
 		context->memories = memory;
+		context->drop = drop;
 	}
 	return true;
 }
@@ -103,6 +106,19 @@ void sd_arena_give(struct sd_card *card, uint64_t address, uint64_t bytes)
 	sd_space_give(&card->space, address, bytes);
 }
 
+static void end_linear(struct sd_memory *memory)
+{
+	if (memory->kind == SD_MANAGED)
+		sd_unmap((void *)(uintptr_t)memory->address, memory->span);
+	if (memory->exported)
+		(void)sim_ipc_revoke(memory->card->index, DIVVY_SIM_IPC_MEMORY, memory->address - memory->card->arena);
+	sd_memory_leave(memory);
+	sd_arena_give(memory->card, memory->address, memory->span);
+	if (memory->charged)
+		sd_release(memory->card, memory->chargedas, memory->charged);
+	free(memory);
+}
+
 CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas,
 		       uint64_t bytes, struct sd_memory **out)
 {
@@ -127,7 +143,7 @@ CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uin
 		goto no_space;
 	*memory = (struct sd_memory){
 		.kind = kind, .address = address, .bytes = bytes, .span = span,
-		.charged = charged, .chargedas = chargedas, .card = card,
+		.charged = charged, .chargedas = chargedas, .card = card, .end = end_linear,
 	};
 	if (kind == SD_MANAGED && sd_map_again(address, span, (void *)(uintptr_t)address) < 0) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -144,41 +160,6 @@ no_space:
 no_charge:
 	free(memory);
 	return result;
-}
-
-void sd_memory_end(struct sd_memory *memory)
-{
-	switch (memory->kind) {
-	case SD_POOLED:
-		sd_pool_give(memory);
-		return;
-	case SD_OPENED:
-		sd_ipc_close(memory);
-		return;
-	case SD_IMPORTED:
-		sd_external_close(memory);
-		return;
-	case SD_HOST:
-	case SD_REGISTERED:
-		sd_host_end(memory);
-		return;
-	case SD_MAPPED:
-	case SD_GRAPHED: /* of no context, ended by their own files */
-		return;
-	case SD_MANAGED:
-		sd_unmap((void *)(uintptr_t)memory->address, memory->span);
-		break;
-	case SD_LINEAR:
-	case SD_GLOBAL:
-		break;
-	}
-	if (memory->exported)
-		(void)sim_ipc_revoke(memory->card->index, DIVVY_SIM_IPC_MEMORY, memory->address - memory->card->arena);
-	sd_memory_leave(memory);
-	sd_arena_give(memory->card, memory->address, memory->span);
-	if (memory->charged)
-		sd_release(memory->card, memory->chargedas, memory->charged);
-	free(memory);
 }
 
 unsigned char *sd_memory_host(const struct sd_memory *memory, uint64_t address)

@@ -40,6 +40,7 @@ struct sd_memory {
 	unsigned int flags; /* host and managed memory: as given by the caller */
 	bool exported;      /* has an IPC handle */
 	bool syncmemops;
+	void (*end)(struct sd_memory *memory); /* frees it; NULL: what it belongs to does */
 	void *owner;        /* pool chunk, physical memory, module ... */
 	uint64_t offset;    /* in the owner */
 	uint64_t readable;  /* bit per visible card; SD_MAPPED */
@@ -61,10 +62,9 @@ void sd_arena_give(struct sd_card *card, uint64_t address, uint64_t bytes);
 /* Empties whole pages of a part of the arena and clears the rest of it. */
 void sd_arena_clear(uint64_t address, uint64_t bytes);
 
-/* Charged linear memory of the card, entered; the ways to free all kinds. */
+/* Charged linear memory of the card, entered. */
 CUresult sd_linear_new(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas,
 		       uint64_t bytes, struct sd_memory **out);
-void sd_memory_end(struct sd_memory *memory);
 
 /* Where the driver itself reads and writes address, which memory holds. */
 unsigned char *sd_memory_host(const struct sd_memory *memory, uint64_t address);

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "jit.h"
-#include "kernel.h"
-#include "stream.h"
 
 CUresult sd_image_error(int error)
 {
@@ -50,6 +51,21 @@ CUresult sd_module_read(const void *data, size_t size, const struct sd_card *car
 	return sd_image_error(result);
 }
 
+static void end_module(void *object)
+{
+	struct sd_module *module = object;
+
+	if (module->library)
+		sd_library_forget(module->library, module);
+	while (module->object.first)
+		sd_function_end((struct sd_function *)module->object.first);
+	sd_globals_end(module);
+	if (module->charged)
+		sd_release(module->context->card, DIVVY_SIM_KIND_MODULE, module->charged);
+	sd_image_free(&module->image);
+	sd_object_free(module);
+}
+
 CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
 		       struct sd_module **out)
 {
@@ -60,6 +76,7 @@ CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struc
 		sd_image_free(image);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	module->object.end = end_module;
 	module->context = context;
 	module->image = *image;
 	*image = (struct sd_image){ 0 };
@@ -75,24 +92,11 @@ CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struc
 	if (result == CUDA_SUCCESS)
 		result = sd_globals_fill(module);
 	if (result != CUDA_SUCCESS) {
-		sd_module_end(module);
+		sd_object_end(module);
 		return result;
 	}
 	*out = module;
 	return CUDA_SUCCESS;
-}
-
-void sd_module_end(struct sd_module *module)
-{
-	if (module->library)
-		sd_library_forget(module->library, module);
-	while (module->object.first)
-		sd_function_end((struct sd_function *)module->object.first);
-	sd_globals_end(module);
-	if (module->charged)
-		sd_release(module->context->card, DIVVY_SIM_KIND_MODULE, module->charged);
-	sd_image_free(&module->image);
-	sd_object_free(module);
 }
 
 CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size)
@@ -199,7 +203,7 @@ CUresult cuModuleUnload(CUmodule hmod)
 
 	if (!module || module->library) /* a library's module goes with the library */
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	sd_module_end(module);
+	sd_object_end(module);
 	return sd_leave(CUDA_SUCCESS);
 }
 

@@ -65,7 +65,6 @@ struct sd_function {
 /* image is taken over, whatever comes of it */
 CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
 		       struct sd_module **out);
-void sd_module_end(struct sd_module *module);
 CUresult sd_module_function(struct sd_module *module, const char *name, struct sd_function **out);
 CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
 			 struct sd_function **out);

@@ -71,17 +71,17 @@ static void uuid_text(const struct sd_card *card, char text[UUID_TEXT])
 }
 
 /* The visible card that an entry names by its number or the start of its UUID. */
-static int named(const char *entry, size_t length, const struct sd_card *cards, unsigned int count)
+static int named(const char *entry, size_t length)
 {
 	char text[UUID_TEXT];
 
 	if (length > 0 && length < 4 && isdigit((unsigned char)entry[0])) {
 		unsigned long number = strtoul(entry, NULL, 10);
 
-		return number < count ? (int)number : -1;
+		return number < sd_card_count() ? (int)number : -1;
 	}
-	for (unsigned int i = 0; i < count; i++) {
-		uuid_text(&cards[i], text);
+	for (unsigned int i = 0; i < sd_card_count(); i++) {
+		uuid_text(sd_card((CUdevice)i), text);
 		if (length > 4 && length < UUID_TEXT && strncasecmp(entry, text, length) == 0)
 			return (int)i;
 	}
@@ -104,14 +104,14 @@ static uint64_t amount(const char *text)
 }
 
 /* What the process's own environment asks for; all zeros if any of it is wrong. */
-static void own_limits(const struct sd_card *cards, unsigned int count, uint64_t limits[SD_MAX_CARDS])
+static void own_limits(uint64_t limits[SD_MAX_CARDS])
 {
 	const char *at = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
 
 	memset(limits, 0, SD_MAX_CARDS * sizeof(limits[0]));
 	while (at && *at) {
 		size_t length = strcspn(at, "=,");
-		int card = named(at, length, cards, count);
+		int card = named(at, length);
 		uint64_t bytes = at[length] == '=' ? amount(at + length + 1) : 0;
 
 		if (card < 0 || bytes == 0) {
@@ -124,7 +124,7 @@ static void own_limits(const struct sd_card *cards, unsigned int count, uint64_t
 	}
 }
 
-void sd_mps_connect(struct sd_card *cards, unsigned int count)
+void sd_mps_connect(void)
 {
 	uint64_t limits[SD_MAX_CARDS];
 	unsigned long long given = 0;
@@ -137,14 +137,14 @@ void sd_mps_connect(struct sd_card *cards, unsigned int count)
 		close(fd);
 		return;
 	}
-	own_limits(cards, count, limits);
-	for (unsigned int i = 0; i < count; i++) {
+	own_limits(limits);
+	for (unsigned int i = 0; i < sd_card_count(); i++) {
 		uint64_t bytes = limits[i];
 
 		if (given && (!bytes || given < bytes))
 			bytes = given; /* a client can only ask for less */
 		if (bytes)
-			(void)sim_cap(cards[i].index, bytes); /* a simulator that is gone holds nothing */
+			(void)sim_cap(sd_card((CUdevice)i)->index, bytes); /* a simulator that is gone holds nothing */
 	}
 	/* the connection stays open: it says that this client lives */
 }

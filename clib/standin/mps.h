@@ -3,11 +3,9 @@
 #ifndef DIVVY_STANDIN_MPS_H
 #define DIVVY_STANDIN_MPS_H
 
-struct sd_card;
-
 /* Connects to the control daemon, if one listens where CUDA_MPS_PIPE_DIRECTORY
  * says, and takes the limits of this process on its visible cards. Without a daemon
  * the process goes on without limits, and nothing says so. */
-void sd_mps_connect(struct sd_card *cards, unsigned int count);
+void sd_mps_connect(void);
 
 #endif

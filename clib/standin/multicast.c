@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "enter.h"
 #include "memory.h"
 #include "virtual.h"
 

@@ -84,6 +84,16 @@ void *sd_object_get(const void *handle, enum sd_kind kind)
 	return NULL;
 }
 
+void sd_object_end(void *which)
+{
+	struct sd_object *object = which;
+
+	if (object->end)
+		object->end(object);
+	else
+		sd_object_free(object);
+}
+
 void sd_object_free(void *which)
 {
 	struct sd_object *object = which;

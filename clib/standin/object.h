@@ -45,6 +45,7 @@ struct sd_object {
 	struct sd_object *prev;
 	struct sd_object *first;  /* what it owns */
 	struct sd_object *owner;
+	void (*end)(void *object); /* when something hangs on it; NULL: it is only freed */
 };
 
 /* zeroed memory of that size, which starts with a struct sd_object; NULL when
@@ -52,6 +53,8 @@ struct sd_object {
 void *sd_object_new(enum sd_kind kind, size_t size, struct sd_object *owner);
 /* the object behind a handle, NULL if it is not alive or of another kind */
 void *sd_object_get(const void *handle, enum sd_kind kind);
+/* ends it, and all that hangs on it; and its memory alone */
+void sd_object_end(void *object);
 void sd_object_free(void *object);
 uint64_t sd_object_count(enum sd_kind kind);
 uint64_t sd_next_id(void);

@@ -3,6 +3,7 @@
  * occupancy.c: how many blocks fit a multiprocessor, by threads, blocks,
  * registers and shared memory.
  */
+#include "enter.h"
 #include "module.h"
 
 /* The function and its card, with the lock taken; unlocked unless both are there. */

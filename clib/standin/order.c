@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "event.h"
 #include "outlook.h"
 #include "stream.h"
 
@@ -24,7 +22,6 @@ enum {
 static struct {
 	struct divvy_sim_ring *ring;
 	uint64_t head; /* the last item; also in the ring */
-	uint64_t early; /* the last host function before there was a ring */
 	struct {
 		struct sd_event *event; /* whose item stands in that place */
 		uint64_t id;
@@ -37,14 +34,6 @@ struct set {
 	unsigned int count;
 	bool all; /* there were too many: everything */
 };
-
-uint64_t sd_now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
-}
 
 bool sd_timed(void)
 {
@@ -69,7 +58,6 @@ CUresult sd_order_start(void)
 	madvise(memory, sizeof(*state.ring), MADV_DONTFORK);
 	state.ring = memory;
 	sd_outlook_begin(memory);
-	state.early = sd_ticket_last();
 	return CUDA_SUCCESS;
 }
 
@@ -296,11 +284,6 @@ CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, u
 	reduce(&set, card, AFTER);
 	put(stream, submit(DIVVY_SIM_ITEM_KERNEL, card, ns, set.item, set.count));
 	return CUDA_SUCCESS;
-}
-
-bool sd_order_early(void)
-{
-	return !sd_timed() || !sd_ticket_done(state.early);
 }
 
 CUresult sd_order_mark(struct sd_stream *stream)

@@ -18,8 +18,6 @@
 struct sd_event;
 struct sd_stream;
 
-uint64_t sd_now(void); /* CLOCK_MONOTONIC */
-
 /* Whether there is a ring; and makes one. */
 bool sd_timed(void);
 CUresult sd_order_start(void);
@@ -44,10 +42,6 @@ CUresult sd_order_gate(struct sd_stream *stream, uint64_t *ready, uint64_t *gate
 /* It has returned. The lock is not held. */
 void sd_order_open(uint64_t gate);
 
-/* Whether host functions may be pending that no item stands for: from before the
- * first launch. */
-bool sd_order_early(void);
-
 /* Puts a moment of the stream, or of all in a context, into an event. May wait. */
 CUresult sd_order_event(struct sd_stream *stream, struct sd_event *event);
 CUresult sd_order_event_all(struct sd_context *context, struct sd_event *event);
@@ -61,12 +55,5 @@ CUresult sd_await(uint64_t item);
 CUresult sd_await_all(void);
 /* The same for a thread that does not hold the lock. */
 void sd_await_unlocked(uint64_t item);
-
-/* Nanoseconds that a function's launch takes: see duration.c. By its name, 0 when
- * that says nothing; by what it did. */
-struct sd_launch;
-struct ptx_outcome;
-uint64_t sd_duration_named(const struct sd_launch *launch);
-uint64_t sd_duration(const struct sd_launch *launch, const struct sd_card *card, const struct ptx_outcome *outcome);
 
 #endif

@@ -2,8 +2,9 @@
 #include "outlook.h"
 
 #include <string.h>
+#include <time.h>
 
-#include "order.h"
+#include "sim.h"
 
 #define ENTRIES DIVVY_SIM_RING_ENTRIES
 
@@ -27,6 +28,14 @@ static struct {
 	} first; /* of the kernels that were asked for; see precedes */
 	bool gated;
 } state;
+
+uint64_t sd_now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
+}
 
 void sd_outlook_begin(const struct divvy_sim_ring *ring)
 {

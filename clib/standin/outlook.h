@@ -14,6 +14,8 @@
 
 struct divvy_sim_ring;
 
+uint64_t sd_now(void); /* CLOCK_MONOTONIC */
+
 /* Once, before all else. */
 void sd_outlook_begin(const struct divvy_sim_ring *ring);
 /* From now on host functions or other processes may keep work from beginning. */

@@ -2,9 +2,8 @@
 /* pointer.c: what an address is: cuPointerGetAttribute and friends. */
 #include <string.h>
 
-#include "context.h"
+#include "enter.h"
 #include "memory.h"
-#include "pool.h"
 #include "virtual.h"
 
 static bool on_host(const struct sd_memory *memory)

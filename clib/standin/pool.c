@@ -63,6 +63,55 @@ CUresult sd_pool_current(struct sd_card *card, struct sd_pool **out)
 	return CUDA_SUCCESS;
 }
 
+void sd_pool_trim(struct sd_pool *pool, uint64_t keep)
+{
+	struct sd_chunk **link = &pool->chunks;
+
+	while (*link && pool->reserved > keep && pool->reserved > pool->used) {
+		struct sd_chunk *chunk = *link;
+
+		if (pool->reserved - chunk->bytes < keep ||
+		    sd_space_remove(&pool->space, chunk->address, chunk->bytes) < 0) {
+			link = &chunk->next;
+			continue;
+		}
+		*link = chunk->next;
+		pool->reserved -= chunk->bytes;
+		sd_arena_give(pool->card, chunk->address, chunk->bytes);
+		(void)sd_adjust(pool->card, DIVVY_SIM_KIND_POOL, -(int64_t)chunk->bytes);
+		free(chunk);
+	}
+}
+
+static void remove_pool(struct sd_pool *pool)
+{
+	struct sd_pool **link = &pools;
+
+	while (*link && *link != pool)
+		link = &(*link)->next;
+	if (*link)
+		*link = pool->next;
+	if (pool->identity)
+		(void)sim_object_drop(pool->identity);
+	sd_pool_trim(pool, 0);
+	sd_space_close(&pool->space);
+	sd_object_free(pool);
+}
+
+static void give(struct sd_memory *memory)
+{
+	struct sd_pool *pool = memory->owner;
+
+	if (memory->exported)
+		(void)sim_ipc_revoke(memory->card->index, DIVVY_SIM_IPC_POINTER, memory->address - memory->card->arena);
+	sd_memory_leave(memory);
+	sd_space_give(&pool->space, memory->address, memory->span);
+	pool->used -= memory->span;
+	free(memory);
+	if (pool->destroyed && !pool->used)
+		remove_pool(pool);
+}
+
 static CUresult grow(struct sd_pool *pool, uint64_t bytes)
 {
 	uint64_t more = 0;
@@ -134,7 +183,7 @@ CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address
 		return result;
 	}
 	*memory = (struct sd_memory){
-		.kind = SD_POOLED, .address = at, .bytes = bytes, .span = span, .card = pool->card, .owner = pool,
+		.kind = SD_POOLED, .address = at, .bytes = bytes, .span = span, .card = pool->card, .owner = pool, .end = give,
 	};
 	(void)sd_memory_enter(memory, NULL);
 	pool->used += span;
@@ -142,55 +191,6 @@ CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address
 		pool->usedhigh = pool->used;
 	*address = at;
 	return CUDA_SUCCESS;
-}
-
-void sd_pool_trim(struct sd_pool *pool, uint64_t keep)
-{
-	struct sd_chunk **link = &pool->chunks;
-
-	while (*link && pool->reserved > keep && pool->reserved > pool->used) {
-		struct sd_chunk *chunk = *link;
-
-		if (pool->reserved - chunk->bytes < keep ||
-		    sd_space_remove(&pool->space, chunk->address, chunk->bytes) < 0) {
-			link = &chunk->next;
-			continue;
-		}
-		*link = chunk->next;
-		pool->reserved -= chunk->bytes;
-		sd_arena_give(pool->card, chunk->address, chunk->bytes);
-		(void)sd_adjust(pool->card, DIVVY_SIM_KIND_POOL, -(int64_t)chunk->bytes);
-		free(chunk);
-	}
-}
-
-static void remove_pool(struct sd_pool *pool)
-{
-	struct sd_pool **link = &pools;
-
-	while (*link && *link != pool)
-		link = &(*link)->next;
-	if (*link)
-		*link = pool->next;
-	if (pool->identity)
-		(void)sim_object_drop(pool->identity);
-	sd_pool_trim(pool, 0);
-	sd_space_close(&pool->space);
-	sd_object_free(pool);
-}
-
-void sd_pool_give(struct sd_memory *memory)
-{
-	struct sd_pool *pool = memory->owner;
-
-	if (memory->exported)
-		(void)sim_ipc_revoke(memory->card->index, DIVVY_SIM_IPC_POINTER, memory->address - memory->card->arena);
-	sd_memory_leave(memory);
-	sd_space_give(&pool->space, memory->address, memory->span);
-	pool->used -= memory->span;
-	free(memory);
-	if (pool->destroyed && !pool->used)
-		remove_pool(pool);
 }
 
 void sd_pool_destroy(struct sd_pool *pool)

@@ -38,7 +38,6 @@ struct sd_pool *sd_pool_get(CUmemoryPool handle); /* usable, or NULL */
 CUresult sd_pool_default(struct sd_card *card, struct sd_pool **out);
 CUresult sd_pool_current(struct sd_card *card, struct sd_pool **out);
 CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address);
-void sd_pool_give(struct sd_memory *memory);
 void sd_pool_trim(struct sd_pool *pool, uint64_t keep);
 void sd_pool_destroy(struct sd_pool *pool);
 void sd_pool_settle(void); /* at synchronisation */

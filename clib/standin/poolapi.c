@@ -3,15 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture.h"
-#include "context.h"
-#include "graph.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "ipc.h"
-#include "kernel.h"
 #include "memory.h"
-#include "pool.h"
-#include "stream.h"
-#include "work.h"
+#include "record.h"
 
 enum { HANDLE_FD = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
 
@@ -39,7 +35,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
 			return sd_leave(result);
 	}
 	if (stream->capture)
-		return sd_leave(sd_capture_allocate(stream, pool, bytes, dptr));
+		return sd_leave(sd_record_allocate(stream, pool, bytes, dptr));
 	return sd_leave(sd_pool_take(pool, bytes, dptr));
 }
 
@@ -64,14 +60,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	if (result != CUDA_SUCCESS || !dptr)
 		return sd_leave(result);
 	if (stream->capture)
-		return sd_leave(sd_capture_free(stream, dptr));
+		return sd_leave(sd_record_free(stream, dptr));
 	sd_stream_drain(stream);
 	struct sd_memory *memory = sd_memory_from(dptr);
 
-	if (memory && (memory->kind == SD_POOLED || (memory->kind == SD_OPENED && memory->owner)))
-		sd_memory_end(memory);
-	else if (memory && memory->kind == SD_GRAPHED)
-		result = sd_graph_memory_free(memory);
+	if (memory && (memory->kind == SD_POOLED || memory->kind == SD_GRAPHED || (memory->kind == SD_OPENED && memory->owner)))
+		memory->end(memory);
 	else
 		result = CUDA_ERROR_INVALID_VALUE;
 	return sd_leave(result);

@@ -4,12 +4,12 @@
  * and comes out at once when there is too much of it: nothing is lost, unlike on
  * hardware, where the oldest is written over.
  */
+#include "print.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "kernel.h"
 
 enum { MOST = 1 << 20 };
 

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "context.h"
+#include "enter.h"
 #include "memory.h"
 #include "stream.h"
 

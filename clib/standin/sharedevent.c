@@ -5,14 +5,15 @@
  * which of its items it stands for, and who waits for it lets a gate in its own
  * stream end with that item.
  */
-#include "event.h"
+#include "sharedevent.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "hostfunction.h"
 #include "order.h"
-#include "stream.h"
+#include "outlook.h"
 
 CUresult sd_shared_make(struct sd_event *event, const unsigned char *handle)
 {

@@ -3,6 +3,8 @@
  * sim.c: the connection itself: opening, roles, fork, one request at a time.
  * The functions for each request are in simcalls.c.
  */
+#include "sim.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,8 +18,6 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "sim.h"
 
 #define DEFAULT_SOCKET "/run/divvy/simulator.sock"
 #define SPIN_NS 100000ll

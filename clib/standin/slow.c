@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "order.h"
+#include "outlook.h"
 
 #define MOST_NS 10000000ull
 #define UNKNOWN UINT64_MAX

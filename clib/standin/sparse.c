@@ -12,7 +12,8 @@
 
 #include "array.h"
 #include "capture.h"
-#include "stream.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "virtual.h"
 
 enum { TILE = 64 << 10, SPARSE = 64, LAYERS = DIVVY_ARRAY_LAYERED | DIVVY_ARRAY_CUBEMAP };

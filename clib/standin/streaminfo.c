@@ -2,6 +2,7 @@
 /* streaminfo.c: what a stream is, and its attributes (kept, without effect). */
 #include <string.h>
 
+#include "enter.h"
 #include "stream.h"
 
 /* looks a stream up with the lock taken; unlocked again unless it is found */

@@ -2,6 +2,7 @@
 #include "texture.h"
 
 #include "array.h"
+#include "enter.h"
 #include "memory.h"
 
 static CUresult check(const CUDA_RESOURCE_DESC *resource)

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "context.h"
+#include "capture.h"
+#include "enter.h"
+#include "hostfunction.h"
 #include "ipc.h"
-#include "kernel.h"
 #include "memory.h"
-#include "stream.h"
 
 enum { HANDLE_FD = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
 

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* enter.c: cuInit, and the way in and out of all other calls. */
+#include "enter.h"
+
+#include <pthread.h>
+
+#include "fault.h"
+#include "mps.h"
+
+static bool ready;
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t change;
+	unsigned int running; /* changed with both locks held, the driver's and this one */
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
+
+CUresult cuInit(unsigned int Flags)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (Flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_forked())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	sd_lock();
+	if (!ready) {
+		result = sd_driver_open();
+		if (result == CUDA_SUCCESS) {
+			sd_mps_connect();
+			sd_faults_open();
+			ready = true;
+		}
+	}
+	sd_unlock();
+	return result;
+}
+
+CUresult sd_enter(void)
+{
+	if (sim_forked())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (sd_worker())
+		return CUDA_ERROR_NOT_PERMITTED;
+	sd_lock();
+	if (ready) {
+		sd_faults_look();
+		return CUDA_SUCCESS;
+	}
+	sd_unlock();
+	return CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult sd_leave(CUresult result)
+{
+	sd_unlock();
+	return result;
+}
+
+static CUresult with_context(CUresult entered, struct sd_context **context)
+{
+	if (entered != CUDA_SUCCESS)
+		return entered;
+	CUresult result = sd_context_current(context);
+
+	if (result == CUDA_SUCCESS)
+		result = sd_context_healthy(*context);
+	if (result != CUDA_SUCCESS)
+		sd_unlock();
+	return result;
+}
+
+CUresult sd_enter_context(struct sd_context **context)
+{
+	return with_context(sd_enter(), context);
+}
+
+CUresult sd_enter_idle(void)
+{
+	CUresult result = sd_enter();
+
+	if (result == CUDA_SUCCESS)
+		sd_kernels_settle();
+	return result;
+}
+
+CUresult sd_enter_context_idle(struct sd_context **context)
+{
+	return with_context(sd_enter_idle(), context);
+}
+
+static void running(int change)
+{
+	pthread_mutex_lock(&state.lock);
+	state.running += (unsigned int)change;
+	pthread_cond_broadcast(&state.change);
+	pthread_mutex_unlock(&state.lock);
+}
+
+void sd_kernel_begins(void)
+{
+	running(1);
+}
+
+void sd_kernel_ended(void)
+{
+	running(-1);
+}
+
+void sd_kernels_settle(void)
+{
+	while (state.running) {
+		sd_unlock();
+		pthread_mutex_lock(&state.lock);
+		while (state.running)
+			pthread_cond_wait(&state.change, &state.lock);
+		pthread_mutex_unlock(&state.lock);
+		sd_lock();
+	}
+}

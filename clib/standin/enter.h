@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * enter.h: the way in and out of an entry point, which is
+ *
+ *	CUresult result = sd_enter();            or sd_enter_context(&context)
+ *	if (result != CUDA_SUCCESS)
+ *		return result;
+ *	...
+ *	return sd_leave(result);
+ *
+ * What a kernel reaches must stay while it runs, without the lock: calls that take
+ * memory, modules or contexts away enter by sd_enter_idle.
+ */
+#ifndef DIVVY_STANDIN_ENTER_H
+#define DIVVY_STANDIN_ENTER_H
+
+#include "context.h"
+
+CUresult sd_enter(void);
+CUresult sd_leave(CUresult result);
+/* with the calling thread's current context, which is alive and without a fault */
+CUresult sd_enter_context(struct sd_context **context);
+/* the same when no kernel runs */
+CUresult sd_enter_idle(void);
+CUresult sd_enter_context_idle(struct sd_context **context);
+
+/* A kernel begins, or has ended; the lock is held. */
+void sd_kernel_begins(void);
+void sd_kernel_ended(void);
+/* Waits until no kernel runs; the lock is held, and released meanwhile. */
+void sd_kernels_settle(void);
+
+/* Per-thread twins: handle 0 means the thread's own stream there. */
+static inline CUstream sd_per_thread(CUstream stream)
+{
+	return stream ? stream : (CUstream)(uintptr_t)2;
+}
+
+#define SD_TWIN(name, twin, params, ...)                                   \
+	CUresult twin params                                               \
+	{                                                                  \
+		return name(__VA_ARGS__);                                  \
+	}
+#define SD_PTSZ(name, params, ...) SD_TWIN(name, name##_ptsz, params, __VA_ARGS__)
+#define SD_PTDS(name, params, ...) SD_TWIN(name, name##_ptds, params, __VA_ARGS__)
+
+#endif
