@@ -50,19 +50,26 @@ func TestDocumentsLead(t *testing.T) {
 }
 
 // TestArchitectureNamesRooms: the map of the source names every room of the
-// import map, or the room that it is a part of.
+// import map and of the include map, or the room that it is a part of.
 func TestArchitectureNamesRooms(t *testing.T) {
 	text, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var paths []string
 	for _, r := range rooms {
+		paths = append(paths, r.path)
+	}
+	for _, r := range includes {
+		paths = append(paths, r.room)
+	}
+	for _, room := range paths {
 		named := false
-		for name := r.path; name != "." && !named; name = path.Dir(name) {
+		for name := room; name != "." && !named; name = path.Dir(name) {
 			named = strings.Contains(string(text), "`"+name+"`") || strings.Contains(string(text), "`"+name+"/`")
 		}
 		if !named {
-			t.Errorf("docs/architecture.md: no line for %s", r.path)
+			t.Errorf("docs/architecture.md: no line for %s", room)
 		}
 	}
 }

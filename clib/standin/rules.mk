@@ -3,7 +3,7 @@
 # The stand-in driver: one set of objects, linked once per driver generation
 # with that generation's export list. lib/divvy/standin plays 12.2.
 
-standin_sources := $(filter-out clib/standin/generation.c,$(wildcard clib/standin/*.c clib/standin/*/*.c))
+standin_sources := $(filter-out clib/standin/sim/generation.c,$(wildcard clib/standin/*/*.c))
 # What takes longest comes first.
 standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/standin/ptx/engine_*.c)))
 standin_objects += $(filter-out $(standin_objects),$(patsubst clib/%.c,build/%.o,$(standin_sources)))
@@ -28,7 +28,7 @@ build/standin/%.o: clib/standin/%.c
 
 # $(call standin_link,directory,generation,cuda version,driver version)
 define standin_link
-build/standin/generation-$(2).o: clib/standin/generation.c clib/standin/sim.h clib/include/divvy_sim.h
+build/standin/generation-$(2).o: clib/standin/sim/generation.c clib/standin/sim/sim.h clib/include/divvy_sim.h
 	$$(call step,stand-in driver) $$(CC) $$(standin_cflags) -DSIM_GENERATION=$(3) -DSIM_DRIVER_VERSION='"$(4)"' -c -o $$@ $$<
 
 $(1)/libcuda.so.1: $$(standin_objects) build/standin/generation-$(2).o clib/gen/standin-$(2).map
@@ -61,8 +61,7 @@ lint-standin:
 # sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer resources
-standin_ptx := $(basename $(notdir $(wildcard clib/standin/ptx/*.c)))
-standin_pure := tree space image fat zstandard registers $(standin_ptx:%=ptx/%)
+standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
 standin_alone := pure parser texture running lanes execution pressure
 standin_engine_tests := texture running lanes execution
 standin_sanitizers := address thread
@@ -107,15 +106,15 @@ endef
 
 # $(call standin_sanitized,sanitizer)
 define standin_sanitized
-$(standin_test_dir)/$(1)/%.o: clib/standin/%.c
+$(standin_test_dir)/$(1)/objects/%.o: clib/standin/%.c
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
 
--include $(wildcard $(standin_test_dir)/$(1)/*.d $(standin_test_dir)/$(1)/ptx/*.d)
+-include $(wildcard $(standin_test_dir)/$(1)/objects/*/*.d)
 endef
 
 # With all their checks the engines take the compiler a quarter of the time unoptimised.
-$(patsubst clib/standin/%.c,$(standin_test_dir)/address/%.o,$(wildcard clib/standin/ptx/engine_*.c)): standin_test_cflags += -O0
+$(patsubst clib/standin/%.c,$(standin_test_dir)/address/objects/%.o,$(wildcard clib/standin/ptx/engine_*.c)): standin_test_cflags += -O0
 
 $(eval $(call standin_test,plain,build/standin,generation-12.2.o))
-$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind),$(standin_test_dir)/$(kind),generation.o)))
+$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind),$(standin_test_dir)/$(kind)/objects,sim/generation.o)))
 $(foreach kind,$(standin_sanitizers),$(eval $(call standin_sanitized,$(kind))))

@@ -26,7 +26,7 @@ type Profile struct {
 var Slow = Profile{Usual: 100 * time.Microsecond, Rare: 2 * time.Millisecond, Most: 5 * time.Millisecond, Launch: 60 * time.Microsecond}
 
 // environment is the variable by which programs on simulated cards are told of a
-// profile (clib/slowhost, clib/standin/slow.c).
+// profile (clib/slowhost, clib/standin/work/slow.c).
 const environment = "DIVVY_SLOW_HOST"
 
 // Environ is the setting of an environment that tells a program of a profile.

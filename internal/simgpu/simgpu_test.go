@@ -53,10 +53,10 @@ func (b *builder) program(t *testing.T, options ...string) string {
 	out := filepath.Join(b.dir, fmt.Sprint("simclient", len(b.built)))
 	root := filepath.Join("..", "..", "clib")
 	arguments := []string{"-std=gnu17", "-O1", "-g", "-Wall", "-Wextra", "-Wstrict-prototypes", "-Werror", "-D_GNU_SOURCE",
-		"-DSIM_GENERATION=12020", `-DSIM_DRIVER_VERSION="test"`, "-I" + filepath.Join(root, "include"), "-I" + filepath.Join(root, "standin"),
-		"-o", out, filepath.Join("testdata", "simclient.c"), filepath.Join(root, "standin", "sim.c"),
-		filepath.Join(root, "standin", "simcalls.c"),
-		filepath.Join(root, "standin", "simhealth.c"), filepath.Join(root, "standin", "generation.c"), "-lpthread"}
+		"-DSIM_GENERATION=12020", `-DSIM_DRIVER_VERSION="test"`, "-I" + filepath.Join(root, "include"), "-I" + filepath.Join(root, "standin", "sim"),
+		"-o", out, filepath.Join("testdata", "simclient.c"), filepath.Join(root, "standin", "sim", "sim.c"),
+		filepath.Join(root, "standin", "sim", "calls.c"),
+		filepath.Join(root, "standin", "sim", "health.c"), filepath.Join(root, "standin", "sim", "generation.c"), "-lpthread"}
 	if text, err := exec.Command("gcc", append(arguments, options...)...).CombinedOutput(); err != nil {
 		t.Fatalf("build the client with %q: %v\n%s", key, err, text)
 	}

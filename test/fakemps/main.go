@@ -4,7 +4,7 @@
 // commands by lines on standard input, a pipe directory with a control socket
 // for clients, one for the command line and a pid file, a log directory, one
 // server per user. It holds no card; the limits that it gives a client are kept
-// by the stand-in driver (clib/standin/mps.c), by a protocol of our own: the
+// by the stand-in driver (clib/standin/cuda/mps.c), by a protocol of our own: the
 // client connects to the control socket and stays, the answer is one line
 // "PERCENT BYTES", bytes 0 for no limit.
 //

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "image.h"
+#include "image/image.h"
 
 static unsigned char *contents(const char *path, size_t *size)
 {

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "driver.h"
-#include "fault.h"
+#include "cuda/fault.h"
 #include "nvml_abi.h"
 
 static void none(void *unused)

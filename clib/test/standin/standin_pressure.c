@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "ptx/liveness.h"
-#include "registers.h"
+#include "image/registers.h"
 
 #include "program.h"
 

@@ -9,9 +9,9 @@
 #include "../check.h"
 #include "divvy_arrays.h"
 #include "divvy_limits.h"
-#include "image.h"
-#include "space.h"
-#include "tree.h"
+#include "image/image.h"
+#include "table/space.h"
+#include "table/tree.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

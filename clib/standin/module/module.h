@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.h: modules, libraries and their functions. A module costs its image,
+ * rounded up to 512 bytes, and its variables. A library belongs to no context;
+ * it becomes a module in each context that uses it.
+ */
+#ifndef DIVVY_STANDIN_MODULE_H
+#define DIVVY_STANDIN_MODULE_H
+
+#include "cuda/context.h"
+#include "image/image.h"
+
+struct sd_library;
+struct sd_memory;
+
+/* A variable, in memory of the card. */
+struct sd_global {
+	const char *name; /* the image's; NULL for one that only its function knows */
+	struct sd_memory *memory;
+	uint64_t address;
+	uint64_t bytes;
+};
+
+struct sd_module {
+	struct sd_object object;
+	struct sd_context *context;
+	struct sd_library *library; /* NULL for a module of its own */
+	struct sd_image image;
+	uint64_t charged;
+	struct sd_global *globals;
+	size_t globalcount;
+};
+
+struct sd_library {
+	struct sd_object object;
+	struct sd_image image; /* what modules are made from */
+	struct sd_module **modules;
+	size_t modulecount;
+};
+
+/* CUfunction, and CUkernel when it has no module. */
+struct sd_function {
+	struct sd_object object;
+	struct sd_module *module;
+	struct sd_library *library;
+	char *name;
+	const struct sd_entrypoint *entry; /* the image's */
+	const struct sd_parameter *parameters;
+	size_t parametercount;
+	size_t parameterbytes;
+	int maxdynamic; /* attributes that can be set */
+	int carveout;
+	int cluster[3];
+	bool clusterneeded;
+	bool clusterlarge;
+	int clusterpolicy;
+	CUfunc_cache cache;
+	CUsharedconfig banks;
+	unsigned int block[3]; /* of the old launch calls */
+	unsigned int shared;
+	unsigned char *oldparameters;
+	size_t oldbytes;
+};
+
+/* image is taken over, whatever comes of it */
+CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
+		       struct sd_module **out);
+CUresult sd_module_function(struct sd_module *module, const char *name, struct sd_function **out);
+CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
+			 struct sd_function **out);
+void sd_function_end(struct sd_function *function);
+/* occupancy.c: how many blocks of so many threads, each with so many bytes of
+ * dynamic shared memory, are on a multiprocessor of the card at once. */
+uint32_t sd_blocks_resident(const struct sd_function *function, const struct sd_card *card, uint32_t threads,
+			    uint64_t dynamic);
+/* Reads an image as this generation of the driver does, for the card; wish: NULL for none. */
+CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, const struct sd_register_wish *wish,
+			struct sd_image *image, struct ptx_log *log);
+CUresult sd_image_error(int error);
+/* the PTX version that this generation of the driver reads, and what a card is: 80 for sm_80 */
+unsigned int sd_ptx_version(void);
+unsigned int sd_capability(const struct sd_card *card);
+CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size);
+void sd_library_forget(struct sd_library *library, const struct sd_module *module);
+
+/* global.c: gives all variables of the image their places; sd_globals_fill then
+ * writes what they hold. Both may be undone by sd_globals_end. */
+CUresult sd_globals_place(struct sd_module *module);
+CUresult sd_globals_fill(struct sd_module *module);
+void sd_globals_end(struct sd_module *module);
+struct sd_global *sd_module_global(struct sd_module *module, const char *name);
+
+#endif
