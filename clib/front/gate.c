@@ -2,10 +2,33 @@
 /*
  * gate.c: whether a launch may go, and what it counts for. What is not gated is
  * timed now and then: one launch of 64 of a thread, alone between two events.
+ *
+ * Work is watched in bursts: what one thread launches between two events of ours
+ * on at most BURST_STREAMS streams. Opening a burst asks whether there is room
+ * in the lease and in the backlog for all of it, so that a launch inside it is
+ * some arithmetic in memory that only its thread writes. A burst holds at most
+ * BURST_NS of estimated work, or one launch.
+ *
+ * A burst whose end could not be marked by an event (its thread went on to
+ * something else, a capture is open) counts as what was estimated.
+ *
+ * Times of events are put on one scale per context: the end of the last burst is its
+ * reference, so that spans stay short and the driver's floats exact. estimate.h and
+ * backlog.h hold the arithmetic.
  */
 #include "gate.h"
+#include "thread.h"
 
+#include <errno.h>
 #include <sys/mman.h>
+
+#define BURST_STREAMS 4u
+#define BURST_KEYS 8u
+#define BURST_LAUNCHES 64u
+#define GATE_BURSTS 128u
+#define GATE_CONTEXTS 8u
+#define GATE_EVENTS 64u        /* kept for reuse, per context */
+#define GATE_GUESS_NS 1000000u /* of a function that was never measured */
 
 #define SAMPLES_PENDING 8u
 #define ESCAPE_NS 20000000u /* in flight may be waiting for what is not launched yet */
@@ -15,9 +38,121 @@
 #define WHOLE_BACKLOG_NS 1000000u /* less is a brief one, beside others that go first */
 #define FIRST_RATE 1000u    /* permyriad, of a share without a fixed part that has achieved nothing yet */
 
+#define NOT_MEASURED (-1)
+#define MISSES 3u            /* bursts that have not ended, before the others are left for later */
+#define GAP_NS 5000
+#define FIRST_TRIES 4u
+#define DRIFT_NS 50000
+
+#define WANT_AGAIN_NS 100000000ull
+#define LONGEST_WAIT_NS 50000000ull
+#define SHORTEST_WAIT_NS 200000ull
+#define ASK_AHEAD_NS 1000000ull
+#define LONGEST_LOOK_NS 2000000ull
+#define SHORTEST_LOOK_NS 50000ull
+#define WATCHED_LOOK_NS (2ull * GATE_IDLE_NS) /* while a thread waits for the card, and will look itself */
+
+/* Words of an open burst are written by its thread alone and read by others. */
+#define GATE_GET(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#define GATE_SET(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
+
+enum burst_state { BURST_FREE, BURST_OPEN, BURST_CLOSED };
+
+struct burst_key {
+	uint64_t key;
+	uint32_t high; /* its estimate then */
+	uint32_t count;
+};
+
+/* The owner writes the first part without the lock while the burst is open; all else is under the lock. */
+struct burst {
+	struct front_thread *owner;
+	uint32_t state;
+	uint32_t word;     /* value of leaseword when it was opened: it ends with the lease */
+	uint32_t left;     /* ns that may still be launched */
+	uint32_t launches;
+	uint32_t launchesleft;
+	uint32_t laststream;
+	uint64_t high;     /* sums of what was launched */
+	uint64_t typical;
+	uint32_t keys;
+	struct burst_key key[BURST_KEYS];
+	CUstream stream[BURST_STREAMS];
+
+	uint32_t streams;
+	int context;       /* index; -1: not measured */
+	CUevent start;
+	CUevent end[BURST_STREAMS];
+	uint32_t ends;     /* recorded */
+	bool measured;     /* its ends are recorded */
+	bool dry;          /* nothing of ours was in flight when it began */
+	bool beside;       /* work of others may have run beside it, or before it */
+	bool unknown;      /* one launch that was never measured */
+	uint32_t weight;   /* it stands for so many launches; 0: it is no sample */
+	uint64_t admitted;
+	uint64_t opened;   /* and its start marked */
+	uint64_t due;      /* when it will have run, by the estimate */
+	uint64_t shut;     /* when it was closed */
+	uint64_t returned; /* when the call of a single launch did; 0: that is not known */
+	uint32_t seen;     /* launches, when the monitor looked last */
+	uint8_t next;      /* index + 1 in the list of closed or free ones */
+};
+
+/* One context, and where its events stand in time. */
+struct gate_context {
+	CUcontext handle; /* NULL: free */
+	CUevent reference;
+	int64_t referencens;
+	unsigned count;
+	CUevent event[GATE_EVENTS];
+};
+
+/* Wiped in a forked child: zeros are a gate that was never used. */
+struct gate {
+	struct front_lock lock;
+	uint32_t asleep;      /* futex: 1 while the monitor waits for work */
+	uint32_t captures;    /* open ones of this process */
+	uint32_t watching;    /* threads in a call that waits for the card: they look when it returns */
+	bool monitored;
+	bool backdue;         /* work was launched since LEASE_BACK */
+	bool sporadic;        /* launches come apart: the next one is timed alone */
+	uint8_t retries;      /* of timing a function for the first time */
+	bool away;            /* the agent did not answer, with these pages */
+	struct front_pages *awaypages;
+	struct front_pages *wantedpages; /* LEASE_WANT was sent with these, NULL: none was, */
+	uint32_t wantedword;  /* for this value of leaseword */
+	uint32_t waiting;     /* threads that wait for a lease */
+	uint64_t wantedat;
+	uint64_t idlesince;   /* 0: something is in flight */
+	uint64_t monitorat;   /* when the monitor looks next */
+	uint64_t opened;      /* when a burst was, last */
+	uint64_t late;        /* leases were used so much later than they could have been, in all */
+	uint64_t lateof;      /* beginning of the last lease that was counted */
+	uint64_t ratesince;
+	uint64_t ratebusy;
+	uint32_t rate;        /* permyriad of the card that it achieved */
+	unsigned closed;
+	unsigned samples;     /* closed ones that are samples */
+	uint8_t first;        /* of the closed ones, index + 1 */
+	uint8_t last;
+	uint8_t freelist;
+	uint8_t everused;
+	uint64_t span;        /* card time that its work covered, what ran beside it included */
+	uint64_t gaps;        /* of that, how long the card may have waited for a launch */
+	struct backlog backlog;
+	struct lateness lateness;
+	struct longest kernel;
+	struct cover cover;
+	struct bucket bucket;
+	struct gate_context context[GATE_CONTEXTS];
+	struct burst burst[GATE_BURSTS];
+	struct estimates estimates;
+};
+
 struct gate *front_gate_now;
 
-struct gate *front_gate_use(void)
+/* Makes it; NULL when there is no memory. */
+static struct gate *gate_use(void)
 {
 	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
 	struct gate *fresh;
@@ -45,8 +180,8 @@ static void store(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* What has ended is busy before it is in flight no more: never neither. */
-void gate_publish(struct gate *gate)
+/* Writes what this process says of itself to its page. What has ended is busy before it is in flight no more: never neither. */
+static void gate_publish(struct gate *gate)
 {
 	struct front_pages *pages = pages_now();
 	struct divvy_client_card *card;
@@ -70,7 +205,8 @@ static bool is_gated(const struct front_pages *pages)
 	return GATE_GET(front_gate_limits(pages)->gated) != 0;
 }
 
-uint64_t gate_lease_of(const struct front_pages *pages)
+/* Until when launches of this process need no asking: 0 without a lease, UINT64_MAX where none is needed. */
+static uint64_t gate_lease_of(const struct front_pages *pages)
 {
 	const struct divvy_limits_card *limits = front_gate_limits(pages);
 	uint64_t end, turn;
@@ -84,7 +220,8 @@ uint64_t gate_lease_of(const struct front_pages *pages)
 	return turn == 0 || turn == GATE_GET(pages->client.turn) ? end : 0;
 }
 
-uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages)
+/* The same, with the lock; notices that the agent is back. */
+static uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages)
 {
 	if (gate->away && gate->awaypages != pages) {
 		gate->away = false;
@@ -92,6 +229,652 @@ uint64_t gate_lease_end(struct gate *gate, const struct front_pages *pages)
 	}
 	return gate_lease_of(pages);
 }
+
+/* -- bursts --------------------------------------------------------------- */
+
+/* This thread's, if it is still open. */
+static struct burst *own_burst(void)
+{
+	struct burst *burst = front_thread.burst;
+
+	return burst != NULL && GATE_GET(burst->owner) == &front_thread && GATE_GET(burst->state) == BURST_OPEN ? burst : NULL;
+}
+
+static int context_index(struct gate *gate)
+{
+	CUcontext current = NULL;
+	int unused = NOT_MEASURED;
+
+	if (REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current == NULL)
+		return NOT_MEASURED;
+	for (int i = 0; i < (int)GATE_CONTEXTS; i++) {
+		if (gate->context[i].handle == current)
+			return i;
+		if (gate->context[i].handle == NULL && unused < 0)
+			unused = i;
+	}
+	if (unused >= 0)
+		gate->context[unused] = (struct gate_context){.handle = current};
+	return unused;
+}
+
+/* The context is current where an event has to be made. */
+static CUevent event_take(struct gate_context *context)
+{
+	CUevent event = NULL;
+
+	if (context->count > 0)
+		return context->event[--context->count];
+	if (REAL(SYM_cuEventCreate, cuEventCreate)(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+		return NULL;
+	return event;
+}
+
+static void event_put(struct gate_context *context, CUevent event)
+{
+	if (event == NULL)
+		return;
+	if (context->count < GATE_EVENTS)
+		context->event[context->count++] = event;
+	else
+		REAL(SYM_cuEventDestroy_v2, cuEventDestroy_v2)(event);
+}
+
+static bool event_record(CUevent event, CUstream stream)
+{
+	return REAL(SYM_cuEventRecord, cuEventRecord)(event, stream) == CUDA_SUCCESS;
+}
+
+static bool elapsed(CUevent from, CUevent to, int64_t *ns)
+{
+	float ms = 0;
+
+	if (REAL(SYM_cuEventElapsedTime, cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+		return false;
+	*ns = (int64_t)((double)ms * 1e6 + (ms < 0 ? -0.5 : 0.5));
+	return true;
+}
+
+static void events_return(struct gate *gate, struct burst *burst)
+{
+	if (burst->context < 0)
+		return;
+	event_put(&gate->context[burst->context], burst->start);
+	for (unsigned i = 0; i < burst->streams; i++)
+		event_put(&gate->context[burst->context], burst->end[i]);
+	burst->context = NOT_MEASURED;
+}
+
+static struct burst *take_free(struct gate *gate)
+{
+	struct burst *burst;
+
+	if (gate->freelist != 0) {
+		burst = &gate->burst[gate->freelist - 1];
+		gate->freelist = burst->next;
+	} else if (gate->everused < GATE_BURSTS) {
+		burst = &gate->burst[gate->everused++];
+	} else {
+		return NULL;
+	}
+	return burst;
+}
+
+static void give_free(struct gate *gate, struct burst *burst)
+{
+	GATE_SET(burst->owner, NULL);
+	GATE_SET(burst->state, BURST_FREE);
+	burst->next = gate->freelist;
+	gate->freelist = (uint8_t)(burst - gate->burst + 1);
+}
+
+/* A burst on stream, its start recorded; NULL: there are too many. The current context is the launch's. */
+static struct burst *burst_open(struct gate *gate, CUstream stream, uint64_t now)
+{
+	struct burst *burst = take_free(gate);
+	bool measured = GATE_GET(gate->captures) == 0;
+
+	if (burst == NULL)
+		return NULL;
+	burst->admitted = now;
+	burst->context = measured ? context_index(gate) : NOT_MEASURED;
+	GATE_SET(burst->streams, 1);
+	burst->start = burst->end[0] = NULL;
+	GATE_SET(burst->stream[0], stream);
+	if (burst->context >= 0) {
+		struct gate_context *context = &gate->context[burst->context];
+
+		burst->start = event_take(context);
+		burst->end[0] = event_take(context);
+		if (burst->start == NULL || burst->end[0] == NULL || !event_record(burst->start, stream))
+			events_return(gate, burst);
+		else
+			now = clock_now(); /* the call may have taken as long as a kernel */
+	}
+	burst->ends = 0;
+	burst->measured = burst->beside = burst->unknown = false;
+	burst->dry = gate->backlog.inflight == 0;
+	burst->weight = 0;
+	burst->opened = gate->opened = now;
+	burst->due = burst->returned = 0;
+	burst->seen = 0;
+	GATE_SET(burst->left, 0);
+	GATE_SET(burst->launches, 0);
+	GATE_SET(burst->launchesleft, 0);
+	GATE_SET(burst->laststream, 0);
+	GATE_SET(burst->high, 0);
+	GATE_SET(burst->typical, 0);
+	GATE_SET(burst->keys, 0);
+	GATE_SET(burst->state, BURST_OPEN);
+	GATE_SET(burst->owner, &front_thread);
+	return burst;
+}
+
+/* One stream more; false when there are too many. */
+static bool burst_extend(struct gate *gate, struct burst *burst, CUstream stream)
+{
+	CUevent end = NULL;
+
+	if (burst->streams == BURST_STREAMS)
+		return false;
+	if (burst->context >= 0) {
+		if (context_index(gate) != burst->context)
+			return false;
+		end = event_take(&gate->context[burst->context]);
+		if (end == NULL)
+			return false;
+	}
+	GATE_SET(burst->stream[burst->streams], stream);
+	burst->end[burst->streams] = end;
+	GATE_SET(burst->laststream, burst->streams);
+	GATE_SET(burst->streams, burst->streams + 1);
+	return true;
+}
+
+/* No more launches. record: mark its end in the streams, which the caller knows to be alive. */
+static void burst_close(struct gate *gate, struct burst *burst, uint64_t now, bool record)
+{
+	uint64_t left = GATE_GET(burst->left);
+
+	GATE_SET(burst->state, BURST_CLOSED);
+	GATE_SET(burst->owner, NULL);
+	backlog_unspent(&gate->backlog, left);
+	burst->due = gate->backlog.drain;
+	burst->shut = now;
+	if (GATE_GET(burst->launches) == 0) {
+		events_return(gate, burst);
+		give_free(gate, burst);
+		return;
+	}
+	if (record && burst->context >= 0 && GATE_GET(gate->captures) == 0) {
+		while (burst->ends < burst->streams && event_record(burst->end[burst->ends], burst->stream[burst->ends]))
+			burst->ends++;
+		burst->measured = burst->ends == burst->streams;
+	}
+	if (!burst->measured)
+		events_return(gate, burst);
+	burst->next = 0;
+	if (gate->last != 0)
+		gate->burst[gate->last - 1].next = (uint8_t)(burst - gate->burst + 1);
+	else
+		gate->first = (uint8_t)(burst - gate->burst + 1);
+	gate->last = (uint8_t)(burst - gate->burst + 1);
+	gate->closed++;
+	gate->samples += burst->weight != 0;
+}
+
+/* From when to when, on the context's scale; moves the reference on. */
+static bool measure(struct gate *gate, struct burst *burst, int64_t *from, int64_t *to)
+{
+	struct gate_context *context = &gate->context[burst->context];
+	unsigned latest = 0;
+	int64_t span = 0;
+
+	if (context->reference == NULL)
+		*from = (int64_t)burst->opened;
+	else if (elapsed(context->reference, burst->start, &span))
+		*from = context->referencens + span;
+	else
+		return false;
+	/* the card's clock and ours drift apart */
+	if (burst->dry && !burst->beside && (*from - (int64_t)burst->opened > DRIFT_NS || (int64_t)burst->opened - *from > DRIFT_NS))
+		*from = (int64_t)burst->opened;
+	*to = *from;
+	for (unsigned i = 0; i < burst->ends; i++) {
+		if (!elapsed(burst->start, burst->end[i], &span))
+			return false;
+		if (*from + span >= *to) {
+			*to = *from + span;
+			latest = i;
+		}
+	}
+	if (context->reference == NULL || *to >= context->referencens) {
+		CUevent old = context->reference;
+
+		context->reference = burst->end[latest];
+		context->referencens = *to;
+		burst->end[latest] = old;
+	}
+	return true;
+}
+
+static void learn(struct gate *gate, const struct burst *burst, uint64_t took)
+{
+	uint64_t high = GATE_GET(burst->high);
+	uint32_t keys = GATE_GET(burst->keys);
+
+	if (high == 0)
+		return;
+	for (uint32_t i = 0; i < keys; i++) {
+		uint64_t ns = burst->unknown ? took : (uint64_t)((double)GATE_GET(burst->key[i].high) * (double)took / (double)high);
+
+		if (burst->beside && !burst->unknown)
+			estimate_doubt(&gate->estimates, GATE_GET(burst->key[i].key), ns);
+		else
+			estimate_learn(&gate->estimates, GATE_GET(burst->key[i].key), ns);
+	}
+}
+
+/*
+ * Its queue ran dry while it was open, so that the span between its events says
+ * nothing: launching took longer than the work, by the estimate, and there was
+ * hardly any left to do at the end of it.
+ */
+static bool bubbled(const struct burst *burst, int64_t to)
+{
+	uint32_t launches = GATE_GET(burst->launches);
+
+	return launches > 1 && burst->shut > burst->due + GAP_NS &&
+	       to < (int64_t)(burst->shut + 2 * GATE_GET(burst->high) / launches + GAP_NS);
+}
+
+/* How long a card that was idle may have waited for a single launch, while its call lasted. */
+static uint64_t waited(const struct burst *burst, int64_t from, uint64_t span)
+{
+	uint64_t start = from > (int64_t)burst->opened ? (uint64_t)from : burst->opened;
+	uint64_t gap = burst->returned > start ? burst->returned - start : 0;
+
+	return gap < span ? gap : span;
+}
+
+/*
+ * What of a measured span is charged; the sample of what is learned from it, 0: nothing.
+ *
+ * Work that went on when the launch had returned waited for all of the call (gap), for
+ * a driver tells the card of a launch last; else nobody knows, and it is half of it. Where what is usual lies
+ * within what is possible it is taken to be that; so is it where others' work may have
+ * made the span longer.
+ */
+static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t gap, uint64_t *sample)
+{
+	uint64_t typical = GATE_GET(burst->typical);
+	bool last = span > gap + GAP_NS;
+	uint64_t likely = span > 1 ? span - (last ? gap : gap / 2) : 1;
+	bool exact = last || gap <= span / 4;
+
+	*sample = exact ? likely : 0;
+	if (burst->unknown) {
+		/* timed again, but not for ever: then it may have taken all of it, for one that seems short is launched too often */
+		if (!exact && ++gate->retries >= FIRST_TRIES)
+			*sample = span;
+		if (*sample != 0)
+			gate->retries = 0;
+		return likely;
+	}
+	if (span > typical && (gap != 0 || burst->beside))
+		span = burst->beside || likely < typical ? typical : likely;
+	return span;
+}
+
+/* Whether work of others may have run between its beginning and its end. */
+static bool beside(const struct burst *burst, uint64_t end)
+{
+	uint64_t from = GATE_GET(front_gate_limits(front_pages_now)->besidefromns);
+
+	return burst->beside || (from > burst->admitted && from < end);
+}
+
+/* It has ended, as far as one can know. */
+static void finish(struct gate *gate, struct burst *burst, uint64_t now)
+{
+	uint64_t took = GATE_GET(burst->typical), sample = 0, span = took, gap = 0;
+	int64_t from = 0, to = 0;
+	uint64_t end;
+	bool measured = burst->measured && measure(gate, burst, &from, &to);
+
+	end = measured ? (uint64_t)to : burst->due;
+	if (end > now) {
+		now = clock_now(); /* it ended since the caller looked at the clock */
+		if (end > now)
+			end = now;
+	}
+	burst->beside = beside(burst, end);
+	if (end > gate->backlog.lastend)
+		gate->backlog.lastend = end;
+	if (measured) {
+		span = cover_add(&gate->cover, from, to);
+		gap = waited(burst, from, span);
+		if (burst->weight == 0 && bubbled(burst, to)) {
+			gate->sporadic = true;
+			took = span < took ? span : took;
+			gap = span - took;
+		} else {
+			took = judge(gate, burst, span, gap, &sample);
+		}
+		if (sample != 0)
+			learn(gate, burst, sample);
+	} else if (burst->unknown) {
+		learn(gate, burst, took);
+	}
+	for (uint32_t i = 0; i < GATE_GET(burst->keys); i++) {
+		const struct estimate *estimate = estimate_find(&gate->estimates, GATE_GET(burst->key[i].key));
+
+		if (estimate != NULL)
+			longest_note(&gate->kernel, now, estimate_high(estimate));
+	}
+	if (burst->weight != 0)
+		took = measured ? took * burst->weight : 0;
+	gate->span += span;
+	gate->gaps += gap;
+	backlog_done(&gate->backlog, GATE_GET(burst->high), took);
+	events_return(gate, burst);
+}
+
+static bool ended(const struct burst *burst, uint64_t now, bool mayask)
+{
+	if (!burst->measured || !mayask)
+		return now >= burst->due;
+	for (unsigned i = 0; i < burst->ends; i++) {
+		if (REAL(SYM_cuEventQuery, cuEventQuery)(burst->end[i]) == CUDA_ERROR_NOT_READY)
+			return false;
+	}
+	return true;
+}
+
+/* Takes note of what has ended. */
+static void burst_look(struct gate *gate, uint64_t now)
+{
+	bool mayask = GATE_GET(gate->captures) == 0;
+	uint8_t *link = &gate->first;
+	uint8_t before = 0;
+	unsigned misses = 0;
+	const struct burst *oldest;
+
+	while (*link != 0 && misses < MISSES) {
+		uint8_t index = *link;
+		struct burst *burst = &gate->burst[index - 1];
+
+		if (!ended(burst, now, mayask)) {
+			misses++;
+			before = index;
+			link = &burst->next;
+			continue;
+		}
+		if (!mayask) {
+			burst->measured = false;
+			events_return(gate, burst);
+		}
+		finish(gate, burst, now);
+		gate->closed--;
+		gate->samples -= burst->weight != 0;
+		*link = burst->next;
+		if (gate->last == index)
+			gate->last = before;
+		give_free(gate, burst);
+	}
+	oldest = gate->first != 0 ? &gate->burst[gate->first - 1] : NULL;
+	if (oldest != NULL)
+		backlog_look(&gate->backlog, now, GATE_GET(oldest->high), oldest->opened);
+	else
+		backlog_look(&gate->backlog, now, gate->backlog.inflight, gate->opened);
+	/* what was never measured may well take as long again as it has by now */
+	if (oldest != NULL && oldest->unknown && gate->backlog.drain < 2 * now - oldest->opened)
+		gate->backlog.drain = 2 * now - oldest->opened;
+}
+
+static void unmeasure(struct gate *gate, struct burst *burst)
+{
+	burst->measured = false;
+	events_return(gate, burst);
+}
+
+/* Forgets a context, NULL: all; forgets a stream. Before the driver does. */
+static void burst_forget_context(struct gate *gate, CUcontext context, uint64_t now)
+{
+	for (int i = 0; i < (int)GATE_CONTEXTS; i++) {
+		struct gate_context *one = &gate->context[i];
+
+		if (one->handle == NULL || (context != NULL && one->handle != context))
+			continue;
+		for (unsigned j = 0; j < gate->everused; j++) {
+			struct burst *burst = &gate->burst[j];
+			uint32_t state = GATE_GET(burst->state);
+
+			if (state == BURST_FREE || burst->context != i)
+				continue;
+			unmeasure(gate, burst);
+			if (state == BURST_OPEN)
+				burst_close(gate, burst, now, false);
+		}
+		event_put(one, one->reference);
+		while (one->count > 0)
+			REAL(SYM_cuEventDestroy_v2, cuEventDestroy_v2)(one->event[--one->count]);
+		*one = (struct gate_context){.handle = NULL};
+	}
+}
+
+static void burst_forget_stream(struct gate *gate, CUstream stream, uint64_t now)
+{
+	for (unsigned i = 0; i < gate->everused; i++) {
+		struct burst *burst = &gate->burst[i];
+		bool on = false;
+
+		if (GATE_GET(burst->state) != BURST_OPEN)
+			continue;
+		for (unsigned j = 0; j < burst->streams; j++)
+			on |= burst->stream[j] == stream;
+		if (on)
+			burst_close(gate, burst, now, GATE_GET(burst->owner) == &front_thread);
+	}
+}
+
+/* Something whose key is pending was never measured. */
+static bool burst_unknown_pending(const struct gate *gate, uint64_t key)
+{
+	for (uint8_t index = gate->first; index != 0; index = gate->burst[index - 1].next) {
+		if (gate->burst[index - 1].unknown && GATE_GET(gate->burst[index - 1].key[0].key) == key)
+			return true;
+	}
+	for (unsigned i = 0; i < gate->everused; i++) {
+		const struct burst *burst = &gate->burst[i];
+
+		if (GATE_GET(burst->state) == BURST_OPEN && burst->unknown && GATE_GET(burst->key[0].key) == key)
+			return true;
+	}
+	return false;
+}
+
+/* -- leases --------------------------------------------------------------- */
+
+/* Asks once for each value of the word, and now and then again; a new agent too. */
+static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
+{
+	struct divvy_message message = {.type = DIVVY_LEASE_WANT, .slot = FRONT_GATE_SLOT};
+	bool asked;
+
+	front_lock_take(&gate->lock);
+	asked = gate->wantedpages == pages && gate->wantedword == word && now < gate->wantedat + WANT_AGAIN_NS;
+	gate->wantedpages = pages;
+	gate->wantedword = word;
+	if (!asked)
+		gate->wantedat = now;
+	front_lock_drop(&gate->lock);
+	if (asked)
+		return true;
+	if (front_tell(&message) != -ENOTCONN)
+		return true;
+	front_lock_take(&gate->lock);
+	gate->wantedpages = NULL;
+	gate->away = true;
+	gate->awaypages = pages;
+	front_lock_drop(&gate->lock);
+	return false;
+}
+
+/* Without the lock: waits until the lease may have changed. */
+static void gate_await_lease(struct gate *gate, uint64_t ahead)
+{
+	struct front_pages *pages = pages_now();
+	const struct divvy_limits_card *limits = front_gate_limits(pages);
+	uint32_t word = __atomic_load_n(&limits->leaseword, __ATOMIC_ACQUIRE);
+	uint64_t now = clock_now(), end, wait = LONGEST_WAIT_NS;
+
+	end = gate_lease_of(pages);
+	if (end > now + ahead)
+		return;
+	if (!ask(gate, pages, word, now))
+		return;
+	/* what is in flight may end sooner than was thought, and then the lease lasts */
+	if (end > now) {
+		wait = (end - now) / 2;
+		if (wait < SHORTEST_WAIT_NS)
+			wait = SHORTEST_WAIT_NS;
+	}
+	clock_wait(&limits->leaseword, word, wait, true);
+}
+
+/* Without the lock: asks for the next lease where this one ends soon, so that it can go on without a pause. */
+static void gate_ask_ahead(struct gate *gate, uint64_t now)
+{
+	struct front_pages *pages = pages_now();
+	uint32_t word = __atomic_load_n(&front_gate_limits(pages)->leaseword, __ATOMIC_ACQUIRE);
+	uint64_t end = gate_lease_of(pages);
+
+	if (end > now && end - now < ASK_AHEAD_NS)
+		ask(gate, pages, word, now);
+}
+
+/* -- the monitor ---------------------------------------------------------- */
+
+/* Bursts whose thread has gone on to something else end without an event. */
+static void close_silent_locked(struct gate *gate, uint64_t now)
+{
+	for (unsigned i = 0; i < gate->everused; i++) {
+		struct burst *burst = &gate->burst[i];
+		uint32_t launches;
+
+		if (GATE_GET(burst->state) != BURST_OPEN || now - burst->opened < GATE_IDLE_NS)
+			continue;
+		launches = GATE_GET(burst->launches);
+		if (launches == burst->seen && (GATE_GET(burst->launchesleft) > 0 || now - burst->opened > WANT_AGAIN_NS))
+			burst_close(gate, burst, now, false);
+		else
+			burst->seen = launches;
+	}
+}
+
+/*
+ * A thread in a call that waits for the card sees the end of what is about to end:
+ * asking the driver meanwhile would only take its locks from that thread.
+ */
+static bool left_to_waiter(const struct gate *gate, uint64_t now)
+{
+	uint64_t drain = gate->backlog.drain;
+
+	return GATE_GET(gate->watching) > 0 && gate->backlog.inflight != 0 && drain < now + GATE_IDLE_NS && now < drain + GATE_IDLE_NS;
+}
+
+static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
+{
+	struct front_pages *pages = pages_now();
+	bool leased, left;
+
+	close_silent_locked(gate, now);
+	left = left_to_waiter(gate, now);
+	if (!left)
+		burst_look(gate, now);
+	gate_publish(gate);
+	if (gate->backlog.inflight != 0 || gate->closed != 0) {
+		uint64_t ahead = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
+		uint64_t least = left ? WATCHED_LOOK_NS : SHORTEST_LOOK_NS;
+
+		gate->idlesince = 0;
+		*wait = ahead < least ? least : ahead < LONGEST_LOOK_NS ? ahead : LONGEST_LOOK_NS;
+		return false;
+	}
+	if (gate->idlesince == 0)
+		gate->idlesince = now;
+	if (!gate->backdue || GATE_GET(front_gate_limits(pages)->gated) == 0) {
+		*wait = 0;
+		return false;
+	}
+	if (now - gate->idlesince < GATE_IDLE_NS) {
+		*wait = GATE_IDLE_NS - (now - gate->idlesince);
+		return false;
+	}
+	leased = gate_lease_of(pages) > now;
+	*wait = SHORTEST_LOOK_NS;
+	if (leased && gate->waiting > 0)
+		return false; /* they are about to launch */
+	gate->backdue = false;
+	back->type = DIVVY_LEASE_BACK;
+	back->slot = FRONT_GATE_SLOT;
+	return true;
+}
+
+static void *monitor(void *argument)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	(void)argument;
+	front_thread.inside = 1; /* nothing here is the program's */
+	for (;;) {
+		struct divvy_message back = {.type = 0};
+		uint64_t wait = 0, now;
+		bool tell;
+
+		front_lock_take(&gate->lock);
+		now = clock_now();
+		if (now >= gate->monitorat && gate->monitorat != 0)
+			lateness_note(&gate->lateness, now - gate->monitorat);
+		tell = look_locked(gate, now, &back, &wait);
+		GATE_SET(gate->asleep, tell ? 0u : wait == 0 ? 1u : 2u);
+		gate->monitorat = wait == 0 ? UINT64_MAX : now + wait;
+		front_lock_drop(&gate->lock);
+		if (tell)
+			front_tell(&back);
+		else
+			clock_wait(&gate->asleep, wait == 0 ? 1 : 2, wait, false);
+	}
+	return NULL;
+}
+
+static void wake_monitor(struct gate *gate)
+{
+	GATE_SET(gate->asleep, 0);
+	clock_wake(&gate->asleep, 1, false);
+}
+
+/* Somebody watches what is in flight; called without the lock. */
+static void gate_monitor(struct gate *gate)
+{
+	bool start;
+
+	if (GATE_GET(gate->asleep) == 1)
+		wake_monitor(gate);
+	if (GATE_GET(gate->monitored))
+		return;
+	front_lock_take(&gate->lock);
+	start = !gate->monitored;
+	GATE_SET(gate->monitored, true);
+	front_lock_drop(&gate->lock);
+	if (!start)
+		return;
+	front_watch();
+	front_thread_start(monitor);
+}
+
+/* -- launches ------------------------------------------------------------- */
 
 /* What a share goes on at while its agent is away: a process's part of it. */
 static unsigned away_rate(const struct gate *gate, const struct divvy_limits *limits)
@@ -161,23 +944,11 @@ static bool has_stream(struct burst *burst, CUstream stream)
 	return false;
 }
 
-static struct burst *own_burst(struct gate *gate)
-{
-	struct burst *burst = front_thread.burst;
-
-	if (burst == NULL || GATE_GET(burst->owner) != &front_thread ||
-	    GATE_GET(burst->state) != BURST_OPEN)
-		return NULL;
-	(void)gate;
-	return burst;
-}
-
 static bool exhausted(const struct burst *burst, uint32_t high)
 {
 	return GATE_GET(burst->left) < high ||
 	       GATE_GET(burst->launchesleft) == 0;
 }
-
 
 /* A launch that has waited since then may go. The first one of a lease tells how late it is. */
 static void waited_locked(struct gate *gate, const struct front_pages *pages, uint64_t since, uint64_t now)
@@ -356,7 +1127,7 @@ static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 	uint32_t word;
 
 	front_lock_take(&gate->lock);
-	burst = own_burst(gate);
+	burst = own_burst();
 	if (burst != NULL)
 		burst_close(gate, burst, clock_now(), true);
 	front_thread.burst = NULL;
@@ -384,7 +1155,7 @@ static bool quick(struct burst *burst, struct gate *gate, const struct estimate 
 		bool more;
 
 		front_lock_take(&gate->lock);
-		more = own_burst(gate) == burst && burst_extend(gate, burst, stream);
+		more = own_burst() == burst && burst_extend(gate, burst, stream);
 		front_lock_drop(&gate->lock);
 		if (!more)
 			return false;
@@ -404,7 +1175,7 @@ struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample)
 
 	if (!front_enter())
 		return NULL;
-	gate = pages == NULL ? NULL : front_gate_use();
+	gate = pages == NULL ? NULL : gate_use();
 	burst = NULL;
 	if (gate == NULL || captured(gate, stream))
 		goto out;
@@ -416,7 +1187,7 @@ struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample)
 		}
 		goto out;
 	}
-	burst = own_burst(gate);
+	burst = own_burst();
 	estimate = estimate_find(&gate->estimates, key);
 	if (burst == NULL || estimate == NULL ||
 	    !quick(burst, gate, estimate, key, stream, GATE_GET(front_gate_limits(pages)->leaseword))) {
@@ -467,3 +1238,168 @@ void front_gate_forget(CUcontext context)
 	burst_forget_context(gate, context, clock_now());
 	front_lock_drop(&gate->lock);
 }
+
+/* -- what the program's calls tell --------------------------------------- */
+
+static struct gate *gate_in_use(void)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	return gate != NULL && front_enter() ? gate : NULL;
+}
+
+static void close_own_locked(struct gate *gate)
+{
+	struct burst *burst = own_burst();
+	uint64_t now = clock_now();
+
+	front_thread.burst = NULL;
+	if (burst == NULL)
+		return;
+	if (GATE_GET(burst->launches) == 1)
+		burst->returned = now;
+	burst_close(gate, burst, now, true);
+}
+
+bool front_gate_waits(void)
+{
+	struct gate *gate = gate_in_use();
+
+	if (gate == NULL)
+		return false;
+	if (front_thread.burst != NULL) {
+		front_lock_take(&gate->lock);
+		close_own_locked(gate);
+		front_lock_drop(&gate->lock);
+	}
+	__atomic_fetch_add(&gate->watching, 1, __ATOMIC_RELAXED);
+	front_leave();
+	return true;
+}
+
+void front_gate_waited(bool watched)
+{
+	struct gate *gate = gate_in_use();
+	uint64_t now;
+	bool wake;
+
+	if (gate == NULL)
+		return;
+	if (watched)
+		__atomic_fetch_sub(&gate->watching, 1, __ATOMIC_RELAXED);
+	front_lock_take(&gate->lock);
+	now = clock_now();
+	burst_look(gate, now);
+	gate_publish(gate);
+	wake = gate->backlog.inflight == 0 && gate->backdue && gate->monitorat != UINT64_MAX &&
+	       gate->monitorat > now + WATCHED_LOOK_NS;
+	if (wake)
+		gate->monitorat = now;
+	front_lock_drop(&gate->lock);
+	if (wake)
+		wake_monitor(gate);
+	front_leave();
+}
+
+static CUresult capture_began(CUresult result)
+{
+	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+
+	if (result != CUDA_SUCCESS && gate != NULL)
+		__atomic_fetch_sub(&gate->captures, 1, __ATOMIC_RELAXED);
+	front_leave();
+	return result;
+}
+
+/* From here on no event of ours is recorded or looked at. */
+static bool capture_begins(void)
+{
+	struct gate *gate;
+
+	if (!front_enter())
+		return false;
+	gate = gate_use();
+	if (gate != NULL) {
+		front_lock_take(&gate->lock);
+		close_own_locked(gate);
+		__atomic_fetch_add(&gate->captures, 1, __ATOMIC_RELAXED);
+		front_lock_drop(&gate->lock);
+	}
+	return true;
+}
+
+CUresult hook_cuStreamBeginCapture(enum divvy_symbol called, CUstream hStream)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCapture)(hStream);
+	return capture_began(REAL(called, cuStreamBeginCapture)(hStream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(enum divvy_symbol called, CUstream hStream, CUstreamCaptureMode mode)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCapture_v2)(hStream, mode);
+	return capture_began(REAL(called, cuStreamBeginCapture_v2)(hStream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(enum divvy_symbol called, CUstream hStream, CUgraph hGraph,
+					  const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+					  size_t numDependencies, CUstreamCaptureMode mode)
+{
+	if (!capture_begins())
+		return REAL(called, cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+	return capture_began(REAL(called, cuStreamBeginCaptureToGraph)(hStream, hGraph, dependencies, dependencyData,
+								       numDependencies, mode));
+}
+
+CUresult hook_cuStreamEndCapture(enum divvy_symbol called, CUstream hStream, CUgraph *phGraph)
+{
+	CUresult result = REAL(called, cuStreamEndCapture)(hStream, phGraph);
+	struct gate *gate = gate_in_use();
+
+	if (gate == NULL)
+		return result;
+	/* these end a capture, too */
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	    result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+		front_lock_take(&gate->lock);
+		if (gate->captures > 0)
+			__atomic_fetch_sub(&gate->captures, 1, __ATOMIC_RELAXED);
+		front_lock_drop(&gate->lock);
+	}
+	front_leave();
+	return result;
+}
+
+static void stream_ends(CUstream stream)
+{
+	struct gate *gate = gate_in_use();
+
+	if (gate == NULL)
+		return;
+	front_lock_take(&gate->lock);
+	burst_forget_stream(gate, stream, clock_now());
+	front_lock_drop(&gate->lock);
+	front_leave();
+}
+
+CUresult hook_cuStreamDestroy(enum divvy_symbol called, CUstream hStream)
+{
+	stream_ends(hStream);
+	return REAL(called, cuStreamDestroy)(hStream);
+}
+
+CUresult hook_cuStreamDestroy_v2(enum divvy_symbol called, CUstream hStream)
+{
+	stream_ends(hStream);
+	return REAL(called, cuStreamDestroy_v2)(hStream);
+}
+
+#ifdef FRONT_PLAIN
+struct gate_sight front_gate_sight(void)
+{
+	struct gate *gate = front_gate_now;
+
+	return (struct gate_sight){.estimates = &gate->estimates, .captures = gate->captures, .bursts = gate->everused};
+}
+#endif

@@ -62,7 +62,7 @@ front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
 front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk \
 	front_turns front_backlog front_gate front_host
-front_gate_files := gate.c burst.c gatewait.c estimate.c backlog.c
+front_gate_files := gate.c estimate.c backlog.c
 front_share_files := $(addprefix clib/test/,fakecard.c fakeshare.c crowd.c) $(addprefix clib/front/,launch.c lock.c $(front_gate_files))
 front_page_sources := clib/front/page.c
 front_names_sources := clib/front/names.c
