@@ -49,6 +49,31 @@ func TestDocumentsLead(t *testing.T) {
 	}
 }
 
+// TestPromisesNameTheirTests: the tests that docs/security.md names are there.
+func TestPromisesNameTheirTests(t *testing.T) {
+	text, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, s := range goSources(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test {
+				there[f.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z]*)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Error("docs/security.md names no test")
+	}
+	for _, name := range named {
+		if !there[name[1]] {
+			t.Errorf("docs/security.md: there is no %s", name[1])
+		}
+	}
+}
+
 // TestArchitectureNamesRooms: the map of the source names every room of the
 // import map and of the include map, or the room that it is a part of.
 func TestArchitectureNamesRooms(t *testing.T) {

@@ -387,7 +387,7 @@ func FuzzShareSocket(f *testing.F) {
 		}
 		must(t, r.daemon.do(t.Context(), func(l *loop) {
 			v, err := l.core.Share("s")
-			if err != nil || v.UsedBytes > v.LimitBytes && v.State != core.StateShrinking {
+			if err != nil || v.UsedBytes > v.LimitBytes || v.State != core.StateActive {
 				t.Errorf("share %+v, %v", v, err)
 			}
 			for _, c := range l.core.Clients() {

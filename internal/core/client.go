@@ -140,7 +140,7 @@ func (c *Core) Attach(now time.Time, id ClientID, share string, process Process)
 
 // Reattach is Attach for a process that comes back with its token and says
 // what it uses; its new page must be there. A client that we know is believed
-// up to what we had granted it, an unknown one up to the limit of its pool.
+// up to what we had granted it, an unknown one as claim says.
 func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes uint64) error {
 	s := c.byName[share]
 	cl := c.clients[id]
@@ -148,7 +148,11 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		if s == nil || s.revoked {
 			return ErrGone
 		}
-		if err := c.attach(now, id, s, process, min(up(usedBytes), down(s.pool.limit(c)))); err != nil {
+		used, err := c.claim(now, s, process, up(usedBytes))
+		if err != nil {
+			return err
+		}
+		if err := c.attach(now, id, s, process, used); err != nil {
 			return err
 		}
 		c.clients[id].work.fresh = true

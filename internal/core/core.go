@@ -104,6 +104,8 @@ type Core struct {
 	graceEnd time.Time // zero: no client of an earlier life is awaited
 	waiting  []waiting // until graceEnd, or their own time
 
+	strangersUntil time.Time // a process whose token is not known may be one of an earlier life
+
 	orders Orders
 	taken  []takenCredit // scratch of one charge
 

@@ -46,6 +46,8 @@ var (
 	ErrGone  = refuse(NotFound, "the share does not exist any more")
 	ErrBusy  = refuse(NotAllowed, "too many clients")
 	ErrToken = refuse(NotAllowed, "the token belongs to another process")
+	// ErrClaim comes wrapped, with how much.
+	ErrClaim = refuse(NotAllowed, "its token is not known, and it claims to use memory")
 	// ErrNotYours comes wrapped, with whose it is.
 	ErrNotYours = refuse(NotAllowed, "the share is for another user")
 )

@@ -129,8 +129,38 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		c.removeIfUnused(now, s)
 	}
 	if len(shares) > 0 {
+		c.strangersUntil = now.Add(c.config.RestartGrace)
 		c.event(now, Event{Kind: event.AgentRecovered, Message: fmt.Sprintf("%d shares and %d clients of the agent before", len(shares), len(clients))})
 	}
+}
+
+// claim is what a process is believed to use that comes with a token which we do not
+// know. An agent that was restarted may have had no journal: in its grace all is
+// believed for which there is room, of one client per process. Later a claim is what a
+// charge would be: it has room, or the process is refused.
+func (c *Core) claim(now time.Time, s *share, process Process, bytes uint64) (uint64, error) {
+	if bytes == 0 {
+		return 0, nil
+	}
+	restarted := now.Before(c.strangersUntil)
+	if restarted && slices.ContainsFunc(s.clients, func(cl *client) bool {
+		return cl.PID == process.PID && cl.Start == process.Start
+	}) {
+		c.Refused(now, s.Name, process.PID, "came with a second token that is not known")
+		return 0, ErrToken
+	}
+	room := s.pool.room(c)
+	if room < bytes {
+		c.recall(s.pool, bytes-room)
+		room = s.pool.room(c)
+	}
+	if room >= bytes || restarted {
+		return min(bytes, room), nil
+	}
+	c.settle(s.pool)
+	err := fmt.Errorf("%w: %s; there is room for %s", ErrClaim, size.Short(bytes), size.Short(room))
+	c.Refused(now, s.Name, process.PID, err.Error())
+	return 0, err
 }
 
 // Awaited is how many clients of an earlier life are not back yet.

@@ -174,6 +174,11 @@ func (w *world) do(f []string) {
 	case "return":
 		id, process := w.process(arg(1))
 		w.fail(w.comeBack(w.now, id, w.share[arg(1)], process))
+	case "claim": // claim SHARE PID TOKEN BYTES: a process with a token of its own making
+		_, process := w.process(arg(2))
+		id, _ := w.process(arg(3))
+		w.pages[id] = &fakePage{}
+		w.fail(w.core.Reattach(w.now, id, arg(1), process, w.bytes(arg(4))))
 	case "steal": // steal PID TOKEN: another process with a foreign token
 		_, process := w.process(arg(1))
 		id, _ := w.process(arg(2))

@@ -144,21 +144,67 @@ func encoded(m wire.Message) []byte {
 // greet attaches to a share and leaves the answer's pages alone.
 func greet(t *testing.T, socket string) (fd int) {
 	t.Helper()
+	fd, m := hello(t, socket, wire.Message{})
+	if m.Type != wire.Welcome {
+		t.Fatalf("HELLO is answered %+v", m)
+	}
+	return fd
+}
+
+// hello says HELLO with the words of m, and returns the answer.
+func hello(t *testing.T, socket string, m wire.Message) (fd int, answer wire.Message) {
+	t.Helper()
 	fd, err := connectPacket(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.Write(fd, encoded(wire.Message{Type: wire.Hello, Sequence: 1})); err != nil {
+	m.Type, m.Sequence = wire.Hello, 1
+	if _, err := unix.Write(fd, encoded(m)); err != nil {
 		t.Fatal(err)
 	}
 	var packet [wire.MessageSize]byte
 	if n, err := unix.Read(fd, packet[:]); err != nil || n != len(packet) {
 		t.Fatalf("the answer to HELLO has %d bytes: %v", n, err)
 	}
-	if m, err := wire.Decode(packet[:]); err != nil || m.Type != wire.Welcome {
-		t.Fatalf("HELLO is answered %+v: %v", m, err)
+	if answer, err = wire.Decode(packet[:]); err != nil {
+		t.Fatal(err)
 	}
-	return fd
+	return fd, answer
+}
+
+// Processes that say that they come back get no more than there is: a claim that a
+// charge would get is taken, others are not.
+func TestMadeUpTokens(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	w := h.witness(t)
+	liar := h.share(t, "liar", 256*mib)
+	taken := 0
+	for n := range uint64(40) {
+		claim := wire.Message{Token: 1000 + n}
+		claim.Bytes[0] = 1 << 60
+		if n%8 == 0 {
+			claim.Bytes[0] = 64 * mib
+		}
+		fd, answer := hello(t, liar.Socket, claim)
+		defer unix.Close(fd)
+		if answer.Type == wire.Welcome {
+			taken++
+		}
+	}
+	if taken != 4 {
+		t.Errorf("%d claims were taken; four times 64 MiB have room", taken)
+	}
+	devices, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if booked := devices.Cards[0].BookedBytes; booked != witnessQuota+256*mib {
+		t.Errorf("%d bytes are promised, of two shares of 256 MiB", booked)
+	}
+	if v := h.look(t, liar.Name); v.UsedBytes != 256*mib || v.State != "active" {
+		t.Errorf("the liars' share uses %d bytes and is %s", v.UsedBytes, v.State)
+	}
+	w.content(t, h)
 }
 
 // A client that asks and asks and never reads an answer is left behind.
