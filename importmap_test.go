@@ -56,7 +56,7 @@ var rooms = []room{
 	{path: "internal/simgpu/partition", may: []string{"internal/mig"}, pure: true},
 	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline", "internal/urgency"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
-	{path: "internal/process"},
+	{path: "internal/process", thirdParty: []string{"golang.org/x/sys"}},
 	{
 		path: "internal/agent",
 		may: []string{

@@ -16,6 +16,7 @@ const maxAPIConnections = 2048
 type apiListener struct {
 	*net.UnixListener
 	places *places
+	payer  func(socket.Peer) int
 }
 
 // apiConn is a connection with its peer.
@@ -25,8 +26,8 @@ type apiConn struct {
 	left func() // once
 }
 
-func newAPIListener(listener *net.UnixListener, places *places) *apiListener {
-	return &apiListener{UnixListener: listener, places: places}
+func newAPIListener(listener *net.UnixListener, places *places, payer func(socket.Peer) int) *apiListener {
+	return &apiListener{UnixListener: listener, places: places, payer: payer}
 }
 
 // Accept drops connections above the bounds, and of peers it cannot see.
@@ -37,11 +38,16 @@ func (l *apiListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		peer, err := socket.PeerOf(conn)
-		if err != nil || !l.places.enter(peer.UID) {
+		if err != nil {
 			_ = conn.Close()
 			continue
 		}
-		return &apiConn{UnixConn: conn, peer: peer, left: sync.OnceFunc(func() { l.places.leave(peer.UID) })}, nil
+		user := l.payer(peer)
+		if !l.places.enter(user) {
+			_ = conn.Close()
+			continue
+		}
+		return &apiConn{UnixConn: conn, peer: peer, left: sync.OnceFunc(func() { l.places.leave(user) })}, nil
 	}
 }
 

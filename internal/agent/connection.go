@@ -30,6 +30,7 @@ type connection struct {
 	*daemon
 	share string
 	conn  *net.UnixConn
+	payer int           // whose places its process takes
 	id    core.ClientID // after HELLO
 	card  string
 	turn  uint64        // of its process among those that launch
@@ -238,7 +239,7 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 	if c.cfg.Private && peer.UID != c.uid && peer.UID != 0 {
 		return nil, fmt.Errorf("the agent serves uid %d only", c.uid)
 	}
-	a := &arrival{process: core.Process{PID: peer.PID, UID: peer.UID}, again: m.Token != 0, used: m.Bytes[theSlot]}
+	a := &arrival{process: core.Process{PID: peer.PID, UID: peer.UID, Payer: c.payer}, again: m.Token != 0, used: m.Bytes[theSlot]}
 	if a.handle, err = socket.ProcessOf(c.conn, peer); err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (d *daemon) serveAPI(ctx context.Context) *http.Server {
 	}
 	server.SetKeepAlivesEnabled(false)
 	d.task(func() {
-		if err := server.Serve(newAPIListener(d.api, d.conns)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(newAPIListener(d.api, d.conns, func(peer socket.Peer) int { return payer(d.table, peer) })); !errors.Is(err, http.ErrServerClosed) {
 			d.cfg.Logger.Error("serve the interface", "error", err)
 		}
 	})

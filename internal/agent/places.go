@@ -2,17 +2,22 @@
 
 package agent
 
-import "sync"
+import (
+	"sync"
 
-const maxUserPart = 2 // one user but root and the agent's own gets at most one part in so many places
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/socket"
+)
 
 // places are a bounded number of places, and of each user a part of it.
 type places struct {
 	all chan struct{}
 	own int // uid of the agent
 
-	mutex sync.Mutex // guards users
+	mutex sync.Mutex // guards the rest
 	users map[int]int
+	sum   int // of users but root and the agent's
 }
 
 func newPlaces(number, own int) *places {
@@ -23,10 +28,13 @@ func newPlaces(number, own int) *places {
 func (p *places) enter(uid int) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if uid != 0 && uid != p.own && p.users[uid] >= max(cap(p.all)/maxUserPart, 1) || !enter(p.all) {
+	if !p.trusted(uid) && !core.MayEnter(cap(p.all), p.users[uid], p.sum) || !enter(p.all) {
 		return false
 	}
 	p.users[uid]++
+	if !p.trusted(uid) {
+		p.sum++
+	}
 	return true
 }
 
@@ -37,4 +45,21 @@ func (p *places) leave(uid int) {
 	if p.users[uid]--; p.users[uid] == 0 {
 		delete(p.users, uid)
 	}
+	if !p.trusted(uid) {
+		p.sum--
+	}
+}
+
+func (p *places) trusted(uid int) bool { return uid == 0 || uid == p.own }
+
+// payer is whose places a peer takes: who made the user namespace that it lives in, for
+// one user may have many ids there; else itself.
+func payer(table process.Table, peer socket.Peer) int {
+	if peer.UID == 0 {
+		return 0
+	}
+	if owner, ok := table.NamespaceOwner(peer.PID); ok && owner != 0 {
+		return owner
+	}
+	return peer.UID
 }

@@ -31,6 +31,36 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// However often a process attaches and hangs up, of which the driver shows more than it
+// has asked for, it has one place.
+func TestOneProcessTakesNoPlaces(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxClients = 20 })
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	r.source.hold(os.Getpid(), 10*gib)
+	for range 100 {
+		var f *front
+		eventually(t, "the process is let in", func() (in bool) {
+			var err error
+			f, err = newFront(r.cfg.ShareSocket("s"))
+			return err == nil
+		})
+		must(t, f.alloc(mib))
+		f.close()
+	}
+	eventually(t, "it is one client", func() bool {
+		list, err := r.client.Clients(context.Background())
+		must(t, err)
+		return len(list.Clients) == 1 && list.Clients[0].UsedBytes == 100*mib
+	})
+	r.source.hold(os.Getpid(), 0)
+	r.front("s") // which has the driver asked
+	eventually(t, "what it held is back", func() bool {
+		list, err := r.client.Clients(context.Background())
+		must(t, err)
+		return len(list.Clients) == 1 && list.Clients[0].UsedBytes == 0
+	})
+}
+
 // A request that never ends coming in does not keep its place; one that is
 // meant to stay does.
 func TestEndlessRequest(t *testing.T) {

@@ -150,6 +150,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
 			Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
+			Payer: payer(h.table, peer),
 		}, peer.UID)
 		return err
 	}); err != nil {

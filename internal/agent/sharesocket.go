@@ -152,15 +152,16 @@ func (d *daemon) accept(ctx context.Context, share string, listener *net.UnixLis
 			continue
 		}
 		peer, err := socket.PeerOf(conn)
-		if err != nil || !d.attachments.enter(peer.UID) {
+		user := payer(d.table, peer)
+		if err != nil || !d.attachments.enter(user) {
 			leave(slots)
 			_ = conn.Close()
 			continue
 		}
 		d.task(func() {
 			defer leave(slots)
-			defer d.attachments.leave(peer.UID)
-			c := &connection{daemon: d, share: share, conn: conn, ended: make(chan struct{})}
+			defer d.attachments.leave(user)
+			c := &connection{daemon: d, share: share, conn: conn, payer: user, ended: make(chan struct{})}
 			c.serve(ctx)
 		})
 	}

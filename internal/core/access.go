@@ -40,22 +40,60 @@ func checkAccess(spec *Spec) *Failure {
 	return nil
 }
 
-// maxUserPart: one user but root gets at most one part in so many of the shares.
-const maxUserPart = 2
+// Parts of a table that users but root get: one of them at most half; of the last places
+// that they may have, only who has few; the rest is root's.
+const (
+	maxUserPart = 2
+	rootPart    = 8
+	lastPart    = 8
+	fewPart     = 64
+)
+
+// MayEnter says whether a user but root, who has so many of all places of a table, may
+// have one more when all users but root have so many.
+func MayEnter(all, has, users int) bool {
+	left := all - all/rootPart - users
+	return has < max(all/maxUserPart, 1) && left > 0 && (left > all/lastPart || has < max(all/fewPart, 1))
+}
+
+func (c *Core) trusted(uid int) bool { return uid == 0 || uid == c.config.AgentUID }
 
 // checkPart keeps one user from taking the places of all others.
-func (c *Core) checkPart(owner int) *Failure {
-	if owner == 0 || owner == c.config.AgentUID {
+func (c *Core) checkPart(user int) *Failure {
+	if c.trusted(user) {
 		return nil
 	}
-	has := 0
+	has, users := 0, 0
 	for _, s := range c.shares {
-		if s.owner == owner {
+		if s.user() == user {
 			has++
 		}
+		if !c.trusted(s.user()) {
+			users++
+		}
 	}
-	if has < max(c.config.MaxShares/maxUserPart, 1) {
+	if MayEnter(c.config.MaxShares, has, users) {
 		return nil
 	}
-	return refuse(NotAllowed, "uid %d has %d shares already", owner, has).hint("divvy share list")
+	return refuse(NotAllowed, "uid %d has %d shares already", user, has).hint("divvy share list")
+}
+
+// maxProcessClients is how often one process of a user but root may be a client: once, as a
+// rule, and again for what it was before it became another program.
+const maxProcessClients = 16
+
+// checkPlaces keeps one user, and one process, from taking the places of all others.
+func (c *Core) checkPlaces(s *share, process Process) string {
+	user := process.user()
+	own, has := len(c.byPID[process.PID]), c.byUser[user]
+	switch {
+	case len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients:
+		return fmt.Sprintf("%d in the share, %d in all", len(s.clients), len(c.clients))
+	case c.trusted(user):
+	case own >= maxProcessClients:
+		return fmt.Sprintf("%d of this process", own)
+	case !MayEnter(c.config.MaxClients, has, c.ofUsers):
+		return fmt.Sprintf("%d of uid %d, %d in all", has, user, len(c.clients))
+	}
+	return ""
 }

@@ -33,7 +33,18 @@ type Process struct {
 	UID     int
 	Start   uint64 // tells a process from a later one with its number
 	Command string
+	Payer   int `json:",omitempty"` // who made the user namespace that it lives in; 0: it lives in none
 }
+
+// user is whose places the process takes.
+func (p Process) user() int {
+	if p.Payer != 0 {
+		return p.Payer
+	}
+	return p.UID
+}
+
+func (p Process) same(other Process) bool { return p.PID == other.PID && p.Start == other.Start }
 
 type client struct {
 	Process
@@ -45,6 +56,7 @@ type client struct {
 	frozen  bool // its page is destroyed: it keeps what it has and gets nothing
 	unheld  bool // it is not held as its share demands: the same
 	granted uint64
+	merged  merged
 
 	granteds uint64 // the most that was ever granted
 	peak     uint64
@@ -143,6 +155,7 @@ func (c *Core) Attach(now time.Time, id ClientID, share string, process Process)
 // up to what we had granted it, an unknown one as claim says.
 func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes uint64) error {
 	s := c.byName[share]
+	c.splitFor(id, process)
 	cl := c.clients[id]
 	if cl == nil {
 		if s == nil || s.revoked {
@@ -161,6 +174,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	if err := c.checkToken(now, cl, share, process); err != nil {
 		return err
 	}
+	c.split(cl)
 	most := cl.granted
 	if cl.awaited() {
 		// The agent that died may have had no journal to write to.
@@ -218,8 +232,8 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 		c.Refused(now, s.Name, process.PID, err.Error())
 		return err
 	}
-	if len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients {
-		c.Refused(now, s.Name, process.PID, fmt.Sprintf("too many clients: %d in the share, %d in all", len(s.clients), len(c.clients)))
+	if many := c.checkPlaces(s, process); many != "" {
+		c.Refused(now, s.Name, process.PID, "too many clients: "+many)
 		return ErrBusy
 	}
 	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
@@ -236,6 +250,11 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 
 func (c *Core) addClient(cl *client) {
 	c.clients[cl.id] = cl
+	c.byPID[cl.PID] = append(c.byPID[cl.PID], cl)
+	c.byUser[cl.user()]++
+	if !c.trusted(cl.user()) {
+		c.ofUsers++
+	}
 	cl.share.clients = append(cl.share.clients, cl)
 	cl.share.pool.members = append(cl.share.pool.members, cl)
 }
@@ -249,6 +268,7 @@ func (c *Core) Detach(now time.Time, id ClientID) {
 	}
 	c.end(now, cl, Detached)
 	cl.noticeAt = now.Add(exitNotice)
+	c.merge(now, cl)
 }
 
 // Died: the process has ended. What it used stays on the ledger until the
@@ -295,6 +315,9 @@ func (c *Core) remove(now time.Time, cl *client) {
 	if cl.state == Detached {
 		message = "lives on, but the driver holds nothing for it"
 	}
+	if cl.merged.into {
+		message = "closed one of several connections of its process"
+	}
 	if after := now.Sub(cl.ended); after >= time.Millisecond && cl.state == Dead {
 		message = fmt.Sprintf("ended, its memory was back after %v", after.Round(100*time.Microsecond))
 	}
@@ -302,8 +325,17 @@ func (c *Core) remove(now time.Time, cl *client) {
 	s.busy += cl.work.busy
 	s.wait += cl.work.wait
 	s.counted += cl.work.counted
-	delete(c.clients, cl.id)
 	same := func(other *client) bool { return other == cl }
+	delete(c.clients, cl.id)
+	if c.byPID[cl.PID] = slices.DeleteFunc(c.byPID[cl.PID], same); len(c.byPID[cl.PID]) == 0 {
+		delete(c.byPID, cl.PID)
+	}
+	if c.byUser[cl.user()]--; c.byUser[cl.user()] == 0 {
+		delete(c.byUser, cl.user())
+	}
+	if !c.trusted(cl.user()) {
+		c.ofUsers--
+	}
 	s.clients = slices.DeleteFunc(s.clients, same)
 	s.pool.members = slices.DeleteFunc(s.pool.members, same)
 	c.orders.SaveClients = append(c.orders.SaveClients, cl.id)
@@ -322,7 +354,7 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 	if cl.frozen {
 		return cl.reading, false
 	}
-	if !cl.page {
+	if !cl.page || cl.merged.any {
 		return cl.reading, true
 	}
 	r, ok := c.credits.Read(cl.id)

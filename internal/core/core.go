@@ -99,7 +99,10 @@ type Core struct {
 	shares  []*share // in order of creation
 	byName  map[string]*share
 	clients map[ClientID]*client
-	made    int // names made up so far
+	byPID   map[int][]*client
+	byUser  map[int]int // clients
+	ofUsers int         // clients of users but root
+	made    int         // names made up so far
 
 	graceEnd time.Time // zero: no client of an earlier life is awaited
 	waiting  []waiting // until graceEnd, or their own time
@@ -114,7 +117,8 @@ type Core struct {
 
 // New returns an empty ledger over cards.
 func New(config Config, cards []Card, credits Credits) *Core {
-	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{}}
+	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
+		byPID: map[int][]*client{}, byUser: map[int]int{}}
 	for _, described := range cards {
 		k := &card{Card: described, strangers: map[int]bool{}}
 		k.rest = &pool{card: k}

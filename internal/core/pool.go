@@ -321,7 +321,7 @@ func (c *Core) observe(s *share) uint64 {
 // usedBy is what a client uses by its own account, within its grant.
 func (c *Core) usedBy(cl *client) uint64 {
 	used := cl.granted
-	if cl.page && !cl.frozen {
+	if cl.page && !cl.frozen && !cl.merged.any {
 		if r, ok := c.credits.Read(cl.id); ok && cl.agrees(r) {
 			cl.reading = r
 			cl.work.observe(r)

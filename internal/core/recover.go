@@ -143,9 +143,7 @@ func (c *Core) claim(now time.Time, s *share, process Process, bytes uint64) (ui
 		return 0, nil
 	}
 	restarted := now.Before(c.strangersUntil)
-	if restarted && slices.ContainsFunc(s.clients, func(cl *client) bool {
-		return cl.PID == process.PID && cl.Start == process.Start
-	}) {
+	if restarted && slices.ContainsFunc(c.byPID[process.PID], func(cl *client) bool { return cl.share == s && cl.same(process) }) {
 		c.Refused(now, s.Name, process.PID, "came with a second token that is not known")
 		return 0, ErrToken
 	}

@@ -33,6 +33,7 @@ type Spec struct {
 	Open           bool // every user's processes may attach
 	JoinUID        *int // besides its owner's and root's only this user's
 	Paused         bool // its programs get no time
+	Payer          int  `json:",omitempty"` // who made the user namespace that its owner lives in; 0: its owner lives in none
 }
 
 // Change changes a share in place; nil fields stay.
@@ -74,6 +75,14 @@ type share struct {
 	refusals bucket // of processes that wanted to attach
 
 	limitsChanged, saveChanged bool
+}
+
+// user is whose places the share takes.
+func (s *share) user() int {
+	if s.Payer != 0 {
+		return s.Payer
+	}
+	return s.owner
 }
 
 func (s *share) promised() bool { return s.pool.share == s }
@@ -177,7 +186,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if len(c.shares) >= c.config.MaxShares {
 		return ShareView{}, refuse(NotAllowed, "there are %d shares already", len(c.shares)).hint("divvy share list")
 	}
-	if failure := c.checkPart(owner); failure != nil {
+	if failure := c.checkPart((&share{Spec: spec, owner: owner}).user()); failure != nil {
 		return ShareView{}, failure
 	}
 	k, failure := c.choose(&spec)

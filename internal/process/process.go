@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -243,6 +245,39 @@ func (t Table) Namespace(pid int) (string, error) {
 		return "", fmt.Errorf("pid namespace of process %d: %w", pid, err)
 	}
 	return name, nil
+}
+
+// maxNested is how deep the kernel lets user namespaces be in each other.
+const maxNested = 32
+
+// NamespaceOwner is who made the user namespace of a process, or the outermost of
+// several; false: it lives in ours, or the kernel does not tell.
+func (t Table) NamespaceOwner(pid int) (uid int, ok bool) {
+	ours, err := os.Stat(t.path(os.Getpid(), "ns/user"))
+	if err != nil {
+		return 0, false
+	}
+	file, err := os.Open(t.path(pid, "ns/user"))
+	for range maxNested + 1 {
+		if err != nil {
+			return 0, false
+		}
+		defer file.Close()
+		if s, err := file.Stat(); err != nil || os.SameFile(ours, s) {
+			return uid, err == nil && ok
+		}
+		owner, err := unix.IoctlGetUint32(int(file.Fd()), unix.NS_GET_OWNER_UID)
+		if err != nil {
+			return 0, false
+		}
+		uid, ok = int(owner), true
+		parent, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_PARENT)
+		if err != nil {
+			return 0, false
+		}
+		file = os.NewFile(uintptr(parent), "user namespace")
+	}
+	return 0, false
 }
 
 // Inside returns the number of a process in its own pid namespace.

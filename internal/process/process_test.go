@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -23,6 +24,23 @@ func write(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A process in a user namespace is that of who made the namespace; one in ours is its own.
+func TestNamespaceOwner(t *testing.T) {
+	table := New("/proc")
+	if uid, ok := table.NamespaceOwner(os.Getpid()); ok {
+		t.Errorf("this process is said to be in a user namespace of uid %d", uid)
+	}
+	child := exec.Command("sleep", "60")
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	if err := child.Start(); err != nil {
+		t.Skipf("no user namespaces here: %v", err)
+	}
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	if uid, ok := table.NamespaceOwner(child.Process.Pid); !ok || uid != os.Geteuid() {
+		t.Errorf("the namespace is said to be of uid %d, %v", uid, ok)
 	}
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// merged is what a client holds, that has closed its socket, of others of its process that
+// have done so after it: however often a process attaches and hangs up, it has one place.
+type merged struct {
+	any   bool     // its page says nothing about what it is granted in all
+	into  bool     // it is one of those others
+	own   uint64   // what it was granted itself
+	other ClientID // the last of the others that holds anything; 0: none does
+}
+
+// merge joins a client that has just closed its socket with what its process has besides in
+// the share, if it holds nothing or that has closed its own socket, too.
+func (c *Core) merge(now time.Time, cl *client) {
+	i := slices.IndexFunc(c.byPID[cl.PID], func(other *client) bool {
+		return other != cl && other.share == cl.share && other.same(cl.Process) && !other.frozen && !cl.frozen &&
+			(other.state == Detached && !other.awaited() || other.state == Attached && cl.granted == 0)
+	})
+	if i < 0 {
+		return
+	}
+	into := c.byPID[cl.PID][i]
+	cl.merged.into = true
+	if bytes := cl.granted; bytes > 0 {
+		if !into.merged.any {
+			into.merged = merged{any: true, own: into.granted}
+		}
+		into.merged.other = cl.id
+		c.book(cl, 0)
+		c.book(into, into.granted+bytes)
+		c.clientChanged(into)
+	}
+	if into.state == Detached {
+		into.left = cl.left // for so long it could take something
+	}
+	into.denials += cl.denials
+	c.remove(now, cl)
+}
+
+// split takes apart again what merge has joined, when its process comes back.
+func (c *Core) split(cl *client) {
+	if !cl.merged.any {
+		return
+	}
+	rest := cl.granted - cl.merged.own
+	if id := cl.merged.other; rest > 0 && c.clients[id] == nil {
+		other := &client{Process: cl.Process, id: id, share: cl.share, since: cl.since, state: Detached, page: true,
+			merged: merged{any: true}, left: cl.left, ended: cl.ended}
+		c.addClient(other)
+		c.book(cl, cl.merged.own)
+		c.book(other, rest)
+		other.merged.own = rest
+		c.clientChanged(other)
+	}
+	cl.merged = merged{}
+}
+
+// splitFor splits off the client with this token, if the process has one so.
+func (c *Core) splitFor(id ClientID, process Process) {
+	if c.clients[id] != nil {
+		return
+	}
+	for _, cl := range c.byPID[process.PID] {
+		if cl.merged.any && cl.merged.other == id && cl.same(process) {
+			c.split(cl)
+			cl.merged = merged{any: true, own: cl.granted} // its page has been closed long ago
+			return
+		}
+	}
+}
