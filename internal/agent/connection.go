@@ -313,7 +313,7 @@ func (l *loop) admit(c *connection, a *arrival) error {
 		l.clientMoved(old, a.member)
 		a.member.process, a.watched = old.process, true
 	}
-	if v, err := l.core.Share(c.share); err == nil {
+	if v, err := l.core.Limits(l.now, c.share); err == nil {
 		c.card = v.CardUUID
 	}
 	return nil

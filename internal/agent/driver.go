@@ -127,6 +127,7 @@ func (q *question) ask() {
 		}
 		current.account.At = time.Now()
 		current.err = q.put(current)
+		current.account.Index()
 		current.took = time.Since(current.account.At)
 		close(current.done)
 	}

@@ -176,6 +176,7 @@ func (c *connection) wantLease(ctx context.Context) error {
 			}
 			return
 		}
+		l.core.Asked(l.now, c.id)
 		k.arbiter.Want(monotonic(), c.share, c.turn)
 	})
 }

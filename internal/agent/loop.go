@@ -235,7 +235,7 @@ func (l *loop) writeLimits(name string) {
 	if s == nil {
 		return
 	}
-	if v, err := l.core.Share(name); err == nil {
+	if v, err := l.core.Limits(l.now, name); err == nil {
 		s.limits.Write(words(v), wire.MonotonicNs())
 	}
 }

@@ -113,11 +113,8 @@ func (c *connection) measure(ctx context.Context, m wire.Message) error {
 		return c.reply(answer)
 	}
 	if err := c.do(ctx, func(l *loop) {
-		l.core.Reconcile(l.now, c.card, account)
-		for _, client := range l.core.ClientsOf(c.share) {
-			if client.ID == c.id && client.DriverBytes != nil {
-				answer.Status, answer.Amount = wire.StatusOK, *client.DriverBytes
-			}
+		if bytes, known := l.core.Measured(l.now, c.id, account); known {
+			answer.Status, answer.Amount = wire.StatusOK, bytes
 		}
 	}); err != nil {
 		return err
@@ -129,7 +126,7 @@ func (c *connection) measure(ctx context.Context, m wire.Message) error {
 func (c *connection) processes(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Processed, wire.StatusOK)
 	if err := c.do(ctx, func(l *loop) {
-		uses, err := l.core.ShareUses(c.id)
+		uses, err := l.core.ShareUses(l.now, c.id)
 		if err != nil {
 			answer.Status = wire.StatusUnknown
 			return

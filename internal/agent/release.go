@@ -68,9 +68,9 @@ func (l *loop) openReleases() error {
 
 // watchEnded has the driver asked about whoever has just ended.
 func (l *loop) watchEnded() {
-	for _, e := range l.core.EndedClients() {
-		w := l.releases[e.Card]
-		if w == nil || givenUp(l.now, e) || w.asking && !e.Since.Equal(l.now) {
+	for _, w := range l.releases {
+		e, any := l.core.LastEnded(w.card, l.now.Add(-releaseGiveUp))
+		if !any || w.asking && !e.Since.Equal(l.now) {
 			continue
 		}
 		pause := time.Duration(0)
@@ -79,10 +79,6 @@ func (l *loop) watchEnded() {
 		}
 		l.askAgain(w, pause)
 	}
-}
-
-func givenUp(now time.Time, e core.EndedClient) bool {
-	return e.State == core.Detached && now.Sub(e.Since) > releaseGiveUp
 }
 
 // askAgain has the driver asked after a pause.
@@ -149,17 +145,11 @@ func (d *daemon) watchReleases(ctx context.Context, r reminder) {
 // looks for who keeps it. It was asked last at that time, and took so long.
 func (l *loop) awaitRelease(w *releaseWatch, asked time.Time, took time.Duration) {
 	newest := time.Duration(-1)
-	for _, e := range l.core.EndedClients() {
-		age := l.now.Sub(e.Since)
-		if e.Card != w.card || givenUp(l.now, e) {
-			continue
-		}
-		if newest < 0 || age < newest {
-			newest = age
-		}
-		if e.State == core.Dead && age > holdersAfter {
-			l.findHolders(e.ID)
-		}
+	if e, any := l.core.LastEnded(w.card, l.now.Add(-releaseGiveUp)); any {
+		newest = l.now.Sub(e.Since)
+	}
+	for _, id := range l.core.Lingering(w.card, l.now.Add(-holdersAfter)) {
+		l.findHolders(id)
 	}
 	switch {
 	case newest < 0:

@@ -87,8 +87,8 @@ func (c *Core) checkPlaces(s *share, process Process) string {
 	user := process.user()
 	own, has := len(c.byPID[process.PID]), c.byUser[user]
 	switch {
-	case len(c.clients) >= c.config.MaxClients || len(s.clients) >= c.config.MaxShareClients:
-		return fmt.Sprintf("%d in the share, %d in all", len(s.clients), len(c.clients))
+	case len(c.clients) >= c.config.MaxClients || len(s.clients.all) >= c.config.MaxShareClients:
+		return fmt.Sprintf("%d in the share, %d in all", len(s.clients.all), len(c.clients))
 	case c.trusted(user):
 	case own >= maxProcessClients:
 		return fmt.Sprintf("%d of this process", own)

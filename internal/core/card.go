@@ -42,6 +42,7 @@ type card struct {
 
 	condition Condition
 	detail    string
+	enders    enders
 }
 
 // CardView is a card and what is promised of it.
@@ -228,7 +229,7 @@ func (c *Core) holders(p *pool, except *share) string {
 		used uint64
 	}
 	var all []holder
-	for _, cl := range p.members {
+	for _, cl := range p.members.all {
 		if n := c.usedBy(cl); n > 0 && cl.share != except {
 			all = append(all, holder{cl, n})
 		}

@@ -4,6 +4,7 @@ package core
 
 import (
 	"cmp"
+	"container/list"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,10 +39,7 @@ type Process struct {
 
 // user is whose places the process takes.
 func (p Process) user() int {
-	if p.Payer != 0 {
-		return p.Payer
-	}
-	return p.UID
+	return cmp.Or(p.Payer, p.UID)
 }
 
 func (p Process) same(other Process) bool { return p.PID == other.PID && p.Start == other.Start }
@@ -68,8 +66,13 @@ type client struct {
 	ended    time.Time // came into its state
 	noticeAt time.Time // when to tell that it lives on
 	heldTold bool
-	denials  uint64
-	bucket   bucket
+
+	order, place, member int           // of attachment; in the share's crowd, and in the pool's
+	ender                *list.Element // among those of the card that have ended
+	lively               bool          // is in the share's list of those
+	livelyUntil          time.Time
+	denials              uint64
+	bucket               bucket
 
 	saveChanged bool
 }
@@ -106,6 +109,7 @@ type ClientView struct {
 	Denials      uint64
 	Launches     uint64
 	Since        time.Time
+	order        int
 }
 
 // Clients lists the clients by share and time of attachment.
@@ -127,17 +131,17 @@ func (c *Core) ClientsOf(name string) []ClientView {
 }
 
 func (c *Core) viewClients(s *share) []ClientView {
-	views := make([]ClientView, 0, len(s.clients))
-	for _, cl := range s.clients {
+	views := make([]ClientView, 0, len(s.clients.all))
+	for _, cl := range s.clients.all {
 		used := c.usedBy(cl)
 		views = append(views, ClientView{
 			Process: cl.Process, ID: cl.id, Share: s.Name, CardUUID: s.card.UUID, State: cl.state, Frozen: cl.frozen,
 			UsedBytes: used, ContextBytes: min(cl.contextBytes(), used), GrantedBytes: cl.granted, PeakBytes: cl.peak,
 			DriverBytes: cl.driver, Allocations: cl.reading.Allocations,
-			Denials: cl.denials, Launches: cl.launches(), Since: cl.since,
+			Denials: cl.denials, Launches: cl.launches(), Since: cl.since, order: cl.order,
 		})
 	}
-	slices.SortStableFunc(views, func(a, b ClientView) int { return a.Since.Compare(b.Since) })
+	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.order, b.order)) })
 	return views
 }
 
@@ -155,7 +159,7 @@ func (c *Core) Attach(now time.Time, id ClientID, share string, process Process)
 // up to what we had granted it, an unknown one as claim says.
 func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes uint64) error {
 	s := c.byName[share]
-	c.splitFor(id, process)
+	c.splitFor(now, id, process)
 	cl := c.clients[id]
 	if cl == nil {
 		if s == nil || s.revoked {
@@ -174,14 +178,15 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	if err := c.checkToken(now, cl, share, process); err != nil {
 		return err
 	}
-	c.split(cl)
+	c.split(now, cl)
 	most := cl.granted
 	if cl.awaited() {
 		// The agent that died may have had no journal to write to.
 		most += s.pool.room(c)
 	}
 	wasLost := cl.state == Detached
-	cl.state, cl.page, cl.frozen = Attached, true, false
+	c.setState(cl, Attached, true)
+	cl.frozen = false
 	cl.work.fresh = true
 	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
 	used := min(up(usedBytes), most)
@@ -236,8 +241,9 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 		c.Refused(now, s.Name, process.PID, "too many clients: "+many)
 		return ErrBusy
 	}
-	cl := &client{Process: process, id: id, share: s, since: now, state: Attached, page: true}
+	cl := &client{Process: process, id: id, share: s, since: now}
 	c.addClient(cl)
+	c.setState(cl, Attached, true)
 	s.everUsed = true
 	c.hold(cl, used)
 	c.limitsChanged(s)
@@ -255,8 +261,10 @@ func (c *Core) addClient(cl *client) {
 	if !c.trusted(cl.user()) {
 		c.ofUsers++
 	}
-	cl.share.clients = append(cl.share.clients, cl)
-	cl.share.pool.members = append(cl.share.pool.members, cl)
+	c.order++
+	cl.order = int(c.order)
+	cl.share.clients.add(cl)
+	cl.share.pool.members.add(cl)
 }
 
 // Detach: the socket of a client has closed. Its unused credit goes back, what
@@ -268,6 +276,7 @@ func (c *Core) Detach(now time.Time, id ClientID) {
 	}
 	c.end(now, cl, Detached)
 	cl.noticeAt = now.Add(exitNotice)
+	c.notices.add(cl.noticeAt, cl)
 	c.merge(now, cl)
 }
 
@@ -290,13 +299,13 @@ func (c *Core) Died(now time.Time, id ClientID) {
 func (c *Core) end(now time.Time, cl *client, state State) {
 	c.dropWaiting(cl.id)
 	c.read(now, cl)
-	c.observe(cl.share)
+	c.observeLately(now, cl.share)
 	c.recallFrom(cl, cl.granted)
 	if !cl.ending() {
 		cl.left = now
 	}
-	cl.state, cl.ended = state, now
-	c.someEnded = true
+	cl.ended = now
+	c.setState(cl, state, cl.page)
 	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
 	c.squeeze(now, cl.share)
@@ -336,8 +345,11 @@ func (c *Core) remove(now time.Time, cl *client) {
 	if !c.trusted(cl.user()) {
 		c.ofUsers--
 	}
-	s.clients = slices.DeleteFunc(s.clients, same)
-	s.pool.members = slices.DeleteFunc(s.pool.members, same)
+	c.uncount(cl)
+	s.card.enders.remove(cl)
+	s.clients.remove(cl)
+	s.pool.members.remove(cl)
+	s.sum.move(cl.work, work{})
 	c.orders.SaveClients = append(c.orders.SaveClients, cl.id)
 	c.orders.GoneClients = append(c.orders.GoneClients, cl.id)
 	c.shareChanged(s)
@@ -364,15 +376,12 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})
 		return cl.reading, false
 	}
-	cl.reading = r
-	cl.work.observe(r)
+	cl.observe(r)
 	return r, true
 }
 
-func (c *Core) tickClient(now time.Time, cl *client) {
-	if cl.noticeAt.IsZero() || now.Before(cl.noticeAt) {
-		return
-	}
+// notice tells that a process lives on without its socket, as it seems.
+func (c *Core) notice(now time.Time, cl *client) {
 	cl.noticeAt = time.Time{}
 	if cl.state == Detached {
 		c.event(now, Event{Kind: event.ClientDetached, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
@@ -387,16 +396,23 @@ func (c *Core) Sync(now time.Time, id ClientID) (share string, usedBytes uint64,
 		return "", 0, false
 	}
 	c.squeeze(now, cl.share)
-	return cl.share.Name, c.observe(cl.share), true
+	return cl.share.Name, c.observeLately(now, cl.share), true
 }
 
 // ShareUses lists who uses memory of a client's share, the largest first.
-func (c *Core) ShareUses(id ClientID) ([]ClientView, error) {
+func (c *Core) ShareUses(now time.Time, id ClientID) ([]ClientView, error) {
 	cl := c.clients[id]
 	if cl == nil {
 		return nil, errors.New("not attached")
 	}
-	views := slices.DeleteFunc(c.viewClients(cl.share), func(v ClientView) bool { return v.UsedBytes == 0 })
+	s := cl.share
+	if !s.stale(now, &s.usesAt) {
+		return s.uses, nil
+	}
+	views := slices.DeleteFunc(c.viewClients(s), func(v ClientView) bool { return v.UsedBytes == 0 })
 	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
+	if s.uses = nil; len(s.clients.all) > observedClients {
+		s.uses = views
+	}
 	return views, nil
 }

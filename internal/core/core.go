@@ -104,6 +104,8 @@ type Core struct {
 	ofUsers int         // clients of users but root
 	made    int         // names made up so far
 
+	order uint64 // of attachment
+
 	graceEnd time.Time // zero: no client of an earlier life is awaited
 	waiting  []waiting // until graceEnd, or their own time
 
@@ -112,7 +114,8 @@ type Core struct {
 	orders Orders
 	taken  []takenCredit // scratch of one charge
 
-	someEnded bool // false: nobody has
+	notices due // of clients
+	awaited int // clients of an earlier life that are not back
 }
 
 // New returns an empty ledger over cards.
@@ -121,7 +124,7 @@ func New(config Config, cards []Card, credits Credits) *Core {
 		byPID: map[int][]*client{}, byUser: map[int]int{}}
 	for _, described := range cards {
 		k := &card{Card: described, strangers: map[int]bool{}}
-		k.rest = &pool{card: k}
+		k.rest = newPool(k, nil)
 		c.cards = append(c.cards, k)
 	}
 	return c
@@ -184,10 +187,8 @@ func (c *Core) Tick(now time.Time) {
 	for _, s := range slices.Clone(c.shares) {
 		c.tickShare(now, s)
 	}
-	for _, s := range c.shares {
-		for _, cl := range slices.Clone(s.clients) {
-			c.tickClient(now, cl)
-		}
+	for _, cl := range c.notices.take(now, noticed) {
+		c.notice(now, cl)
 	}
 }
 
@@ -205,10 +206,8 @@ func (c *Core) NextWake() time.Time {
 	for _, s := range c.shares {
 		sooner(s.lonelyEnd)
 		sooner(s.sweepNext)
-		for _, cl := range s.clients {
-			sooner(cl.noticeAt)
-		}
 	}
+	sooner(c.notices.next(noticed))
 	return next
 }
 
@@ -216,7 +215,7 @@ func (c *Core) NextWake() time.Time {
 // stay, no holder, no client.
 func (c *Core) Idle() bool {
 	for _, s := range c.shares {
-		if !s.Ephemeral || s.holders > 0 || len(s.clients) > 0 || !s.lonelyEnd.IsZero() {
+		if !s.Ephemeral || s.holders > 0 || len(s.clients.all) > 0 || !s.lonelyEnd.IsZero() {
 			return false
 		}
 	}

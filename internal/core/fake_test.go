@@ -95,7 +95,7 @@ func (f *fakePages) free(id ClientID, bytes uint64) { f.pages[id].CreditBytes +=
 func (c *Core) check() error {
 	pools := map[*pool]uint64{}
 	for _, s := range c.shares {
-		for _, cl := range s.clients {
+		for _, cl := range s.clients.all {
 			pools[s.pool] += cl.granted
 		}
 		if _, ok := pools[s.pool]; !ok {

@@ -44,7 +44,7 @@ func (c *Core) Release(now time.Time, name string) {
 // restarted agent.
 func (c *Core) removeIfUnused(now time.Time, s *share) {
 	switch {
-	case len(s.clients) > 0 || c.byName[s.Name] != s:
+	case len(s.clients.all) > 0 || c.byName[s.Name] != s:
 	case s.revoked:
 		c.removeShare(now, s, "deleted, its last process has ended")
 	case s.Ephemeral && s.everUsed && s.holders == 0 && s.lonelyEnd.IsZero():
@@ -70,7 +70,7 @@ func (c *Core) dropShare(s *share) {
 func (c *Core) tickShare(now time.Time, s *share) {
 	if !s.lonelyEnd.IsZero() && !now.Before(s.lonelyEnd) {
 		s.lonelyEnd = time.Time{}
-		if s.holders == 0 && len(s.clients) == 0 {
+		if s.holders == 0 && len(s.clients.all) == 0 {
 			c.removeShare(now, s, "nobody came to use it")
 			return
 		}
@@ -108,7 +108,7 @@ func (c *Core) squeeze(now time.Time, s *share) {
 	if !s.promised() {
 		return
 	}
-	if s.pool.granted > s.limit || s.tight {
+	if (s.pool.granted > s.limit || s.tight) && (!s.tight || s.stale(now, &s.squeezedAt)) {
 		// A tight share has no credit: each free counts at once.
 		c.recall(s.pool, s.pool.granted)
 	}

@@ -45,15 +45,16 @@ func (c *Core) merge(now time.Time, cl *client) {
 }
 
 // split takes apart again what merge has joined, when its process comes back.
-func (c *Core) split(cl *client) {
+func (c *Core) split(now time.Time, cl *client) {
 	if !cl.merged.any {
 		return
 	}
 	rest := cl.granted - cl.merged.own
 	if id := cl.merged.other; rest > 0 && c.clients[id] == nil {
-		other := &client{Process: cl.Process, id: id, share: cl.share, since: cl.since, state: Detached, page: true,
-			merged: merged{any: true}, left: cl.left, ended: cl.ended}
+		other := &client{Process: cl.Process, id: id, share: cl.share, since: cl.since,
+			merged: merged{any: true}, left: cl.left, ended: now}
 		c.addClient(other)
+		c.setState(other, Detached, true)
 		c.book(cl, cl.merged.own)
 		c.book(other, rest)
 		other.merged.own = rest
@@ -63,13 +64,13 @@ func (c *Core) split(cl *client) {
 }
 
 // splitFor splits off the client with this token, if the process has one so.
-func (c *Core) splitFor(id ClientID, process Process) {
+func (c *Core) splitFor(now time.Time, id ClientID, process Process) {
 	if c.clients[id] != nil {
 		return
 	}
 	for _, cl := range c.byPID[process.PID] {
 		if cl.merged.any && cl.merged.other == id && cl.same(process) {
-			c.split(cl)
+			c.split(now, cl)
 			cl.merged = merged{any: true, own: cl.granted} // its page has been closed long ago
 			return
 		}

@@ -13,7 +13,13 @@ type pool struct {
 	card    *card
 	share   *share // nil: what the card has left over
 	granted uint64 // sum over members
-	members []*client
+	members crowd
+	// those that are
+	attached map[*client]bool
+}
+
+func newPool(k *card, s *share) *pool {
+	return &pool{card: k, share: s, members: crowd{at: func(cl *client) *int { return &cl.member }}, attached: map[*client]bool{}}
 }
 
 // limit of an overfull card's rest is 0, never negative. What is less than a
@@ -104,7 +110,7 @@ func (c *Core) Charge(now time.Time, id ClientID, wanted Charge) Answer {
 // just ended, or closed their sockets, as those do that end. Zero: it is not expected.
 func (p *pool) comes(now time.Time, bytes uint64) (until time.Time) {
 	var sum uint64
-	for _, cl := range p.members {
+	for _, cl := range p.members.all {
 		if end := cl.left.Add(comingFor); cl.ending() && now.Before(end) && !p.card.blind {
 			sum += cl.granted
 			if until.Before(end) {
@@ -162,8 +168,11 @@ func (c *Core) charge(now time.Time, cl *client, w waiting) Answer {
 	}
 	take(cl, bytes)
 	room := p.room(c)
-	for _, other := range p.members {
-		if other != cl && room < bytes {
+	for _, other := range p.members.all {
+		if room >= bytes {
+			break
+		}
+		if other != cl {
 			room += take(other, bytes-room)
 		}
 	}
@@ -190,7 +199,7 @@ func (c *Core) charge(now time.Time, cl *client, w waiting) Answer {
 	c.book(cl, cl.granted+bytes)
 	c.credits.Charge(cl.id, bytes)
 	c.clientChanged(cl)
-	if len(s.clients) <= observedClients {
+	if len(s.clients.all) <= observedClients {
 		c.observe(s)
 	}
 	return Answer{Client: cl.id, Granted: true}
@@ -202,7 +211,7 @@ const observedClients = 64
 
 // recall takes back at most bytes of unused credit from the members of a pool.
 func (c *Core) recall(p *pool, bytes uint64) {
-	for _, cl := range p.members {
+	for _, cl := range p.members.all {
 		if bytes == 0 {
 			return
 		}
@@ -216,18 +225,11 @@ func (c *Core) recall(p *pool, bytes uint64) {
 // settle gives a client that is alone in its pool all there is: its
 // allocations then need nobody's leave. Any later client takes from it.
 func (c *Core) settle(p *pool) {
-	if len(p.members) == 0 || !c.graceEnd.IsZero() {
+	if len(p.attached) != 1 || !c.graceEnd.IsZero() {
 		return
 	}
 	var alone *client
-	for _, cl := range p.members {
-		if cl.state != Attached {
-			continue
-		}
-		if alone != nil {
-			return
-		}
-		alone = cl
+	for alone = range p.attached {
 	}
 	if alone == nil || alone.frozen || alone.unheld || !alone.page || alone.share.tight || alone.share.revoked {
 		return
@@ -241,12 +243,16 @@ func (c *Core) settle(p *pool) {
 // move puts a share and its clients into another pool.
 func (c *Core) move(s *share, to *pool, limit uint64) {
 	from := s.pool
-	for _, cl := range s.clients {
+	for _, cl := range s.clients.all {
 		from.granted -= cl.granted
 		to.granted += cl.granted
-		to.members = append(to.members, cl)
+		from.members.remove(cl)
+		to.members.add(cl)
+		if from.attached[cl] {
+			delete(from.attached, cl)
+			to.attached[cl] = true
+		}
 	}
-	from.members = slices.DeleteFunc(from.members, func(cl *client) bool { return cl.share == s })
 	s.pool, s.limit = to, limit
 }
 
@@ -290,7 +296,7 @@ func (c *Core) book(cl *client, bytes uint64) {
 // used is what all members of a pool use.
 func (c *Core) used(p *pool) uint64 {
 	var sum uint64
-	for _, cl := range p.members {
+	for _, cl := range p.members.all {
 		sum += c.usedBy(cl)
 	}
 	return sum
@@ -298,7 +304,7 @@ func (c *Core) used(p *pool) uint64 {
 
 func (c *Core) usedOf(s *share) uint64 {
 	var sum uint64
-	for _, cl := range s.clients {
+	for _, cl := range s.clients.all {
 		sum += c.usedBy(cl)
 	}
 	return sum
@@ -308,14 +314,24 @@ func (c *Core) usedOf(s *share) uint64 {
 // earlier life uses is not known: all it was granted counts, for no peak.
 func (c *Core) observe(s *share) uint64 {
 	sum := c.usedOf(s)
-	if slices.ContainsFunc(s.clients, (*client).awaited) {
+	if slices.ContainsFunc(s.clients.all, (*client).awaited) {
 		return sum
 	}
 	s.peak = max(s.peak, sum)
-	if len(s.clients) == 1 {
-		s.peak = max(s.peak, s.clients[0].peak)
+	if len(s.clients.all) == 1 {
+		s.peak = max(s.peak, s.clients.all[0].peak)
 	}
 	return sum
+}
+
+// usedNow is usedBy, and freezes a client whose page is destroyed.
+func (c *Core) usedNow(now time.Time, cl *client) uint64 {
+	r, ok := c.read(now, cl)
+	if !ok || !cl.page || cl.merged.any {
+		return c.usedBy(cl)
+	}
+	cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds), cl.granted-r.CreditBytes)
+	return cl.granted - r.CreditBytes
 }
 
 // usedBy is what a client uses by its own account, within its grant.
@@ -323,8 +339,7 @@ func (c *Core) usedBy(cl *client) uint64 {
 	used := cl.granted
 	if cl.page && !cl.frozen && !cl.merged.any {
 		if r, ok := c.credits.Read(cl.id); ok && cl.agrees(r) {
-			cl.reading = r
-			cl.work.observe(r)
+			cl.observe(r)
 			used -= r.CreditBytes
 			cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds))
 		}

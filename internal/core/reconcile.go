@@ -3,7 +3,10 @@
 package core
 
 import (
+	"cmp"
+	"container/list"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +20,7 @@ type Account struct {
 	At        time.Time // when it was asked, not when it answered
 	UsedBytes uint64
 	Processes []Holding
+	held      map[int]Holding // of each process, added up
 }
 
 // Holding is what one process has of a card.
@@ -43,93 +47,162 @@ const (
 	blindRelease = time.Second
 )
 
-// EndedClients lists who has ended, or lives on without its socket, and may
-// still hold memory: ask the driver about their cards.
-func (c *Core) EndedClients() []EndedClient {
-	if !c.someEnded {
-		return nil
+// LastEnded is who has ended last of a card, or closed its socket after a time, and may
+// still hold memory: ask the driver about it.
+func (c *Core) LastEnded(cardUUID string, after time.Time) (EndedClient, bool) {
+	k := c.cardOf(cardUUID)
+	if k == nil {
+		return EndedClient{}, false
 	}
-	var ended []EndedClient
-	for _, s := range c.shares {
-		for _, cl := range s.clients {
-			if cl.ending() {
-				ended = append(ended, EndedClient{cl.id, s.card.UUID, cl.state, cl.ended})
-			}
+	var last *client
+	if e := k.enders.dead.Back(); e != nil {
+		last = e.Value.(*client)
+	}
+	if e := k.enders.detached.Back(); e != nil {
+		if cl := e.Value.(*client); !cl.ended.Before(after) && (last == nil || last.ended.Before(cl.ended)) {
+			last = cl
 		}
 	}
-	c.someEnded = len(ended) > 0
-	return ended
+	if last == nil {
+		return EndedClient{}, false
+	}
+	return EndedClient{last.id, cardUUID, last.state, last.ended}, true
+}
+
+// Lingering lists, once, who has ended before a time and is still on the ledger.
+func (c *Core) Lingering(cardUUID string, before time.Time) (ids []ClientID) {
+	k := c.cardOf(cardUUID)
+	for k != nil && len(k.enders.unsearched) > 0 {
+		cl := k.enders.unsearched[0]
+		if c.clients[cl.id] == cl {
+			if !cl.ended.Before(before) {
+				break
+			}
+			ids = append(ids, cl.id)
+		}
+		k.enders.unsearched = k.enders.unsearched[1:]
+	}
+	return ids
+}
+
+func (c *Core) cardOf(uuid string) *card {
+	if i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == uuid }); i >= 0 {
+		return c.cards[i]
+	}
+	return nil
+}
+
+// Index has what the ledger looks up in an account at hand, for whoever has more time than
+// the ledger.
+func (a *Account) Index() { a.held = a.holdings() }
+
+// holdings are what the driver says of each process, added up.
+func (a Account) holdings() map[int]Holding {
+	if a.held != nil {
+		return a.held
+	}
+	held := make(map[int]Holding, len(a.Processes))
+	for _, p := range a.Processes {
+		sum, shown := held[p.PID]
+		held[p.PID] = Holding{PID: p.PID, Bytes: sum.Bytes + p.Bytes, Known: p.Known && (sum.Known || !shown)}
+	}
+	return held
 }
 
 // ReleaseEnded takes clients off the ledger that have ended, or live on
 // without their socket, and for which the driver holds nothing any more: it was
 // asked when they had nothing left to take.
 func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) {
-	for _, s := range slices.Clone(c.shares) {
-		if s.card.UUID != cardUUID {
-			continue
+	if k := c.cardOf(cardUUID); k != nil && k.enders.dead.Len()+k.enders.detached.Len() > 0 {
+		most := lastEnders
+		if now.Sub(k.enders.lookedAt) >= endersEvery {
+			most = math.MaxInt
 		}
-		for _, cl := range slices.Clone(s.clients) {
-			if cl.ending() && !account.At.Before(cl.left) && !c.mayHold(cl, account) &&
-				(!s.card.blind || account.At.Sub(cl.ended) >= blindRelease) {
-				c.released(now, cl)
+		c.releaseEnded(now, k, account, most)
+	}
+	c.endGraceIfAllBack(now)
+}
+
+// A driver is asked often when somebody has ended. Then those that ended last are looked for
+// in its answer, so many of each kind, and all of them only now and then.
+const (
+	lastEnders  = 128
+	endersEvery = 20 * time.Millisecond
+)
+
+func (c *Core) releaseEnded(now time.Time, k *card, account Account, most int) {
+	var free []*client
+	held := account.holdings()
+	if most == math.MaxInt {
+		k.enders.lookedAt = now
+	}
+	for _, ended := range []*list.List{&k.enders.dead, &k.enders.detached} {
+		for e, n := ended.Back(), 0; e != nil && n < most; e, n = e.Prev(), n+1 {
+			cl := e.Value.(*client)
+			if !account.At.Before(cl.left) && !c.mayHold(cl, held) && (!k.blind || account.At.Sub(cl.ended) >= blindRelease) {
+				free = append(free, cl)
 			}
 		}
 	}
-	c.endGraceIfAllBack(now)
+	slices.SortFunc(free, func(a, b *client) int { return cmp.Compare(a.order, b.order) })
+	for _, cl := range free {
+		c.released(now, cl)
+	}
 }
 
 // mayHold is false when the driver accounts for all memory of the process
 // number without this client: none, or what a later attachment of it uses
 // (a program that became another one by exec).
-func (c *Core) mayHold(cl *client, account Account) bool {
-	var held uint64
-	shown := false
-	for _, p := range account.Processes {
-		if p.PID == cl.PID {
-			if !p.Known {
-				return true
-			}
-			shown, held = true, held+p.Bytes
-		}
-	}
-	if !shown {
-		return false
+func (c *Core) mayHold(cl *client, held map[int]Holding) bool {
+	p, shown := held[cl.PID]
+	if !shown || !p.Known {
+		return shown
 	}
 	var others uint64
-	for _, other := range c.clients {
-		if other != cl && other.PID == cl.PID && other.state == Attached && other.share.card == cl.share.card {
+	for _, other := range c.byPID[cl.PID] {
+		if other != cl && other.state == Attached && other.share.card == cl.share.card {
 			others += c.usedBy(other)
 		}
 	}
-	return held > others
+	return p.Bytes > others
+}
+
+// Measured is what the driver says that a client's process holds; false: it does not say.
+func (c *Core) Measured(now time.Time, id ClientID, account Account) (bytes uint64, known bool) {
+	cl := c.clients[id]
+	if cl == nil {
+		return 0, false
+	}
+	k := cl.share.card
+	if len(c.clients) <= observedClients {
+		c.Reconcile(now, k.UUID, account) // while it costs little
+	}
+	p, shown := account.holdings()[cl.PID]
+	if cl = c.clients[id]; cl == nil || !shown && (k.blind || !k.unseen.IsZero()) || shown && !p.Known {
+		return 0, false
+	}
+	return p.Bytes, true
 }
 
 // Reconcile compares the ledger of a card with the driver's account.
 func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
-	c.ReleaseEnded(now, cardUUID, account)
-	i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID })
-	if i < 0 {
+	k := c.cardOf(cardUUID)
+	if k == nil {
 		return
 	}
-	k := c.cards[i]
-	held := map[int]Holding{}
-	for _, p := range account.Processes {
-		sum := held[p.PID]
-		known := p.Known && (sum.Known || sum.PID == 0)
-		held[p.PID] = Holding{PID: p.PID, Bytes: sum.Bytes + p.Bytes, Known: known}
-	}
+	held := account.holdings()
+	c.releaseEnded(now, k, account, math.MaxInt)
+	c.endGraceIfAllBack(now)
 	k.driverUsed, k.unledgered, k.drift = account.UsedBytes, 0, 0
 	c.look(now, k, account, held)
 	ours := map[int]uint64{} // ledger by process
 	attached := map[int]bool{}
 	for _, s := range c.shares {
-		for _, cl := range s.clients {
+		for _, cl := range s.clients.all {
 			if s.card != k {
 				continue
 			}
-			c.read(now, cl)
-			ours[cl.PID] += c.usedBy(cl)
+			ours[cl.PID] += c.usedNow(now, cl)
 			attached[cl.PID] = attached[cl.PID] || cl.state == Attached
 			cl.driver = nil
 			if p, ok := held[cl.PID]; !ok && (k.blind || !k.unseen.IsZero()) {

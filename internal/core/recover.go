@@ -66,7 +66,7 @@ func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 	for _, s := range c.shares {
 		saved, _ := c.SavedShare(s.Name)
 		shares = append(shares, saved)
-		for _, cl := range s.clients {
+		for _, cl := range s.clients.all {
 			saved, _ := c.SavedClient(cl.id)
 			clients = append(clients, saved)
 		}
@@ -87,15 +87,13 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			continue
 		}
 		k := c.cards[i]
-		s := &share{
-			Spec: saved.Spec, card: k, pool: k.rest, owner: saved.Owner, created: saved.Created, revoked: saved.Revoked,
-			peak: saved.Peak, denials: saved.Denials, launches: saved.Launches, busy: saved.BusyNs, wait: saved.WaitNs,
-		}
-		if s.denials == nil {
-			s.denials = map[Reason]uint64{}
+		s := newShare(saved.Spec, k, saved.Owner, saved.Created)
+		s.revoked, s.peak, s.launches, s.busy, s.wait = saved.Revoked, saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs
+		if saved.Denials != nil {
+			s.denials = saved.Denials
 		}
 		if s.MemoryBytes > 0 || s.revoked {
-			s.pool = &pool{card: k, share: s}
+			s.pool = newPool(k, s)
 			s.limit = s.MemoryBytes
 		}
 		if s.revoked {
@@ -115,10 +113,11 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			continue
 		}
 		cl := &client{
-			Process: saved.Process, id: saved.ID, share: s, since: saved.Since, state: Detached, ended: now,
+			Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now,
 			granteds: saved.Granted, peak: saved.Peak, denials: saved.Denials,
 		}
 		c.addClient(cl)
+		c.setState(cl, Detached, false)
 		cl.granted = up(saved.Granted)
 		s.pool.granted += cl.granted
 		s.everUsed = true
@@ -162,15 +161,7 @@ func (c *Core) claim(now time.Time, s *share, process Process, bytes uint64) (ui
 }
 
 // Awaited is how many clients of an earlier life are not back yet.
-func (c *Core) Awaited() int {
-	n := 0
-	for _, cl := range c.clients {
-		if cl.awaited() {
-			n++
-		}
-	}
-	return n
-}
+func (c *Core) Awaited() int { return c.awaited }
 
 func (c *Core) endGraceIfAllBack(now time.Time) {
 	if !c.graceEnd.IsZero() && c.Awaited() == 0 {
@@ -182,7 +173,7 @@ func (c *Core) endGraceIfAllBack(now time.Time) {
 func (c *Core) endGrace(now time.Time) {
 	c.graceEnd = time.Time{}
 	for _, s := range c.shares {
-		for _, cl := range s.clients {
+		for _, cl := range s.clients.all {
 			if cl.awaited() {
 				c.event(now, Event{Kind: event.ClientMissing, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.granted,
 					Message: fmt.Sprintf("has not come back to the restarted agent; it keeps %s until it does or ends", size.Short(cl.granted))})

@@ -3,6 +3,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -61,7 +62,11 @@ type share struct {
 	sweepNext   time.Time
 	sweepEvery  time.Duration
 
-	clients   []*client
+	clients   crowd
+	attached  int
+	ending    int
+	lively    []*client // that may have work on the card, in turns
+	turn      int       // of the others
 	holders   int
 	everUsed  bool      // had a holder or a client
 	lonelyEnd time.Time // until then it waits for its first holder, or for them to come back
@@ -72,17 +77,26 @@ type share struct {
 	busy     uint64 // of clients that are gone, as the next two
 	wait     uint64
 	counted  uint64
-	refusals bucket // of processes that wanted to attach
+	sum      sums          // of clients that are there
+	lastEnd  time.Duration // of a share with many clients
+	refusals bucket        // of processes that wanted to attach
+
+	usedLately             uint64
+	uses                   []ClientView
+	usesAt                 time.Time
+	observedAt, squeezedAt time.Time // of a share with many clients
 
 	limitsChanged, saveChanged bool
 }
 
 // user is whose places the share takes.
 func (s *share) user() int {
-	if s.Payer != 0 {
-		return s.Payer
-	}
-	return s.owner
+	return cmp.Or(s.Payer, s.owner)
+}
+
+func newShare(spec Spec, k *card, owner int, created time.Time) *share {
+	return &share{Spec: spec, card: k, pool: k.rest, owner: owner, created: created, denials: map[Reason]uint64{},
+		clients: crowd{at: func(cl *client) *int { return &cl.place }}}
 }
 
 func (s *share) promised() bool { return s.pool.share == s }
@@ -145,13 +159,38 @@ func (c *Core) share(name string) (*share, *Failure) {
 }
 
 func (c *Core) viewShare(s *share) ShareView {
+	v := c.viewPage(s, c.observe(s))
+	v.DenialsBy = map[Reason]uint64{}
+	v.Launches, v.CardTimeNs, v.WaitNs = s.launches, s.busy, s.wait
+	for _, cl := range s.clients.all {
+		v.ContextBytes += cl.contextBytes()
+		v.Launches += cl.launches()
+		v.CardTimeNs += cl.work.busy
+		v.WaitNs += cl.work.wait
+	}
+	for reason, n := range s.denials {
+		v.DenialsBy[reason] = n
+		v.Denials += n
+	}
+	return v
+}
+
+// Limits is Share without what its clients have done: what its limits page says.
+func (c *Core) Limits(now time.Time, name string) (ShareView, error) {
+	s, failure := c.share(name)
+	if failure != nil {
+		return ShareView{}, failure
+	}
+	return c.viewPage(s, c.observeLately(now, s)), nil
+}
+
+func (c *Core) viewPage(s *share, used uint64) ShareView {
 	v := ShareView{
 		Spec: s.Spec, CardUUID: s.card.UUID, CardName: s.card.Name, CardUUIDBytes: s.card.UUIDBytes,
 		CardBytes: s.card.UsableBytes, CardContextBytes: s.card.ContextBytes,
 		State: StateActive, Tight: s.tight || s.revoked, Unlimited: !s.promised(),
-		LimitBytes: s.limit, UsedBytes: c.observe(s), PeakBytes: s.peak, Clients: len(s.clients),
-		DenialsBy: map[Reason]uint64{}, Launches: s.launches, Created: s.created, Owner: s.owner, Holders: s.holders,
-		CardTimeNs: s.busy, WaitNs: s.wait,
+		LimitBytes: s.limit, UsedBytes: used, PeakBytes: s.peak, Clients: len(s.clients.all),
+		Created: s.created, Owner: s.owner, Holders: s.holders,
 	}
 	switch {
 	case s.revoked:
@@ -165,16 +204,6 @@ func (c *Core) viewShare(s *share) ShareView {
 	if !s.promised() {
 		v.LimitBytes = s.card.UsableBytes
 	}
-	for _, cl := range s.clients {
-		v.ContextBytes += cl.contextBytes()
-		v.Launches += cl.launches()
-		v.CardTimeNs += cl.work.busy
-		v.WaitNs += cl.work.wait
-	}
-	for reason, n := range s.denials {
-		v.DenialsBy[reason] = n
-		v.Denials += n
-	}
 	return v
 }
 
@@ -186,7 +215,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if len(c.shares) >= c.config.MaxShares {
 		return ShareView{}, refuse(NotAllowed, "there are %d shares already", len(c.shares)).hint("divvy share list")
 	}
-	if failure := c.checkPart((&share{Spec: spec, owner: owner}).user()); failure != nil {
+	if failure := c.checkPart(cmp.Or(spec.Payer, owner)); failure != nil {
 		return ShareView{}, failure
 	}
 	k, failure := c.choose(&spec)
@@ -207,11 +236,10 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if spec.Name == "" {
 		spec.Name = c.makeName()
 	}
-	s := &share{Spec: spec, card: k, owner: owner, created: now, denials: map[Reason]uint64{}}
-	s.pool = k.rest
+	s := newShare(spec, k, owner, now)
 	if spec.MemoryBytes > 0 {
 		s.limit = spec.MemoryBytes
-		s.pool = &pool{card: k, share: s}
+		s.pool = newPool(k, s)
 	}
 	c.addShare(s)
 	// The promise stands; what its card lent to others without one comes back.
@@ -440,7 +468,7 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 			return failure
 		}
 	} else {
-		c.move(s, &pool{card: s.card, share: s}, bytes)
+		c.move(s, newPool(s.card, s), bytes)
 		if failure := c.clearRest(s.card); failure != nil {
 			c.move(s, rest, 0)
 			c.settle(rest)
@@ -465,7 +493,7 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		return failure
 	}
 	alive := 0
-	for _, cl := range s.clients {
+	for _, cl := range s.clients.all {
 		if cl.state != Dead {
 			alive++
 		}
@@ -476,13 +504,13 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		failure.cause = ErrAttached
 		return failure
 	}
-	if len(s.clients) == 0 {
+	if len(s.clients.all) == 0 {
 		c.removeShare(now, s, "deleted")
 		return nil
 	}
 	s.revoked = true
 	if !s.promised() {
-		c.move(s, &pool{card: s.card, share: s}, 0)
+		c.move(s, newPool(s.card, s), 0)
 	}
 	s.limit = 0
 	s.tight = false

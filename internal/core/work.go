@@ -3,7 +3,6 @@
 package core
 
 import (
-	"slices"
 	"time"
 
 	terms "github.com/divvy-gpu/divvy/internal/share"
@@ -50,31 +49,57 @@ type Work struct {
 	Kernel    time.Duration // the longest of what they have launched lately; 0: unknown
 }
 
-// Work reads the pages of a share; monotonicNs is the clock of the pages.
+// sums are of what the clients of a share say.
+type sums struct{ counted, late, span, gap time.Duration }
+
+// move takes what a client has said before out, and what it says now in.
+func (s *sums) move(before, now work) {
+	s.counted += nanoseconds(now.counted) - nanoseconds(before.counted)
+	s.late += nanoseconds(now.late) - nanoseconds(before.late)
+	s.span += nanoseconds(now.span) - nanoseconds(before.span)
+	s.gap += nanoseconds(now.gap) - nanoseconds(before.gap)
+}
+
+func (cl *client) observe(r Reading) {
+	before := cl.work
+	cl.reading = r
+	cl.work.observe(r)
+	cl.share.sum.move(before, cl.work)
+}
+
+// Work reads the pages of a share, or where it has many clients, those of some;
+// monotonicNs is the clock of the pages.
 func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 	s := c.byName[name]
 	if s == nil {
 		return Work{}
 	}
-	sum := Work{Busy: nanoseconds(s.counted)}
-	for _, cl := range s.clients {
-		r, ok := c.read(now, cl)
-		sum.Busy += nanoseconds(cl.work.counted)
-		sum.Late += nanoseconds(cl.work.late)
-		sum.Span += nanoseconds(cl.work.span)
-		sum.Gap += nanoseconds(cl.work.gap)
-		sum.Processes++
-		sum.LastEnd = max(sum.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
-		if !ok || cl.state != Attached || !cl.page {
-			continue
-		}
-		sum.Kernel = max(sum.Kernel, nanoseconds(r.KernelNs))
+	w := Work{Processes: len(s.clients.all)}
+	flies := func(r Reading) {
+		w.Kernel = max(w.Kernel, nanoseconds(r.KernelNs))
 		if r.InFlightNs > 0 {
-			sum.InFlight += nanoseconds(r.InFlightNs)
-			sum.Remaining = max(sum.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
+			w.InFlight += nanoseconds(r.InFlightNs)
+			w.Remaining = max(w.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
 		}
 	}
-	return sum
+	if len(s.clients.all) <= observedClients {
+		for _, cl := range s.clients.all {
+			r, ok := c.read(now, cl)
+			w.LastEnd = max(w.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
+			if ok && cl.state == Attached && cl.page {
+				flies(r)
+			}
+		}
+	} else {
+		c.readLively(now, s, func(r Reading) {
+			s.lastEnd = max(s.lastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
+			flies(r)
+		})
+		w.LastEnd = s.lastEnd
+	}
+	w.Busy = nanoseconds(s.counted) + s.sum.counted
+	w.Late, w.Span, w.Gap = s.sum.late, s.sum.span, s.sum.gap
+	return w
 }
 
 // mostNanoseconds bounds what a client can say: sums of all clients still fit.
@@ -83,22 +108,18 @@ const mostNanoseconds = 1 << 50
 func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, mostNanoseconds)) }
 
 // Attached is how many processes of a share are attached.
-func (c *Core) Attached(name string) (n int) {
+func (c *Core) Attached(name string) int {
 	if s := c.byName[name]; s != nil {
-		for _, cl := range s.clients {
-			if cl.state == Attached {
-				n++
-			}
-		}
+		return s.attached
 	}
-	return n
+	return 0
 }
 
 // Ending says whether the driver may still show a process of a share that has
 // ended.
 func (c *Core) Ending(name string) bool {
 	s := c.byName[name]
-	return s != nil && slices.ContainsFunc(s.clients, (*client).ending)
+	return s != nil && s.ending > 0
 }
 
 // Terms are what a share was promised of its card's time.

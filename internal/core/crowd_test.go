@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// countingPages counts how often pages are looked at.
+type countingPages struct {
+	*fakePages
+	looks int
+}
+
+func (p *countingPages) Read(id ClientID) (Reading, bool) {
+	p.looks++
+	return p.fakePages.Read(id)
+}
+
+func (p *countingPages) Recall(id ClientID, granted, most uint64) uint64 {
+	p.looks++
+	return p.fakePages.Recall(id, granted, most)
+}
+
+// crowded is a ledger with many clients in one share, and one that is measured in another.
+type crowded struct {
+	t     testing.TB
+	core  *Core
+	pages *countingPages
+	now   time.Time
+	next  ClientID
+}
+
+const crowdedCard = "GPU-a"
+
+func newCrowded(t testing.TB, attached, detached int) *crowded {
+	w := &crowded{t: t, pages: &countingPages{fakePages: newFakePages()}, now: time.Unix(0, 0), next: 1}
+	w.core = New(Config{MaxShares: 10, MaxClients: 20000, MaxShareClients: 20000, EphemeralGrace: time.Second,
+		ShrinkDeadline: time.Second}, []Card{{UUID: crowdedCard, Name: "a", UsableBytes: 1 << 40}}, w.pages)
+	w.pages.core = w.core
+	for _, name := range []string{"crowd", "quiet"} {
+		if _, err := w.core.CreateShare(w.now, Spec{Name: name, MemoryBytes: 1 << 34}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range attached {
+		w.attach("crowd")
+	}
+	for range detached {
+		w.core.Detach(w.now, w.attach("crowd"))
+	}
+	w.attach("quiet")
+	w.after(time.Minute)
+	return w
+}
+
+func (w *crowded) attach(share string) ClientID {
+	id := w.next
+	w.next++
+	if err := w.pages.attach(w.now, id, share, Process{PID: int(id), UID: int(id), Start: 1}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.pages.alloc(w.now, id, Unit)
+	w.core.Drain()
+	return id
+}
+
+func (w *crowded) after(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.core.Tick(w.now)
+	w.core.Drain()
+}
+
+// account is what a driver says that holds memory of all.
+func (w *crowded) account() Account {
+	a := Account{At: w.now}
+	for id := range w.next {
+		a.Processes = append(a.Processes, Holding{PID: int(id), Bytes: 1 << 30, Known: true})
+	}
+	return a
+}
+
+// steps are what the loop does for one client, or by itself.
+func (w *crowded) steps() map[string]func() {
+	last, quiet := ClientID(1), w.next-1
+	return map[string]func(){
+		"charge":        func() { w.core.Charge(w.now, quiet, Charge{Bytes: Unit}); w.pages.free(quiet, Unit) },
+		"chargeInCrowd": func() { w.core.Charge(w.now, last, Charge{Bytes: Unit}); w.pages.free(last, Unit) },
+		"sync":          func() { w.core.Sync(w.now, quiet) },
+		"syncInCrowd":   func() { w.core.Sync(w.now, last) },
+		"work":          func() { w.core.Work(w.now, 1, "quiet") },
+		"workOfCrowd":   func() { w.core.Work(w.now, 1, "crowd") },
+		"limits":        func() { _, _ = w.core.Limits(w.now, "crowd") },
+		"uses":          func() { _, _ = w.core.ShareUses(w.now, last) },
+		"wake":          func() { w.core.NextWake() },
+		"tick":          func() { w.core.Tick(w.now) },
+		"ended":         func() { w.core.LastEnded(crowdedCard, w.now.Add(-time.Second)); w.core.Lingering(crowdedCard, w.now) },
+		"attachAndEnd": func() {
+			id := w.next
+			w.next++
+			w.pages.pages[id] = &fakePage{}
+			_ = w.core.Attach(w.now, id, "crowd", Process{PID: int(id), UID: 1, Start: 1})
+			w.core.Died(w.now, id)
+			delete(w.pages.pages, id)
+		},
+	}
+}
+
+// However many clients a share has, what is done for one of them, or for one of another
+// share, looks at a bounded number of pages.
+func TestManySlowNobodyDown(t *testing.T) {
+	w := newCrowded(t, 1000, 1000)
+	for name, step := range w.steps() {
+		w.now = w.now.Add(time.Second)
+		if _, err := w.core.Limits(w.now, "crowd"); err != nil { // which looks once in a while, as does:
+			t.Fatal(err)
+		}
+		if _, err := w.core.ShareUses(w.now, 1); err != nil {
+			t.Fatal(err)
+		}
+		w.pages.looks = 0
+		step()
+		w.core.Drain()
+		if w.pages.looks > 2*(livelyClients+otherClients) {
+			t.Errorf("%s looks at %d pages", name, w.pages.looks)
+		}
+	}
+}
+
+// One that asks is read at once among many, and one that does not soon.
+func TestWorkAmongMany(t *testing.T) {
+	w := newCrowded(t, 1000, 0)
+	w.pages.pages[500].InFlightNs, w.pages.pages[500].DrainNs = 5, 7
+	w.core.Asked(w.now, 500)
+	if got := w.core.Work(w.now, 3, "crowd"); got.InFlight != 5 || got.Remaining != 4 || got.Processes != 1000 {
+		t.Errorf("of one that asked: %+v", got)
+	}
+	w.pages.pages[500].InFlightNs, w.pages.pages[500].BusyNs = 0, 5
+	w.pages.pages[700].InFlightNs, w.pages.pages[700].DrainNs = 9, 9
+	sum := time.Duration(0)
+	for range 1000/otherClients + 2 {
+		sum += w.core.Work(w.now, 3, "crowd").InFlight
+	}
+	if got := w.core.Work(w.now, 3, "crowd"); got.InFlight != 9 || got.Busy != 5 || sum == 0 {
+		t.Errorf("of one that did not: %+v", got)
+	}
+}
+
+// What every step of the loop costs with many clients; go test -bench Crowd.
+func BenchmarkCrowd(b *testing.B) {
+	for _, size := range []int{64, 4000} {
+		w := newCrowded(b, size, size)
+		account := w.account()
+		account.Index()
+		for name, step := range w.steps() {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				for b.Loop() {
+					step()
+					w.core.Drain()
+				}
+			})
+		}
+		b.Run(fmt.Sprintf("released/%d", size), func(b *testing.B) {
+			for b.Loop() {
+				w.core.ReleaseEnded(w.now, crowdedCard, account)
+			}
+		})
+		b.Run(fmt.Sprintf("releasedNowAndThen/%d", size), func(b *testing.B) {
+			for b.Loop() {
+				w.now = w.now.Add(time.Second)
+				w.core.ReleaseEnded(w.now, crowdedCard, account)
+			}
+		})
+		b.Run(fmt.Sprintf("reconcile/%d", size), func(b *testing.B) {
+			for b.Loop() {
+				w.core.Reconcile(w.now, crowdedCard, account)
+				w.core.Drain()
+			}
+		})
+	}
+}
