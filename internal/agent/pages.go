@@ -122,7 +122,7 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 		CreditBytes:  n.CreditBytes + m.given.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
-		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs,
+		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs, AtNs: wire.MonotonicNs(),
 	}, page.Valid()
 }
 

@@ -173,6 +173,8 @@ type share struct {
 	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
 	kernel   time.Duration // the longest that it launches
+	billed   time.Duration // all that it was charged for its work
+	awaited  awaited
 
 	// Several processes that measure beside each other count the same time
 	// more than once: together they had the card no longer than there was for
@@ -230,7 +232,7 @@ type Arbiter struct {
 
 // New returns an arbiter of an idle card without shares.
 func New(config Config, meter Meter) *Arbiter {
-	return &Arbiter{config: config, meter: meter, handover: newHandover(config), left: -1}
+	return &Arbiter{config: config, meter: bounded{meter, 10 * config.Quantum}, handover: newHandover(config), left: -1}
 }
 
 // Set says which shares there are now, and on which terms.

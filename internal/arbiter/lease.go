@@ -41,11 +41,15 @@ func (a *Arbiter) step(now time.Duration) {
 	case draining, dying:
 		next := a.choose(now)
 		if next == nil {
+			a.holder.awaited.from = never
 			return
 		}
 		if !a.goesOn(next) || a.phase == dying {
+			a.await(now)
 			switch {
-			case a.phase == draining && (a.remaining(now) < a.handover.before || a.outranks(next, a.holder)):
+			case a.phase == draining && a.remaining(now) < a.handover.before:
+				a.holder.awaited.overruns = max(a.holder.awaited.overruns-1, 0)
+			case a.phase == draining && a.outranks(next, a.holder):
 			case now >= a.end:
 				a.overrun(now)
 			default:
@@ -91,7 +95,7 @@ func (a *Arbiter) closeWhenDue(now time.Duration) {
 // on the card: its work when it is draining, an ended process of it when it is dying.
 func (a *Arbiter) endLease(now time.Duration, as phase, since time.Duration) {
 	a.closeLease(now)
-	a.phase, a.end = as, since+a.config.Drain
+	a.phase, a.end = as, since+a.patience(a.holder)
 }
 
 // grant gives a share a lease.
@@ -101,6 +105,7 @@ func (a *Arbiter) grant(now time.Duration, s *share) {
 	before := s.process
 	s.nextProcess()
 	a.beginTurn(now, s, s == a.last && s.process == before)
+	s.beginAwaited()
 	a.phase, a.holder, a.last = held, s, s
 	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
 	a.end, a.charged = a.begun+a.length(now, s, a.quantum(s)), 0
@@ -222,6 +227,9 @@ func (a *Arbiter) leave(now time.Duration) {
 	a.rest = 0
 	if u.Submitted > 0 {
 		a.rest = now + remaining
+		if w := a.holder.awaited; w.paid > 0 || w.overruns == awaitedOverruns { // what it says is little to go by
+			a.rest = now + min(remaining, a.patience(a.holder))
+		}
 	}
 	a.ended, a.holder.turn.rest = u.LastEnd, a.rest
 	a.phase, a.holder, a.left = free, nil, now
@@ -232,6 +240,7 @@ func (a *Arbiter) closeLease(now time.Duration) {
 	if a.phase == held {
 		a.leftIdle(now)
 		a.idle(min(now, a.end))
+		a.endAwaited(now)
 	}
 	a.tell(now, a.holder, 0)
 }
@@ -260,6 +269,8 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 		}
 	}
 	used += a.settleTurn(now, s, used, u)
+	s.billed += used
+	s.payAwaited()
 	if !s.fixed() {
 		s.fair.use(used, s.weight())
 		return used
@@ -341,10 +352,19 @@ func (a *Arbiter) remaining(now time.Duration) time.Duration {
 func (a *Arbiter) overrun(now time.Duration) {
 	s := a.holder
 	s.overruns++
+	if s.awaited.overruns == awaitedOverruns {
+		return // that was told
+	}
+	if s.awaited.paid > 0 {
+		s.awaited.overruns++
+	}
 	what := "its work outlasts its lease"
 	if a.phase == dying {
 		what = "the driver still shows a process that has ended"
 	}
-	a.orders.Events = append(a.orders.Events, Event{Share: s.Name,
-		Message: fmt.Sprintf("%s by more than %v; the next share goes on beside it", what, a.config.Drain)})
+	message := fmt.Sprintf("%s by more than %v; the next share goes on beside it", what, a.config.Drain)
+	if s.awaited.overruns == awaitedOverruns {
+		message += "; that happens again and again, and it is not awaited any more until its work ends in time"
+	}
+	a.orders.Events = append(a.orders.Events, Event{Share: s.Name, Message: message})
 }

@@ -21,6 +21,7 @@ type card struct {
 	now     time.Duration
 	events  []event // in order
 	shares  map[string]*load
+	lies    map[string]func(now time.Duration) Usage
 	queue   []kernel
 	running bool
 	late    time.Duration // most that a message or a wake-up takes
@@ -95,6 +96,9 @@ func newCard(seed uint64, late time.Duration) *card {
 }
 
 func (c *card) Usage(now time.Duration, name string) (u Usage) {
+	if lie := c.lies[name]; lie != nil {
+		return lie(now)
+	}
 	l := c.shares[name]
 	if l == nil {
 		return u

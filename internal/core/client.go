@@ -90,7 +90,7 @@ func (cl *client) agrees(r Reading) bool {
 	return r.GrantedBytes == cl.granted && r.CreditBytes <= cl.granted
 }
 
-func (cl *client) launches() uint64 { return cl.reading.Launches }
+func (cl *client) launches() uint64 { return cl.work.told.launches }
 
 // ClientView is a client and what it holds.
 type ClientView struct {
@@ -187,6 +187,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	wasLost := cl.state == Detached
 	c.setState(cl, Attached, true)
 	cl.frozen = false
+	c.come(now, cl)
 	cl.work.fresh = true
 	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
 	used := min(up(usedBytes), most)
@@ -244,6 +245,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	cl := &client{Process: process, id: id, share: s, since: now}
 	c.addClient(cl)
 	c.setState(cl, Attached, true)
+	c.come(now, cl)
 	s.everUsed = true
 	c.hold(cl, used)
 	c.limitsChanged(s)
@@ -252,6 +254,12 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	c.event(now, Event{Kind: event.ClientAttached, Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
 		Message: process.Command})
 	return nil
+}
+
+// come bounds what a client says of its time by the time that passes from now on.
+func (c *Core) come(now time.Time, cl *client) {
+	r, _ := c.credits.Read(cl.id)
+	cl.work.come(r, now.Sub(cl.since))
 }
 
 func (c *Core) addClient(cl *client) {
@@ -331,8 +339,8 @@ func (c *Core) remove(now time.Time, cl *client) {
 		message = fmt.Sprintf("ended, its memory was back after %v", after.Round(100*time.Microsecond))
 	}
 	s.launches += cl.launches()
-	s.busy += cl.work.busy
-	s.wait += cl.work.wait
+	s.busy += cl.work.told.busy
+	s.wait += cl.work.told.wait
 	s.counted += cl.work.counted
 	same := func(other *client) bool { return other == cl }
 	delete(c.clients, cl.id)

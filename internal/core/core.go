@@ -55,6 +55,7 @@ type Reading struct {
 	BusyNs, WaitNs, LateNs         uint64
 	InFlightNs, DrainNs, LastEndNs uint64
 	KernelNs, SpanNs, GapNs        uint64
+	AtNs                           uint64 // when it was read, by the clock of the times above; 0: not known
 }
 
 // Config bounds a core.

@@ -165,8 +165,8 @@ func (c *Core) viewShare(s *share) ShareView {
 	for _, cl := range s.clients.all {
 		v.ContextBytes += cl.contextBytes()
 		v.Launches += cl.launches()
-		v.CardTimeNs += cl.work.busy
-		v.WaitNs += cl.work.wait
+		v.CardTimeNs += cl.work.told.busy
+		v.WaitNs += cl.work.told.wait
 	}
 	for reason, n := range s.denials {
 		v.DenialsBy[reason] = n

@@ -8,7 +8,9 @@ import (
 	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
-// work is what a client says of its time on the card.
+// work is what a client says of its time on the card. Nobody has used more of a card than
+// has passed: beyond that nothing is believed, and of one that says far more, what it said is
+// no figure of its share.
 type work struct {
 	busy    uint64 // ns, the most it ever said
 	wait    uint64
@@ -17,23 +19,52 @@ type work struct {
 	gap     uint64
 	counted uint64 // of busy, since it attached to this agent
 	fresh   bool   // it came back: what it says first is from before
+
+	earlier uint64 // ns from its first attachment to its last one
+	cameNs  uint64 // when that was
+	lies    bool
+	told    told
+}
+
+// told are the figures of a share that a client adds to.
+type told struct{ busy, wait, launches uint64 }
+
+// What a process can have said by then: its threads wait beside each other.
+const (
+	mostThreads  = 1024
+	leastLaunch  = 10        // ns
+	mostSurprise = 1_000_000 // launches, or us: estimates run ahead
+)
+
+// come begins to bound what a client says by the time that passes.
+func (w *work) come(r Reading, earlier time.Duration) {
+	w.cameNs, w.earlier = r.AtNs, uint64(max(earlier, 0))
 }
 
 // observe takes a reading. A counter that falls is not believed.
 func (w *work) observe(r Reading) {
-	if r.BusyNs > w.busy {
+	passed := uint64(mostCounted)
+	if r.AtNs > 0 {
+		passed = min(w.earlier+less(r.AtNs, w.cameNs), mostCounted)
+	}
+	w.lies = w.lies || r.AtNs > 0 && (r.BusyNs/4 > passed+1000*mostSurprise || r.WaitNs/mostThreads > passed+1000*mostSurprise ||
+		r.Launches > passed/leastLaunch+mostSurprise)
+	if busy := min(r.BusyNs, passed); busy > w.busy {
 		if !w.fresh {
-			w.counted += r.BusyNs - w.busy
+			w.counted += busy - w.busy
 		}
-		w.busy = r.BusyNs
+		w.busy = busy
 	}
 	if r.BusyNs > 0 {
 		w.fresh = false
 	}
 	w.wait = max(w.wait, r.WaitNs)
-	w.late = max(w.late, r.LateNs)
-	w.span = max(w.span, r.SpanNs)
-	w.gap = max(w.gap, r.GapNs)
+	w.late = max(w.late, min(r.LateNs, passed))
+	w.span = max(w.span, min(r.SpanNs, passed))
+	w.gap = max(w.gap, min(r.GapNs, passed))
+	if !w.lies {
+		w.told = told{w.busy, min(w.wait, mostCounted), max(w.told.launches, r.Launches)}
+	}
 }
 
 // Work is what the processes of a share say of their time on the card, summed.
@@ -54,10 +85,10 @@ type sums struct{ counted, late, span, gap time.Duration }
 
 // move takes what a client has said before out, and what it says now in.
 func (s *sums) move(before, now work) {
-	s.counted += nanoseconds(now.counted) - nanoseconds(before.counted)
-	s.late += nanoseconds(now.late) - nanoseconds(before.late)
-	s.span += nanoseconds(now.span) - nanoseconds(before.span)
-	s.gap += nanoseconds(now.gap) - nanoseconds(before.gap)
+	s.counted += counted(now.counted) - counted(before.counted)
+	s.late += counted(now.late) - counted(before.late)
+	s.span += counted(now.span) - counted(before.span)
+	s.gap += counted(now.gap) - counted(before.gap)
 }
 
 func (cl *client) observe(r Reading) {
@@ -97,7 +128,7 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 		})
 		w.LastEnd = s.lastEnd
 	}
-	w.Busy = nanoseconds(s.counted) + s.sum.counted
+	w.Busy = time.Duration(min(s.counted, mostOfShare)) + s.sum.counted
 	w.Late, w.Span, w.Gap = s.sum.late, s.sum.span, s.sum.gap
 	return w
 }
@@ -106,6 +137,14 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 const mostNanoseconds = 1 << 50
 
 func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, mostNanoseconds)) }
+
+// Counters go on for longer: of one client for a year.
+const (
+	mostCounted = 1 << 55
+	mostOfShare = 1 << 60
+)
+
+func counted(ns uint64) time.Duration { return time.Duration(min(ns, mostCounted)) }
 
 // Attached is how many processes of a share are attached.
 func (c *Core) Attached(name string) int {
