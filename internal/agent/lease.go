@@ -126,7 +126,9 @@ func (l *loop) carryOutLeases() {
 			l.writeLease(lease.Share)
 		}
 		for _, e := range orders.Events {
-			l.log(core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
+			if told := (core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message}); l.core.MayTell(l.now, told) {
+				l.log(told)
+			}
 		}
 		if wake := k.arbiter.NextWake(at); wake > 0 && (next == 0 || wake < next) {
 			next = wake

@@ -342,6 +342,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	s.busy += cl.work.told.busy
 	s.wait += cl.work.told.wait
 	s.counted += cl.work.counted
+	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
 	same := func(other *client) bool { return other == cl }
 	delete(c.clients, cl.id)
 	if c.byPID[cl.PID] = slices.DeleteFunc(c.byPID[cl.PID], same); len(c.byPID[cl.PID]) == 0 {
@@ -362,7 +363,6 @@ func (c *Core) remove(now time.Time, cl *client) {
 	c.orders.GoneClients = append(c.orders.GoneClients, cl.id)
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
 	c.squeeze(now, s)
 	c.chargeAgain(now, s.pool)
 	c.settle(s.pool)

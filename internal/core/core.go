@@ -116,6 +116,7 @@ type Core struct {
 	taken  []takenCredit // scratch of one charge
 
 	notices due // of clients
+	flood   flood
 	awaited int // clients of an earlier life that are not back
 }
 
@@ -155,6 +156,9 @@ func (c *Core) Drain() Orders {
 
 func (c *Core) event(now time.Time, e Event) {
 	e.Time = now
+	if !c.MayTell(now, e) {
+		return
+	}
 	c.orders.Events = append(c.orders.Events, e)
 }
 
@@ -188,6 +192,7 @@ func (c *Core) Tick(now time.Time) {
 	for _, s := range slices.Clone(c.shares) {
 		c.tickShare(now, s)
 	}
+	c.tellDropped(now)
 	for _, cl := range c.notices.take(now, noticed) {
 		c.notice(now, cl)
 	}
@@ -208,6 +213,7 @@ func (c *Core) NextWake() time.Time {
 		sooner(s.lonelyEnd)
 		sooner(s.sweepNext)
 	}
+	sooner(c.flood.tellAt)
 	sooner(c.notices.next(noticed))
 	return next
 }

@@ -22,11 +22,13 @@ const (
 	bucketPerSecond = 5
 )
 
-func (b *bucket) take(now time.Time) bool {
+func (b *bucket) take(now time.Time) bool { return b.takeOf(now, bucketSize, bucketPerSecond) }
+
+func (b *bucket) takeOf(now time.Time, size, perSecond float64) bool {
 	if b.last.IsZero() {
-		b.tokens = bucketSize
+		b.tokens = size
 	} else {
-		b.tokens = min(bucketSize, b.tokens+now.Sub(b.last).Seconds()*bucketPerSecond)
+		b.tokens = min(size, b.tokens+max(now.Sub(b.last).Seconds(), 0)*perSecond)
 	}
 	b.last = now
 	if b.tokens < 1 {
