@@ -200,7 +200,10 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 		return err
 	}
 	l.state = saved
-	if lostBytes > 0 {
+	if kept := l.state.journal.Kept(); kept != "" {
+		l.tell(event.JournalCut, fmt.Sprintf("the journal was damaged: %d bytes of it could not be read, what came after them is used; "+
+			"as it was it is kept in %s", lostBytes, kept))
+	} else if lostBytes > 0 {
 		l.tell(event.JournalCut, fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
 	}
 	l.core.Recover(l.now, shares, clients)

@@ -43,7 +43,12 @@ type Journal struct {
 	path string
 	file *os.File
 	size int64
+	kept string
 }
+
+// Kept is where the file is kept as it was, when it was damaged before records that could be
+// read; empty: it was not.
+func (j *Journal) Kept() string { return j.kept }
 
 // Open reads what is left of the journal at path, and opens it for more. It
 // makes an empty one where there is none. A file of another kind is left as it is:
@@ -67,6 +72,9 @@ func Open(path string) (j *Journal, records [][]byte, lostBytes int64, err error
 		return nil, nil, 0, fmt.Errorf("journal %s has more than %d bytes", path, maxFileBytes)
 	}
 	records, good := Parse(raw)
+	if more, read := salvage(raw, max(good, len(magic))); len(more) > 0 {
+		return repair(path, file, raw, append(records, more...), int64(len(raw)-max(good, len(magic))-read))
+	}
 	if good == 0 && foreign(raw) {
 		return nil, nil, 0, fmt.Errorf("open journal %s: %w", path, ErrForeign)
 	}
@@ -80,6 +88,56 @@ func Open(path string) (j *Journal, records [][]byte, lostBytes int64, err error
 		return nil, nil, 0, fmt.Errorf("open journal %s: %w", path, err)
 	}
 	return j, records, int64(len(raw) - good), nil
+}
+
+// repair keeps a damaged file beside the journal, and makes the records that could be read
+// the journal.
+func repair(path string, file *os.File, raw []byte, records [][]byte, lostBytes int64) (*Journal, [][]byte, int64, error) {
+	kept := path + ".damaged"
+	if err := os.Remove(kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, 0, fmt.Errorf("keep the damaged journal: %w", err)
+	}
+	bad, err := os.OpenFile(kept, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("keep the damaged journal: %w", err)
+	}
+	_, err = bad.Write(raw)
+	if err = errors.Join(err, bad.Sync(), bad.Close()); err != nil {
+		return nil, nil, 0, fmt.Errorf("keep the damaged journal: %w", err)
+	}
+	j := &Journal{path: path, file: file, kept: kept}
+	if err := j.Replace(records); err != nil {
+		return nil, nil, 0, err
+	}
+	return j, records, lostBytes, nil
+}
+
+// maxSummed bounds what is added up in search of records: a file can be made to look like
+// many of them.
+const maxSummed = 4 * maxFileBytes
+
+// salvage finds the records after damage at from, and how many bytes they take.
+func salvage(raw []byte, from int) (records [][]byte, bytes int) {
+	summed := 0
+	for at := from; at+headerBytes < len(raw); {
+		length := int(binary.LittleEndian.Uint32(raw[at:]))
+		if length == 0 || length > MaxRecordBytes || length > len(raw)-at-headerBytes {
+			at++
+			continue
+		}
+		if summed += length; summed > maxSummed {
+			break
+		}
+		body := raw[at+headerBytes : at+headerBytes+length]
+		if checksum(body) != binary.LittleEndian.Uint32(raw[at+4:]) {
+			at++
+			continue
+		}
+		records = append(records, body)
+		bytes += headerBytes + length
+		at += headerBytes + length
+	}
+	return records, bytes
 }
 
 func (j *Journal) truncate(size int64) error {

@@ -88,6 +88,38 @@ func TestCrashAtAnyByte(t *testing.T) {
 	}
 }
 
+// One flipped bit, wherever it is, costs the record that it is in and no other; the file is
+// kept as it was.
+func TestOneBit(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "journal")
+	j, _, _ := reopen(t, path)
+	must(t, j.Append([]byte("first"), []byte("second"), []byte("third")))
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for bit := range 8 * (len(magic) + headerBytes + len("first")) {
+		damaged := bytes.Clone(whole)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		path := filepath.Join(folder, fmt.Sprint("journal", bit))
+		must(t, os.WriteFile(path, damaged, 0o600))
+		j, records, lost := reopen(t, path)
+		want, left := "[second third]", int64(headerBytes+len("first"))
+		if bit < 8*len(magic) {
+			want, left = "[first second third]", 0
+		}
+		if fmt.Sprint(records) != want || lost != left {
+			t.Fatalf("bit %d: %q, %d bytes lost", bit, records, lost)
+		}
+		if kept, err := os.ReadFile(j.Kept()); err != nil || !bytes.Equal(kept, damaged) {
+			t.Fatalf("bit %d: the file is not kept: %v", bit, err)
+		}
+		must(t, j.Append([]byte("after")))
+		if _, records, lost := reopen(t, path); fmt.Sprint(records) != want[:len(want)-1]+" after]" || lost != 0 {
+			t.Fatalf("bit %d: then %q, %d bytes lost", bit, records, lost)
+		}
+	}
+}
+
 func TestDoesNotFollowLinks(t *testing.T) {
 	folder := t.TempDir()
 	target := filepath.Join(folder, "target")
