@@ -74,6 +74,55 @@ func TestPromisesNameTheirTests(t *testing.T) {
 	}
 }
 
+// TestReadersStateTheirBounds: the table of docs/security.md has every source that bounds or
+// decompresses what it reads, all its columns, and the constants as they are.
+func TestReadersStateTheirBounds(t *testing.T) {
+	text, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "\n## What every reader takes at most\n")
+	if !found {
+		t.Fatal("docs/security.md has no table of readers")
+	}
+	sources := map[string]source{}
+	for _, s := range goSources(t) {
+		sources[s.path] = s
+	}
+	stated := map[string]bool{}
+	for line := range strings.Lines(table) {
+		columns := strings.Split(strings.TrimSpace(line), "|")
+		if len(columns) != 9 || !strings.Contains(columns[6], ".go`") {
+			continue
+		}
+		name := strings.Trim(columns[6], " `")
+		s, ok := sources[name]
+		if !ok {
+			t.Errorf("docs/security.md: there is no %s", name)
+			continue
+		}
+		for n, what := range []string{"what it reads", "bytes", "depth", "items"} {
+			if strings.TrimSpace(columns[1+n]) == "" {
+				t.Errorf("docs/security.md: %s does not state its %s", name, what)
+			}
+		}
+		stated[s.path] = true
+		for _, constant := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(columns[7], -1) {
+			name, value, _ := strings.Cut(constant[1], " = ")
+			is := regexp.MustCompile(`(?m)^\s*(?:const )?` + name + `\s*=\s*` + regexp.QuoteMeta(value) + `\s*(?://.*)?$`)
+			if !is.Match(s.bytes) {
+				t.Errorf("%s: %s is not %q", s.path, name, value)
+			}
+		}
+	}
+	reads := regexp.MustCompile(`io\.LimitReader\(|http\.MaxBytesReader\(|\b(?:gzip|zlib|bzip2|flate|zip|zstd)\.NewReader\(`)
+	for name, s := range sources {
+		if !s.test && s.folder != "." && reads.Match(s.bytes) && !stated[name] {
+			t.Errorf("docs/security.md: the table of readers lacks %s", name)
+		}
+	}
+}
+
 // TestArchitectureNamesRooms: the map of the source names every room of the
 // import map and of the include map, or the room that it is a part of.
 func TestArchitectureNamesRooms(t *testing.T) {

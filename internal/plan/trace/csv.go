@@ -44,7 +44,7 @@ type table struct {
 
 func readTable(in *input, known columns, notes *[]string, row func(*table) error) error {
 	file := in.file
-	c := csv.NewReader(&bounded{in, maxFileBytes})
+	c := csv.NewReader(&bounded{in, maxFileBytes, errTooLarge})
 	c.ReuseRecord = true
 	header, err := c.Read()
 	if err != nil {

@@ -57,7 +57,7 @@ func (d *document) wrong(offset int64, err error) error {
 // walkJSON reads an object and hands each element of the arrays named in lists
 // to visit. Other keys are passed over; lists that are not there are not missed.
 func walkJSON(in *input, lists []string, visit func(d *document, list string) error) error {
-	text, err := io.ReadAll(&bounded{in, maxJSONBytes})
+	text, err := io.ReadAll(&bounded{in, maxJSONBytes, errTooLarge})
 	if err != nil {
 		return &InputError{in.file, 0, err.Error()}
 	}

@@ -27,10 +27,12 @@ import (
 
 // Bounds of what is read from a file.
 const (
-	maxRecords     = 4_000_000
+	maxRecords     = 2_000_000
 	maxFieldBytes  = 4096
 	maxFileBytes   = 4 << 30 // CSV, after decompression
-	maxJSONBytes   = 1 << 30
+	maxJSONBytes   = 256 << 20
+	maxInflation   = 100      // of a compressed file: lists shrink to a tenth or a thirtieth
+	leastInflated  = 16 << 20 // that any may become
 	secondsForever = 1 << 53
 	mostMilli      = 1 << 40
 	mostMiB        = 1 << 40
@@ -142,7 +144,12 @@ func open(file string) (*input, error) {
 		in.Close()
 		return nil, &InputError{file, 0, "starts like gzip and is not: " + err.Error()}
 	}
-	in = newInput(file, z)
+	info, err := f.Stat()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	in = newInput(file, &bounded{z, max(maxInflation*min(info.Size(), maxFileBytes), leastInflated), errInflated})
 	in.closers = []io.Closer{z, f}
 	return in, nil
 }
@@ -169,18 +176,22 @@ func (i *input) isJSON() bool {
 type bounded struct {
 	from io.Reader
 	left int64
+	err  error // when there is more
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, errTooLarge
+		return 0, b.err
 	}
 	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
 	return n, err
 }
 
-var errTooLarge = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d GiB of JSON)", maxFileBytes>>30, maxJSONBytes>>30)
+var (
+	errTooLarge = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d MiB of JSON)", maxFileBytes>>30, maxJSONBytes>>20)
+	errInflated = fmt.Errorf("the compressed file holds more than %d times its size: decompress it if that is meant", maxInflation)
+)
 
 // ReadNodes reads a node list.
 func ReadNodes(file string) (*Nodes, error) {

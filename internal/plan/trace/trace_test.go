@@ -253,6 +253,30 @@ func TestAMillionLines(t *testing.T) {
 	}
 }
 
+// TestCompressedThousandfold: a small file that holds a large one costs little.
+func TestCompressedThousandfold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bomb.json.gz")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	blank := bytes.Repeat([]byte(" "), 1<<20)
+	_, err = z.Write([]byte(`{"jobs":[`))
+	for range 32 {
+		_, more := z.Write(blank)
+		err = errors.Join(err, more)
+	}
+	_, more := z.Write([]byte(`{"name":"a","gpus":1,"gpuMilli":500}]}`))
+	if err := errors.Join(err, more, z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var bad *InputError
+	if _, err := ReadJobs(file); !errors.As(err, &bad) || !strings.Contains(bad.Error(), "100 times its size") {
+		t.Errorf("a file of 32 MiB in 32 KiB: %v", err)
+	}
+}
+
 // fuzzList states what every parser keeps: no panic, an error that names the
 // file, and records that are valid.
 func fuzzList(f *testing.F, seeds ...string) {
