@@ -260,6 +260,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 func (c *Core) come(now time.Time, cl *client) {
 	r, _ := c.credits.Read(cl.id)
 	cl.work.come(r, now.Sub(cl.since))
+	cl.work.own = cl.UID == cl.share.owner || c.trusted(cl.UID)
 }
 
 func (c *Core) addClient(cl *client) {

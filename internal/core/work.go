@@ -9,7 +9,7 @@ import (
 )
 
 // work is what a client says of its time on the card. Nobody has used more of a card than
-// has passed: beyond that nothing is believed, and of one that says far more, what it said is
+// has passed: beyond that nothing is charged, and of a stranger that says far more, what it said is
 // no figure of its share.
 type work struct {
 	busy    uint64 // ns, the most it ever said
@@ -23,6 +23,7 @@ type work struct {
 	earlier uint64 // ns from its first attachment to its last one
 	cameNs  uint64 // when that was
 	lies    bool
+	own     bool // of the share's owner: what it says is a figure of its share as it is
 	told    told
 }
 
@@ -62,9 +63,15 @@ func (w *work) observe(r Reading) {
 	w.late = max(w.late, min(r.LateNs, passed))
 	w.span = max(w.span, min(r.SpanNs, passed))
 	w.gap = max(w.gap, min(r.GapNs, passed))
-	if !w.lies {
-		w.told = told{w.busy, min(w.wait, mostCounted), max(w.told.launches, r.Launches)}
+	switch {
+	case w.own:
+		w.told.busy = max(w.told.busy, min(r.BusyNs, mostCounted))
+	case w.lies:
+		return
+	default:
+		w.told.busy = w.busy
 	}
+	w.told.wait, w.told.launches = min(w.wait, mostCounted), max(w.told.launches, r.Launches)
 }
 
 // Work is what the processes of a share say of their time on the card, summed.
