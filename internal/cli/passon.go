@@ -18,8 +18,9 @@ import (
 
 // passOn runs the command as if it stood in our place: our streams, our process
 // group, our terminal. What the terminal sends to the group reaches the command
-// by itself; what others send to us is passed on. When the command stops, we
-// stop, so that the shell notices. It returns the code a shell would give.
+// by itself; what others send to us is passed on. The command's state is ours: we
+// stop when it does, by the same signal, and go on when it does, whoever made it.
+// It returns the code a shell would give.
 //
 // If we are killed by SIGKILL the command lives on; its share stays while it is
 // attached.
@@ -31,28 +32,26 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, startError(cmd.Path, err)
 	}
-	child := cmd.Process.Pid
-	stopped := make(chan struct{}, 1)
-	ended := make(chan syscall.WaitStatus, 1)
-	failed := make(chan error, 1)
-	go awaitChild(child, stopped, ended, failed) // ends with the child
+	r := running{pid: cmd.Process.Pid}
+	var next syscall.Signal
 	for {
-		select {
-		case s := <-signals:
-			passSignal(child, s.(syscall.Signal))
-		case <-stopped:
-			// A stop that is over needs no answer.
-			if process.New("/proc").Stopped(child) {
-				stopSelf()
-			}
-		case err := <-failed:
+		status, ended, err := r.look()
+		switch {
+		case err != nil:
 			return 0, fmt.Errorf("wait for %s: %w", cmd.Path, err)
-		case status := <-ended:
+		case ended:
 			_ = cmd.Process.Release()
 			if status.Signaled() {
 				return exitSignalBase + int(status.Signal()), nil
 			}
 			return status.ExitStatus(), nil
+		case next != 0:
+			r.pass(next)
+			next = 0
+		case r.stop != 0 && len(signals) == 0: // what has come may continue it
+			r.stopWith(signals)
+		default:
+			next = (<-signals).(syscall.Signal)
 		}
 	}
 }
@@ -63,25 +62,92 @@ var passedSignals = []syscall.Signal{
 	unix.SIGCONT, unix.SIGTSTP, unix.SIGIO, unix.SIGPWR, unix.SIGVTALRM,
 }
 
+// notify asks for the signals to pass on, for those that a terminal sends to all of a
+// group in its background, and for news of the command.
 func notify(signals chan<- os.Signal) {
-	for _, s := range passedSignals {
+	for _, s := range append([]syscall.Signal{unix.SIGTTIN, unix.SIGTTOU}, passedSignals...) {
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
 	}
+	signal.Notify(signals, unix.SIGCHLD)
 }
 
-// passSignal gives a signal to the child, unless the terminal has done so.
-func passSignal(child int, s syscall.Signal) {
-	switch s {
-	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH, unix.SIGTSTP:
-		// We stop when the child does, not when it is asked to.
-		if !inForeground() {
-			_ = unix.Kill(child, s)
+// running is the command.
+type running struct {
+	pid     int
+	stop    syscall.Signal // that stopped it, and we have not yet; 0: none
+	resumed bool           // we were stopped, and have not seen the SIGCONT that ended that
+	others  bool           // the next SIGCONT is for us alone: others have continued the command
+	byUs    bool           // we have continued it, and it has not been told yet
+}
+
+// look finds out what became of the command.
+func (r *running) look() (status syscall.WaitStatus, ended bool, err error) {
+	for {
+		pid, err := syscall.Wait4(r.pid, &status, syscall.WNOHANG|syscall.WUNTRACED|syscall.WCONTINUED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || pid == 0:
+			return 0, false, err
+		case status.Stopped():
+			r.stop, r.byUs = status.StopSignal(), false
+			r.others = r.others || r.resumed // it had gone on in between
+		case status.Continued():
+			r.others, r.byUs, r.stop = !r.byUs, false, 0
+		default:
+			return status, true, nil
 		}
-	default:
-		_ = unix.Kill(child, s)
 	}
+}
+
+func (r *running) stopped() bool { return process.New("/proc").Stopped(r.pid) }
+
+// stopWith stops us as the command is stopped, until somebody continues us or it.
+func (r *running) stopWith(signals <-chan os.Signal) {
+	by := r.stop
+	r.stop = 0
+	if !r.stopped() { // a stop that is over needs no answer
+		return
+	}
+	w, err := startWaker(r.pid)
+	// What has come until now came before we stop: also what stopped the command, which
+	// must not stop it again later.
+	for len(signals) > 0 {
+		if s := (<-signals).(syscall.Signal); s != unix.SIGTSTP {
+			r.pass(s)
+		}
+	}
+	if r.stopped() {
+		stopSelf(by) // without a waker, too: a shell waits for it
+		r.resumed = true
+	}
+	if err == nil && w.end() {
+		r.others = true
+	}
+}
+
+// pass gives a signal to the command, unless it has it already.
+func (r *running) pass(s syscall.Signal) {
+	switch s {
+	case unix.SIGCHLD, unix.SIGTTIN, unix.SIGTTOU:
+		return // news, and what the terminal sends to all of a group
+	case unix.SIGCONT:
+		// Who continues a job continues all of its group; and our waker continues us
+		// when the command goes on.
+		skip := r.others
+		r.others, r.resumed = false, false
+		if skip {
+			return
+		}
+		r.byUs = r.stopped()
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH, unix.SIGTSTP:
+		// We stop when the command does, not when it is asked to.
+		if inForeground() {
+			return
+		}
+	}
+	_ = unix.Kill(r.pid, s)
 }
 
 // inForeground says whether our process group is the one the terminal sends
@@ -94,28 +160,6 @@ func inForeground() bool {
 	defer unix.Close(tty)
 	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
-}
-
-// awaitChild reports each stop and the end of the child.
-func awaitChild(pid int, stopped chan<- struct{}, ended chan<- syscall.WaitStatus, failed chan<- error) {
-	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			failed <- err
-			return
-		case status.Stopped():
-			select {
-			case stopped <- struct{}{}:
-			default:
-			}
-		case status.Exited(), status.Signaled():
-			ended <- status
-			return
-		}
-	}
 }
 
 // startError gives a failed start the code a shell would.

@@ -143,12 +143,15 @@ func helper(t *testing.T, program string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	for _, name := range []string{"passon", "leader", "counter"} {
+	for _, name := range []string{"passon", "leader", "counter", "job"} {
 		if err := os.Symlink(self, filepath.Join(folder, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(filepath.Join(folder, program), args...)
+	if !strings.Contains(program, "/") {
+		program = filepath.Join(folder, program)
+	}
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
 	return cmd
 }

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		"passon":  passOnHelper,
 		"leader":  leaderHelper,
 		"counter": counterHelper,
+		"job":     jobHelper,
 	})
 }
 

@@ -5,6 +5,7 @@ package cli
 import (
 	"os"
 	"runtime"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,25 +19,28 @@ type sigaction struct {
 	mask     uint64
 }
 
-// stopSelf stops this process as the terminal would: by the default action of
-// SIGTSTP, which the kernel leaves out for a group that nobody could continue.
-// The runtime cannot give that action back to a signal it was once asked for
-// (Go 1.26: signal.Reset leaves its handler in place), so the kernel is asked.
-func stopSelf() {
+// stopSelf stops this process by a signal, as the terminal would: by its default
+// action, which the kernel leaves out for a group that nobody could continue, except
+// that of SIGSTOP. The runtime cannot give that action back to a signal it was once
+// asked for (Go 1.26: signal.Reset leaves its handler in place), so the kernel is
+// asked.
+func stopSelf(by syscall.Signal) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	byDefault, before := sigaction{}, sigaction{}
-	if setAction(&byDefault, &before) != nil {
-		return
+	if by != unix.SIGSTOP {
+		byDefault, before := sigaction{}, sigaction{}
+		if setAction(by, &byDefault, &before) != nil {
+			return
+		}
+		defer func() { _ = setAction(by, &before, nil) }()
 	}
 	// A signal to this very thread is acted on before the call returns.
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
-	_ = setAction(&before, nil)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), by)
 }
 
-func setAction(next, before *sigaction) error {
+func setAction(of syscall.Signal, next, before *sigaction) error {
 	const maskBytes = 8
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGTSTP),
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(of),
 		uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(before)), maskBytes, 0, 0)
 	if errno != 0 {
 		return errno
