@@ -285,7 +285,7 @@ func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer socket.
 		return err
 	}
 	defer h.letGo(r, name)
-	h.stay(w, r)
+	h.stay(w, r, peer)
 	return nil
 }
 
@@ -298,15 +298,26 @@ func (h handlers) letGo(r *http.Request, name string) {
 	}
 }
 
-// stay sends what has been answered and waits until the asker or the agent leaves.
-func (h handlers) stay(w http.ResponseWriter, r *http.Request) {
+// stay sends what has been answered and waits until the asker or the agent leaves. An
+// asker that was stopped by force with its command, which has ended since, cannot leave.
+func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) || stream.Flush() != nil {
 		return
 	}
-	select {
-	case <-r.Context().Done():
-	case <-h.ending:
+	look := time.NewTicker(h.cfg.LookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-h.ending:
+			return
+		case <-look.C:
+			if h.table.Stopped(peer.PID) && h.table.ChildrenEnded(peer.PID) {
+				return
+			}
+		}
 	}
 }
 
@@ -338,7 +349,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 	}
 	write(w, http.StatusOK, run)
 	if run.Share.Ephemeral {
-		h.stay(w, r)
+		h.stay(w, r, peer)
 	}
 	return nil
 }

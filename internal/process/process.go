@@ -123,6 +123,33 @@ func (t Table) Stopped(pid int) bool {
 	return err == nil && s.state == 'T'
 }
 
+// ChildrenEnded says whether a process has children all of which have ended, and has
+// not taken notice of that.
+func (t Table) ChildrenEnded(pid int) bool {
+	threads, err := os.ReadDir(t.path(pid, "task"))
+	if err != nil {
+		return false
+	}
+	ended := false
+	for _, thread := range threads {
+		raw, err := t.read(pid, "task/"+thread.Name()+"/children")
+		if err != nil {
+			return false // this kernel does not tell
+		}
+		for _, number := range strings.Fields(string(raw)) {
+			child, err := strconv.Atoi(number)
+			if err != nil {
+				return false
+			}
+			if s, err := t.stat(child); err == nil && s.state != 'Z' && s.state != 'X' || err != nil && !errors.Is(err, ErrGone) {
+				return false
+			}
+			ended = true
+		}
+	}
+	return ended
+}
+
 // CPU returns the processor time that a process and its threads have used, which
 // the kernel counts in hundredths of a second.
 func (t Table) CPU(pid int) (time.Duration, error) {

@@ -204,3 +204,29 @@ func FuzzStart(f *testing.F) {
 		}
 	})
 }
+
+// A parent that does not wait for its children has ended ones as soon as they end, and
+// not before; one that has none has no ended ones.
+func TestChildrenEnded(t *testing.T) {
+	table, parent := New("/proc"), os.Getpid()
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if table.ChildrenEnded(child.Process.Pid) {
+		t.Error("a process without children has children that have ended")
+	}
+	if table.ChildrenEnded(parent) {
+		t.Error("a child that runs has ended")
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for !table.ChildrenEnded(parent) { // ends: a zombie has
+		runtime.Gosched()
+	}
+	_ = child.Wait()
+	if table.ChildrenEnded(parent) {
+		t.Error("a child that was waited for is still there")
+	}
+}
