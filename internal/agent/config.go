@@ -37,6 +37,10 @@ type Config struct {
 	Private bool
 	// Creation says who may create shares; without meaning for a private agent.
 	Creation Creation
+	// PriorityLimits says who may give shares which priority.
+	PriorityLimits PriorityLimits
+	// CommandLines says who is shown the command lines of others.
+	CommandLines CommandLines
 	// ShareSocketMode is the mode of share sockets; who may attach is decided
 	// by it and by the mode of the directory the socket is seen through.
 	ShareSocketMode fs.FileMode
@@ -99,6 +103,7 @@ func System() Config {
 	c.JournalDirectory = "/var/lib/divvy"
 	c.DriverDirectory = "/run/divvy/driver"
 	c.Creation = CreateEphemeral
+	c.CommandLines = ShowNames
 	c.ShareSocketMode = 0o666
 	return c
 }
@@ -111,6 +116,7 @@ func Private(directory, driverDirectory string) Config {
 	c.DriverDirectory = driverDirectory
 	c.Private = true
 	c.Creation = CreateOwner
+	c.CommandLines = ShowAll // to its one user
 	c.ShareSocketMode = 0o600
 	c.IdleExit = 5 * time.Second
 	return c
@@ -183,6 +189,14 @@ func (c Config) Validate() error {
 	case CreateOwner, CreateEphemeral, CreateAll:
 	default:
 		reject("creation %q is not one of owner, ephemeral, all", c.Creation)
+	}
+	if err := c.PriorityLimits.validate(); err != nil {
+		reject("%w", err)
+	}
+	switch c.CommandLines {
+	case ShowNames, ShowAll:
+	default:
+		reject("command lines %q is not one of names, all", c.CommandLines)
 	}
 	if c.ShareSocketMode&^0o777 != 0 || c.ShareSocketMode&0o600 != 0o600 {
 		reject("share socket mode %#o does not make sense", c.ShareSocketMode)

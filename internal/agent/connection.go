@@ -247,7 +247,10 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 		a.handle.Close()
 		return nil, err
 	}
-	a.process.Command = c.table.Command(peer.PID)
+	a.process.Command, a.process.Name = c.table.Command(peer.PID), c.table.Name(peer.PID)
+	if c.cfg.CommandLines == ShowAll {
+		a.process.Name = a.process.Command
+	}
 	c.turn = c.turns.Add(1)
 	a.member = &member{share: c.share, turn: c.turn, conn: c, process: a.handle}
 	if a.member.namespace, err = c.table.Namespace(peer.PID); err == nil {

@@ -132,9 +132,8 @@ func (h handlers) authorise(r *http.Request, peer socket.Peer) error {
 
 // mayCreate says whether a user may make this share.
 func (h handlers) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
-	if peer.UID == 0 || peer.UID == h.uid || h.cfg.Creation == CreateAll ||
-		h.cfg.Creation == CreateEphemeral && spec.Ephemeral {
-		return nil
+	if h.trusted(peer) || h.cfg.Creation == CreateAll || h.cfg.Creation == CreateEphemeral && spec.Ephemeral {
+		return h.mayHavePriority(peer, spec.Priority)
 	}
 	e := &api.Error{Code: api.CodeNotAllowed, Message: "on this machine only root declares shares"}
 	if h.cfg.Creation == CreateEphemeral {

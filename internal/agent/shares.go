@@ -220,6 +220,11 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket
 	if err := read(w, r, &change); err != nil {
 		return err
 	}
+	if change.Priority != nil {
+		if err := h.mayHavePriority(peer, *change.Priority); err != nil {
+			return err
+		}
+	}
 	var view core.ShareView
 	if err := h.ask(r, func(l *loop) (err error) {
 		view, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
@@ -387,14 +392,14 @@ func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string
 	})
 }
 
-func (h handlers) getClients(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
 	h.current(r)
 	h.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {
 			clients.Clients = append(clients.Clients, api.Client{
-				PID: c.PID, UID: c.UID, Command: c.Command, Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
+				PID: c.PID, UID: c.UID, Command: h.commandFor(peer, c), Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
 				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
 				Denials: c.Denials, Launches: c.Launches, Since: c.Since, Enforcement: l.levelOf(c),
 			})

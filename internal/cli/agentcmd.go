@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
 
@@ -30,6 +33,8 @@ type agentFlags struct {
 	driver    string
 	simulator string
 	creation  string
+	priority  []string
+	commands  string
 	private   string
 	cdi       string
 	trace     string
@@ -77,6 +82,8 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
+	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`priority` that a user may ask for: alice=10, all=5")
+	flags.StringVar(&f.commands, "command-lines", string(system.CommandLines), "others' processes are shown by `what`: names, all")
 	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
 	flags.DurationVar(&f.backlog, "backlog", system.Backlog, "`work` a program keeps in flight, 1ms to 12ms")
@@ -87,6 +94,7 @@ divvy run starts a private one where there is none.`,
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
 	hide(cmd, "private", "worker")
 	complete(cmd, "creation", words("owner", "ephemeral", "all"))
+	complete(cmd, "command-lines", words(agent.ShowNames, agent.ShowAll))
 	complete(cmd, "cdi-dir", fileCompletion)
 	return cmd
 }
@@ -108,6 +116,10 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			cfg.JournalDirectory = f.journal
 		}
 		cfg.Creation = agent.Creation(f.creation)
+		cfg.CommandLines = agent.CommandLines(f.commands)
+		if cfg.PriorityLimits, err = priorityLimits(f.priority); err != nil {
+			return cfg, usage(fmt.Errorf("--priority-limit: %w", err))
+		}
 	}
 	if err := f.times(&cfg); err != nil {
 		return cfg, usage(err)
@@ -136,6 +148,41 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		cfg.Containers = offers
 	}
 	return cfg, nil
+}
+
+// allUsers stands for every user that has no limit of his own.
+const allUsers = "all"
+
+// priorityLimits reads USER=N, and all=N.
+func priorityLimits(entries []string) (agent.PriorityLimits, error) {
+	limits := agent.PriorityLimits{Users: map[int]int{}}
+	general := false
+	for _, entry := range entries {
+		who, number, _ := strings.Cut(entry, "=")
+		most, err := strconv.Atoi(number)
+		if err != nil || who == "" {
+			return limits, fmt.Errorf("%q is not like alice=10 or all=5", entry)
+		}
+		if err := share.Priority.Check(most); err != nil {
+			return limits, fmt.Errorf("%s: %w", who, err)
+		}
+		if who == allUsers {
+			if general {
+				return limits, fmt.Errorf("%s is given twice", who)
+			}
+			general, limits.Others = true, most
+			continue
+		}
+		uid, err := userNumber(who)
+		if err != nil {
+			return limits, err
+		}
+		if _, twice := limits.Users[uid]; twice {
+			return limits, fmt.Errorf("%s is given twice", who)
+		}
+		limits.Users[uid] = most
+	}
+	return limits, nil
 }
 
 // times sets how leases are given.

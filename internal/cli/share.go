@@ -46,7 +46,7 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (policy fixed)")
 	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted")
 	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy")
-	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first")
+	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first: 0 to 1000")
 	complete(cmd, "policy", words(share.Policies()...))
 	complete(cmd, "mem", words("1GiB", "2GiB", "4GiB", "8GiB", "16GiB"))
 	complete(cmd, "cores", words("10", "25", "30", "50", "100"))
@@ -92,16 +92,24 @@ func (p *promise) joinUID() (*int, error) {
 	if p.open {
 		return nil, usage(errors.New("--user and --open exclude each other"))
 	}
-	number := p.user
-	if known, err := user.Lookup(p.user); err == nil {
+	uid, err := userNumber(p.user)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--user: %w", err))
+	}
+	return &uid, nil
+}
+
+// userNumber is the uid of a user, by name or number.
+func userNumber(name string) (int, error) {
+	number := name
+	if known, err := user.Lookup(name); err == nil {
 		number = known.Uid
 	}
 	uid, err := strconv.ParseUint(number, 10, 31)
 	if err != nil {
-		return nil, usage(fmt.Errorf("--user: no user %q", p.user))
+		return 0, fmt.Errorf("no user %q", name)
 	}
-	joins := int(uid)
-	return &joins, nil
+	return int(uid), nil
 }
 
 // check refuses flags that make no sense whatever the machine has.

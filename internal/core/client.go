@@ -34,7 +34,8 @@ type Process struct {
 	UID     int
 	Start   uint64 // tells a process from a later one with its number
 	Command string
-	Payer   int `json:",omitempty"` // who made the user namespace that it lives in; 0: it lives in none
+	Payer   int    `json:",omitempty"` // who made the user namespace that it lives in; 0: it lives in none
+	Name    string // what everybody is told instead of its command line
 }
 
 // user is whose places the process takes.
@@ -252,7 +253,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	c.squeeze(now, s)
 	c.settle(s.pool)
 	c.event(now, Event{Kind: event.ClientAttached, Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
-		Message: process.Command})
+		Message: process.Name})
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (w *world) process(pid string) (ClientID, Process) {
 	if err != nil {
 		w.t.Fatalf("process %q: %v", pid, err)
 	}
-	return ClientID(n), Process{PID: n, UID: 1000, Start: uint64(n) * 7, Command: "program"}
+	return ClientID(n), Process{PID: n, UID: 1000, Start: uint64(n) * 7, Command: "program --secret", Name: "program"}
 }
 
 func (w *world) start() {

@@ -246,9 +246,20 @@ func (t Table) Command(pid int) string {
 	}
 	line := bytes.TrimRight(raw, "\x00")
 	if len(line) == 0 {
-		line, _ = t.read(pid, "comm")
-		line = bytes.TrimSpace(line)
+		return t.Name(pid)
 	}
+	return printable(line)
+}
+
+// Name returns what the kernel calls a process: its program's name or what it calls
+// itself, at most 15 bytes, no argument; "" when it is gone.
+func (t Table) Name(pid int) string {
+	name, _ := t.read(pid, "comm")
+	return printable(bytes.TrimSpace(name))
+}
+
+// printable is one line of at most maxCommandBytes.
+func printable(line []byte) string {
 	cut := len(line) > maxCommandBytes
 	line = slices.Clone(line[:min(len(line), maxCommandBytes)])
 	for i, c := range line {
