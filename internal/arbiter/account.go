@@ -160,6 +160,7 @@ type turn struct {
 	late       time.Duration // from then to its first launch
 	open       bool          // not accounted for
 	left       bool          // some of the share's work went on from before
+	carried    time.Duration // how much
 	several    bool          // processes of the share may run beside each other
 	span, gap  time.Duration // Usage then; once it is accounted for: since then
 	charged    time.Duration // since
@@ -182,7 +183,7 @@ func (a *Arbiter) beginTurn(now time.Duration, s *share, same bool) {
 		a.closeTurn(now, s, u)
 	}
 	left := min(bound(u.Remaining), bound(u.Submitted))
-	s.turn = turn{handed: handed, due: a.due, granted: now, open: true, left: left > 0, several: u.Processes > 1 && s.process == 0 || u.Submitted > 0,
+	s.turn = turn{handed: handed, due: a.due, granted: now, open: true, left: left > 0, carried: left, several: u.Processes > 1 && s.process == 0 || u.Submitted > 0,
 		span: bound(u.Span) + bound(u.Submitted) - left, gap: bound(u.Gap), charged: left,
 		besideFrom: s.turn.besideFrom} // not all of its last turn is known yet
 	if a.rest == 0 || a.last == nil || same {

@@ -57,9 +57,6 @@ func TestLiesAboutTime(t *testing.T) {
 					want = 50
 				}
 				t.Logf("%.1f %%, %d overruns", got, c.arbiter.Overruns("liar"))
-				if policy == terms.Fixed && (name == "in flight, much of it" || name == "all there is") {
-					want -= 10 // what docs/security.md says of work that never ends
-				}
 				if got < want-3 {
 					t.Errorf("got %.1f %% of the card, promised %v %%", got, want)
 				}

@@ -119,7 +119,7 @@ func (a *Arbiter) grant(now time.Duration, s *share) {
 // prolong adds to the lease of the holder.
 func (a *Arbiter) prolong(now time.Duration) {
 	s := a.holder
-	a.idle(min(now, a.end))
+	a.idle(now, min(now, a.end))
 	left := max(a.end-now, 0)
 	a.end = now + max(left, a.length(now, s, left+a.quantum(s)))
 	a.begun, a.charged = now, 0
@@ -239,7 +239,7 @@ func (a *Arbiter) leave(now time.Duration) {
 func (a *Arbiter) closeLease(now time.Duration) {
 	if a.phase == held {
 		a.leftIdle(now)
-		a.idle(min(now, a.end))
+		a.idle(now, min(now, a.end))
 		a.endAwaited(now)
 	}
 	a.tell(now, a.holder, 0)
@@ -333,10 +333,12 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 // idle charges the holder for the part of its turn that it did not use, as far
 // as that is more than what it used: a share that reports nothing still pays
 // for half of what it holds.
-func (a *Arbiter) idle(until time.Duration) {
+// Work that was in flight before its turn, and still is, has kept it from nothing.
+func (a *Arbiter) idle(now, until time.Duration) {
 	t := &a.holder.turn
 	t.held += max(until-a.begun, 0)
-	if more := t.held - 2*t.charged - t.paid; more > 0 {
+	used := t.charged - min(t.carried, a.meter.Usage(now, a.holder.Name).Submitted)
+	if more := t.held - 2*used - t.paid; more > 0 {
 		a.holder.pay(more)
 		t.paid += more
 	}
