@@ -82,7 +82,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
-	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`priority` that a user may ask for: alice=10, all=5")
+	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`most` priority that a user may ask for: alice=10, all=5")
 	flags.StringVar(&f.commands, "command-lines", string(system.CommandLines), "others' processes are shown by `what`: names, all")
 	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
 	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
