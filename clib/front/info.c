@@ -90,7 +90,7 @@ static void report_hidden(void)
 		snprintf(text, sizeof(text), "the driver does not show it");
 	else
 		snprintf(text, sizeof(text), "CUDA_VISIBLE_DEVICES=%s", visible);
-	front_log("the share's card is hidden from this process: %s", text);
+	front_log("the share's GPU is hidden from this process: %s", text);
 	front_event(DIVVY_EVENT_HIDDEN, 0, 0, text);
 }
 

@@ -139,13 +139,13 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	}()
 	cards, err := source.Cards()
 	if err != nil {
-		return nil, fmt.Errorf("list cards: %w", err)
+		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
 	var described []core.Card
 	for _, c := range cards {
 		uuid, err := gpu.ParseUUID(c.UUID)
 		if err != nil {
-			return nil, fmt.Errorf("card %s: %w", c.Name, err)
+			return nil, fmt.Errorf("GPU %s: %w", c.Name, err)
 		}
 		described = append(described, core.Card{
 			UUID: c.UUID, UUIDBytes: uuid, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: c.DriverVersion,

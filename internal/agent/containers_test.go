@@ -32,7 +32,7 @@ func (f *fakeContainers) note(words string) error {
 
 func (f *fakeContainers) Offer(share api.Share, card gpu.Card) error {
 	if share.CardUUID != card.UUID || share.Socket == "" {
-		return errors.New("not the share's card")
+		return errors.New("not the share's GPU")
 	}
 	words := "offer " + share.Name
 	if share.MPS != nil {

@@ -18,7 +18,7 @@ import (
 
 const (
 	holdFor    = 10 * time.Second // the longest that holding one share may take
-	withoutMIG = "shares are on whole cards; a MIG device is given to a container whole, by divvy cdi"
+	withoutMIG = "shares are on whole GPUs; a MIG device is given to a container whole, by divvy cdi"
 )
 
 // errWeaker refuses a process that is not held as its share demands.
@@ -194,7 +194,7 @@ func (g grip) short() error {
 		return &api.Error{
 			Code:    api.CodeNotAllowed,
 			Message: fmt.Sprintf("only MPS limits the processors of share %q: %s", g.share.Name, g.failing(share.EnforcedMPS)),
-			Hint:    "leave --mps-threads out, or start MPS on the card: docs/mps.md",
+			Hint:    "leave --mps-threads out, or start MPS on the GPU: docs/mps.md",
 		}
 	}
 	if g.level.Meets(g.demanded) {

@@ -318,7 +318,7 @@ func TestExclusiveCardUnderMPS(t *testing.T) {
 	r.source.health = gpu.Health{State: gpu.Unshareable, Detail: "exclusive", Exclusive: true}
 	r.source.mutex.Unlock()
 	if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "a", MemoryBytes: gib}); err == nil {
-		t.Error("a share on a card for one process")
+		t.Error("a share on a GPU for one process")
 	}
 	mps.set(func(f *fakeMeans) { f.serves = true })
 	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib})

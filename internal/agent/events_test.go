@@ -90,7 +90,7 @@ func TestUnledgeredMemory(t *testing.T) {
 	_, err = r.client.Devices(context.Background())
 	must(t, err)
 	if c := devices.Cards[0]; c.UnledgeredBytes != 5*gib || c.UsedBytes != 5*gib || !devices.Simulated {
-		t.Errorf("card %+v", c)
+		t.Errorf("GPU %+v", c)
 	}
 	events, err := r.client.Events(context.Background(), 0)
 	must(t, err)

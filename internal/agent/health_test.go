@@ -31,7 +31,7 @@ func TestLostCard(t *testing.T) {
 		t.Errorf("at first: %+v", c)
 	}
 	r.source.become(gpu.Health{State: gpu.Lost, Detail: "it has fallen off the bus"}, 79)
-	if e := r.awaitEvent("card-fault"); e.CardUUID != testUUID || !strings.Contains(e.Message, "XID 79: the card has fallen off the bus") {
+	if e := r.awaitEvent("card-fault"); e.CardUUID != testUUID || !strings.Contains(e.Message, "XID 79: the GPU has fallen off the bus") {
 		t.Errorf("event %+v", e)
 	}
 	if e := r.awaitEvent("card-lost"); e.CardUUID != testUUID {
@@ -44,7 +44,7 @@ func TestLostCard(t *testing.T) {
 		t.Errorf("lost: %+v", c)
 	}
 	if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "bob", MemoryBytes: gib}); err == nil || !strings.Contains(err.Error(), "fallen off the bus") {
-		t.Errorf("a share on a lost card: %v", err)
+		t.Errorf("a share on a lost GPU: %v", err)
 	}
 	// Nothing tells of its return: the agent looks.
 	r.source.mutex.Lock()
@@ -126,7 +126,7 @@ func TestHastyDriver(t *testing.T) {
 		"strange faults": {faults: make([]gpu.Fault, 100)},
 		"not supported":  {err: gpu.ErrNotSupported},
 		"no driver":      {err: gpu.ErrNoDriver},
-		"no card":        {err: gpu.ErrNoCard},
+		"no GPU":         {err: gpu.ErrNoCard},
 		"anything":       {err: errors.New("anything")},
 	} {
 		t.Run(name, func(t *testing.T) {

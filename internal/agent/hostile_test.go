@@ -305,7 +305,7 @@ func TestInterfaceFailures(t *testing.T) {
 	}
 	_, err = r.client.CreateShare(ctx, api.ShareSpec{MemoryBytes: 81 * gib})
 	if e := wantCode(t, err, api.CodeNotAllowed); !strings.Contains(e.Message, "80GiB") || e.Hint == "" {
-		t.Errorf("larger than the card: %+v", e)
+		t.Errorf("larger than the GPU: %+v", e)
 	}
 	_, err = r.client.CreateShare(ctx, api.ShareSpec{MemoryBytes: mib})
 	wantCode(t, err, api.CodeNotAllowed)

@@ -109,12 +109,12 @@ func TestCardTimeOfUngatedShares(t *testing.T) {
 		return s.CardTimeNs
 	}
 	if got := cardTime(); got != uint64(7*time.Second) {
-		t.Errorf("card time %v", time.Duration(got))
+		t.Errorf("GPU time %v", time.Duration(got))
 	}
 	one.work(2*time.Second, 0) // nobody takes time back
 	one.close()
 	two.work(5*time.Second, 0)
-	eventually(t, "card time stays", func() bool { return cardTime() == uint64(8*time.Second) })
+	eventually(t, "GPU time stays", func() bool { return cardTime() == uint64(8*time.Second) })
 }
 
 // A killed or stopped holder keeps the others waiting for its lease and two
@@ -204,6 +204,6 @@ func TestLeasesAfterARestart(t *testing.T) {
 	s, err := r.client.Share(context.Background(), "a")
 	must(t, err)
 	if s.CardTimeNs != uint64(time.Hour) {
-		t.Errorf("card time %v, want 1h", time.Duration(s.CardTimeNs))
+		t.Errorf("GPU time %v, want 1h", time.Duration(s.CardTimeNs))
 	}
 }

@@ -19,7 +19,7 @@ func TestLiesAboutTime(t *testing.T) {
 		"long kernels": func(_ *card, now time.Duration) Usage {
 			return Usage{Submitted: 1, Remaining: long, Kernel: long, Processes: 1}
 		},
-		"in flight while it has the card": func(c *card, now time.Duration) Usage {
+		"in flight while it has the GPU": func(c *card, now time.Duration) Usage {
 			if last(c) {
 				return Usage{Submitted: 20 * time.Millisecond, Remaining: 20 * time.Millisecond, Processes: 1}
 			}
@@ -58,7 +58,7 @@ func TestLiesAboutTime(t *testing.T) {
 				}
 				t.Logf("%.1f %%, %d overruns", got, c.arbiter.Overruns("liar"))
 				if got < want-3 {
-					t.Errorf("got %.1f %% of the card, promised %v %%", got, want)
+					t.Errorf("got %.1f %% of the GPU, promised %v %%", got, want)
 				}
 			})
 		}

@@ -46,7 +46,7 @@ func TestEqualSharesAreFair(t *testing.T) {
 				}
 				t.Logf("%.4f, %.1f %% busy", jain(got), 100*sum/seconds)
 				if jain(got) < 0.999 || sum < 0.97*seconds {
-					t.Errorf("index %.4f, the card was busy for %.2f of %d s: %v", jain(got), sum, seconds, got)
+					t.Errorf("index %.4f, the GPU was busy for %.2f of %d s: %v", jain(got), sum, seconds, got)
 				}
 			})
 		}
@@ -75,7 +75,7 @@ func TestWeightsHold(t *testing.T) {
 		c.run(t, all, loads, seconds*time.Second)
 		for i, l := range loads {
 			if got := l.busy.Seconds() / seconds; got < parts[i]*0.97-0.002 || got > parts[i]*1.01+0.002 {
-				t.Errorf("idle %v: %s got %.3f of the card, not %.3f", idle, l.name, got, parts[i])
+				t.Errorf("idle %v: %s got %.3f of the GPU, not %.3f", idle, l.name, got, parts[i])
 			}
 		}
 	}

@@ -282,7 +282,7 @@ func TestFixedShareGetsItsPart(t *testing.T) {
 				limit := time.Duration(cores)*10*time.Millisecond + cost
 				t.Logf("%.3f %%, at most %v in a second", got, most)
 				if got < want-allowed || got > want+allowed {
-					t.Errorf("got %.3f %% of the card, promised %d %%", got, cores)
+					t.Errorf("got %.3f %% of the GPU, promised %d %%", got, cores)
 				}
 				if most > limit {
 					t.Errorf("used %v in one second, at most %v is its part and one kernel", most, limit)
@@ -305,7 +305,7 @@ func TestProcessesTakeTurns(t *testing.T) {
 			most := l.mostOf(time.Second)
 			t.Logf("%d %%, %v: %.3f %%, at most %v in a second", cores, cost, got, most)
 			if got < float64(cores)-0.5 || got > float64(cores)+0.5 {
-				t.Errorf("%v: got %.3f %% of the card, promised %d %%", cost, got, cores)
+				t.Errorf("%v: got %.3f %% of the GPU, promised %d %%", cost, got, cores)
 			}
 			if limit := time.Duration(cores)*10*time.Millisecond + cost; most > limit {
 				t.Errorf("%v: used %v in one second, at most %v is its part and one kernel", cost, most, limit)
@@ -363,7 +363,7 @@ func TestSharesTogether(t *testing.T) {
 				}
 			}
 			if sum < test.least {
-				t.Errorf("the card was busy for %.2f %%, want %v", sum, test.least)
+				t.Errorf("the GPU was busy for %.2f %%, want %v", sum, test.least)
 			}
 		})
 	}
@@ -399,7 +399,7 @@ func TestLateHost(t *testing.T) {
 	}
 	with, without := busy(true), busy(false)
 	if with < 98 || without > 90 {
-		t.Errorf("the card was busy for %.2f %%, and %.2f %% without admitting earlier", with, without)
+		t.Errorf("the GPU was busy for %.2f %%, and %.2f %% without admitting earlier", with, without)
 	}
 }
 

@@ -113,7 +113,7 @@ func Replay(trace io.Reader, look func(Call, *Arbiter)) (calls int, err error) {
 		}
 		r := cards[c.Card]
 		if r == nil {
-			return calls, fmt.Errorf("line %d of the trace: nothing is known of card %q (%w)", calls, c.Card, cut)
+			return calls, fmt.Errorf("line %d of the trace: nothing is known of GPU %q (%w)", calls, c.Card, cut)
 		}
 		if err := r.call(c); err != nil {
 			return calls, fmt.Errorf("line %d of the trace, %s at %v: %w", calls, c.Method, c.Now, err)

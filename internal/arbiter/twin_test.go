@@ -123,6 +123,6 @@ func TestOnePauseInsteadOfMany(t *testing.T) {
 		t.Errorf("it pauses for %v", pause)
 	}
 	if can, want := s.allowance(from, a.config.Window, time.Second), 30*ms; can < want {
-		t.Errorf("then it may use the card for %v, wants %v", can, want)
+		t.Errorf("then it may use the GPU for %v, wants %v", can, want)
 	}
 }

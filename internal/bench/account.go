@@ -46,7 +46,7 @@ func (a *account) awaitEmpty(ctx context.Context) error {
 			return nil
 		}
 		if err := pause(ctx, emptyPoll); err != nil {
-			return fmt.Errorf("wait until the cards are empty: %w", err)
+			return fmt.Errorf("wait until the GPUs are empty: %w", err)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (a *account) peak(ctx context.Context, uuid string) (uint64, error) {
 			return card.PeakUsedBytes, nil
 		}
 	}
-	return 0, fmt.Errorf("the simulator has no card %s", uuid)
+	return 0, fmt.Errorf("the simulator has no GPU %s", uuid)
 }
 
 // released is the moment (CLOCK_MONOTONIC) at which all that process pid held

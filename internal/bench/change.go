@@ -263,7 +263,7 @@ func (w *watched) change(ctx context.Context, to api.ShareChange) (time.Duration
 func (w *watched) since(ctx context.Context, moment time.Duration) ([]simgpu.Run, error) {
 	list, _, err := w.truth.Runs(ctx, 0, int64(moment))
 	if err != nil {
-		return nil, fmt.Errorf("ask who had the card: %w", err)
+		return nil, fmt.Errorf("ask who had the GPU: %w", err)
 	}
 	var runs []simgpu.Run
 	for _, r := range list {

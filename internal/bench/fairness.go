@@ -195,7 +195,7 @@ func (o FairnessOptions) lend(ctx context.Context, account *account, share api.S
 			return max(first.at-stopped, 0), nil
 		}
 		if at-stopped > 10*time.Second {
-			return 0, errors.New("the other share never got the whole card")
+			return 0, errors.New("the other share never got the whole GPU")
 		}
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return 0, err

@@ -31,7 +31,7 @@ func (h *history) read(ctx context.Context, owner map[uint64]int) error {
 	}
 	list, until, err := h.truth.Runs(ctx, 0, h.until)
 	if err != nil && !(begins && errors.Is(err, simgpu.ErrForgotten)) {
-		return fmt.Errorf("ask who had the card: %w", err)
+		return fmt.Errorf("ask who had the GPU: %w", err)
 	}
 	h.until = until
 	if begins {

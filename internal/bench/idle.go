@@ -56,7 +56,7 @@ type Cause struct {
 func (i Idle) Causes() []Cause {
 	const matters = 0.05
 	all := []Cause{
-		{i.UnwantedPercent, "no program wanted the card"},
+		{i.UnwantedPercent, "no program wanted the GPU"},
 		{i.IneligiblePercent, "the programs that wanted it had used up their parts"},
 		{i.RemainderPercent, "the next program waited for work that had ended already"},
 		{i.AgentLatePercent, "the host did not let the agent run in time"},
@@ -80,7 +80,7 @@ func TimeOfCard(ctx context.Context, agent *client.Client) (*api.CardTime, error
 		return nil, err
 	}
 	if len(devices.Cards) == 0 {
-		return nil, fmt.Errorf("the agent has no card")
+		return nil, fmt.Errorf("the agent has no GPU")
 	}
 	return devices.Cards[0].Time, nil
 }

@@ -68,7 +68,7 @@ func leaseHolders(ctx context.Context, o RecoveryOptions) (LeaseHolders, error) 
 		for range o.Rounds {
 			delay, err := o.takeHolder(ctx, account, shares[0], other.PID, kind.signal)
 			if err != nil {
-				return report, fmt.Errorf("signal %v to a process that has the card: %w", kind.signal, err)
+				return report, fmt.Errorf("signal %v to a process that has the GPU: %w", kind.signal, err)
 			}
 			all = append(all, delay)
 			if delay > 2*leaseQuantum {
@@ -126,7 +126,7 @@ func (t Target) takeHolder(ctx context.Context, account *account, share api.Shar
 			return at - sent, nil
 		}
 		if at-sent > 10*time.Second {
-			return 0, errors.New("the other share never got the card")
+			return 0, errors.New("the other share never got the GPU")
 		}
 	}
 }

@@ -101,14 +101,14 @@ func (c QuotaCase) Validate() error {
 	for _, cores := range c.Cores {
 		sum += cores
 		if cores < 1 || cores > 100 {
-			errs = append(errs, fmt.Errorf("%d is not between 1 and 100 percent of a card", cores))
+			errs = append(errs, fmt.Errorf("%d is not between 1 and 100 percent of a GPU", cores))
 		}
 	}
 	if len(c.Cores) == 0 {
 		errs = append(errs, errors.New("no shares"))
 	}
 	if c.Together && sum > 100 {
-		errs = append(errs, fmt.Errorf("%v together are more than a card", c.Cores))
+		errs = append(errs, fmt.Errorf("%v together are more than a GPU", c.Cores))
 	}
 	if c.Kernel < time.Microsecond || c.Kernel > time.Second {
 		errs = append(errs, fmt.Errorf("kernels of %v are not between 1us and 1s", c.Kernel))

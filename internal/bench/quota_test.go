@@ -110,11 +110,11 @@ func TestQuotaCases(t *testing.T) {
 	}
 	good := QuotaCase{Cores: []int{60, 60}, Kernel: time.Millisecond, Pattern: PatternSync}
 	for name, spoil := range map[string]func(*QuotaCase){
-		"more than a card": func(c *QuotaCase) { c.Together = true },
-		"no share":         func(c *QuotaCase) { c.Cores = nil },
-		"nothing of it":    func(c *QuotaCase) { c.Cores = []int{0} },
-		"no time":          func(c *QuotaCase) { c.Kernel = 0 },
-		"no pattern":       func(c *QuotaCase) { c.Pattern = "spiral" },
+		"more than a GPU": func(c *QuotaCase) { c.Together = true },
+		"no share":        func(c *QuotaCase) { c.Cores = nil },
+		"nothing of it":   func(c *QuotaCase) { c.Cores = []int{0} },
+		"no time":         func(c *QuotaCase) { c.Kernel = 0 },
+		"no pattern":      func(c *QuotaCase) { c.Pattern = "spiral" },
 	} {
 		c := good
 		if spoil(&c); good.Validate() != nil || c.Validate() == nil {

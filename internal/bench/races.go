@@ -61,7 +61,7 @@ func Races(ctx context.Context, o RacesOptions) (RacesReport, error) {
 		return report, err
 	}
 	if len(devices.Cards) == 0 {
-		return report, errors.New("the agent has no card")
+		return report, errors.New("the agent has no GPU")
 	}
 	// Room for the contexts, for one winner, and for less than one more.
 	quota := uint64(o.Racers)*devices.Cards[0].ContextBytes + o.Bytes + o.Bytes/2

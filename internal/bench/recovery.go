@@ -104,7 +104,7 @@ func killedClients(ctx context.Context, o RecoveryOptions, report *RecoveryRepor
 			return 0, err
 		}
 		if numbers[0] < 2*(contextBytes+mib) {
-			return 0, fmt.Errorf("the bare card has %d bytes free", numbers[0])
+			return 0, fmt.Errorf("the bare GPU has %d bytes free", numbers[0])
 		}
 		return numbers[0] - contextBytes - mib, nil
 	})

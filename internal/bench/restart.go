@@ -189,7 +189,7 @@ func (t Target) contextBytes(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if len(devices.Cards) == 0 {
-		return 0, errors.New("the agent has no card")
+		return 0, errors.New("the agent has no GPU")
 	}
 	return devices.Cards[0].ContextBytes, nil
 }

@@ -172,7 +172,7 @@ func (o StormOptions) roomFor(ctx context.Context, name string, clients int) (so
 		return "", nil, err
 	}
 	if len(devices.Cards) == 0 {
-		return "", nil, errors.New("the agent has no card")
+		return "", nil, errors.New("the agent has no GPU")
 	}
 	share, remove, err := o.share(ctx, name, uint64(clients)*devices.Cards[0].ContextBytes+mib)
 	return share.Socket, remove, err

@@ -136,7 +136,7 @@ func TestShareInAContainer(t *testing.T) {
 		t.Errorf("%d device files: %v", n, container.Linux.Devices)
 	}
 	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
-		t.Errorf("environment %v: NVIDIA's runtime would add every card", container.Process.Env)
+		t.Errorf("environment %v: NVIDIA's runtime would add every GPU", container.Process.Env)
 	}
 	info, err := os.Stat(path)
 	must(t, err)
@@ -197,16 +197,16 @@ func TestHardware(t *testing.T) {
 	put(cdi.Hardware{Class: "compute", Name: "0000:c1:00.0#1", Nodes: []string{"/dev/zero", "/dev/null"}}, nil)
 	got := mounts(t, inject(t, string(folder), "divvy.dev/card=GPU-1"))
 	if got["/usr/lib64/libcuda.so.1"] != h.driver.CUDA || got["/usr/lib64/libnvidia-ml.so.1"] != h.driver.NVML {
-		t.Errorf("a card without its driver: %v", got)
+		t.Errorf("a GPU without its driver: %v", got)
 	}
 	for place := range got {
 		if strings.Contains(place, "preload") || strings.Contains(place, "divvy") || strings.Contains(place, "opencl") {
-			t.Errorf("a whole card has %s", place)
+			t.Errorf("a whole GPU has %s", place)
 		}
 	}
 	part := inject(t, string(folder), "divvy.dev/compute=0000:c1:00.0-1")
 	if len(part.Mounts) != 0 || len(part.Linux.Devices) != 2 {
-		t.Errorf("a part of an AMD card: %+v %+v", part.Mounts, part.Linux.Devices)
+		t.Errorf("a part of an AMD GPU: %+v %+v", part.Mounts, part.Linux.Devices)
 	}
 	if _, err := cdi.ForHardware(cdi.Hardware{Class: "vf", Name: "0000:4d:00.1"}, nil); err == nil {
 		t.Error("a device that changes nothing")

@@ -109,7 +109,7 @@ func (o *Offers) Whole(class, name string, card gpu.Card) error {
 const visible = "CUDA_VISIBLE_DEVICES="
 
 func noFiles(card gpu.Card) error {
-	return fmt.Errorf("the kernel shows no device files of card %s: %w", card.UUID, os.ErrNotExist)
+	return fmt.Errorf("the kernel shows no device files of GPU %s: %w", card.UUID, os.ErrNotExist)
 }
 
 // driverFor is the driver that goes into a container with a card: images for

@@ -128,6 +128,6 @@ func TestOffersOfHardware(t *testing.T) {
 		t.Errorf("%+v (%v)", spec, err)
 	}
 	if err := o.Offer(share, gpu.Card{UUID: "GPU-2", PCIAddress: "0000:02:00.0"}); err == nil {
-		t.Error("a share of a card without device files")
+		t.Error("a share of a GPU without device files")
 	}
 }

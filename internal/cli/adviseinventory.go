@@ -69,19 +69,19 @@ func parseDevices(raw []byte) (deviceList, error) {
 	}
 	const most = 1024
 	if len(list.Cards) > most || len(list.Links) > most*most {
-		return list, fmt.Errorf("more than %d cards", most)
+		return list, fmt.Errorf("more than %d GPUs", most)
 	}
 	for i, c := range list.Cards {
 		if memory := c.MemoryBytes; memory > 1<<50 || c.FreeToBookBytes > memory {
-			return list, fmt.Errorf("card %d: %d bytes, %d free, make no sense", i, memory, c.FreeToBookBytes)
+			return list, fmt.Errorf("GPU %d: %d bytes, %d free, make no sense", i, memory, c.FreeToBookBytes)
 		}
 		if c.id() == "" && c.Hardware == nil {
-			return list, fmt.Errorf("card %d has no identity", i)
+			return list, fmt.Errorf("GPU %d has no identity", i)
 		}
 		words := []string{c.UUID, c.PCIAddress}
 		if h := c.Hardware; h != nil {
 			if len(h.Capabilities) > 100 || len(h.Partitions) > 1024 || h.MemoryBytes.Value > 1<<50 {
-				return list, fmt.Errorf("card %d: its hardware makes no sense", i)
+				return list, fmt.Errorf("GPU %d: its hardware makes no sense", i)
 			}
 			words = append(words, h.Address)
 			for _, can := range h.Capabilities {
@@ -93,7 +93,7 @@ func parseDevices(raw []byte) (deviceList, error) {
 		}
 		for _, word := range words {
 			if !harmless(word) {
-				return list, fmt.Errorf("card %d: %.40q cannot be part of a command", i, word)
+				return list, fmt.Errorf("GPU %d: %.40q cannot be part of a command", i, word)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func simulatedSpec(list deviceList) (string, error) {
 		name := strings.TrimSuffix(c.Name, " (simulated)")
 		at := slices.IndexFunc(silicon.Models(), func(m silicon.Model) bool { return m.Name == name })
 		if at < 0 {
-			return "", usage(fmt.Errorf("no simulated card is called %q", c.Name))
+			return "", usage(fmt.Errorf("no simulated GPU is called %q", c.Name))
 		}
 		key := silicon.Models()[at].Key
 		if key != last {
@@ -210,7 +210,7 @@ func adviseCard(c deviceCard, links []gpu.Link, file *reference.File, products *
 	}
 	if c.Card.Health == "lost" || c.Card.Health == "needs-reset" {
 		for name := range x.Can {
-			x.Can[name] = advise.Can{Can: gpu.No, Reason: "the card is " + c.Card.Health}
+			x.Can[name] = advise.Can{Can: gpu.No, Reason: "the GPU is " + c.Card.Health}
 		}
 	}
 	product, ok := products.ByName(x.Name)

@@ -113,7 +113,7 @@ func devicesOf(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	if len(read.Devices) != m.cards {
-		t.Fatalf("%s: %d cards", name, len(read.Devices))
+		t.Fatalf("%s: %d GPUs", name, len(read.Devices))
 	}
 	var out bytes.Buffer
 	a := &app{stdout: &out}

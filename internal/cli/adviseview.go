@@ -312,7 +312,7 @@ func (a *app) ask(f *adviseFlags, inv advise.Inventory) error {
 	}{
 		{&f.facts.Workload, "What runs?", workload, advise.Words("workload")},
 		{&f.model, "Which model, by divvy estimate models (or none)?", "none", nil},
-		{&f.facts.Tenants, "Who shares the cards?", "one", advise.Words("tenants")},
+		{&f.facts.Tenants, "Who shares the GPUs?", "one", advise.Words("tenants")},
 		{&f.in, "In what?", "container", advise.Words("in")},
 		{&f.p99, "Which latency is promised at the 99th percentile, like 20ms (or none)?", "none", nil},
 	} {

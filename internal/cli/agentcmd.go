@@ -50,7 +50,7 @@ func (a *app) agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this machine in the foreground",
-		Long: `Runs the agent: it owns the ledger of every card and listens on agent.sock and
+		Long: `Runs the agent: it owns the ledger of every GPU and listens on agent.sock and
 on one socket per share. Run it as root for the whole machine (deploy/systemd);
 divvy run starts a private one where there is none.`,
 		Example: `  divvy agent --directory /tmp/d --driver-dir lib/divvy/standin --simulator /tmp/d/simulator.sock`,
@@ -84,8 +84,8 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`most` priority that a user may ask for: alice=10, all=5")
 	flags.StringVar(&f.commands, "command-lines", string(system.CommandLines), "others' processes are shown by `what`: names, all")
-	flags.BoolVar(&f.overlap, "overlap", false, "shares have a card beside each other instead of in turns")
-	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a card at once, 2ms to 50ms")
+	flags.BoolVar(&f.overlap, "overlap", false, "shares have a GPU beside each other instead of in turns")
+	flags.DurationVar(&f.quantum, "quantum", system.Quantum, "`time` for which a share gets a GPU at once, 2ms to 50ms")
 	flags.DurationVar(&f.backlog, "backlog", system.Backlog, "`work` a program keeps in flight, 1ms to 12ms")
 	flags.StringVar(&f.host, "slow-host", "", "wake as late as such a `host` (divvy demo --help), for tests")
 	flags.StringVar(&f.trace, "lease-trace", "", "`file` to append all decisions on leases to, for a replay")
@@ -190,7 +190,7 @@ func (f *agentFlags) times(cfg *agent.Config) error {
 	cfg.Quantum, cfg.Backlog = f.quantum, f.backlog
 	if f.host != "" {
 		if f.simulator == "" {
-			return errors.New("--slow-host is for simulated cards: give --simulator")
+			return errors.New("--slow-host is for simulated GPUs: give --simulator")
 		}
 		var err error
 		if cfg.SlowHost, err = lateness.Parse(f.host); err != nil {

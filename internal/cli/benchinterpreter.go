@@ -16,8 +16,8 @@ func (a *app) benchInterpreterCommand() *cobra.Command {
 	o := bench.InterpreterOptions{Rounds: 5}
 	cmd := &cobra.Command{
 		Use:   "interpreter",
-		Short: "How fast a simulated card computes",
-		Long: `Runs kernels with a known number of instructions on a simulated card of its own:
+		Short: "How fast a simulated GPU computes",
+		Long: `Runs kernels with a known number of instructions on a simulated GPU of its own:
 one that all lanes of a warp run together, one in which each lane is alone, and a
 multiplication of matrices of 512 by 512 on all cores of the host.`,
 		Example: `  divvy bench interpreter --json`,

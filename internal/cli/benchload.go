@@ -45,9 +45,9 @@ func (a *app) benchRecoveryCommand() *cobra.Command {
 		Use:   "recovery",
 		Short: "How soon a killed client's memory and time are usable, and what an agent's death costs",
 		Long: `Kills clients that hold most of a share and measures when another process has the
-memory; kills and stops processes that have the card and measures when another
+memory; kills and stops processes that have the GPU and measures when another
 share has it; then kills the agent under running clients and counts failed calls
-and bytes over quota. On a simulated card of its own.`,
+and bytes over quota. On a simulated GPU of its own.`,
 		Example: `  divvy bench recovery --json`,
 		Args:    noArguments,
 	}
@@ -69,7 +69,7 @@ and bytes over quota. On a simulated card of its own.`,
 			rows.add("memory returned, from the driver's release", quantilesText(r.FromDriverReleaseMs), "p50 0.5 ms, p99 5 ms")
 			rows.add("grants before the driver's release", strconv.Itoa(r.EarlyGrants), "0")
 			late := fmt.Sprintf("at most %v ms", 2*r.LeaseHolders.QuantumMs)
-			rows.add("another share has the card, from the kill of its holder", delaysText(r.LeaseHolders.KilledMs), late)
+			rows.add("another share has the GPU, from the kill of its holder", delaysText(r.LeaseHolders.KilledMs), late)
 			rows.add("the same, from when its holder was stopped", delaysText(r.LeaseHolders.StoppedMs), late)
 			rows.add("failed calls over agent restarts", strconv.FormatUint(r.AgentRestart.FailedCalls, 10), "0")
 			rows.add("bytes over quota meanwhile", strconv.FormatUint(r.AgentRestart.OverQuotaBytes, 10), "0")

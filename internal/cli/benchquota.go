@@ -24,8 +24,8 @@ func (a *app) benchQuotaCommand() *cobra.Command {
 	cores, seconds, kernels, pattern := []int{10, 30, 60}, 10, []float64{1000}, bench.PatternAsync
 	cmd := &cobra.Command{
 		Use:   "quota",
-		Short: "How exactly fixed shares of a card's time are held",
-		Long: `Keeps a simulated card busy under fixed shares, and compares what each had, by the
+		Short: "How exactly fixed shares of a GPU's time are held",
+		Long: `Keeps a simulated GPU busy under fixed shares, and compares what each had, by the
 simulator's own account, with its quota and with what the same load gets without
 Divvy. Without flags but --seconds it measures a selection: three quotas
 with kernels of 50 us, 1 ms and 20 ms, three shares together, two other ways to
@@ -105,7 +105,7 @@ func quotaTogether(rows []bench.QuotaRow) string {
 	for _, r := range rows {
 		sum += r.AchievedPercent
 	}
-	text := fmt.Sprintf("together %.2f%% of the card", sum)
+	text := fmt.Sprintf("together %.2f%% of the GPU", sum)
 	if len(rows) == 0 {
 		return text
 	}

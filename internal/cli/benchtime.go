@@ -29,10 +29,10 @@ func (a *app) benchFairnessCommand() *cobra.Command {
 	seconds, shares := 10, []int{4, 16}
 	cmd := &cobra.Command{
 		Use:   "fairness",
-		Short: "How evenly equal shares divide a card, and how soon idle time is lent",
-		Long: `Keeps a simulated card busy under equal shares, and compares what each had by the
+		Short: "How evenly equal shares divide a GPU, and how soon idle time is lent",
+		Long: `Keeps a simulated GPU busy under equal shares, and compares what each had by the
 simulator's own account (Jain's index: 1 is even). Then stops one of two busy
-programs again and again: how soon the other has the whole card.`,
+programs again and again: how soon the other has the whole GPU.`,
 		Example: `  divvy bench fairness --json`,
 		Args:    noArguments,
 	}
@@ -52,9 +52,9 @@ programs again and again: how soon the other has the whole card.`,
 			for _, row := range r.Rows {
 				what := strconv.Itoa(row.Shares) + " equal shares: "
 				rows.add(what+"Jain's index", fmt.Sprintf("%.5f", row.Jain), "0.999")
-				rows.add(what+"of the card in all", percentText(row.TotalPercent), fmt.Sprintf("97 %% of %s without Divvy", percentText(row.ControlPercent)))
+				rows.add(what+"of the GPU in all", percentText(row.TotalPercent), fmt.Sprintf("97 %% of %s without Divvy", percentText(row.ControlPercent)))
 			}
-			rows.add("the whole card is lent after", delaysText(r.LentMs), "20 ms")
+			rows.add("the whole GPU is lent after", delaysText(r.LentMs), "20 ms")
 			return rows.write(a.stdout)
 		})
 	})
@@ -71,7 +71,7 @@ func (a *app) benchPriorityCommand() *cobra.Command {
 		Use:   "priority",
 		Short: "How long launches of high priority wait beside a busy share of low priority",
 		Long: `Under one share a program launches a kernel of 200 us every 10 ms or so and waits
-for it; under another, one keeps the card busy with kernels of 1 ms. Measured is
+for it; under another, one keeps the GPU busy with kernels of 1 ms. Measured is
 what a launch takes beyond its kernel: without Divvy, under equal shares, and with
 a higher priority; and what waking a thread takes on this host meanwhile.`,
 		Example: `  divvy bench priority --json`,
@@ -95,7 +95,7 @@ a higher priority; and what waking a thread takes on this host meanwhile.`,
 			rows.add("under equal shares", microText(r.EqualWaitUs), "")
 			rows.add("without Divvy", microText(r.UnheldWaitUs), "")
 			rows.add("a thread of this host, to be woken", "p99 "+microseconds(r.FutexP99Us), "")
-			rows.add("meanwhile the busy share had of the card", percentText(r.LowPercent), "")
+			rows.add("meanwhile the busy share had of the GPU", percentText(r.LowPercent), "")
 			return rows.write(a.stdout)
 		})
 	})
@@ -111,7 +111,7 @@ func (a *app) benchIsolationCommand() *cobra.Command {
 		Use:   "isolation",
 		Short: "What a share that needs answers soon notices of a noisy neighbour",
 		Long: `Under a share of high priority a program launches a kernel of 200 us every 10 ms or
-so and waits for it: first alone, then beside a share that keeps the card busy with
+so and waits for it: first alone, then beside a share that keeps the GPU busy with
 kernels of 1 ms. The same without Divvy for comparison.`,
 		Example: `  divvy bench isolation --json`,
 		Args:    noArguments,
@@ -157,7 +157,7 @@ func (a *app) benchChangeCommand() *cobra.Command {
 		Short: "How soon a change of a share holds",
 		Long: `Of two busy shares one is given a higher priority, paused and resumed, again and
 again: how long until the simulator's record shows it. Then the part of a fixed share
-is raised and lowered: what it has of the card from 10 ms and one kernel after that on.`,
+is raised and lowered: what it has of the GPU from 10 ms and one kernel after that on.`,
 		Example: `  divvy bench change --json`,
 		Args:    noArguments,
 	}
@@ -178,7 +178,7 @@ is raised and lowered: what it has of the card from 10 ms and one kernel after t
 			for _, c := range r.Changes {
 				what := changeWords[c.Change]
 				rows.add(what.change+": "+what.sign, fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", c.Ms.P50, c.Ms.P99), "")
-				rows.add("from "+bound+" on it has of the card", fmt.Sprintf("%s, at most %s", percentText(c.AfterPercent), percentText(c.MostPercent)), what.target)
+				rows.add("from "+bound+" on it has of the GPU", fmt.Sprintf("%s, at most %s", percentText(c.AfterPercent), percentText(c.MostPercent)), what.target)
 			}
 			for _, p := range r.Parts {
 				rows.add(fmt.Sprintf("%d %% becomes %d %%: from %s on it has", p.FromPercent, p.ToPercent, bound),

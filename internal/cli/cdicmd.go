@@ -46,7 +46,7 @@ const classPart = "part"
 func cdiClasses() []string { return []string{cdi.ClassShare, cdi.ClassCard, classPart} }
 
 func (a *app) cdiCommand() *cobra.Command {
-	return a.group("cdi", "Give shares, cards and parts of cards to containers", `  divvy cdi generate --output /etc/cdi`,
+	return a.group("cdi", "Give shares, GPUs and parts of GPUs to containers", `  divvy cdi generate --output /etc/cdi`,
 		a.cdiListCommand(), a.cdiGenerateCommand())
 }
 
@@ -101,10 +101,10 @@ func (a *app) cdiGenerateCommand() *cobra.Command {
 	var classes []string
 	cmd := &cobra.Command{
 		Use:   "generate",
-		Short: "Write CDI files of shares, cards and parts of cards",
-		Long: `Writes one CDI file for each declared share, card and part of a card (MIG, VF,
+		Short: "Write CDI files of shares, GPUs and parts of GPUs",
+		Long: `Writes one CDI file for each declared share, GPU and part of a GPU (MIG, VF,
 compute), and removes those of shares that are gone. An agent with --cdi-dir keeps
-the files of its shares by itself. A whole card comes without the front: nothing
+the files of its shares by itself. A whole GPU comes without the front: nothing
 holds it, and no ledger counts it.`,
 		Example: `  divvy cdi generate --class share --output /etc/cdi`,
 		Args:    noArguments,

@@ -50,7 +50,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "divvy",
 		Short: "Divide GPUs between unmodified programs",
-		Long: `Divvy divides GPUs: each share of a card is held to its memory and its time,
+		Long: `Divvy divides GPUs: each share of a GPU is held to its memory and its time,
 for programs that know nothing of it. Without a GPU, add --simulate.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
 		Args:    subcommand,

@@ -20,7 +20,7 @@ const completionDeadline = 300 * time.Millisecond
 func (a *app) completionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes commands, flags, shares and cards",
+		Short: "Print a script that completes commands, flags, shares and GPUs",
 		Long: `Prints a completion script for a shell:
 
   bash   source <(divvy completion bash)

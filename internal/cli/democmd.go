@@ -23,7 +23,7 @@ func (a *app) demoCommand() *cobra.Command {
 	seconds := 5
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show three programs share one simulated card",
+		Short: "Show three programs share one simulated GPU",
 		Long: `Starts a simulated H100 and an agent of its own, and under shares of 20, 30 and
 50 percent of its time and 8, 16 and 40 GiB the same programs: one multiplies
 matrices and compares with the CPU, one takes all the memory it can get, checks

@@ -57,8 +57,8 @@ func (a *app) devicesCommand() *cobra.Command {
 	var form, root string
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List cards of all vendors; inside a share, the share's view",
-		Long: `Lists this machine's cards of all vendors: what they are, what is in use, what an
+		Short: "List GPUs of all vendors; inside a share, the share's view",
+		Long: `Lists this machine's GPUs of all vendors: what they are, what is in use, what an
 agent has promised, how they are connected (-o wide), what each can do (-o tree).
 Under a share (divvy run) it asks the driver library instead, as any program
 would, and so shows the share's view.`,

@@ -64,7 +64,7 @@ func TestMergeDevices(t *testing.T) {
 	}}
 	list := merge(known, machine)
 	if len(list.Cards) != 4 {
-		t.Fatalf("%d cards: %+v", len(list.Cards), list.Cards)
+		t.Fatalf("%d GPUs: %+v", len(list.Cards), list.Cards)
 	}
 	for i, want := range []struct {
 		managed bool
@@ -76,7 +76,7 @@ func TestMergeDevices(t *testing.T) {
 			address = c.Hardware.Address
 		}
 		if c.Managed != want.managed || address != want.address {
-			t.Errorf("card %d: managed %v at %q, want %+v", i, c.Managed, address, want)
+			t.Errorf("GPU %d: managed %v at %q, want %+v", i, c.Managed, address, want)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (c deviceCard) can(current bool) string {
 // no card has one.
 func (a *app) deviceTable(list deviceList) error {
 	managed := slices.ContainsFunc(list.Cards, func(c deviceCard) bool { return c.Managed })
-	header := []string{"CARD", "NAME", "MEMORY", "USED", "PROMISED", "FREE TO PROMISE", "SHARES", "HEALTH", "DRIVER", "CAN"}
+	header := []string{"GPU", "NAME", "MEMORY", "USED", "PROMISED", "FREE TO PROMISE", "SHARES", "HEALTH", "DRIVER", "CAN"}
 	columns := func(cells []string) []string {
 		if managed {
 			return cells
@@ -91,7 +91,7 @@ func (a *app) deviceTable(list deviceList) error {
 
 // deviceWide prints more of each card, and how they are connected.
 func (a *app) deviceWide(list deviceList) error {
-	rows := newTable("CARD", "ADDRESS", "VENDOR", "NAME", "MEMORY", "USED", "BUSY", "POWER", "TEMP", "NUMA", "PCIE", "DRIVER", "HEALTH", "CAN")
+	rows := newTable("GPU", "ADDRESS", "VENDOR", "NAME", "MEMORY", "USED", "BUSY", "POWER", "TEMP", "NUMA", "PCIE", "DRIVER", "HEALTH", "CAN")
 	for _, c := range list.Cards {
 		d := c.Hardware
 		if d == nil {

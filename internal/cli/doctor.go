@@ -141,7 +141,7 @@ func (a *app) examineDriver(dir library.Dir, add addCheck) {
 		folder = found.Folder()
 		add("driver", checkOK, "NVIDIA driver in "+folder, "")
 	} else {
-		add("driver", checkNote, "no NVIDIA driver: simulated cards only", "divvy run --simulate -- COMMAND")
+		add("driver", checkNote, "no NVIDIA driver: simulated GPUs only", "divvy run --simulate -- COMMAND")
 		if folder, err = dir.Standin(defaultDriver); err != nil {
 			add("front", checkFail, err.Error(), "make build")
 			return
@@ -232,7 +232,7 @@ func examineCards(ctx context.Context, at place, add addCheck) {
 		}
 	}
 	if well > 0 {
-		add("cards", checkOK, fmt.Sprintf("%s well", counted(well, "card is", "cards are")), "")
+		add("cards", checkOK, fmt.Sprintf("%s well", counted(well, "GPU is", "GPUs are")), "")
 	}
 }
 

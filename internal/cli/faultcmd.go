@@ -61,7 +61,7 @@ type cleared struct {
 }
 
 func (a *app) faultCommand() *cobra.Command {
-	return a.group("fault", "Make simulated cards fail, and heal them",
+	return a.group("fault", "Make simulated GPUs fail, and heal them",
 		`  divvy simulate fault inject --kind xid --xid 31 --process 4711`,
 		a.faultInjectCommand(), a.faultListCommand(), a.faultClearCommand())
 }
@@ -69,7 +69,7 @@ func (a *app) faultCommand() *cobra.Command {
 func (a *app) faultFlags(cmd *cobra.Command, t *faultTarget) {
 	flags := cmd.Flags()
 	flags.StringVar(&t.socket, "socket", "", "`path` of the simulator; default: that of the agent")
-	flags.StringVar(&t.card, "card", "", "`card` by number or UUID (or its start)")
+	flags.StringVar(&t.card, "card", "", "`GPU` by number or UUID (or its start)")
 	complete(cmd, "socket", fileCompletion)
 	complete(cmd, "card", a.completeCards)
 	a.targetFlags(cmd)
@@ -82,11 +82,11 @@ func (a *app) faultInjectCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inject",
-		Short: "Make a fault happen on a simulated card",
+		Short: "Make a fault happen on a simulated GPU",
 		Long: `Makes a fault happen: contexts end with the error that a driver gives them,
 counters count, and NVML tells of it. docs/simulated-faults.md has the table of
 kinds and XIDs. Faults that hit one process need --process, unless one alone is on
-the card.`,
+the GPU.`,
 		Example: `  divvy simulate fault inject --card 0 --kind card-lost`,
 		Args:    noArguments,
 	}
@@ -107,7 +107,7 @@ the card.`,
 			}
 			if what.Card < 0 {
 				if len(cards) > 1 {
-					return withHint(usage(fmt.Errorf("the simulator has %d cards: say which", len(cards))), "--card 0")
+					return withHint(usage(fmt.Errorf("the simulator has %d GPUs: say which", len(cards))), "--card 0")
 				}
 				what.Card = 0
 			}
@@ -119,7 +119,7 @@ the card.`,
 			if asJSON {
 				return a.writeJSON(injected{Schema: "divvy.simulate.fault/v1", Number: number, CardUUID: card.UUID, Processes: hit})
 			}
-			fmt.Fprintf(a.stdout, "fault %d on card %d (%s): contexts of %s ended\n", number, what.Card, shortUUID(card.UUID), counted(hit, "process", "processes"))
+			fmt.Fprintf(a.stdout, "fault %d on GPU %d (%s): contexts of %s ended\n", number, what.Card, shortUUID(card.UUID), counted(hit, "process", "processes"))
 			return nil
 		})
 	})
@@ -186,7 +186,7 @@ func (a *app) faultListCommand() *cobra.Command {
 }
 
 func (a *app) writeFaults(list faultList) error {
-	rows := newTable("NUMBER", "AGO", "CARD", "KIND", "XID", "PROCESS", "CONTEXTS ENDED", "CUDA ERROR", "IN FORCE", "BY")
+	rows := newTable("NUMBER", "AGO", "GPU", "KIND", "XID", "PROCESS", "CONTEXTS ENDED", "CUDA ERROR", "IN FORCE", "BY")
 	number := func(n uint32) string {
 		if n == 0 {
 			return ""
@@ -213,8 +213,8 @@ func (a *app) faultClearCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "clear",
-		Short: "Reset simulated cards: what was lost is back",
-		Long: `Resets a card, or all: a lost card is back, slowdowns end, volatile counters are 0
+		Short: "Reset simulated GPUs: what was lost is back",
+		Long: `Resets a GPU, or all: a lost GPU is back, slowdowns end, volatile counters are 0
 and repairs of memory are done. Contexts that a fault has ended stay ended.`,
 		Example: `  divvy simulate fault clear --card 0`,
 		Args:    noArguments,
@@ -289,7 +289,7 @@ func (a *app) simulatorSocket(ctx context.Context, t faultTarget) (string, error
 		return "", at.explain(err)
 	}
 	if version.Simulator == "" {
-		return "", withHint(notThere(errors.New("the agent's cards are real: nobody makes them fail")), "divvy simulate fault inject --socket PATH")
+		return "", withHint(notThere(errors.New("the agent's GPUs are real: nobody makes them fail")), "divvy simulate fault inject --socket PATH")
 	}
 	return version.Simulator, nil
 }
@@ -301,7 +301,7 @@ func (t faultTarget) index(cards []simgpu.CardState) (int, error) {
 	}
 	if n, err := strconv.Atoi(t.card); err == nil && len(t.card) <= 2 {
 		if n < 0 || n >= len(cards) {
-			return 0, notThere(fmt.Errorf("card %d: the simulator has %s", n, counted(len(cards), "card", "cards")))
+			return 0, notThere(fmt.Errorf("GPU %d: the simulator has %s", n, counted(len(cards), "GPU", "GPUs")))
 		}
 		return n, nil
 	}
@@ -312,12 +312,12 @@ func (t faultTarget) index(cards []simgpu.CardState) (int, error) {
 			continue
 		}
 		if found >= 0 {
-			return 0, usage(fmt.Errorf("--card: %q means more than one card", t.card))
+			return 0, usage(fmt.Errorf("--card: %q means more than one GPU", t.card))
 		}
 		found = i
 	}
 	if found < 0 {
-		return 0, notThere(fmt.Errorf("the simulator has no card %q", t.card))
+		return 0, notThere(fmt.Errorf("the simulator has no GPU %q", t.card))
 	}
 	return found, nil
 }

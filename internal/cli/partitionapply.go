@@ -24,10 +24,10 @@ func (a *app) partitionApply() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
-		Short: "Make cards what a file says, or leave them as they are",
+		Short: "Make GPUs what a file says, or leave them as they are",
 		Long: `Plans as "plan" does and carries the steps out: looks whether they led where they
 should, goes back when one fails or you interrupt it, and first ends what an apply
-began that was killed. Refuses all when one card is refused. A second time it does
+began that was killed. Refuses all when one GPU is refused. A second time it does
 nothing.`,
 		Example: `  divvy partition apply goal.yaml --dry-run`,
 		Args:    oneFile,
@@ -72,7 +72,7 @@ nothing.`,
 	in.driverFlag(cmd)
 	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
-	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use, and take the console's card")
+	cmd.Flags().BoolVar(&in.force, "force", false, "destroy even what is in use, and take the console's GPU")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the steps only")
 	cmd.Flags().StringVar(&path, "journal", "", "`file` for the way back after a crash; default: under /var/lib/divvy")
 	complete(cmd, "journal", fileCompletion)
@@ -103,7 +103,7 @@ func (a *app) applyGoal(ctx context.Context, cards *machine.Machine, planner par
 		err = withHint(fmt.Errorf("%s: %w", log.Path, err), "--journal FILE, one that only divvy partition apply writes")
 	}
 	if errors.Is(err, gpu.ErrNoCard) {
-		err = withHint(err, "where that card is gone for good: rm "+log.Path)
+		err = withHint(err, "where that GPU is gone for good: rm "+log.Path)
 	}
 	if err != nil {
 		return applyError(err)
@@ -120,7 +120,7 @@ func (a *app) applyGoal(ctx context.Context, cards *machine.Machine, planner par
 	for _, band := range plan.Bands() {
 		taken, err := cards.Apply(ctx, log, band...)
 		if err != nil && steps > 0 {
-			a.note("%d steps on cards before it are done and verified", steps)
+			a.note("%d steps on GPUs before it are done and verified", steps)
 		}
 		if err != nil {
 			return applyError(err)
@@ -130,7 +130,7 @@ func (a *app) applyGoal(ctx context.Context, cards *machine.Machine, planner par
 			planned += len(card.Steps)
 		}
 		if more := taken[planned:]; len(more) > 0 && !asJSON {
-			fmt.Fprintf(a.stdout, "card %d, then:\n", band[0].Index)
+			fmt.Fprintf(a.stdout, "GPU %d, then:\n", band[0].Index)
 			a.printSteps(more, planned)
 		}
 		steps += len(taken)

@@ -24,7 +24,7 @@ import (
 const maxPartitionFile = 1 << 20
 
 func (a *app) partitionCommand() *cobra.Command {
-	return a.group("partition", "Divide cards by hardware: MIG by a file of desired states",
+	return a.group("partition", "Divide GPUs by hardware: MIG by a file of desired states",
 		`  divvy partition plan goal.yaml --state state.yaml`,
 		a.partitionShow(), a.partitionPlan(), a.partitionApply(), a.partitionConvert(), a.partitionExplain())
 }
@@ -37,7 +37,7 @@ type partitionInput struct {
 }
 
 func (in *partitionInput) stateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the cards are; default: ask this machine")
+	cmd.Flags().StringVar(&in.state, "state", "", "`file` that says how the GPUs are; default: ask this machine")
 	complete(cmd, "state", fileCompletion)
 	in.driverFlag(cmd)
 }
@@ -45,9 +45,9 @@ func (in *partitionInput) stateFlag(cmd *cobra.Command) {
 func (in *partitionInput) driverFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&in.driver, "driver-dir", "", "`folder` of NVIDIA's libraries: ask nothing else")
 	complete(cmd, "driver-dir", fileCompletion)
-	cmd.Flags().StringVar(&in.mps, "mps-dir", "", "`folder` of the cards' MPS daemons; default: the machine's agent's")
+	cmd.Flags().StringVar(&in.mps, "mps-dir", "", "`folder` of the GPUs' MPS daemons; default: the machine's agent's")
 	complete(cmd, "mps-dir", fileCompletion)
-	cmd.Flags().StringVar(&in.cdi, "cdi-dir", cdi.DynamicFolder, "`folder` of CDI files with the cards' replicas")
+	cmd.Flags().StringVar(&in.cdi, "cdi-dir", cdi.DynamicFolder, "`folder` of CDI files with the GPUs' replicas")
 	complete(cmd, "cdi-dir", fileCompletion)
 	cmd.Flags().StringVar(&in.root, "root", "", "ask only the files below this `folder` (or recorded)")
 	complete(cmd, "root", fileCompletion)
@@ -144,7 +144,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return withHint(errors.New("one file: what the cards should be"), cmd.CommandPath()+" --help")
+	return withHint(errors.New("one file: what the GPUs should be"), cmd.CommandPath()+" --help")
 }
 
 // cardState is a card in `divvy partition show --json`.
@@ -171,9 +171,9 @@ func (a *app) partitionShow() *cobra.Command {
 	var form string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show how cards are partitioned, and what more fits",
-		Long: `Shows how each card is divided, who uses its parts, and what more would fit beside
-them. With -o libvirt or qemu: what a virtual machine needs to get the cards and
+		Short: "Show how GPUs are partitioned, and what more fits",
+		Long: `Shows how each GPU is divided, who uses its parts, and what more would fit beside
+them. With -o libvirt or qemu: what a virtual machine needs to get the GPUs and
 parts that are there for guests.`,
 		Example: `  divvy partition show --state state.yaml
   divvy partition show -o libvirt`,
@@ -239,7 +239,7 @@ func (a *app) showCard(c cardState) {
 	if !mayHaveMIG(c.Card) {
 		mode = ""
 	}
-	fmt.Fprintf(a.stdout, "card %d  %s  %s%s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
+	fmt.Fprintf(a.stdout, "GPU %d  %s  %s%s\n", c.Index, oneLine(c.UUID), oneLine(c.Name), mode)
 	for _, line := range c.Lines() {
 		fmt.Fprintf(a.stdout, "  %s\n", oneLine(line))
 	}
@@ -276,11 +276,11 @@ func (a *app) partitionPlan() *cobra.Command {
 	var in partitionInput
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
-		Short: "Show the steps from what cards are to what a file says",
-		Long: `Compares the cards with a file of desired states (Divvy's form, or one of NVIDIA's
+		Short: "Show the steps from what GPUs are to what a file says",
+		Long: `Compares the GPUs with a file of desired states (Divvy's form, or one of NVIDIA's
 mig-parted as it is) and shows the steps, each with its reason: as few instances
 destroyed as possible, new ones where they leave the most room. Exit code 4 when
-a card is refused: the goal is impossible, or what is in use would have to go.`,
+a GPU is refused: the goal is impossible, or what is in use would have to go.`,
 		Example: `  divvy partition plan config.yaml --select all-balanced --state state.yaml`,
 		Args:    oneFile,
 	}
@@ -298,7 +298,7 @@ a card is refused: the goal is impossible, or what is in use would have to go.`,
 	in.stateFlag(cmd)
 	a.agentFlag(cmd)
 	a.selectFlag(cmd, &in)
-	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use, and to take the console's card")
+	cmd.Flags().BoolVar(&in.force, "force", false, "plan to destroy even what is in use, and to take the console's GPU")
 	jsonFlag(cmd, &in.asJSON)
 	return cmd
 }
@@ -318,7 +318,7 @@ func (a *app) tellPlan(plan partition.Plan, asJSON bool) error {
 
 func (a *app) printPlan(plan partition.Plan) {
 	for _, c := range plan.Cards {
-		fmt.Fprintf(a.stdout, "card %d  %s  %s\n", c.Index, oneLine(c.UUID), oneLine(c.Name))
+		fmt.Fprintf(a.stdout, "GPU %d  %s  %s\n", c.Index, oneLine(c.UUID), oneLine(c.Name))
 		switch {
 		case c.Refused != "":
 			fmt.Fprintf(a.stdout, "  refused, %s\n", oneLine(c.Reason))
@@ -351,7 +351,7 @@ func (a *app) printPlan(plan partition.Plan) {
 		}
 	}
 	if len(plan.Cards) == 0 {
-		fmt.Fprintln(a.stdout, "no card is meant by this file")
+		fmt.Fprintln(a.stdout, "no GPU is meant by this file")
 	}
 }
 
@@ -418,8 +418,8 @@ func (a *app) partitionExplain() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "explain [TECHNIQUE]",
-		Short: "Tell ways of dividing a card apart: isolation, cost, needs",
-		Long: `Says of each way of dividing a card how far it isolates memory, compute, faults and
+		Short: "Tell ways of dividing a GPU apart: isolation, cost, needs",
+		Long: `Says of each way of dividing a GPU how far it isolates memory, compute, faults and
 side channels, what it costs, what it needs and what it excludes. TECHNIQUE is a name
 as it is printed, or a field of a rule.`,
 		Example:   `  divvy partition explain mig`,
@@ -449,7 +449,7 @@ as it is printed, or a field of a rule.`,
 			if n > 0 {
 				fmt.Fprintln(a.stdout)
 			}
-			fmt.Fprintf(a.stdout, "%s: %s\n  cards      %s\n", t.Name, t.Title, t.Vendors)
+			fmt.Fprintf(a.stdout, "%s: %s\n  GPUs      %s\n", t.Name, t.Title, t.Vendors)
 			for i, line := range t.Isolation {
 				fmt.Fprintf(a.stdout, "  %-10s %s\n", map[bool]string{true: "isolation"}[i == 0], line)
 			}

@@ -72,7 +72,7 @@ func (a *app) offersOf(in partitionInput) (*cdi.Offers, error) {
 // openLibrary opens NVIDIA's library in a folder, or the one the linker finds.
 func (a *app) openLibrary(folder string) (mig.Source, func() error, error) {
 	if folder == "" && a.getenv("DIVVY_SOCKET") != "" {
-		return nil, nil, usage(errors.New("cards are not divided from within a share"))
+		return nil, nil, usage(errors.New("GPUs are not divided from within a share"))
 	}
 	source, err := nvml.Open(folder)
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) observeCards(ctx context.Context, cards *machine.Machine) (partiti
 		a.note("%s", text)
 	}
 	if err == nil && len(state.Cards) == 0 {
-		err = withHint(notThere(errors.New("this machine has no card")), "--state FILE plans without one, docs/partition.md tries it on simulated ones")
+		err = withHint(notThere(errors.New("this machine has no GPU")), "--state FILE plans without one, docs/partition.md tries it on simulated ones")
 	}
 	return state, err
 }

@@ -180,7 +180,7 @@ func TestVendorsProgram(t *testing.T) {
 	const vgpus = "vgpu: {devices: {NVIDIA L40S-12Q: 2}}"
 	put("interrupt", "", 0o644)
 	apply(vgpus, exitFailed, "not begun: interrupt signal received; it is as it was")
-	apply(vgpus, 0, "card 0, then:\n  2. write \"1155\" to /sys/bus/pci/devices/0000:21:00.4/nvidia/current_vgpu_type (NVIDIA L40S-12Q is wanted)\n  3. write")
+	apply(vgpus, 0, "GPU 0, then:\n  2. write \"1155\" to /sys/bus/pci/devices/0000:21:00.4/nvidia/current_vgpu_type (NVIDIA L40S-12Q is wanted)\n  3. write")
 	apply(vgpus, 0, "as wanted: nothing to do")
 	if raw, err := os.ReadFile(filepath.Join(root, "held")); err != nil || strings.TrimSpace(string(raw)) != journal+".lock" {
 		t.Errorf("the program holds %q, %v", raw, err)

@@ -58,7 +58,7 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan --nodes FILE --pods FILE [flags]",
 		Short: "Compute what a fleet can carry: how full, how long jobs wait, what sharing saves",
 		Long: `Places the jobs of a list on the nodes of another, as the scheduler would: by
-arrivals alone (the default), over time (--replay), with whole cards against
+arrivals alone (the default), over time (--replay), with whole GPUs against
 shares or MIG (--compare), or one job more (--fits). Lists are CSV, JSON or what
 kubectl get nodes,pods -o json prints, plain or gzip.`,
 		Example: `  divvy plan --nodes nodes.csv --pods jobs.csv.gz --policy divvy,fgd,bestfit --html plan.html`,
@@ -69,18 +69,18 @@ kubectl get nodes,pods -o json prints, plain or gzip.`,
 	flags.StringSliceVar(&f.pods, "pods", nil, "lists of jobs; --nodes itself if it holds both")
 	flags.StringSliceVar(&f.policies, "policy", []string{"divvy"}, strings.Join(placement.Policies(), ", "))
 	flags.StringVar(&f.seeds, "seeds", "42-51", "seeds, such as 42-51 or 1,2,7")
-	flags.Float64Var(&f.arrive, "arrive", 130, "let so many percent of the cards be asked for")
+	flags.Float64Var(&f.arrive, "arrive", 130, "let so many percent of the GPUs be asked for")
 	flags.BoolVar(&f.replay, "replay", false, "run jobs over time, from creation to deletion, with a queue")
 	flags.StringVar(&f.queue, "queue", string(plan.QueueBackfill), "with --replay: "+strings.Join(plan.Queues(), " or "))
 	flags.Float64Var(&f.speedUp, "speed-up", 1, "with --replay: let jobs arrive so many times as fast")
 	flags.BoolVar(&f.preempt, "preempt", false, "with --replay: jobs may end others of lower priority")
-	flags.StringSliceVar(&f.compare, "compare", nil, "cards needed for all jobs at once: "+strings.Join(plan.Modes(), ", "))
-	flags.StringVar(&f.migAs, "mig-as", "", "with --compare mig: suppose all cards are this product")
+	flags.StringSliceVar(&f.compare, "compare", nil, "GPUs needed for all jobs at once: "+strings.Join(plan.Modes(), ", "))
+	flags.StringVar(&f.migAs, "mig-as", "", "with --compare mig: suppose all GPUs are this product")
 	flags.StringVar(&f.fits, "fits", "", "does this job fit: a name from the list, or cpu=4,gpus=1,cores=30")
 	flags.Float64Var(&f.keepNodes, "keep-nodes", 100, "keep so many percent of the nodes, drawn by the seed")
 	flags.StringArrayVar(&f.quotas, "quota", nil, "TENANT=CARDS at a time, repeatable")
 	flags.StringVar(&f.gangs, "gangs", "anywhere", "keep gangs on one node or rack; node! insists")
-	flags.BoolVar(&f.allowUnknown, "allow-unknown-models", false, "accept jobs for card models that no node has")
+	flags.BoolVar(&f.allowUnknown, "allow-unknown-models", false, "accept jobs for GPU models that no node has")
 	jsonFlag(cmd, &f.asJSON)
 	flags.StringVar(&f.csv, "csv", "", "write the rows to this file")
 	flags.StringVar(&f.plots, "plots", "", "draw plots into this folder, as SVG and PNG")
@@ -308,7 +308,7 @@ func explainInput(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return notThere(err)
 	case errors.Is(err, plan.ErrNoPartitions):
-		return withHint(usage(err), "--mig-as h100-sxm-80gb supposes that all cards are of that product")
+		return withHint(usage(err), "--mig-as h100-sxm-80gb supposes that all GPUs are of that product")
 	case errors.As(err, &bad):
 		return usage(err)
 	}

@@ -56,7 +56,7 @@ func (a *app) writeAnswer(x *plan.Answer) error {
 	if x.Fits {
 		where := "node " + x.Node
 		if len(x.Cards) > 0 {
-			where += fmt.Sprintf(", card %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(x.Cards)), ", "), "[]"))
+			where += fmt.Sprintf(", GPU %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(x.Cards)), ", "), "[]"))
 		}
 		if x.Start != nil {
 			where += fmt.Sprintf(", from memory unit %d", *x.Start)

@@ -114,9 +114,9 @@ func fleetInWords(nodes []placement.Node, keepPercent float64) string {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", byModel[m], name))
 	}
-	text := fmt.Sprintf("%d nodes with %d cards (%s) and %d cores", len(nodes), cards, strings.Join(parts, ", "), cores/1000)
+	text := fmt.Sprintf("%d nodes with %d GPUs (%s) and %d cores", len(nodes), cards, strings.Join(parts, ", "), cores/1000)
 	if cards == 0 {
-		text = fmt.Sprintf("%d nodes without cards and %d cores", len(nodes), cores/1000)
+		text = fmt.Sprintf("%d nodes without GPUs and %d cores", len(nodes), cores/1000)
 	}
 	if keepPercent != 100 {
 		text += fmt.Sprintf("; of the nodes %g %% are kept", keepPercent)

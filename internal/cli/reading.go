@@ -28,7 +28,7 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "List the processes under shares",
 		Long: `Lists the processes attached to shares. State "detached" lives on without its
 socket, "dead" has ended while the driver still holds memory of it. With -o wide
-also who runs them, on which card, and at what level each is held.`,
+also who runs them, on which GPU, and at what level each is held.`,
 		Example: `  divvy ps -o wide`,
 		Args:    noArguments,
 	}
@@ -53,7 +53,7 @@ also who runs them, on which card, and at what level each is held.`,
 		}
 		head := []string{"PID", "SHARE", "USED", "CONTEXTS", "DRIVER", "DENIED", "STATE"}
 		if wide {
-			head = append(head, "ENFORCED", "CARD", "UID")
+			head = append(head, "ENFORCED", "GPU", "UID")
 		}
 		rows := newTable(append(head, "COMMAND")...)
 		for _, c := range list.Clients {

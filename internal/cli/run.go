@@ -27,9 +27,9 @@ func (a *app) runCommand() *cobra.Command {
 	var isolated bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS...]",
-		Short: "Run a command under a share of a card",
+		Short: "Run a command under a share of a GPU",
 		Long: `Runs an unmodified command under a share: a new one that goes with the command,
-or a declared one (--share). The command sees the share as its card. Exit code:
+or a declared one (--share). The command sees the share as its GPU. Exit code:
 the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 		Example: `  divvy run --simulate --mem 2GiB -- divvy devices`,
 		Args: func(cmd *cobra.Command, args []string) error {

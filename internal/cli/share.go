@@ -42,8 +42,8 @@ type promise struct {
 
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the card")
-	flags.IntVar(&p.cores, "cores", 0, "`percent` of the card's time (policy fixed)")
+	flags.StringVar(&p.mem, "mem", "", "memory `quota`, like 8GiB or 8192 (MiB); default: the GPU")
+	flags.IntVar(&p.cores, "cores", 0, "`percent` of the GPU's time (policy fixed)")
 	flags.StringVar(&p.policy, "policy", "", "`policy` of time: best-effort, equal, fixed, weighted")
 	flags.IntVar(&p.weight, "weight", 0, "`part` of the time under the weighted policy")
 	flags.IntVar(&p.priority, "priority", 0, "higher `number` goes first: 0 to 1000")
@@ -55,7 +55,7 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	p.addChangeable(a, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&p.gpu, "gpu", "", "`card` by UUID, its start, or PCI address; default: most free")
+	flags.StringVar(&p.gpu, "gpu", "", "`GPU` by UUID, its start, or PCI address; default: most free")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
 	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
 	flags.IntVar(&p.threads, "mps-threads", 0, "`percent` of the processors for each process, by MPS")
@@ -75,7 +75,7 @@ func (p *promise) memory() (uint64, error) {
 		return 0, usage(fmt.Errorf("--mem: %w", err))
 	}
 	if bytes == 0 {
-		return 0, withHint(usage(errors.New("--mem: a share of no memory cannot run anything")), "leave --mem out for the whole card")
+		return 0, withHint(usage(errors.New("--mem: a share of no memory cannot run anything")), "leave --mem out for the whole GPU")
 	}
 	if bytes%size.MiB != 0 {
 		return 0, withHint(usage(fmt.Errorf("--mem: %s is no whole number of MiB", p.mem)),
@@ -233,7 +233,7 @@ func (a *app) shareSetCommand() *cobra.Command {
 		Use:   "set NAME",
 		Short: "Change a share while its programs run",
 		Long: `Changes a share in place. A larger quota holds at once; a smaller one blocks
-new allocations until use has fallen under it. Parts of the card's time and
+new allocations until use has fallen under it. Parts of the GPU's time and
 priorities hold from the next launch on.`,
 		Example:           `  divvy share set alice --mem 12GiB --priority 10`,
 		Args:              oneName,
@@ -303,14 +303,14 @@ func (a *app) sharePauseCommand(pause bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "pause NAME",
 		Short:             "Let a share's programs launch nothing until it is resumed",
-		Long:              "Takes the card's time from a share. Its programs keep their memory; their launches wait.",
+		Long:              "Takes the GPU's time from a share. Its programs keep their memory; their launches wait.",
 		Example:           `  divvy share pause alice`,
 		Args:              oneName,
 		ValidArgsFunction: a.completeShares,
 	}
 	if !pause {
 		cmd.Use, cmd.Short, cmd.Example = "resume NAME", "Let a paused share's programs go on", `  divvy share resume alice`
-		cmd.Long = "Gives a paused share its part of the card's time again."
+		cmd.Long = "Gives a paused share its part of the GPU's time again."
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
 		at, err := a.find(cmd.Context())
@@ -384,7 +384,7 @@ func (a *app) shareListCommand() *cobra.Command {
 			}
 			return a.writeJSON(list)
 		}
-		head := []string{"NAME", "CARD", "MEMORY", "USED", "PEAK", "DENIED", "CLIENTS", "ENFORCED", "STATE"}
+		head := []string{"NAME", "GPU", "MEMORY", "USED", "PEAK", "DENIED", "CLIENTS", "ENFORCED", "STATE"}
 		if wide {
 			head = append(head, "DEMANDED", "WHY NOT STRONGER")
 		}
@@ -408,7 +408,7 @@ func (a *app) shareListCommand() *cobra.Command {
 // quota is a share's memory for people.
 func quota(s api.Share) string {
 	if s.MemoryBytes == 0 {
-		return "the card"
+		return "the GPU"
 	}
 	return size.Format(s.MemoryBytes)
 }

@@ -34,8 +34,8 @@ func (a *app) simulateCommand() *cobra.Command {
 	var hostMemory, profiles string
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Run simulated cards in the foreground",
-		Long: `Runs the simulator behind the stand-in driver (lib/divvy/standin): the cards,
+		Short: "Run simulated GPUs in the foreground",
+		Long: `Runs the simulator behind the stand-in driver (lib/divvy/standin): the GPUs,
 their capacity and who holds what. divvy run --simulate starts one by itself.`,
 		Example: `  divvy simulate --cards 2xA100-40GB,L4 --socket /tmp/simulator.sock
   divvy simulate --cards 8xH100-80GB --topology dgx`,
@@ -85,14 +85,14 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 		return server.Serve(ctx)
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`cards`, like 2xA100-40GB or H100-80GB,L4")
+	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`GPUs`, like 2xA100-40GB or H100-80GB,L4")
 	flags.StringVar(&cfg.Topology, "topology", silicon.Topologies()[0], "`name`: "+strings.Join(silicon.Topologies(), ", "))
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
 	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory to use; default: half of what is available")
 	flags.StringVar(&profiles, "mig-profiles", "", "`file` like data/mig-profiles.yaml: a driver with other profiles")
-	flags.Uint64Var(&cfg.Seed, "seed", 0, "`number` that the cards' UUIDs depend on")
-	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the cards' names")
+	flags.Uint64Var(&cfg.Seed, "seed", 0, "`number` that the GPUs' UUIDs depend on")
+	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the GPUs' names")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
 	complete(cmd, "cards", a.completeModels)

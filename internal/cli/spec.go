@@ -57,7 +57,7 @@ var errNoGPU = errors.New("no GPU and no agent on this machine")
 func (a *app) realSpec() (private.Spec, error) {
 	found, err := private.FindDriver("/")
 	if errors.Is(err, private.ErrNoDriver) {
-		return private.Spec{}, withHint(notThere(fmt.Errorf("%w: %w", errNoGPU, err)), "divvy run --simulate -- COMMAND uses a simulated card")
+		return private.Spec{}, withHint(notThere(fmt.Errorf("%w: %w", errNoGPU, err)), "divvy run --simulate -- COMMAND uses a simulated GPU")
 	}
 	if err != nil {
 		return private.Spec{}, err

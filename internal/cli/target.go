@@ -36,9 +36,9 @@ type target struct {
 // targetFlags adds the flags that choose an agent.
 func (a *app) targetFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&a.target.simulate, "simulate", "", "use simulated `cards`, like 2xA100-40GB,L4")
+	flags.StringVar(&a.target.simulate, "simulate", "", "use simulated `GPUs`, like 2xA100-40GB,L4")
 	flags.Lookup("simulate").NoOptDefVal = defaultCards
-	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated cards play")
+	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated GPUs play")
 	a.agentFlag(cmd)
 	complete(cmd, "simulate", a.completeModels)
 	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
@@ -133,7 +133,7 @@ func (a *app) findPrivate(ctx context.Context) (place, error) {
 	}
 	switch len(live) {
 	case 0:
-		return place{}, withHint(errNoAgent, "divvy run --simulate -- COMMAND starts one with a simulated card")
+		return place{}, withHint(errNoAgent, "divvy run --simulate -- COMMAND starts one with a simulated GPU")
 	case 1:
 		return placeOf(live[0].Endpoint), nil
 	}

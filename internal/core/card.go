@@ -112,7 +112,7 @@ func (c *Core) coresBooked(k *card, except *share) int {
 func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	selector, need := spec.GPU, spec.MemoryBytes
 	if len(c.cards) == 0 {
-		return nil, refuse(NotFound, "this machine has no card").hint("divvy run --simulate")
+		return nil, refuse(NotFound, "this machine has no GPU").hint("divvy run --simulate")
 	}
 	if selector != "" {
 		k, failure := c.find(selector)
@@ -123,7 +123,7 @@ func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	}
 	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool { return !k.usable() })
 	if len(cards) == 0 {
-		return nil, refuse(Unavailable, "no card takes a share: %s", c.cards[0].detail).hint("divvy devices")
+		return nil, refuse(Unavailable, "no GPU takes a share: %s", c.cards[0].detail).hint("divvy devices")
 	}
 	var all, able []placement.Vacancy
 	milli := int64(0)
@@ -170,13 +170,13 @@ func (c *Core) find(selector string) (*card, *Failure) {
 	case 1:
 		return found[0], nil
 	case 0:
-		f := refuse(NotFound, "no card %q", selector)
+		f := refuse(NotFound, "no GPU %q", selector)
 		if _, err := strconv.Atoi(selector); err == nil && len(selector) < 4 {
-			f = refuse(NotFound, "no card %q: cards go by UUID or PCI address, never by number", selector)
+			f = refuse(NotFound, "no GPU %q: GPUs go by UUID or PCI address, never by number", selector)
 		}
 		return nil, f.hint("divvy devices")
 	}
-	return nil, refuse(Usage, "%q means %d cards", selector, len(found)).hint("divvy devices shows their full UUIDs")
+	return nil, refuse(Usage, "%q means %d GPUs", selector, len(found)).hint("divvy devices shows their full UUIDs")
 }
 
 // samePCI compares addresses whose domain may have 4 or 8 digits, or be left out.
@@ -199,7 +199,7 @@ func trimDomain(address string) string {
 // checkRoom says why card k cannot promise need bytes more, if it cannot.
 func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
 	if need > k.UsableBytes {
-		return refuse(NotAllowed, "a share of %s is larger than the card: %s has %s", size.Short(need), k.Name, size.Short(k.UsableBytes)).
+		return refuse(NotAllowed, "a share of %s is larger than the GPU: %s has %s", size.Short(need), k.Name, size.Short(k.UsableBytes)).
 			hint("ask for at most %s", size.Format(k.UsableBytes/size.MiB*size.MiB))
 	}
 	booked := c.booked(k)

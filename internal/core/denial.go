@@ -57,7 +57,7 @@ func (c *Core) tellDenied(now time.Time, cl *client, w Charge, free uint64, reas
 	why := fmt.Sprintf("%s free of %s", size.Short(free), size.Short(limit))
 	switch reason {
 	case CardFull:
-		why = fmt.Sprintf("%s free on the card for shares without a quota", size.Short(free))
+		why = fmt.Sprintf("%s free on the GPU for shares without a quota", size.Short(free))
 	case Shrinking:
 		why = fmt.Sprintf("the share is still over its lowered limit of %s", size.Short(limit))
 	case Revoked:
@@ -132,7 +132,7 @@ func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, t
 	case ReportNoDriver:
 		c.clientEvent(now, cl, event.NoDriver, 0, "the driver cannot be opened: "+text)
 	case ReportHidden:
-		c.clientEvent(now, cl, event.CardHidden, 0, "the share's card is not visible to the process: "+text)
+		c.clientEvent(now, cl, event.CardHidden, 0, "the share's GPU is not visible to the process: "+text)
 	case ReportDriverOOM:
 		c.clientEvent(now, cl, event.DriverOutOfMemory, bytes,
 			fmt.Sprintf("the driver refused %s though the quota had room: %s", size.Short(bytes), text))

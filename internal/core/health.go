@@ -71,9 +71,9 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 		}
 		if usable {
 			c.event(now, Event{Kind: event.ShareUnusable, Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
-				Message: fmt.Sprintf("its card (%s) cannot be used: %s; its programs get errors", k.Name, detail)})
+				Message: fmt.Sprintf("its GPU (%s) cannot be used: %s; its programs get errors", k.Name, detail)})
 		} else {
-			c.event(now, Event{Kind: event.ShareUsable, Share: s.Name, Card: k.UUID, Message: "its card (" + k.Name + ") can be used again"})
+			c.event(now, Event{Kind: event.ShareUsable, Share: s.Name, Card: k.UUID, Message: "its GPU (" + k.Name + ") can be used again"})
 		}
 	}
 }

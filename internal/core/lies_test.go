@@ -47,7 +47,7 @@ func TestLiesOnThePage(t *testing.T) {
 	c.ReleaseEnded(now, "GPU-a", Account{At: now})
 	v, err := c.Share("s")
 	if err != nil || v.CardTimeNs != 4e8 || v.WaitNs != 1e8 || v.Launches != 100 {
-		t.Errorf("after it left: card time %d, waits %d, launches %d, %v", v.CardTimeNs, v.WaitNs, v.Launches, err)
+		t.Errorf("after it left: GPU time %d, waits %d, launches %d, %v", v.CardTimeNs, v.WaitNs, v.Launches, err)
 	}
 	pass(time.Second)
 	pages.pages[1].BusyNs += 3e8

@@ -81,7 +81,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 	for _, saved := range shares {
 		i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == saved.CardUUID })
 		if i < 0 || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
-			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: "its card is not there any more"})
+			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: "its GPU is not there any more"})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
 			continue

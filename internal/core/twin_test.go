@@ -393,6 +393,6 @@ func TestFailuresHaveKinds(t *testing.T) {
 	_, err := core.CreateShare(time.Unix(0, 0), Spec{Name: "a"}, 0)
 	var failure *Failure
 	if !errors.As(err, &failure) || failure.Kind != NotFound || failure.Hint == "" {
-		t.Errorf("a machine without cards: %#v", err)
+		t.Errorf("a machine without GPUs: %#v", err)
 	}
 }

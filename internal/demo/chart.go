@@ -49,7 +49,7 @@ func bar(used, limit, card uint64) string {
 
 // Write prints a report for people.
 func Write(w io.Writer, r Report) {
-	fmt.Fprintf(w, "card %s, %s\n\n", r.Card.Name, size.Short(r.Card.MemoryBytes))
+	fmt.Fprintf(w, "GPU %s, %s\n\n", r.Card.Name, size.Short(r.Card.MemoryBytes))
 	fmt.Fprintf(w, "  %-10s %6s %7s %8s %8s %7s  %-8s %s\n", "SHARE", "CORES", "GOT", "LIMIT", "PEAK", "DENIED", "RESULTS", "HELD")
 	for _, s := range r.Shares {
 		results, held := "correct", "yes"
@@ -80,7 +80,7 @@ func explain(w io.Writer, r Report) {
 	if r.Idle == nil || !r.MissedTime() {
 		return
 	}
-	fmt.Fprintf(w, "\nWhy: the card stood idle for %.1f%% of the time.\n", r.Idle.Sum())
+	fmt.Fprintf(w, "\nWhy: the GPU stood idle for %.1f%% of the time.\n", r.Idle.Sum())
 	for _, cause := range r.Idle.Causes() {
 		fmt.Fprintf(w, "  %5.1f%%  %s\n", cause.Percent, cause.Text)
 	}

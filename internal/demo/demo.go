@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return report, err
 	}
 	if len(devices.Cards) != 1 || !devices.Simulated {
-		return report, fmt.Errorf("the demo wants one simulated card, not %d cards", len(devices.Cards))
+		return report, fmt.Errorf("the demo wants one simulated GPU, not %d GPUs", len(devices.Cards))
 	}
 	card := devices.Cards[0]
 	report.Simulated, report.Card = true, Card{UUID: card.UUID, Name: card.Name, MemoryBytes: card.MemoryBytes}
@@ -400,8 +400,8 @@ func (t *tenant) judge(seconds int) {
 	case r.MemoryPeakBytes < r.MemoryLimitBytes/10*9:
 		r.Fault = "its own memory was denied to it"
 	case saw.TotalBytes != r.MemoryLimitBytes:
-		r.Fault = "the card did not look like the share"
+		r.Fault = "the GPU did not look like the share"
 	case math.Abs(r.CoresAchievedPercent-r.CoresPercent) > tolerance(seconds):
-		r.Fault = fmt.Sprintf("got %.1f %% of the card's time, not %v %%", r.CoresAchievedPercent, r.CoresPercent)
+		r.Fault = fmt.Sprintf("got %.1f %% of the GPU's time, not %v %%", r.CoresAchievedPercent, r.CoresPercent)
 	}
 }

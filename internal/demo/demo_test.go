@@ -29,8 +29,8 @@ func TestJudge(t *testing.T) {
 		"compared nil":   {`{"totalBytes":8589934592,"comparedBytes":0,"denials":1,"correct":true}`, nil, 8 * size.GiB, "results wrong"},
 		"computed wrong": {good, nil, 8 * size.GiB, "results wrong"},
 		"starved":        {good, nil, size.GiB, "its own memory was denied to it"},
-		"whole card":     {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the card did not look like the share"},
-		"too much":       {good, nil, 8 * size.GiB, "got 31.5 % of the card's time, not 30 %"},
+		"whole GPU":      {`{"totalBytes":85899345920,"comparedBytes":1,"denials":1,"correct":true}`, nil, 8 * size.GiB, "the GPU did not look like the share"},
+		"too much":       {good, nil, 8 * size.GiB, "got 31.5 % of the GPU's time, not 30 %"},
 		"crashed":        {"", errors.New("exit status 1"), 8 * size.GiB, "program failed: exit status 1: "},
 	} {
 		tenant := &tenant{ended: c.ended, correct: name != "computed wrong", report: ShareReport{MemoryLimitBytes: 8 * size.GiB, MemoryPeakBytes: c.peak, CoresPercent: 30, CoresAchievedPercent: 30.9}}
@@ -68,7 +68,7 @@ func TestReportForPeople(t *testing.T) {
 // A demo that missed its parts says why, and what to try; what has nothing to do with
 // time is not explained by it.
 func TestExplains(t *testing.T) {
-	missed := []ShareReport{{Name: "a", CoresPercent: 50, CoresAchievedPercent: 45, Fault: "got 45.0 % of the card's time, not 50 %"}}
+	missed := []ShareReport{{Name: "a", CoresPercent: 50, CoresAchievedPercent: 45, Fault: "got 45.0 % of the GPU's time, not 50 %"}}
 	host := bench.Wakes{P50Us: 90, P99Us: 6800, MostUs: 36900}
 	for name, c := range map[string]struct {
 		report Report
@@ -77,10 +77,10 @@ func TestExplains(t *testing.T) {
 		"a busy host": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{RanDryPercent: 3.5, AgentLatePercent: 1.5}},
 			[]string{"idle for 5.0% of the time", "    3.5%  the program whose turn it was", "    1.5%  the host did not let the agent run", "1 of 100 by 6.8, one by 36.9", "Try: end other programs"}},
 		"late programs": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{UnwantedPercent: 9, RanDryPercent: 1}},
-			[]string{"    9.0%  no program wanted the card", "Try: the programs took long to begin"}},
+			[]string{"    9.0%  no program wanted the GPU", "Try: the programs took long to begin"}},
 		"Divvy": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{IneligiblePercent: 4}},
 			[]string{"    4.0%  the programs that wanted it had used up their parts", "a fault of Divvy's"}},
-		"a busy card, divided wrongly": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{}},
+		"a busy GPU, divided wrongly": {Report{Shares: missed, Host: &host, Idle: &bench.Idle{}},
 			[]string{"idle for 0.0%", "a fault of Divvy's"}},
 		"memory":        {Report{Shares: []ShareReport{{Name: "a", CoresPercent: 50, CoresAchievedPercent: 50, Fault: "limit exceeded"}}, Host: &host, Idle: &bench.Idle{IneligiblePercent: 4}}, nil},
 		"without Divvy": {Report{Shares: missed}, nil},

@@ -64,34 +64,34 @@ func Changes(before, now Snapshot) []Event {
 		}
 		switch {
 		case !had:
-			tell(EventAppeared, "card %s appeared", address)
+			tell(EventAppeared, "GPU %s appeared", address)
 			continue
 		case !has:
-			tell(EventVanished, "card %s is gone from the bus", address)
+			tell(EventVanished, "GPU %s is gone from the bus", address)
 			continue
 		}
 		grew := func(kind, what string, old, now Fact[uint64]) {
 			if old.Known && now.Known && now.Value > old.Value {
-				tell(kind, "card %s: %d %s memory errors more, %d in all", address, now.Value-old.Value, what, now.Value)
+				tell(kind, "GPU %s: %d %s memory errors more, %d in all", address, now.Value-old.Value, what, now.Value)
 			}
 		}
 		grew(EventUncorrected, "uncorrected", old.UncorrectedErrors, h.UncorrectedErrors)
 		grew(EventCorrected, "corrected", old.CorrectedErrors, h.CorrectedErrors)
 		if old.Throttled.Known && h.Throttled.Known && old.Throttled.Value != h.Throttled.Value {
 			if h.Throttled.Value == "" {
-				tell(EventUnthrottled, "card %s runs at its full clock again", address)
+				tell(EventUnthrottled, "GPU %s runs at its full clock again", address)
 			} else {
-				tell(EventThrottled, "card %s is slowed down: %s", address, h.Throttled.Value)
+				tell(EventThrottled, "GPU %s is slowed down: %s", address, h.Throttled.Value)
 			}
 		}
 		for _, trouble := range h.Troubles {
 			if !slices.Contains(old.Troubles, trouble) {
-				tell(EventTrouble, "card %s: %s", address, trouble)
+				tell(EventTrouble, "GPU %s: %s", address, trouble)
 			}
 		}
 		for _, trouble := range old.Troubles {
 			if !slices.Contains(h.Troubles, trouble) {
-				tell(EventTroubleOver, "card %s: over: %s", address, trouble)
+				tell(EventTroubleOver, "GPU %s: over: %s", address, trouble)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ var (
 	// ErrNoDriver: there is no driver, or it does not come up.
 	ErrNoDriver = errors.New("no driver")
 	// ErrNoCard: the driver does not know the card (any more).
-	ErrNoCard = errors.New("no such card")
+	ErrNoCard = errors.New("no such GPU")
 )
 
 // Card is one card as its driver describes it.
@@ -69,7 +69,7 @@ func ParseUUID(text string) ([16]byte, error) {
 	digits := strings.ReplaceAll(strings.TrimPrefix(text, "GPU-"), "-", "")
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != len(uuid) {
-		return uuid, fmt.Errorf("%q is not the UUID of a card", text)
+		return uuid, fmt.Errorf("%q is not the UUID of a GPU", text)
 	}
 	copy(uuid[:], raw)
 	return uuid, nil

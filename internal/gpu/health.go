@@ -49,7 +49,7 @@ var xidNames = map[uint64]string{
 	45: "channels were preempted, after other errors or because a program was ended", 48: "double-bit ECC error",
 	61: "internal micro-controller warning", 62: "internal micro-controller halt", 63: "a row remap or page retirement was recorded",
 	64: "a row remap or page retirement failed", 68: "video processor exception", 69: "graphics engine class error",
-	74: "NVLink error", 79: "the card has fallen off the bus", 92: "high rate of single-bit ECC errors",
-	94: "contained ECC error: one program was hit", 95: "uncontained ECC error: all programs on the card were hit",
+	74: "NVLink error", 79: "the GPU has fallen off the bus", 92: "high rate of single-bit ECC errors",
+	94: "contained ECC error: one program was hit", 95: "uncontained ECC error: all programs on the GPU were hit",
 	109: "context switch timeout", 119: "GSP timeout", 120: "GSP error",
 }

@@ -83,9 +83,9 @@ func TestDriverAlone(t *testing.T) {
 	}
 	told[1].Starts = []int{20}
 	if _, _, err := WithDriver(nil, "NVIDIA X900", told); err == nil {
-		t.Error("a card of 23 units")
+		t.Error("a GPU of 23 units")
 	}
 	if _, _, err := WithDriver(nil, "NVIDIA X900", nil); err == nil {
-		t.Error("a card without profiles")
+		t.Error("a GPU without profiles")
 	}
 }

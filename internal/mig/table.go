@@ -234,7 +234,7 @@ func (p *Product) Validate() error {
 		}
 		for _, s := range f.Starts {
 			if s < 0 || s+f.Size > p.Units {
-				return fmt.Errorf("profile %q: start %d leads out of the card", f.Name, s)
+				return fmt.Errorf("profile %q: start %d leads out of the GPU", f.Name, s)
 			}
 		}
 		if p.Index(f.Name) != i {

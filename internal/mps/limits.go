@@ -112,7 +112,7 @@ func (d *Daemon) Check(env []string, l Limits) error {
 		}
 	}
 	if pipe := has[pipeVariable]; filepath.Clean(pipe) != d.PipeDirectory() || pipe == "" {
-		return fmt.Errorf("%w: %s is %q, where this card's daemon does not listen: the program runs without MPS", ErrNotInForce, pipeVariable, pipe)
+		return fmt.Errorf("%w: %s is %q, where this GPU's daemon does not listen: the program runs without MPS", ErrNotInForce, pipeVariable, pipe)
 	}
 	visible, all := has[visibleVariable], true
 	if visible != "" {
@@ -124,7 +124,7 @@ func (d *Daemon) Check(env []string, l Limits) error {
 		})
 	}
 	if !sees(d.cfg.UUID) {
-		return fmt.Errorf("%w: %s is %q, without the card %s", ErrNotInForce, visibleVariable, visible, d.cfg.UUID)
+		return fmt.Errorf("%w: %s is %q, without the GPU %s", ErrNotInForce, visibleVariable, visible, d.cfg.UUID)
 	}
 	if l.ActiveThreadPercentage > 0 {
 		percent, err := parsePercent(has[threadsVariable])
@@ -147,7 +147,7 @@ func (d *Daemon) Check(env []string, l Limits) error {
 		case strings.HasPrefix(card, "GPU-") && strings.HasPrefix(d.cfg.UUID, card):
 			held = bytes > 0 && bytes <= l.PinnedBytes
 		case !strings.HasPrefix(card, "GPU-"):
-			return fmt.Errorf("%w: %s names a card by number, which the server may number otherwise", ErrNotInForce, pinnedVariable)
+			return fmt.Errorf("%w: %s names a GPU by number, which the server may number otherwise", ErrNotInForce, pinnedVariable)
 		}
 	}
 	if !held {

@@ -77,7 +77,7 @@ type Config struct {
 func (c Config) Validate() error {
 	switch {
 	case !strings.HasPrefix(c.UUID, "GPU-"):
-		return fmt.Errorf("MPS: %q is not the UUID of a card", c.UUID)
+		return fmt.Errorf("MPS: %q is not the UUID of a GPU", c.UUID)
 	case !filepath.IsAbs(c.Directory):
 		return fmt.Errorf("MPS: the directory %q is not absolute", c.Directory)
 	case len(filepath.Join(c.Directory, pipeFolder, "control_privileged")) > socket.MaxPathBytes:

@@ -310,10 +310,10 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct{ name, entry, says string }{
 		{"no pipe directory", pipeVariable + "=", "without MPS"},
 		{"another pipe directory", pipeVariable + "=/tmp/nvidia-mps", "without MPS"},
-		{"card not visible", visibleVariable + "=" + otherCard, "without the card"},
-		{"a limit for an invisible card", pinnedVariable + "=" + card + "=8192M," + otherCard + "=1G", "drops all limits"},
+		{"GPU not visible", visibleVariable + "=" + otherCard, "without the GPU"},
+		{"a limit for an invisible GPU", pinnedVariable + "=" + card + "=8192M," + otherCard + "=1G", "drops all limits"},
 		{"a limit by number", pinnedVariable + "=0=8G", "by number"},
-		{"a limit for another card only", pinnedVariable + "=" + otherCard + "=8G", "drops all limits"},
+		{"a limit for another GPU only", pinnedVariable + "=" + otherCard + "=8G", "drops all limits"},
 		{"a larger limit", pinnedVariable + "=" + card + "=9G", "not 8192M"},
 		{"no limit", pinnedVariable + "=", "no amount"},
 		{"more threads", threadsVariable + "=60", "not 50"},

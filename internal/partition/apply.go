@@ -25,10 +25,10 @@ type Log interface {
 }
 
 // ErrChanged says that a card is not as it was when the plan was made.
-var ErrChanged = errors.New("the card changed since it was planned for")
+var ErrChanged = errors.New("the GPU changed since it was planned for")
 
 // ErrLog says that a log's records are not of changes to cards.
-var ErrLog = errors.New("no log of changes to cards")
+var ErrLog = errors.New("no log of changes to GPUs")
 
 // Records of the log: a card's change begins, and has ended one way or the
 // other.
@@ -133,7 +133,7 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 	var names []string
 	for _, p := range band {
 		if p.Refused != "" {
-			return nil, fmt.Errorf("card %s: %w", p.UUID, p.refusal)
+			return nil, fmt.Errorf("GPU %s: %w", p.UUID, p.refusal)
 		}
 		names = append(names, p.UUID)
 	}
@@ -145,13 +145,13 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 	for _, p := range band {
 		now, err := d.Observe(ctx, p.Before.ID())
 		if err != nil {
-			return nil, fmt.Errorf("observe card %s: %w", p.UUID, err)
+			return nil, fmt.Errorf("observe GPU %s: %w", p.UUID, err)
 		}
 		if !now.alike(p.Before) {
-			return nil, fmt.Errorf("card %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
+			return nil, fmt.Errorf("GPU %s: %w: it was %q and is %q", p.UUID, ErrChanged, p.Before.Layout(), now.Layout())
 		}
 		if busy := all.Busy(now, p.Steps, p.Force); busy != "" {
-			return nil, fmt.Errorf("card %s: %w: %s", p.UUID, ErrInUse, busy)
+			return nil, fmt.Errorf("GPU %s: %w: %s", p.UUID, ErrInUse, busy)
 		}
 	}
 	more := slices.ContainsFunc(band, func(p CardPlan) bool { return p.Awaits != "" })
@@ -171,12 +171,12 @@ func Apply(ctx context.Context, all Techniques, d Driver, log Log, band ...CardP
 	}
 	if err != nil {
 		if back := restore(context.WithoutCancel(ctx), all, d, r.befores()); back != nil {
-			return nil, errors.Join(fmt.Errorf("card %s: %w", name, err), fmt.Errorf("card %s: the way back, which the next apply goes on with: %w", name, back))
+			return nil, errors.Join(fmt.Errorf("GPU %s: %w", name, err), fmt.Errorf("GPU %s: the way back, which the next apply goes on with: %w", name, back))
 		}
-		return nil, errors.Join(fmt.Errorf("card %s: %w; it is as it was", name, err), write(log, record{Event: recordEnd, ID: r.ID}))
+		return nil, errors.Join(fmt.Errorf("GPU %s: %w; it is as it was", name, err), write(log, record{Event: recordEnd, ID: r.ID}))
 	}
 	if err := write(log, record{Event: recordEnd, ID: r.ID}); err != nil {
-		return taken, fmt.Errorf("card %s: it is as planned, but the next apply looks again: %w", name, err)
+		return taken, fmt.Errorf("GPU %s: it is as planned, but the next apply looks again: %w", name, err)
 	}
 	return taken, nil
 }
@@ -250,7 +250,7 @@ func observe(ctx context.Context, d Driver, cards []Card) ([]Card, error) {
 func verify(now, to []Card) error {
 	for i, c := range now {
 		if !c.alike(to[i]) {
-			return fmt.Errorf("verify: the driver reported success, but the card is %q and not %q", c.asking(to[i]).Layout(), to[i].Layout())
+			return fmt.Errorf("verify: the driver reported success, but the GPU is %q and not %q", c.asking(to[i]).Layout(), to[i].Layout())
 		}
 	}
 	return nil
@@ -319,7 +319,7 @@ func Recover(ctx context.Context, all Techniques, d Driver, log Log, records [][
 			err = write(log, record{Event: recordEnd, ID: id})
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("card %s: %w", id, err))
+			failures = append(failures, fmt.Errorf("GPU %s: %w", id, err))
 			continue
 		}
 		for _, c := range r.befores() {

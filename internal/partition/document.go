@@ -73,7 +73,7 @@ func (all Techniques) ParseState(raw []byte) (State, error) {
 			err = all.divide(&c.Card, func(f Field) (bool, error) { return c.Fields.take(f.Name, f.Value) })
 		}
 		if err == nil && len(c.Fields) > 0 {
-			err = fmt.Errorf("card %s has fields that no technique knows: %s", c.UUID, c.Fields)
+			err = fmt.Errorf("GPU %s has fields that no technique knows: %s", c.UUID, c.Fields)
 		}
 		s.Cards = append(s.Cards, c.Card)
 	}

@@ -89,7 +89,7 @@ func (all Techniques) Explanations() []Explanation {
 	list := []Explanation{{
 		Name: techniqueShare, Title: "Divvy share", Vendors: "nvidia (CUDA)",
 		Isolation: []string{
-			"memory: held by a library in the program, for all APIs; not against a program that means to get around it", "compute: by leases between launches, where it is on", "faults: a fault that kills the card's context kills one program; a reset takes all",
+			"memory: held by a library in the program, for all APIs; not against a program that means to get around it", "compute: by leases between launches, where it is on", "faults: a fault that kills the GPU's context kills one program; a reset takes all",
 			"side channels: not closed",
 		},
 		Cost:     "nanoseconds a call (docs/benchmarks.md)",
@@ -106,7 +106,7 @@ func (all Techniques) Explanations() []Explanation {
 		e.Against = against(e.Name)
 		var words []string
 		if e.Against != nil {
-			words = []string{strings.Join(e.Against, ", ") + " on the same card"}
+			words = []string{strings.Join(e.Against, ", ") + " on the same GPU"}
 		}
 		if e.Excludes != "" {
 			words = append(words, e.Excludes)

@@ -154,7 +154,7 @@ func (all Techniques) together(c Card) error {
 	for _, e := range exclusions {
 		for _, other := range on {
 			if slices.Contains(on, e.one) && slices.Contains(e.others, other) {
-				return fmt.Errorf("%w: %s excludes %s on the same card; one of them must be off, first or in the same rule", ErrImpossible, e.one, other)
+				return fmt.Errorf("%w: %s excludes %s on the same GPU; one of them must be off, first or in the same rule", ErrImpossible, e.one, other)
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func takesShares(c Card, steps []Step) error {
 	if len(c.Shares) == 0 || !slices.ContainsFunc(steps, taken) {
 		return nil
 	}
-	return fmt.Errorf("%w: shares of this card: %s", ErrInUse, strings.Join(c.Shares, ", "))
+	return fmt.Errorf("%w: shares of this GPU: %s", ErrInUse, strings.Join(c.Shares, ", "))
 }
 
 // Plan compares a machine with a goal.

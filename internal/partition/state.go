@@ -96,18 +96,18 @@ func (s State) Validate() error {
 		return fmt.Errorf("read the state: schema %q is not %s", s.Schema, SchemaState)
 	}
 	if len(s.Cards) > maxCards {
-		return fmt.Errorf("read the state: more than %d cards", maxCards)
+		return fmt.Errorf("read the state: more than %d GPUs", maxCards)
 	}
 	seen := map[string]bool{}
 	for _, c := range s.Cards {
 		if c.UUID == "" || seen[c.UUID] {
-			return fmt.Errorf("read the state: card %d: UUID %q is missing or there twice", c.Index, c.UUID)
+			return fmt.Errorf("read the state: GPU %d: UUID %q is missing or there twice", c.Index, c.UUID)
 		}
 		seen[c.UUID] = true
 		for _, known := range inOrder {
 			if d := c.Divided[known.name]; d != nil {
 				if err := d.Validate(); err != nil {
-					return fmt.Errorf("read the state: card %s: %w", c.UUID, err)
+					return fmt.Errorf("read the state: GPU %s: %w", c.UUID, err)
 				}
 			}
 		}

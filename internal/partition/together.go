@@ -82,12 +82,12 @@ func (p *Plan) apart(c CardPlan, what string, all []string) error {
 		j := slices.IndexFunc(p.Cards, func(o CardPlan) bool { return o.Before.ID() == id })
 		switch {
 		case j < 0:
-			return fmt.Errorf("%w: %s is for all cards joined with this one, and the file does not speak of %s", ErrImpossible, what, id)
+			return fmt.Errorf("%w: %s is for all GPUs joined with this one, and the file does not speak of %s", ErrImpossible, what, id)
 		case p.Cards[j].Refused != "":
 			kind := map[string]error{RefusedInUse: ErrInUse, RefusedSpared: ErrSpared, RefusedImpossible: ErrImpossible}[p.Cards[j].Refused]
-			return fmt.Errorf("%w: %s is for all cards joined with this one; of %s: %s", kind, what, id, p.Cards[j].Reason)
+			return fmt.Errorf("%w: %s is for all GPUs joined with this one; of %s: %s", kind, what, id, p.Cards[j].Reason)
 		case all[j] != what:
-			return fmt.Errorf("%w: %s is for all cards joined with this one; of %s it would be: %s", ErrImpossible, what, id, cmp.Or(all[j], "nothing new"))
+			return fmt.Errorf("%w: %s is for all GPUs joined with this one; of %s it would be: %s", ErrImpossible, what, id, cmp.Or(all[j], "nothing new"))
 		}
 	}
 	return nil

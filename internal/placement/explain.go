@@ -8,14 +8,14 @@ import "math/bits"
 type Reason string
 
 const (
-	ReasonModel     Reason = "model"           // other card model
-	ReasonCards     Reason = "number of cards" // the node has fewer, even empty
-	ReasonCPU       Reason = "CPU"             // not enough cores free
-	ReasonMemory    Reason = "memory"          // not enough host memory free
-	ReasonBusy      Reason = "cards in use"    // cards there are, but not free enough
-	ReasonGPUMemory Reason = "device memory"   // cores are free, device memory is not
-	ReasonIsland    Reason = "linked cards"    // free cards, but not on one island
-	ReasonPartition Reason = "partition"       // cards cannot make the profile, or serve only profiles
+	ReasonModel     Reason = "model"          // other card model
+	ReasonCards     Reason = "number of GPUs" // the node has fewer, even empty
+	ReasonCPU       Reason = "CPU"            // not enough cores free
+	ReasonMemory    Reason = "memory"         // not enough host memory free
+	ReasonBusy      Reason = "GPUs in use"    // cards there are, but not free enough
+	ReasonGPUMemory Reason = "device memory"  // cores are free, device memory is not
+	ReasonIsland    Reason = "linked GPUs"    // free cards, but not on one island
+	ReasonPartition Reason = "partition"      // cards cannot make the profile, or serve only profiles
 )
 
 // Obstacle says on how many nodes a reason stands in the way, and on how many

@@ -85,7 +85,7 @@ func TestObstaclesAreCounted(t *testing.T) {
 	for _, o := range f.Obstacles(Request{CPUMilli: 2000, GPUs: 1, GPUMilli: 500, Models: []string{"A100"}}) {
 		fmt.Fprintf(&got, "%s %d %d; ", o.Reason, o.Nodes, o.Alone)
 	}
-	if want := "other card model 1 1; partition 1 1; CPU 1 1; "; strings.ReplaceAll(got.String(), string(ReasonModel), "other card model") != want {
+	if want := "other GPU model 1 1; partition 1 1; CPU 1 1; "; strings.ReplaceAll(got.String(), string(ReasonModel), "other GPU model") != want {
 		t.Errorf("%s, want %s", got.String(), want)
 	}
 }

@@ -102,7 +102,7 @@ func (f *Fleet) modelNumber(name string) (uint8, error) {
 		return uint8(i), nil
 	}
 	if len(f.models) == 63 {
-		return 0, fmt.Errorf("model %s: %w: more than 63 card models in one fleet", name, ErrInvalid)
+		return 0, fmt.Errorf("model %s: %w: more than 63 GPU models in one fleet", name, ErrInvalid)
 	}
 	f.models = append(f.models, name)
 	return uint8(len(f.models) - 1), nil

@@ -64,7 +64,7 @@ func TestCardsOfOneRequestLieTogether(t *testing.T) {
 				if ok && c.ok && f.nodes[0].split(spot.Cards) == f.nodes[0].split(c.want) && bits.OnesCount32(spot.Cards) == c.ask.GPUs && len(c.before) > 0 {
 					continue
 				}
-				t.Errorf("%s: %d cards (linked %v) after %v: %08b %v, want %08b %v", name, c.ask.GPUs, c.ask.Linked, c.before, spot.Cards, ok, c.want, c.ok)
+				t.Errorf("%s: %d GPUs (linked %v) after %v: %08b %v, want %08b %v", name, c.ask.GPUs, c.ask.Linked, c.before, spot.Cards, ok, c.want, c.ok)
 			}
 		}
 	}

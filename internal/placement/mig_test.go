@@ -181,12 +181,12 @@ func TestPartitionPackingIsNearTheBest(t *testing.T) {
 		large += packUntilFull(t, 100, draw)
 	}
 	perCard, best := float64(large)/1000, float64(optimal)/(cards*trials)
-	t.Logf("per card: %.3f on 100 cards; on %d cards %.3f, the best possible there %.3f", perCard, cards, float64(small)/(cards*trials), best)
+	t.Logf("per GPU: %.3f on 100 GPUs; on %d GPUs %.3f, the best possible there %.3f", perCard, cards, float64(small)/(cards*trials), best)
 	if perCard < 0.98*best {
-		t.Errorf("%.3f partitions a card on 100 cards, want 98 %% of %.3f", perCard, best)
+		t.Errorf("%.3f partitions a GPU on 100 GPUs, want 98 %% of %.3f", perCard, best)
 	}
 	if float64(small) < 0.95*float64(optimal) {
-		t.Errorf("%d placed on %d cards, an exhaustive search that knows the future places %d", small, cards, optimal)
+		t.Errorf("%d placed on %d GPUs, an exhaustive search that knows the future places %d", small, cards, optimal)
 	}
 }
 

@@ -62,7 +62,7 @@ func (r Request) Validate() error {
 	case r.GPUs == 0 && (r.GPUMilli != 0 || r.GPUMemoryMiB != 0 || r.Profile != ""):
 		return fmt.Errorf("request %q: %w: a part of a GPU but no GPU", r.Name, ErrInvalid)
 	case r.Profile != "" && (r.GPUs != 1 || r.GPUMilli != 0 || r.GPUMemoryMiB != 0):
-		return fmt.Errorf("request %q: %w: a MIG profile stands alone on one card", r.Name, ErrInvalid)
+		return fmt.Errorf("request %q: %w: a MIG profile stands alone on one GPU", r.Name, ErrInvalid)
 	case r.GPUs > 0 && r.Profile == "" && (r.GPUMilli < 1 || r.GPUMilli > WholeCard):
 		return fmt.Errorf("request %q: %w: %d thousandths of a GPU, want 1 to %d", r.Name, ErrInvalid, r.GPUMilli, WholeCard)
 	case r.GPUs > 1 && r.GPUMilli != WholeCard:
@@ -97,11 +97,11 @@ func (n Node) Validate() error {
 	case n.CPUMilli < 0 || n.MemoryMiB < 0:
 		return fmt.Errorf("node %s: %w: negative amount", n.Name, ErrInvalid)
 	case len(n.Cards) > MaxCards:
-		return fmt.Errorf("node %s: %w: %d cards, want at most %d", n.Name, ErrInvalid, len(n.Cards), MaxCards)
+		return fmt.Errorf("node %s: %w: %d GPUs, want at most %d", n.Name, ErrInvalid, len(n.Cards), MaxCards)
 	}
 	for i, c := range n.Cards {
 		if c.MemoryMiB < 0 || c.Island < 0 || c.Island >= MaxCards {
-			return fmt.Errorf("node %s: %w: card %d has %d MiB and is of island %d", n.Name, ErrInvalid, i, c.MemoryMiB, c.Island)
+			return fmt.Errorf("node %s: %w: GPU %d has %d MiB and is of island %d", n.Name, ErrInvalid, i, c.MemoryMiB, c.Island)
 		}
 	}
 	return nil

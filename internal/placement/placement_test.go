@@ -154,7 +154,7 @@ func recount(t *testing.T, f *Fleet, running []Running) {
 		memory[q.Spot.Node] += q.MemoryMiB
 		cards := cardsOf(q.Spot.Cards)
 		if len(cards) != q.GPUs {
-			t.Fatalf("%+v got %d cards", q.Request, len(cards))
+			t.Fatalf("%+v got %d GPUs", q.Request, len(cards))
 		}
 		for _, j := range cards {
 			at := [2]int{q.Spot.Node, j}
@@ -175,10 +175,10 @@ func recount(t *testing.T, f *Fleet, running []Running) {
 		for j, c := range n.cards {
 			at := [2]int{i, j}
 			if int64(c.milli) != WholeCard-milli[at] || c.milli < 0 {
-				t.Fatalf("%s card %d: %d free, recount says %d", d.Name, j, c.milli, WholeCard-milli[at])
+				t.Fatalf("%s GPU %d: %d free, recount says %d", d.Name, j, c.milli, WholeCard-milli[at])
 			}
 			if total := d.Cards[j].MemoryMiB; total != 0 && (c.memory != total-device[at] || c.memory < 0) {
-				t.Fatalf("%s card %d: %d MiB free, recount says %d", d.Name, j, c.memory, total-device[at])
+				t.Fatalf("%s GPU %d: %d MiB free, recount says %d", d.Name, j, c.memory, total-device[at])
 			}
 		}
 	}
@@ -353,7 +353,7 @@ func TestQuotaIsAllOrNothing(t *testing.T) {
 	q := NewQuotas(map[string]int64{"a": 1500})
 	one := Request{Tenant: "a", GPUs: 1, GPUMilli: WholeCard}
 	if err := q.Take(one, one); err == nil || !strings.Contains(err.Error(), "tenant a") {
-		t.Fatalf("two cards within 1.5: %v", err)
+		t.Fatalf("two GPUs within 1.5: %v", err)
 	}
 	if q.Used("a") != 0 {
 		t.Fatalf("a refusal left %d booked", q.Used("a"))

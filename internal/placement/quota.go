@@ -30,7 +30,7 @@ func (q *Quotas) Take(requests ...Request) error {
 			for _, taken := range requests[:i] {
 				q.used[taken.Tenant] -= Demand(taken)
 			}
-			return fmt.Errorf("tenant %s: %w: %d thousandths of a card asked, %d of %d left", r.Tenant, ErrNoRoom, Demand(r), left, limit)
+			return fmt.Errorf("tenant %s: %w: %d thousandths of a GPU asked, %d of %d left", r.Tenant, ErrNoRoom, Demand(r), left, limit)
 		}
 		q.used[r.Tenant] += Demand(r)
 	}

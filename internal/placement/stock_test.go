@@ -34,7 +34,7 @@ func TestPricesOfKnownPlans(t *testing.T) {
 		{map[int32]float64{700: 10, 300: 4, 150: 8}, 10},
 	} {
 		if cards, _, _, _ := planned(c.weight); math.Abs(cards-c.cards) > 1e-6 {
-			t.Errorf("%v needs %.3f cards by the prices, want %.3f", c.weight, cards, c.cards)
+			t.Errorf("%v needs %.3f GPUs by the prices, want %.3f", c.weight, cards, c.cards)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestPricesAreOptimal(t *testing.T) {
 		cards, size, prices, _ := planned(weight)
 		worth, _ := fill(sizes, prices)
 		if worth[len(worth)-1] > 1+1e-6 {
-			t.Fatalf("a whole card is worth %g", worth[len(worth)-1])
+			t.Fatalf("a whole GPU is worth %g", worth[len(worth)-1])
 		}
 		if !slices.IsSorted(worth[:]) || worth[0] != 0 {
 			t.Fatalf("more room is worth less: %v", worth)
@@ -77,7 +77,7 @@ func TestPricesAreOptimal(t *testing.T) {
 			rooms[at] -= item
 		}
 		if cards < size-1e-6 || cards > float64(firstFit)+1e-6 || float64(firstFit) > 11.0/9*(cards+1)+1 {
-			t.Fatalf("the plan needs %.2f cards for %.2f cards' worth, first fit %d", cards, size, firstFit)
+			t.Fatalf("the plan needs %.2f GPUs for %.2f GPUs' worth, first fit %d", cards, size, firstFit)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestEmptiest(t *testing.T) {
 		{[]Vacancy{{0, 300, 5 << 30}, {1, 300, 5 << 30}}, 0},
 	} {
 		if got := Emptiest(c.cards).Card; got != c.want {
-			t.Errorf("%v: card %d, want %d", c.cards, got, c.want)
+			t.Errorf("%v: GPU %d, want %d", c.cards, got, c.want)
 		}
 		node := Node{Name: "n", CPUMilli: 1000, Cards: make([]Card, len(c.cards))}
 		for i := range node.Cards {

@@ -77,7 +77,7 @@ func (q *Fits) Run() (*Answer, error) {
 	if overQuota != nil {
 		a.Blockers = append(a.Blockers, Blocker{Reason: "quota: " + overQuota.Error(), Nodes: len(engine.Fleet().Nodes())})
 		if room {
-			a.Changes = append(a.Changes, fmt.Sprintf("raise the quota of tenant %s to %.2f cards", q.Job.Tenant,
+			a.Changes = append(a.Changes, fmt.Sprintf("raise the quota of tenant %s to %.2f GPUs", q.Job.Tenant,
 				float64(quotas.Used(q.Job.Tenant)+placement.Demand(q.Job))/placement.WholeCard))
 			return a, nil
 		}
@@ -151,7 +151,7 @@ func (q *Fits) changes(engine *placement.Engine, running []placement.Running) (o
 		other := r
 		other.Models = nil
 		if spot, ok := engine.Find(other); ok {
-			say("allow card model %s", engine.Fleet().Nodes()[spot.Node].Model)
+			say("allow GPU model %s", engine.Fleet().Nodes()[spot.Node].Model)
 		}
 	}
 	room := engine.Fleet().Room(r)
@@ -162,10 +162,10 @@ func (q *Fits) changes(engine *placement.Engine, running []placement.Running) (o
 		say("ask for at most %d MiB of memory instead of %d", room.MemoryMiB, r.MemoryMiB)
 	}
 	if room.GPUs > 0 && room.GPUs < r.GPUs {
-		say("ask for %d cards instead of %d", room.GPUs, r.GPUs)
+		say("ask for %d GPUs instead of %d", room.GPUs, r.GPUs)
 	}
 	if r.GPUs == 1 && room.GPUMilli > 0 && room.GPUMilli < r.GPUMilli {
-		say("ask for at most %s %% of a card instead of %s %%", trim(float64(room.GPUMilli)/10), trim(float64(r.GPUMilli)/10))
+		say("ask for at most %s %% of a GPU instead of %s %%", trim(float64(room.GPUMilli)/10), trim(float64(r.GPUMilli)/10))
 	}
 	if room.GPUMemoryMiB >= 0 && room.GPUMemoryMiB < r.GPUMemoryMiB {
 		say("ask for at most %d MiB of device memory instead of %d", room.GPUMemoryMiB, r.GPUMemoryMiB)
@@ -174,7 +174,7 @@ func (q *Fits) changes(engine *placement.Engine, running []placement.Running) (o
 		other := r
 		other.Linked = false
 		if _, ok := engine.Find(other); ok {
-			say("take cards that are not linked")
+			say("take GPUs that are not linked")
 		}
 	}
 	if r.Profile != "" {
@@ -197,7 +197,7 @@ func (q *Fits) changes(engine *placement.Engine, running []placement.Running) (o
 		say("end %s%s on node %s", strings.Join(names, ", "), rest, engine.Fleet().Nodes()[node].Name)
 	}
 	if n, ok := q.smallestNode(); ok {
-		say("add a node like %s (%s cores of CPU, %d MiB, %d cards %s)", n.Name, trim(float64(n.CPUMilli)/1000), n.MemoryMiB, len(n.Cards), n.Model)
+		say("add a node like %s (%s cores of CPU, %d MiB, %d GPUs %s)", n.Name, trim(float64(n.CPUMilli)/1000), n.MemoryMiB, len(n.Cards), n.Model)
 	}
 	return out
 }

@@ -155,7 +155,7 @@ func TestQuotaAndGangsHoldInInflation(t *testing.T) {
 	}
 	run.QuotaMilli["y"] = 0
 	if rows, err = run.Run(context.Background(), nil); err != nil || rows[0].Allocation.Mean > 12.5 {
-		t.Errorf("%+v %v: tenants have 1 card in all", rows, err)
+		t.Errorf("%+v %v: tenants have 1 GPU in all", rows, err)
 	}
 }
 

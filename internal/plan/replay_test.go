@@ -116,7 +116,7 @@ func TestReplayKeepsItsBooks(t *testing.T) {
 // by hand: each job starts when the one before it ends.
 func TestFIFOEqualsTheObviousWay(t *testing.T) {
 	r := rand.New(rand.NewSource(4))
-	list := &trace.Jobs{File: "one card"}
+	list := &trace.Jobs{File: "one GPU"}
 	for i := range 300 {
 		j := trace.Job{Timed: true, Created: float64(r.Intn(3000)), Request: placement.Request{Name: fmt.Sprint(i), GPUs: 1, GPUMilli: 501}}
 		j.Deleted = j.Created + float64(1+r.Intn(20))

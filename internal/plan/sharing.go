@@ -147,9 +147,9 @@ func (s *Sharing) product(table *mig.Table) (*mig.Product, error) {
 		}
 		switch {
 		case p == nil:
-			return nil, fmt.Errorf("node %s: %w for card model %q; say with mig-as which product to suppose", n.Name, ErrNoPartitions, n.Model)
+			return nil, fmt.Errorf("node %s: %w for GPU model %q; say with mig-as which product to suppose", n.Name, ErrNoPartitions, n.Model)
 		case found != nil && found.Key != p.Key:
-			return nil, fmt.Errorf("node %s: %w that fit all cards: there are %s and %s; say with mig-as which product to suppose",
+			return nil, fmt.Errorf("node %s: %w that fit all GPUs: there are %s and %s; say with mig-as which product to suppose",
 				n.Name, ErrNoPartitions, found.Key, p.Key)
 		}
 		found = p

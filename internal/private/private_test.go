@@ -44,7 +44,7 @@ func playDaemon(args []string) int {
 	if args[0] == "simulate" {
 		network, socket = "unixpacket", value("--socket")
 		if value("--cards") == "broken" {
-			fmt.Fprintln(os.Stderr, "no such card: broken")
+			fmt.Fprintln(os.Stderr, "no such GPU: broken")
 			return 1
 		}
 	}
@@ -195,7 +195,7 @@ func useOnce(root Root, spec Spec) error {
 
 func TestFailureToStartTellsWhy(t *testing.T) {
 	_, err := shortRoot(t).Ensure(context.Background(), "/proc/self/exe", Spec{Cards: "broken", DriverDirectory: "/d"})
-	if !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "no such card: broken") {
+	if !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "no such GPU: broken") {
 		t.Errorf("got %v, want the daemon's own words", err)
 	}
 }

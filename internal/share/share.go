@@ -63,10 +63,10 @@ type Range struct {
 
 // What the numbers of a share may be.
 var (
-	Cores    = Range{1, 100, "percent of a card"}
+	Cores    = Range{1, 100, "percent of a GPU"}
 	Weight   = Range{1, 1000, ""}
 	Priority = Range{0, 1000, ""} // higher goes first
-	Threads  = Range{1, 100, "percent of a card's processors"}
+	Threads  = Range{1, 100, "percent of a GPU's processors"}
 )
 
 // MaxNameBytes is how long the name of a share or of a tenant may be.

@@ -14,7 +14,7 @@ func TestRange(t *testing.T) {
 		want string
 	}{
 		{Cores, 1, ""}, {Cores, 100, ""}, {Priority, 0, ""}, {Priority, 1000, ""},
-		{Cores, 0, "0 is not between 1 and 100 percent of a card"},
+		{Cores, 0, "0 is not between 1 and 100 percent of a GPU"},
 		{Priority, 1001, "1001 is not between 0 and 1000"},
 		{Weight, -1, "-1 is not between 1 and 1000"},
 	} {

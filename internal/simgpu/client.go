@@ -141,7 +141,7 @@ func (t *Truth) Cards(ctx context.Context) ([]CardState, error) {
 		}
 		infos, err := simwire.DecodeEntries[simwire.CardInfo](payload, 1)
 		if err != nil {
-			return nil, fmt.Errorf("ask the simulator: card %d: %w", i, err)
+			return nil, fmt.Errorf("ask the simulator: GPU %d: %w", i, err)
 		}
 		c := infos[0]
 		states = append(states, CardState{
@@ -165,11 +165,11 @@ func (t *Truth) MIGDevices(ctx context.Context, card int) ([]string, error) {
 	// Behind the profiles and the GPU instances, in one answer.
 	before := uint64(h.Count)*uint64(binary.Size(simwire.MIGProfileInfo{})) + uint64(h.Kind)*uint64(binary.Size(simwire.MIGGPUInfo{}))
 	if before > uint64(len(payload)) || h.Cursor > maxMIGDevices {
-		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, simwire.ErrProtocol)
+		return nil, fmt.Errorf("ask the simulator: MIG of GPU %d: %w", card, simwire.ErrProtocol)
 	}
 	infos, err := simwire.DecodeEntries[simwire.MIGComputeInfo](payload[before:], uint32(h.Cursor))
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulator: MIG of card %d: %w", card, err)
+		return nil, fmt.Errorf("ask the simulator: MIG of GPU %d: %w", card, err)
 	}
 	devices := []string{}
 	for _, i := range infos {

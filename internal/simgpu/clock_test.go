@@ -104,10 +104,10 @@ func TestRing(t *testing.T) {
 		return err == nil && len(times) == 1 && times[0].Card == 1 && times[0].BusyNS == 1e6 && times[0].Kernels == 1 && times[0].PID == os.Getpid()
 	})
 	if busy, at, err := truth.CardBusy(t.Context(), 1); err != nil || busy != 1e6 || at <= int64(now) {
-		t.Errorf("the card was busy for %d ns until %d (%v)", busy, at, err)
+		t.Errorf("the GPU was busy for %d ns until %d (%v)", busy, at, err)
 	}
 	if busy, _, err := truth.CardBusy(t.Context(), 0); err != nil || busy != 0 {
-		t.Errorf("the other card was busy for %d ns (%v)", busy, err)
+		t.Errorf("the other GPU was busy for %d ns (%v)", busy, err)
 	}
 	runs, until, err := truth.Runs(t.Context(), 1, int64(now))
 	if err != nil || len(runs) != 1 || runs[0].FromNS != int64(now) || runs[0].ToNS != int64(now+1e6) || until <= runs[0].ToNS {
@@ -135,8 +135,8 @@ func TestNonsenseInARing(t *testing.T) {
 		"backwards":      func(l *launcher) { l.setHead(0) },
 		"the last":       func(l *launcher) { l.setHead(1<<64 - 1) },
 		"no such kind":   func(l *launcher) { l.put(simwire.ItemInfo{}) },
-		"no such card":   func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, Card: 7}) },
-		"all cards":      func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, Card: simwire.AllCards}) },
+		"no such GPU":    func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, Card: 7}) },
+		"all GPUs":       func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, Card: simwire.AllCards}) },
 		"after a later":  func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, After: [4]uint64{1 << 40}}) },
 		"after the last": func(l *launcher) { l.put(simwire.ItemInfo{Kind: simwire.ItemMarker, After: [4]uint64{1<<64 - 1}}) },
 	} {

@@ -131,10 +131,10 @@ func (k *kernel) mig(r request, out *answer) error {
 	}
 	card := index(h.Card)
 	if card < 0 || card >= k.machine.Cards() {
-		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	}
 	if k.division.cards.Product(card) == nil {
-		return fmt.Errorf("card %d has no MIG: %w", card, partition.ErrUnsupported)
+		return fmt.Errorf("GPU %d has no MIG: %w", card, partition.ErrUnsupported)
 	}
 	if h.Type == simwire.MIGList {
 		return k.listMig(card, out)

@@ -86,7 +86,7 @@ func (t *Truth) Condition(ctx context.Context, card int) (condition.Reading, err
 	}
 	list, err := simwire.DecodeEntries[simwire.HealthInfo](payload, 1)
 	if err != nil {
-		return condition.Reading{}, fmt.Errorf("ask the simulator: condition of card %d: %w", card, err)
+		return condition.Reading{}, fmt.Errorf("ask the simulator: condition of GPU %d: %w", card, err)
 	}
 	i := list[0]
 	return condition.Reading{

@@ -41,7 +41,7 @@ func (k *kernel) faults(r request, out *answer) error {
 		}
 		card, ok := k.division.parent(index(h.Card))
 		if !ok {
-			return fmt.Errorf("card %d: %w", h.Card, silicon.ErrNotFound)
+			return fmt.Errorf("GPU %d: %w", h.Card, silicon.ErrNotFound)
 		}
 		out.header.Count, out.header.Kind = c.hits[card].count, c.hits[card].error
 		return nil
@@ -65,7 +65,7 @@ func (k *kernel) faults(r request, out *answer) error {
 // instruments takes those of a card to now, and reads them.
 func (k *kernel) instruments(card int, now int64) (condition.Reading, error) {
 	if card < 0 || card >= k.machine.Cards() {
-		return condition.Reading{}, fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		return condition.Reading{}, fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	}
 	before := k.condition.LastIncident()
 	busy, percent := k.cardTime(card)
@@ -233,7 +233,7 @@ func (k *kernel) present(card int) []*client {
 func (k *kernel) choose(present []*client, pid, card int) ([]*client, error) {
 	if pid == 0 {
 		if len(present) > 1 {
-			return nil, fmt.Errorf("%d processes have contexts on card %d: which one is to be hit: %w", len(present), card, silicon.ErrInvalid)
+			return nil, fmt.Errorf("%d processes have contexts on GPU %d: which one is to be hit: %w", len(present), card, silicon.ErrInvalid)
 		}
 		return present, nil
 	}
@@ -242,7 +242,7 @@ func (k *kernel) choose(present []*client, pid, card int) ([]*client, error) {
 			return []*client{c}, nil
 		}
 	}
-	return nil, fmt.Errorf("process %d has no context on card %d: %w", pid, card, silicon.ErrNotFound)
+	return nil, fmt.Errorf("process %d has no context on GPU %d: %w", pid, card, silicon.ErrNotFound)
 }
 
 // tell puts a card's condition where everybody sees it.

@@ -47,7 +47,7 @@ func TestNVMLFaults(t *testing.T) {
 	injectFault(t, truth, Injection{Fault: condition.Fault{Kind: condition.XID, XID: 63}}) // before anybody listens
 	set := listen(t, n, a100, supported&^nvml.EventTypeClock)
 	if r := gaming.RegisterEvents(nvml.EventTypeDoubleBitEccError, set); r != nvml.ERROR_NOT_SUPPORTED {
-		t.Errorf("ECC events of a card without: %v", r)
+		t.Errorf("ECC events of a GPU without: %v", r)
 	}
 	expect := func(device nvml.Device, kind, data uint64) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestNVMLFaults(t *testing.T) {
 		t.Errorf("remapped rows: %d, %d, %v, %v, %v", corrected, uncorrected, pending, failed, r)
 	}
 	if _, r := a100.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR); r != nvml.ERROR_NOT_SUPPORTED {
-		t.Errorf("retired pages of a card that remaps rows: %v", r)
+		t.Errorf("retired pages of a GPU that remaps rows: %v", r)
 	}
 	if pages := must[[]uint64](t, "retired pages")(t4.GetRetiredPages(nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)); len(pages) != 1 {
 		t.Errorf("retired pages %v", pages)
@@ -160,7 +160,7 @@ func TestNVMLCardLost(t *testing.T) {
 	socket, truth := serve(t, Config{Cards: "2xH100-80GB"})
 	n := startNVML(t, "standin", socket)
 	d := must[nvml.Device](t, "card")(n.DeviceGetHandleByIndex(0))
-	other := must[nvml.Device](t, "other card")(n.DeviceGetHandleByIndex(1))
+	other := must[nvml.Device](t, "other GPU")(n.DeviceGetHandleByIndex(1))
 	uuid := must[string](t, "UUID")(d.GetUUID())
 	set := listen(t, n, d, nvml.EventTypeXidCriticalError)
 	injectFault(t, truth, Injection{Fault: condition.Fault{Kind: condition.CardLost}})
@@ -224,7 +224,7 @@ func TestInjectChoosesItsVictim(t *testing.T) {
 	}
 	fault.PID, fault.XID = 0, 95
 	if _, hit, err := truth.Inject(t.Context(), fault); err != nil || hit != 2 {
-		t.Errorf("all on the card: %d, %v", hit, err)
+		t.Errorf("all on the GPU: %d, %v", hit, err)
 	}
 	for _, c := range []struct {
 		process *process

@@ -123,7 +123,7 @@ func toldDevices(t *testing.T, socket string, d nvml.Device) {
 		}
 	}
 	if _, err := truth.MIGDevices(t.Context(), 1); err == nil {
-		t.Error("a card without MIG has devices of it")
+		t.Error("a GPU without MIG has devices of it")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestMIGPrograms(t *testing.T) {
 		}
 	}
 	if info := must[nvml.Memory_v2](t, "memory")(d.GetMemoryInfo_v2()); info.Used != 9064*mib {
-		t.Errorf("the card's memory: %+v", info)
+		t.Errorf("the GPU's memory: %+v", info)
 	}
 	wantReturn(t, "destroy in use", ci.Destroy(), nvml.ERROR_IN_USE)
 	setMode(t, d, nvml.DEVICE_MIG_DISABLE, nvml.ERROR_IN_USE)

@@ -126,7 +126,7 @@ func TestNVMLMonitors(t *testing.T) {
 				want = nvml.ERROR_NOT_SUPPORTED
 			}
 			if r := c.ask(d[i]); r != want {
-				t.Errorf("%s of card %d: %v, want %v", c.what, i, r, want)
+				t.Errorf("%s of GPU %d: %v, want %v", c.what, i, r, want)
 			}
 		}
 	}
@@ -178,8 +178,8 @@ func TestNVMLFields(t *testing.T) {
 func TestNVMLPeers(t *testing.T) {
 	socket, _ := serve(t, Config{Cards: "2xA100-40GB"})
 	n := startNVML(t, "standin", socket)
-	a := must[nvml.Device](t, "card 0")(n.DeviceGetHandleByIndex(0))
-	b := must[nvml.Device](t, "card 1")(n.DeviceGetHandleByIndex(1))
+	a := must[nvml.Device](t, "GPU 0")(n.DeviceGetHandleByIndex(0))
+	b := must[nvml.Device](t, "GPU 1")(n.DeviceGetHandleByIndex(1))
 	for index, want := range map[nvml.GpuP2PCapsIndex]nvml.GpuP2PStatus{
 		nvml.P2P_CAPS_INDEX_READ: nvml.P2P_STATUS_OK, nvml.P2P_CAPS_INDEX_WRITE: nvml.P2P_STATUS_OK, nvml.P2P_CAPS_INDEX_NVLINK: nvml.P2P_STATUS_NOT_SUPPORTED,
 	} {
@@ -188,6 +188,6 @@ func TestNVMLPeers(t *testing.T) {
 		}
 	}
 	if _, r := a.GetP2PStatus(a, nvml.P2P_CAPS_INDEX_READ); r != nvml.ERROR_INVALID_ARGUMENT {
-		t.Errorf("a card and itself: %v", r)
+		t.Errorf("a GPU and itself: %v", r)
 	}
 }

@@ -59,42 +59,42 @@ func TestNVMLCards(t *testing.T) {
 		t.Fatal(err)
 	}
 	if count := must[int](t, "count")(n.DeviceGetCount()); count != len(cards) {
-		t.Fatalf("%d cards, not %d", count, len(cards))
+		t.Fatalf("%d GPUs, not %d", count, len(cards))
 	}
 	for i, card := range cards {
 		d := must[nvml.Device](t, "by index")(n.DeviceGetHandleByIndex(i))
 		if name := must[string](t, "name")(d.GetName()); name != card.Name || !strings.HasSuffix(name, "(simulated)") {
-			t.Errorf("card %d: name %q, not %q", i, name, card.Name)
+			t.Errorf("GPU %d: name %q, not %q", i, name, card.Name)
 		}
 		if uuid := must[string](t, "uuid")(d.GetUUID()); uuid != card.UUID {
-			t.Errorf("card %d: UUID %s, not %s", i, uuid, card.UUID)
+			t.Errorf("GPU %d: UUID %s, not %s", i, uuid, card.UUID)
 		}
 		if again := must[nvml.Device](t, "by UUID")(n.DeviceGetHandleByUUID(card.UUID)); again != d {
-			t.Errorf("card %d: another card by its UUID", i)
+			t.Errorf("GPU %d: another GPU by its UUID", i)
 		}
 		pci := must[nvml.PciInfo](t, "pci")(d.GetPciInfo())
 		if address := cText(pci.BusId[:]); !strings.EqualFold(address, card.PCIAddress) {
-			t.Errorf("card %d: address %s, not %s", i, address, card.PCIAddress)
+			t.Errorf("GPU %d: address %s, not %s", i, address, card.PCIAddress)
 		}
 		for _, address := range []string{card.PCIAddress, card.PCIAddress[4:], strings.ToUpper(card.PCIAddress), card.PCIAddress[9:]} {
 			if again := must[nvml.Device](t, "by address "+address)(n.DeviceGetHandleByPciBusId(address)); again != d {
-				t.Errorf("card %d: another card by %s", i, address)
+				t.Errorf("GPU %d: another GPU by %s", i, address)
 			}
 		}
 		serial := must[string](t, "serial")(d.GetSerial())
 		if again := must[nvml.Device](t, "by serial")(n.DeviceGetHandleBySerial(serial)); again != d {
-			t.Errorf("card %d: another card by its serial", i)
+			t.Errorf("GPU %d: another GPU by its serial", i)
 		}
 		if index := must[int](t, "index")(d.GetIndex()); index != i {
-			t.Errorf("card %d: index %d", i, index)
+			t.Errorf("GPU %d: index %d", i, index)
 		}
 		memory := must[nvml.Memory](t, "memory")(d.GetMemoryInfo())
 		if memory.Total != card.TotalBytes || memory.Free != card.UsableBytes || memory.Used != card.ReservedBytes {
-			t.Errorf("card %d: memory %+v", i, memory)
+			t.Errorf("GPU %d: memory %+v", i, memory)
 		}
 		v2 := must[nvml.Memory_v2](t, "memory v2")(d.GetMemoryInfo_v2())
 		if v2.Total != card.TotalBytes || v2.Free != card.UsableBytes || v2.Used != 0 || v2.Reserved != card.ReservedBytes {
-			t.Errorf("card %d: memory v2 %+v", i, v2)
+			t.Errorf("GPU %d: memory v2 %+v", i, v2)
 		}
 		must[uint32](t, "power")(d.GetPowerUsage())
 		must[uint32](t, "temperature")(d.GetTemperature(nvml.TEMPERATURE_GPU))
@@ -118,10 +118,10 @@ func TestNVMLCards(t *testing.T) {
 	}
 	gaming := must[nvml.Device](t, "RTX 4090")(n.DeviceGetHandleByIndex(2))
 	if _, _, r := gaming.GetMigMode(); r != nvml.ERROR_NOT_SUPPORTED {
-		t.Errorf("MIG mode of a card without it: %v", r)
+		t.Errorf("MIG mode of a GPU without it: %v", r)
 	}
 	if _, _, r := gaming.GetEccMode(); r != nvml.ERROR_NOT_SUPPORTED {
-		t.Errorf("ECC mode of a card without it: %v", r)
+		t.Errorf("ECC mode of a GPU without it: %v", r)
 	}
 }
 
@@ -139,10 +139,10 @@ func cText[C ~int8 | ~uint8](field []C) string {
 func TestNVMLProcesses(t *testing.T) {
 	socket, _ := serve(t, Config{Cards: "T4,L4"})
 	n := startNVML(t, "standin", socket)
-	first := must[nvml.Device](t, "card 0")(n.DeviceGetHandleByIndex(0))
-	second := must[nvml.Device](t, "card 1")(n.DeviceGetHandleByIndex(1))
+	first := must[nvml.Device](t, "GPU 0")(n.DeviceGetHandleByIndex(0))
+	second := must[nvml.Device](t, "GPU 1")(n.DeviceGetHandleByIndex(1))
 	if list := must[[]nvml.ProcessInfo](t, "nobody")(first.GetComputeRunningProcesses()); len(list) != 0 {
-		t.Errorf("processes on an idle card: %+v", list)
+		t.Errorf("processes on an idle GPU: %+v", list)
 	}
 	want := map[uint32]uint64{}
 	for i := range 40 { // more than one packet holds
@@ -156,7 +156,7 @@ func TestNVMLProcesses(t *testing.T) {
 	}
 	list := must[[]nvml.ProcessInfo](t, "processes")(first.GetComputeRunningProcesses())
 	if len(list) != 30 {
-		t.Errorf("%d processes on card 0, not 30", len(list))
+		t.Errorf("%d processes on GPU 0, not 30", len(list))
 	}
 	for _, p := range list {
 		if want[p.Pid] != p.UsedGpuMemory {
@@ -164,8 +164,8 @@ func TestNVMLProcesses(t *testing.T) {
 		}
 		delete(want, p.Pid)
 	}
-	if list := must[[]nvml.ProcessInfo](t, "card 1")(second.GetComputeRunningProcesses()); len(list) != 10 {
-		t.Errorf("%d processes on card 1, not 10", len(list))
+	if list := must[[]nvml.ProcessInfo](t, "GPU 1")(second.GetComputeRunningProcesses()); len(list) != 10 {
+		t.Errorf("%d processes on GPU 1, not 10", len(list))
 	}
 	if list := must[[]nvml.ProcessInfo](t, "graphics")(first.GetGraphicsRunningProcesses()); len(list) != 0 {
 		t.Errorf("somebody draws: %+v", list)
@@ -251,7 +251,7 @@ func TestNVMLInit(t *testing.T) {
 	}
 	must[string](t, "one initialisation is left")(device.GetName())
 	if _, r := n.DeviceGetHandleByIndex(1); r != nvml.ERROR_INVALID_ARGUMENT {
-		t.Errorf("card 1 of one: %v", r)
+		t.Errorf("GPU 1 of one: %v", r)
 	}
 	if _, r := n.DeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"); r != nvml.ERROR_NOT_FOUND {
 		t.Errorf("no such UUID: %v", r)

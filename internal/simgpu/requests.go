@@ -242,7 +242,7 @@ func (k *kernel) content(c *client, r request, out *answer) error {
 func (k *kernel) arena(c *client, h simwire.Header, out *answer) error {
 	card := index(h.Card)
 	if card < 0 || card >= len(c.arenas) {
-		return fmt.Errorf("arena of card %d: %w", card, silicon.ErrNotFound)
+		return fmt.Errorf("arena of GPU %d: %w", card, silicon.ErrNotFound)
 	}
 	if h.Bytes == 0 || h.Bytes > maxArenaBytes {
 		return fmt.Errorf("arena of %d bytes: %w", h.Bytes, silicon.ErrInvalid)
@@ -257,7 +257,7 @@ func (k *kernel) arena(c *client, h simwire.Header, out *answer) error {
 	}
 	info, err := c.arenas[card].Stat()
 	if err != nil {
-		return fmt.Errorf("arena of card %d: %w", card, err)
+		return fmt.Errorf("arena of GPU %d: %w", card, err)
 	}
 	out.header.Bytes = uint64(info.Size())
 	out.file, err = duplicate(c.arenas[card])
@@ -307,7 +307,7 @@ func (k *kernel) interprocess(c *client, r request, out *answer) error {
 		_, _ = rand.Read(fresh[:]) // never fails, says its package
 		info := silicon.HandleInfo{Card: card, Kind: kind, Offset: h.Offset, Bytes: h.Bytes, Token: h.Token}
 		if kind != silicon.HandleEvent && card >= 0 && card < len(c.arenas) && c.arenas[card] == nil {
-			return fmt.Errorf("export from card %d, where the process has no arena: %w", card, silicon.ErrInvalid)
+			return fmt.Errorf("export from GPU %d, where the process has no arena: %w", card, silicon.ErrInvalid)
 		}
 		handle, err := k.machine.ExportHandle(c.id, info, fresh, nowNS())
 		if err != nil {

@@ -473,7 +473,7 @@ func FuzzRequests(f *testing.F) {
 			for card := range k.machine.Cards() {
 				c, used, _, err := k.machine.Card(card)
 				if err != nil || used > c.UsableBytes() {
-					t.Fatalf("card %d: %d of %d bytes used, %v", card, used, c.UsableBytes(), err)
+					t.Fatalf("GPU %d: %d of %d bytes used, %v", card, used, c.UsableBytes(), err)
 				}
 				var held uint64
 				list, _ := k.machine.Processes(card, 0, 1000)
@@ -481,7 +481,7 @@ func FuzzRequests(f *testing.F) {
 					held += u.Bytes
 				}
 				if held > used {
-					t.Fatalf("card %d: processes hold %d of %d used bytes", card, held, used)
+					t.Fatalf("GPU %d: processes hold %d of %d used bytes", card, held, used)
 				}
 			}
 		}

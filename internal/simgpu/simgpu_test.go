@@ -238,7 +238,7 @@ func TestChargeAndTruth(t *testing.T) {
 	}
 	held := uint64(64+2+32) * mib
 	if len(cards) != 2 || cards[0].UsedBytes != held || cards[1].UsedBytes != 0 || cards[0].Processes != 1 || cards[0].UsableBytes != 15102*mib {
-		t.Errorf("cards %+v", cards)
+		t.Errorf("GPUs %+v", cards)
 	}
 	p.want("memory 0", fmt.Sprintf("0 %d %d", 15102*mib-held, 15102*mib))
 	p.want("list 0", fmt.Sprintf("1 %d:%d", p.pid(), held))

@@ -17,7 +17,7 @@ import (
 func (k *kernel) times(h simwire.Header, out *answer) error {
 	card := index(h.Card)
 	if card >= k.machine.Slots() {
-		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	}
 	now := k.settle()
 	out.header.Offset = uint64(now)
@@ -77,7 +77,7 @@ func (c *clock) deadTimes(card int, cursor uint64, room int) ([]simwire.TimeInfo
 func (k *kernel) runs(h simwire.Header, out *answer) error {
 	card := index(h.Card)
 	if card < 0 || card >= k.machine.Slots() {
-		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	}
 	until := k.settle()
 	all, since := k.clock.line.Runs(card, int64(min(h.Cursor, uint64(until))))

@@ -13,7 +13,7 @@ import (
 func (k *kernel) topology(index int, out *answer) error {
 	card, ok := k.division.parent(index)
 	if !ok || card >= len(k.seats) {
-		return fmt.Errorf("card %d: %w", index, silicon.ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", index, silicon.ErrNotFound)
 	}
 	seat := k.seats[card]
 	info := simwire.TopologyInfo{Node: uint32(seat.Node), FirstCPU: uint32(seat.FirstCPU), CPUs: uint32(seat.CPUs), LinkVersion: seat.Version}

@@ -28,16 +28,16 @@ func TestTopologyDGX(t *testing.T) {
 			continue
 		}
 		if level := must[nvml.GpuTopologyLevel](t, "ancestor")(d[0].GetTopologyCommonAncestor(d[i])); level != want {
-			t.Errorf("card 0 and %d: %d, want %d", i, level, want)
+			t.Errorf("GPU 0 and %d: %d, want %d", i, level, want)
 		}
 		for _, index := range []nvml.GpuP2PCapsIndex{nvml.P2P_CAPS_INDEX_READ, nvml.P2P_CAPS_INDEX_NVLINK, nvml.P2P_CAPS_INDEX_ATOMICS} {
 			if status := must[nvml.GpuP2PStatus](t, "P2P")(d[0].GetP2PStatus(d[i], index)); status != nvml.P2P_STATUS_OK {
-				t.Errorf("card 0 and %d: P2P %d is %d", i, index, status)
+				t.Errorf("GPU 0 and %d: P2P %d is %d", i, index, status)
 			}
 		}
 	}
 	if near := must[[]nvml.Device](t, "nearest")(d[5].GetTopologyNearestGpus(nvml.TOPOLOGY_SINGLE)); len(near) != 1 || near[0] != d[4] {
-		t.Errorf("nearest to card 5: %v", near)
+		t.Errorf("nearest to GPU 5: %v", near)
 	}
 	for link := range 18 {
 		if state := must[nvml.EnableState](t, "state")(d[7].GetNvLinkState(link)); state != nvml.FEATURE_ENABLED {
@@ -60,7 +60,7 @@ func TestTopologyDGX(t *testing.T) {
 			}
 		}
 		if len(cpus) != 56 || cpus[0] != int(first) || cpus[55] != int(first)+55 {
-			t.Errorf("card %d: processors %v", card, cpus)
+			t.Errorf("GPU %d: processors %v", card, cpus)
 		}
 	}
 }
@@ -71,14 +71,14 @@ func TestTopologyBridges(t *testing.T) {
 	d := devices(t, startNVML(t, "standin", socket))
 	address := must[nvml.PciInfo](t, "address")(d[3].GetPciInfo())
 	if remote := must[nvml.PciInfo](t, "remote")(d[2].GetNvLinkRemotePciInfo(11)); remote.BusId != address.BusId {
-		t.Errorf("the other end of card 2's link: %s", cText(remote.BusId[:]))
+		t.Errorf("the other end of GPU 2's link: %s", cText(remote.BusId[:]))
 	}
 	for i, want := range []nvml.GpuP2PStatus{nvml.P2P_STATUS_NOT_SUPPORTED, nvml.P2P_STATUS_NOT_SUPPORTED, 255, nvml.P2P_STATUS_OK} {
 		if i == 2 {
 			continue
 		}
 		if status := must[nvml.GpuP2PStatus](t, "P2P")(d[2].GetP2PStatus(d[i], nvml.P2P_CAPS_INDEX_NVLINK)); status != want {
-			t.Errorf("card 2 and %d: NVLink %d", i, status)
+			t.Errorf("GPU 2 and %d: NVLink %d", i, status)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (k *kernel) listProcesses(r request, out *answer) error {
 	var list []silicon.Usage
 	switch {
 	case card >= k.machine.Slots():
-		return fmt.Errorf("card %d: %w", card, silicon.ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	case h.Kind == 0:
 		list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)
 		if parent, ok := k.division.parent(card); ok {

@@ -117,7 +117,7 @@ func (r *Reader) find(address string) (sysfs.Function, error) {
 			return f, nil
 		}
 	}
-	return sysfs.Function{}, fmt.Errorf("%w: %s is no AMD card", gpu.ErrNoCard, address)
+	return sysfs.Function{}, fmt.Errorf("%w: %s is no AMD GPU", gpu.ErrNoCard, address)
 }
 
 // Use reads the driver's counters and sensors.
@@ -253,7 +253,7 @@ func (r *Reader) Capabilities(address string) ([]gpu.Capability, error) {
 
 // modes reads current_X_partition and available_X_partition.
 func (r *Reader) modes(f sysfs.Function, capability, what string) gpu.Capability {
-	c := gpu.Capability{Name: capability, Can: gpu.No, Reason: "the card has one " + what + " mode"}
+	c := gpu.Capability{Name: capability, Can: gpu.No, Reason: "the GPU has one " + what + " mode"}
 	current := r.tree.Text(path.Join(f.Folder, "current_"+what+"_partition"))
 	if current.Value == "" || current.Value == "UNKNOWN" {
 		return c

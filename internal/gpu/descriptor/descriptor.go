@@ -98,7 +98,7 @@ func (d Descriptor) Validate() error {
 		}
 	}
 	if d.PCI.Only && len(d.PCI.Devices) == 0 {
-		return errors.New("pci.only without pci.devices: nothing would be a card")
+		return errors.New("pci.only without pci.devices: nothing would be a GPU")
 	}
 	if len(d.Nodes)+len(d.Shared) > maxNodes {
 		return fmt.Errorf("more than %d device files", maxNodes)
@@ -235,7 +235,7 @@ func (r *Reader) Topology() []gpu.Link { return []gpu.Link{} }
 func (r *Reader) find(address string) (int, error) {
 	i := slices.IndexFunc(r.cards, func(f sysfs.Function) bool { return f.Address == address })
 	if i < 0 {
-		return 0, fmt.Errorf("%w: %s is no card of %s", gpu.ErrNoCard, address, r.descriptor.Vendor)
+		return 0, fmt.Errorf("%w: %s is no GPU of %s", gpu.ErrNoCard, address, r.descriptor.Vendor)
 	}
 	return i, nil
 }

@@ -149,7 +149,7 @@ func (r *Reader) find(address string) (sysfs.Function, error) {
 			return f, nil
 		}
 	}
-	return sysfs.Function{}, fmt.Errorf("%w: %s is no Intel card", gpu.ErrNoCard, address)
+	return sysfs.Function{}, fmt.Errorf("%w: %s is no Intel GPU", gpu.ErrNoCard, address)
 }
 
 // Use reads what the drivers tell in files. How busy a card is, and its power,

@@ -93,7 +93,7 @@ func TestMachines(t *testing.T) {
 					func() error { _, err := r.Capabilities("0000:ff:1f.7"); return err },
 				} {
 					if err := ask(); !errors.Is(err, gpu.ErrNoCard) {
-						t.Errorf("a card that is not there: %v", err)
+						t.Errorf("a GPU that is not there: %v", err)
 					}
 				}
 			}
@@ -119,7 +119,7 @@ func TestEventsOfFiles(t *testing.T) {
 		delete(files, name)
 	}
 	if events, _ = amd().Events(state); len(events) != 1 || events[0].Kind != gpu.EventVanished {
-		t.Errorf("after the card went: %+v", events)
+		t.Errorf("after the GPU went: %+v", events)
 	}
 }
 

@@ -195,7 +195,7 @@ func (r *Reader) find(address string) (sysfs.Function, error) {
 			return f, nil
 		}
 	}
-	return sysfs.Function{}, fmt.Errorf("%w: %s is no NVIDIA card", gpu.ErrNoCard, address)
+	return sysfs.Function{}, fmt.Errorf("%w: %s is no NVIDIA GPU", gpu.ErrNoCard, address)
 }
 
 // Use asks the library; without it only the holders are known.
@@ -249,7 +249,7 @@ func (r *Reader) Capabilities(address string) ([]gpu.Capability, error) {
 	}
 	share := byDriver(gpu.CanShare)
 	if reading, ok := r.reading(f.Address); ok && reading.MIG.Value {
-		share = gpu.Capability{Name: gpu.CanShare, Can: gpu.No, Reason: "MIG mode is on: shares divide whole cards"}
+		share = gpu.Capability{Name: gpu.CanShare, Can: gpu.No, Reason: "MIG mode is on: shares divide whole GPUs"}
 	}
 	return []gpu.Capability{
 		share, byDriver(gpu.CanReplicas), byDriver(gpu.CanMPS),
@@ -258,7 +258,7 @@ func (r *Reader) Capabilities(address string) ([]gpu.Capability, error) {
 }
 
 func (r *Reader) canMIG(f sysfs.Function) gpu.Capability {
-	c := gpu.Capability{Name: gpu.CanMIG, Can: gpu.No, Reason: "the card's model has no MIG"}
+	c := gpu.Capability{Name: gpu.CanMIG, Can: gpu.No, Reason: "the GPU's model has no MIG"}
 	p, ok := r.products.ByDevice(f.DeviceID)
 	if !ok {
 		if name := r.bus.Describe(f, gpu.VendorNVIDIA).Name; r.products.DocumentedOnly(f.DeviceID) {

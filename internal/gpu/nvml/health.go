@@ -62,7 +62,7 @@ func (s *Source) Health(uuid string) (gpu.Health, error) {
 func (s *Source) unshareable(device nvml.Device) (detail string, exclusive bool) {
 	if s.has("nvmlDeviceGetMigMode") {
 		if current, _, result := s.library.DeviceGetMigMode(device); result == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE {
-			return "MIG mode is on: programs see its MIG devices, and shares divide whole cards", false
+			return "MIG mode is on: programs see its MIG devices, and shares divide whole GPUs", false
 		}
 	}
 	if s.has("nvmlDeviceGetComputeMode") {

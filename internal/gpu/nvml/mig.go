@@ -189,7 +189,7 @@ func (s *Source) SetMIG(uuid string, on bool) error {
 		return failure("set the MIG mode", result)
 	}
 	if activation != nvml.SUCCESS {
-		return failure("the new MIG mode waits for a reset of the card", activation)
+		return failure("the new MIG mode waits for a reset of the GPU", activation)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestMIG(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if _, err := s.MIG("GPU-none"); !errors.Is(err, gpu.ErrNoCard) {
-		t.Errorf("no such card: %v", err)
+		t.Errorf("no such GPU: %v", err)
 	}
 	device.SetMigModeFunc = func(int) (nvml.Return, nvml.Return) { return nvml.ERROR_IN_USE, nvml.SUCCESS }
 	if err := s.SetMIG(uuid, false); err == nil {

@@ -51,7 +51,7 @@ func Open(directory string) (*Source, error) {
 	}
 	if err := s.list(); err != nil {
 		s.library.Shutdown()
-		return nil, fmt.Errorf("list the cards of %s: %w", path, err)
+		return nil, fmt.Errorf("list the GPUs of %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -100,11 +100,11 @@ func (s *Source) list() error {
 			continue // the others can be shared
 		}
 		if result != nvml.SUCCESS {
-			return failure(fmt.Sprintf("card %d", i), result)
+			return failure(fmt.Sprintf("GPU %d", i), result)
 		}
 		card, err := s.describe(device)
 		if err != nil {
-			return fmt.Errorf("card %d: %w", i, err)
+			return fmt.Errorf("GPU %d: %w", i, err)
 		}
 		card.DriverVersion = version
 		card.Simulated = standin || strings.HasSuffix(card.Name, simulatedSuffix)

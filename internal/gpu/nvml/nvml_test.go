@@ -42,7 +42,7 @@ func TestSource(t *testing.T) {
 		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e10", Name: "L4 (simulated)", PCIAddress: "0000:5e:00.0", DriverVersion: "535.104.05", MemoryBytes: 500, Simulated: true},
 	}
 	if !reflect.DeepEqual(cards, want) {
-		t.Errorf("cards\n%+v, want\n%+v", cards, want)
+		t.Errorf("GPUs\n%+v, want\n%+v", cards, want)
 	}
 	account, err := s.Account(cards[0].UUID)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("account %+v, %v", account, err)
 	}
 	if _, err := s.Account("GPU-none"); !errors.Is(err, gpu.ErrNoCard) {
-		t.Errorf("a card that is not there: %v", err)
+		t.Errorf("a GPU that is not there: %v", err)
 	}
 	for _, question := range []string{"memory", "processes"} {
 		t.Setenv("FAKE_NVML_BREAK", question)
@@ -91,7 +91,7 @@ func checkReadings(t *testing.T, s *Source) {
 	}
 	old, ok := s.Reading("0000:5e:00.0")
 	if !ok || old.Use.BusyPercent.Known || old.MIG.Known || old.Condition.CorrectedErrors.Known || old.Condition.Throttled != gpu.Known("") {
-		t.Errorf("the second card: %+v", old)
+		t.Errorf("the second GPU: %+v", old)
 	}
 	// Neither can be shared: one is divided, one is for one process.
 	for uuid, word := range map[string]string{hot.UUID.Value: "MIG mode is on", old.UUID.Value: "exclusive"} {
@@ -100,7 +100,7 @@ func checkReadings(t *testing.T, s *Source) {
 		}
 	}
 	if _, ok := s.Reading("0000:00:00.0"); ok {
-		t.Error("a card that is not there")
+		t.Error("a GPU that is not there")
 	}
 	want := []gpu.Link{{A: "0000:3b:00.0", B: "0000:5e:00.0", Kind: "nvlink", Lanes: gpu.Known(3)}}
 	if links := s.Links(); !reflect.DeepEqual(links, want) {

@@ -57,9 +57,9 @@ func TestVGPU(t *testing.T) {
 		t.Errorf("an older driver: %v", err)
 	}
 	if _, err := s.VGPU("GPU-b"); !errors.Is(err, gpu.ErrNoCard) {
-		t.Errorf("no card: %v", err)
+		t.Errorf("no GPU: %v", err)
 	}
 	if err := s.SetVGPUScheduler("GPU-b", "equal-share"); !errors.Is(err, gpu.ErrNoCard) {
-		t.Errorf("no card: %v", err)
+		t.Errorf("no GPU: %v", err)
 	}
 }

@@ -130,7 +130,7 @@ func FuzzClientMemory(f *testing.F) {
 		if _, bytes := ClientMemory(text, address); bytes.Known && address == "" {
 			// Only a text that names no card belongs to the card without a name.
 			if _, other := ClientMemory(text, "0000:01:00.0"); other.Known {
-				t.Error("memory on two cards")
+				t.Error("memory on two GPUs")
 			}
 		}
 	})

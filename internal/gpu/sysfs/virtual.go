@@ -102,7 +102,7 @@ func (b *Bus) SRIOV(f Function) gpu.Capability {
 	case f.Physical != "":
 		c.Reason = "it is itself a virtual function"
 	case !total.Known:
-		c.Reason = "the card or its driver has no virtual functions"
+		c.Reason = "the GPU or its driver has no virtual functions"
 	case total.Value == 0:
 		c.Reason = "its driver allows no virtual functions"
 	default:

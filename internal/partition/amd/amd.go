@@ -203,11 +203,11 @@ func (Technique) About() partition.About {
 			Title: "compute and memory partition modes", Vendors: "amd (MI300 and later)",
 			Goal: "amd: {compute: CPX, memory: NPS4}",
 			Isolation: []string{
-				"memory: NPS4 keeps a partition to its quadrant; with NPS1 all is shared", "compute: own dies (XCD)", "faults: a reset takes the whole card",
+				"memory: NPS4 keeps a partition to its quadrant; with NPS1 all is shared", "compute: own dies (XCD)", "faults: a reset takes the whole GPU",
 				"side channels: the last cache and the fabric are shared",
 			},
 			Cost:  "equal parts only, all partitions at once",
-			Needs: "an idle card; NPS4 goes with CPX, QPX and TPX, NPS1 with all; for a memory mode, all cards that XGMI joins idle: the driver lets go of them and takes them again",
+			Needs: "an idle GPU; NPS4 goes with CPX, QPX and TPX, NPS1 with all; for a memory mode, all GPUs that XGMI joins idle: the driver lets go of them and takes them again",
 		},
 	}
 }
@@ -245,13 +245,13 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 	}
 	changes := want.Compute != has.Compute || want.Memory != has.Memory
 	if want.Memory != has.Memory && len(has.Hive) > 1 && vfio.Wanted(r) {
-		return c, fmt.Errorf("%w: cards that XGMI joins go back to their memory mode only while %s has them all: apply the memory mode first, then hand cards to guests", partition.ErrImpossible, driver)
+		return c, fmt.Errorf("%w: GPUs that XGMI joins go back to their memory mode only while %s has them all: apply the memory mode first, then hand GPUs to guests", partition.ErrImpossible, driver)
 	}
 	if want.Memory != has.Memory && len(has.Strangers) > 0 {
-		return c, fmt.Errorf("%w: a memory mode is for all cards that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(has.Strangers, ", "), driver)
+		return c, fmt.Errorf("%w: a memory mode is for all GPUs that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(has.Strangers, ", "), driver)
 	}
 	if changes && len(c.Processes) > 0 {
-		return c, fmt.Errorf("%w: the mode of a card changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
+		return c, fmt.Errorf("%w: the mode of a GPU changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
 	}
 	return c.With(t.Name(), &want), nil
 }
@@ -309,10 +309,10 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 	case has == nil:
 		return anew(from)
 	}
-	compute := write(sysfs.Attribute(from.Address, computeMode), want.Compute, 0, "it is "+has.Compute+"; all partitions of the card are made anew")
+	compute := write(sysfs.Attribute(from.Address, computeMode), want.Compute, 0, "it is "+has.Compute+"; all partitions of the GPU are made anew")
 	switch {
 	case has.Memory != want.Memory:
-		ask := write(sysfs.Attribute(from.Address, memoryMode), want.Memory, turnAsk, "it is "+has.Memory+"; asked for now, taken when "+driver+" takes the card again")
+		ask := write(sysfs.Attribute(from.Address, memoryMode), want.Memory, turnAsk, "it is "+has.Memory+"; asked for now, taken when "+driver+" takes the GPU again")
 		compute.Turn, compute.Why = turnCompute, "whichever it came back in"
 		return slices.Concat([]partition.Step{ask}, anew(from), []partition.Step{compute})
 	case has.Compute != want.Compute:

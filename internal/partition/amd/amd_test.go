@@ -85,7 +85,7 @@ write "CPX" to 0000:27:00.0/current_compute_partition
 	m.Apply(t, there...)
 	for i, want := range []string{"QPX/NPS4", "CPX/NPS4", "QPX/NPS4"} {
 		if p := m.Plans(t, "{amd: {memory: NPS4}}")[i]; p.Refused != "" || len(p.Steps) > 0 || !strings.Contains(p.Before.Layout(), want) {
-			t.Errorf("card %d is %s: %s", i, p.Before.Layout(), fakekernel.Steps(p))
+			t.Errorf("GPU %d is %s: %s", i, p.Before.Layout(), fakekernel.Steps(p))
 		}
 	}
 	m.Apply(t, m.Plans(t, "{amd: {compute: SPX, memory: NPS1}}")...)

@@ -42,7 +42,7 @@ func TestOutside(t *testing.T) {
 		}
 	}
 	if _, err := machine.New(k, nil, all(k)).Observe(t.Context(), "0000:01:00.0"); err == nil {
-		t.Error("observed a card that is not there")
+		t.Error("observed a GPU that is not there")
 	}
 }
 

@@ -66,7 +66,7 @@ func (m *Machine) change(ctx context.Context, j *Journal, id string, to func(par
 	}
 	after, err := to(one[0])
 	if err != nil {
-		return c, fmt.Errorf("card %s: %w", c.UUID, err)
+		return c, fmt.Errorf("GPU %s: %w", c.UUID, err)
 	}
 	plan := partition.Planner{Techniques: m.Techniques}.To(one[0], after, nil)
 	if _, err := m.Apply(ctx, j, plan); err != nil {

@@ -92,7 +92,7 @@ func TestBooking(t *testing.T) {
 	layout("MIG on 00:2g.20gb[2] 02:1g.10gb[1] 04:3g.40gb[3]")
 
 	if _, err := m.Create(t.Context(), j, "0000:ff:00.0", "1g.10gb", mig.Anywhere); !errors.Is(err, gpu.ErrNoCard) {
-		t.Errorf("no card: %v", err)
+		t.Errorf("no GPU: %v", err)
 	}
 	bare := fakekernel.Open(t, "mixed", vfio.New)
 	if _, err := bare.Create(t.Context(), j, h100, "1g.10gb", mig.Anywhere); !errors.Is(err, partition.ErrImpossible) {

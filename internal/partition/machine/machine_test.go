@@ -96,7 +96,7 @@ func TestDriverAndKernel(t *testing.T) {
 	}
 	state, err := m.State(t.Context())
 	if err != nil || len(state.Cards) != 2 || open != 1 {
-		t.Fatalf("%d cards, %v, opened %d times", len(state.Cards), err, open)
+		t.Fatalf("%d GPUs, %v, opened %d times", len(state.Cards), err, open)
 	}
 	if err := m.Do(t.Context(), "0000:5e:00.0", partition.Step{
 		Technique: partition.TechniqueVFIO, Action: partition.ActionWrite, File: "sys/bus/pci/drivers/nvidia/unbind", Value: "0000:5e:00.0",

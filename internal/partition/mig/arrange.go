@@ -190,16 +190,16 @@ func why(p *facts.Product, want []item) string {
 	}
 	for i, n := range count {
 		if f := p.Profiles[i]; n > f.Most {
-			return fmt.Sprintf("%d of %s are wanted, a card holds %d", n, f.Name, f.Most)
+			return fmt.Sprintf("%d of %s are wanted, a GPU holds %d", n, f.Name, f.Most)
 		}
 	}
 	switch {
 	case compute > p.Slices:
-		return fmt.Sprintf("%d compute slices are wanted, a card has %d", compute, p.Slices)
+		return fmt.Sprintf("%d compute slices are wanted, a GPU has %d", compute, p.Slices)
 	case width > p.Units:
-		return fmt.Sprintf("%d memory units are wanted, a card has %d", width, p.Units)
+		return fmt.Sprintf("%d memory units are wanted, a GPU has %d", width, p.Units)
 	case !engines.Within(p.Engines):
-		return fmt.Sprintf("media engines are wanted that a card has not (wanted %+v, it has %+v)", engines, p.Engines)
+		return fmt.Sprintf("media engines are wanted that a GPU has not (wanted %+v, it has %+v)", engines, p.Engines)
 	}
 	return "there are no starts at which they lie beside each other"
 }

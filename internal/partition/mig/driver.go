@@ -110,7 +110,7 @@ func (t Technique) Observe(_ context.Context, c *partition.Card) error {
 	c.Vendor, c.UUID, c.Name = cards[at].Vendor, cards[at].UUID, cards[at].Name
 	m, err := t.driver.source.MIG(c.UUID)
 	if err != nil && !errors.Is(err, gpu.ErrNotSupported) {
-		return fmt.Errorf("card %s: %w", c.UUID, err)
+		return fmt.Errorf("GPU %s: %w", c.UUID, err)
 	}
 	if m.DeviceID != 0 {
 		c.DeviceID = fmt.Sprintf("0x%04x", m.DeviceID)
@@ -118,7 +118,7 @@ func (t Technique) Observe(_ context.Context, c *partition.Card) error {
 	c.Processes = t.processes(m.Processes)
 	s := &State{On: m.On}
 	if s.Model, err = t.model(*c, m.Profiles); err != nil {
-		return fmt.Errorf("card %s: %w", c.UUID, err)
+		return fmt.Errorf("GPU %s: %w", c.UUID, err)
 	}
 	*c = c.With(t.Name(), s)
 	product, notKnown := t.product(*c)

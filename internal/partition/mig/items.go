@@ -50,7 +50,7 @@ func items(p *facts.Product, m Goal) ([]item, error) {
 			for _, f := range p.Profiles {
 				names = append(names, f.Name)
 			}
-			return nil, fmt.Errorf("%w: the card has no profile %s; it has %s", partition.ErrImpossible, profile, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: the GPU has no profile %s; it has %s", partition.ErrImpossible, profile, strings.Join(names, ", "))
 		}
 		all := p.Profiles[i].Slices
 		if size > all {
@@ -64,14 +64,14 @@ func items(p *facts.Product, m Goal) ([]item, error) {
 			}
 		}
 		if len(want)+len(parts[i]) > maxInstances*8 {
-			return nil, fmt.Errorf("%w: more instances than any card holds", partition.ErrImpossible)
+			return nil, fmt.Errorf("%w: more instances than any GPU holds", partition.ErrImpossible)
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(parts)) {
 		want = append(want, fill(i, parts[i], p.Profiles[i].Slices)...)
 	}
 	if len(want) > maxInstances {
-		return nil, fmt.Errorf("%w: %d instances are more than any card holds", partition.ErrImpossible, len(want))
+		return nil, fmt.Errorf("%w: %d instances are more than any GPU holds", partition.ErrImpossible, len(want))
 	}
 	return want, nil
 }

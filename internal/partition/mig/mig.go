@@ -35,7 +35,7 @@ func words(s partition.Step) string {
 	case actionOff:
 		return "switch MIG mode off"
 	case partition.ActionReset:
-		return "reset the card"
+		return "reset the GPU"
 	case actionDestroy:
 		return fmt.Sprintf("destroy %s at %d", s.Profile, s.Start)
 	case actionClear:
@@ -202,14 +202,14 @@ func (Technique) About() partition.About {
 	return partition.About{
 		Yields: true, Want: func() partition.Want { return &Goal{} }, Division: func() partition.Division { return &State{} },
 		Explanation: partition.Explanation{
-			Title: "Multi-Instance GPU", Vendors: "nvidia (A30, A100, H100 and later data-centre cards; not L4, L40S, A10, A40)",
+			Title: "Multi-Instance GPU", Vendors: "nvidia (A30, A100, H100 and later data-centre GPUs; not L4, L40S, A10, A40)",
 			Goal: "mig: {enabled: true, devices: {3g.40gb: 2}}",
 			Isolation: []string{
 				"memory: own slices of memory, cache and bandwidth", "compute: own processors", "faults: most stay within an instance; a reset takes all",
 				"side channels: narrow; PCIe, power and clock are shared",
 			},
 			Cost:     "fixed sizes; on A100 and H100 one slice of eight has no processors; no NVLink between instances; no graphics on most",
-			Needs:    "mode on (Ampere: a reset, so an idle card)",
+			Needs:    "mode on (Ampere: a reset, so an idle GPU)",
 			Excludes: "a program sees one instance",
 		},
 	}
@@ -247,7 +247,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 }
 
 func modeInUse(c partition.Card) error {
-	return fmt.Errorf("%w: the mode of a card changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
+	return fmt.Errorf("%w: the mode of a GPU changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
 }
 
 // Steps lists first what goes, then what comes.
@@ -271,7 +271,7 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 		if want.On {
 			add(partition.Step{Action: actionOn, Why: "instances are wanted"})
 		} else {
-			add(partition.Step{Action: actionOff, Why: "the whole card is wanted"})
+			add(partition.Step{Action: actionOff, Why: "the whole GPU is wanted"})
 		}
 		if product, err := t.product(to); err == nil && product.NeedsReset {
 			add(partition.Step{Action: partition.ActionReset, Why: "this model changes its mode at a reset"})
@@ -327,7 +327,7 @@ func (t Technique) product(c partition.Card) (*facts.Product, error) {
 	if t.products.Without(c.Name) {
 		return nil, fmt.Errorf("%w: %s has no MIG", partition.ErrImpossible, c.Name)
 	}
-	return nil, fmt.Errorf("%w: %s is not in the table of cards with MIG", partition.ErrImpossible, c.Name)
+	return nil, fmt.Errorf("%w: %s is not in the table of GPUs with MIG", partition.ErrImpossible, c.Name)
 }
 
 // instances finds the instances that a card with MIG gets, those that stay with

@@ -41,9 +41,9 @@ func TestPlans(t *testing.T) {
 		text    string // of the reason, or the layout that is reached
 	}{
 		{"from empty", h100(), want("3g.40gb", 1, "2g.20gb", 1, "1g.10gb", 2), "", "MIG on 00:2g.20gb[2] 02:1g.10gb[1] 03:1g.10gb[1] 04:3g.40gb[3]"},
-		{"three thirds", h100(), want("3g.40gb", 3), partition.RefusedImpossible, "3 of 3g.40gb are wanted, a card holds 2"},
+		{"three thirds", h100(), want("3g.40gb", 3), partition.RefusedImpossible, "3 of 3g.40gb are wanted, a GPU holds 2"},
 		{"folklore's profile", h100(), want("7g.79gb", 1), partition.RefusedImpossible, "no profile 7g.79gb; it has 1g.10gb"},
-		{"too many slices", h100(), want("4g.40gb", 1, "3g.40gb", 1, "1g.10gb", 1), partition.RefusedImpossible, "8 compute slices are wanted, a card has 7"},
+		{"too many slices", h100(), want("4g.40gb", 1, "3g.40gb", 1, "1g.10gb", 1), partition.RefusedImpossible, "8 compute slices are wanted, a GPU has 7"},
 		{"in the way", h100(busy), want("1g.10gb", 7), partition.RefusedInUse, "3g.40gb at 4 is used by 77 (serve)"},
 		{"beside what is used", h100(busy), want("3g.40gb", 2), "", "MIG on 00:3g.40gb[3] 04:3g.40gb[3]"},
 		{"off while used", h100(busy), Goal{}, partition.RefusedInUse, "77 (serve)"},
@@ -51,7 +51,7 @@ func TestPlans(t *testing.T) {
 		{"no MIG, none wanted", l40s, Goal{}, "", "MIG off"},
 		{"documented only", partition.Card{UUID: "GPU-pro", Name: "NVIDIA RTX PRO 5000 Blackwell", DeviceID: "0x2BB3"}, want("1g.24gb", 1), partition.RefusedImpossible, "only its driver knows"},
 		{"mode while used", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Processes: []partition.Process{{PID: 9}}}, want("1g.10gb", 1), partition.RefusedInUse, "it is used by 9"},
-		{"shares", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train", "infer"}}, want("1g.10gb", 1), partition.RefusedInUse, "shares of this card: train, infer"},
+		{"shares", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train", "infer"}}, want("1g.10gb", 1), partition.RefusedInUse, "shares of this GPU: train, infer"},
 		{"shares, nothing to do", partition.Card{UUID: "GPU-h", Name: "NVIDIA H100 PCIe", Shares: []string{"train"}}, Goal{}, "", "MIG off"},
 		{"compute instances", h100(), want("1c.3g.40gb", 4), "", "MIG on 00:3g.40gb[1 1 1] 04:3g.40gb[1]"},
 		{"optical flow twice", h100(), want("1g.10gb+me", 2), partition.RefusedImpossible, "2 of 1g.10gb+me"},

@@ -71,7 +71,7 @@ func (d *Daemon) Validate() error {
 		return fmt.Errorf("%d is no percentage of threads", d.ActiveThreadPercentage)
 	}
 	if d.PinnedMemoryMiB > 1<<40 {
-		return fmt.Errorf("%d MiB are more than any card has", d.PinnedMemoryMiB)
+		return fmt.Errorf("%d MiB are more than any GPU has", d.PinnedMemoryMiB)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 		return c, nil
 	}
 	if len(has.Clients) > 0 && !force {
-		return c, fmt.Errorf("%w: the clients of the card's daemon would end: %s", partition.ErrInUse, partition.Describe(has.Clients))
+		return c, fmt.Errorf("%w: the clients of the GPU's daemon would end: %s", partition.ErrInUse, partition.Describe(has.Clients))
 	}
 	return c.With(t.Name(), want), nil
 }

@@ -47,7 +47,7 @@ func (n *Names) Parts() []string {
 }
 
 func (n *Names) Lines() []string {
-	return []string{fmt.Sprintf("%d replicas: names of the whole card without limits (level booked)", n.Count)}
+	return []string{fmt.Sprintf("%d replicas: names of the whole GPU without limits (level booked)", n.Count)}
 }
 
 // Asking leaves them: a state without them says that there are none.
@@ -71,7 +71,7 @@ func (Technique) About() partition.About {
 	return partition.About{
 		Want: func() partition.Want { return &Names{} }, Division: func() partition.Division { return &Names{} },
 		Explanation: partition.Explanation{
-			Title: "several programs on a card, without limits", Vendors: "all",
+			Title: "several programs on a GPU, without limits", Vendors: "all",
 			Isolation: []string{"memory: none, the first takes all", "compute: the driver's time slices", "faults: as between any two programs", "side channels: not closed"},
 			Cost:      "nothing",
 			Needs:     "programs that trust each other",
@@ -127,7 +127,7 @@ func (Technique) Steps(from, to partition.Card) []partition.Step {
 	value := strconv.Itoa(count(to))
 	return []partition.Step{{
 		Action: actionName, Value: value, Words: "name " + value + " replicas",
-		Why: "it has " + strconv.Itoa(count(from)) + "; containers that run keep the card",
+		Why: "it has " + strconv.Itoa(count(from)) + "; containers that run keep the GPU",
 	}}
 }
 

@@ -25,7 +25,7 @@ func TestPlan(t *testing.T) {
 		{"fewer", 4, 1, false, 1, 1, ""},
 		{"none", 4, 0, false, 1, 0, ""},
 		{"none from none", 0, 0, false, 0, 0, ""},
-		{"of a divided card", 0, 2, true, 0, 0, partition.RefusedImpossible},
+		{"of a divided GPU", 0, 2, true, 0, 0, partition.RefusedImpossible},
 	} {
 		card := partition.Card{UUID: "GPU-1", Name: "L4"}.With(partition.TechniqueMIG, &mig.State{On: c.mig})
 		if c.has > 0 {

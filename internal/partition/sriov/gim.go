@@ -73,9 +73,9 @@ func byGim(c partition.Card, vfs int) error {
 	case s.Driver != gimDriver:
 		return fmt.Errorf("%w: AMD's functions are made by its host driver gim; %s has %s", partition.ErrImpossible, word(s.Driver), c.Name)
 	case vfs == 0:
-		return fmt.Errorf("%w: gim makes at least one function of each of its cards; without it there is none: run modprobe -r gim", partition.ErrImpossible)
+		return fmt.Errorf("%w: gim makes at least one function of each of its GPUs; without it there is none: run modprobe -r gim", partition.ErrImpossible)
 	case vfs > gimMost:
-		return fmt.Errorf("%w: gim makes at most %d functions of a card", partition.ErrImpossible, gimMost)
+		return fmt.Errorf("%w: gim makes at most %d functions of a GPU", partition.ErrImpossible, gimMost)
 	case s.Tool == "":
 		return fmt.Errorf("%w: gim takes the number when it is loaded, and modprobe is not in /usr/sbin", partition.ErrImpossible)
 	}
@@ -107,7 +107,7 @@ func modprobe(c partition.Card, turn int, why string, arguments ...string) parti
 
 // unload does nothing where gim is not loaded.
 func unload(c partition.Card) partition.Step {
-	return modprobe(c, turnUnload, "gim takes a number when it is loaded; its functions go with it, of all its cards", "-r", gimDriver)
+	return modprobe(c, turnUnload, "gim takes a number when it is loaded; its functions go with it, of all its GPUs", "-r", gimDriver)
 }
 
 // loaded loads gim anew, with what it was loaded with before. Each of its cards has

@@ -50,7 +50,7 @@ func TestGimRefusals(t *testing.T) {
 	for _, c := range []struct{ rules, refused, reason string }{
 		{"{sriov: {vfs: 0}}", partition.RefusedImpossible, "run modprobe -r gim"},
 		{"{sriov: {vfs: 9}}", partition.RefusedImpossible, "and its driver allow 8"},
-		{"{match: {index: [0]}, sriov: {vfs: 4}}", partition.RefusedImpossible, "4 virtual functions instead of 1 is for all cards joined with this one, and the file does not speak of 0000:27:00.0"},
+		{"{match: {index: [0]}, sriov: {vfs: 4}}", partition.RefusedImpossible, "4 virtual functions instead of 1 is for all GPUs joined with this one, and the file does not speak of 0000:27:00.0"},
 		{"{sriov: {vfs: 4}}, {match: {index: [1]}, sriov: {vfs: 2}}", partition.RefusedImpossible, "of 0000:27:00.0 it would be: 2 virtual functions instead of 1"},
 	} {
 		if p := gim(t).Plans(t, c.rules)[0]; p.Refused != c.refused || !strings.Contains(p.Reason, c.reason) {

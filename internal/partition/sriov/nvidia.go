@@ -48,9 +48,9 @@ func byManager(c partition.Card, vfs int) error {
 		return fmt.Errorf("%w: NVIDIA's functions are switched by sriov-manage, which is not in /usr/lib/nvidia: install the driver of vGPU hosts "+
 			"(package nvidia-vgpu-ubuntu-... or NVIDIA-vGPU-rhel-..., or NVIDIA-Linux-...-vgpu-kvm.run)", partition.ErrImpossible)
 	case s.Driver != nvidiaDriver:
-		return fmt.Errorf("%w: sriov-manage is for cards that the driver nvidia has; %s has %s", partition.ErrImpossible, word(s.Driver), c.Name)
+		return fmt.Errorf("%w: sriov-manage is for GPUs that the driver nvidia has; %s has %s", partition.ErrImpossible, word(s.Driver), c.Name)
 	case len(mig.Of(c).Instances) > 0:
-		return fmt.Errorf("%w: MIG instances do not outlive that NVIDIA's driver lets a card go to switch its functions: destroy them first", partition.ErrImpossible)
+		return fmt.Errorf("%w: MIG instances do not outlive that NVIDIA's driver lets a GPU go to switch its functions: destroy them first", partition.ErrImpossible)
 	}
 	return nil
 }

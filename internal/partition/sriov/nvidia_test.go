@@ -57,7 +57,7 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 		t.Errorf("with MIG instances: %s", p.Reason)
 	}
 	m.Apply(t, m.Plan(t, idle, partition.Rule{Wants: partition.Wants{partition.TechniqueVFIO: &vfio.Goal{Enabled: true}}}))
-	if p := m.Plan(t, idle, want(sriov.Goal{VFs: 32})); !strings.Contains(p.Reason, "for cards that the driver nvidia has; vfio-pci has") {
+	if p := m.Plan(t, idle, want(sriov.Goal{VFs: 32})); !strings.Contains(p.Reason, "for GPUs that the driver nvidia has; vfio-pci has") {
 		t.Errorf("under another driver: %s", p.Reason)
 	}
 	m = host(t)

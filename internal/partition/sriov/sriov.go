@@ -147,11 +147,11 @@ func (Technique) About() partition.About {
 			Title: "virtual functions", Vendors: "amd (MxGPU), intel (i915, xe), nvidia (carries vGPU)",
 			Goal: "sriov: {vfs: 4}",
 			Isolation: []string{
-				"memory: own part, behind the IOMMU", "compute: time slices, by the card's scheduler", "faults: a function reset as a rule; a hang can hold up others for a slice",
+				"memory: own part, behind the IOMMU", "compute: time slices, by the GPU's scheduler", "faults: a function reset as a rule; a hang can hold up others for a slice",
 				"side channels: caches are shared in time",
 			},
-			Cost:     "equal or provisioned parts, set before functions are on; nvidia: all functions of a card or none",
-			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a card that nobody has open; amd: its host driver gim, which is loaded anew for all its cards",
+			Cost:     "equal or provisioned parts, set before functions are on; nvidia: all functions of a GPU or none",
+			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a GPU that nobody has open; amd: its host driver gim, which is loaded anew for all its GPUs",
 			Excludes: "changing the provisioning of a function in use",
 		},
 	}
@@ -362,7 +362,7 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 		}
 	}
 	if len(has.Users) > 0 {
-		words = append(words, "its driver lets a card go only when nobody has it open; it is open in "+partition.Describe(has.Users))
+		words = append(words, "its driver lets a GPU go only when nobody has it open; it is open in "+partition.Describe(has.Users))
 	}
 	return strings.Join(words, "; ")
 }

@@ -173,14 +173,14 @@ func (Technique) About() partition.About {
 	return partition.About{
 		Want: func() partition.Want { return &Goal{} }, Division: func() partition.Division { return &Passthrough{} },
 		Explanation: partition.Explanation{
-			Title: "the whole card to one guest (VFIO)", Vendors: "all",
+			Title: "the whole GPU to one guest (VFIO)", Vendors: "all",
 			Goal: "vfio: {enabled: true}",
 			Isolation: []string{
-				"memory: the whole card, behind the IOMMU", "compute: the whole card", "faults: the guest's alone; a card that cannot be reset may take the host's bus with it",
-				"side channels: none within the card; the bus is shared",
+				"memory: the whole GPU, behind the IOMMU", "compute: the whole GPU", "faults: the guest's alone; a GPU that cannot be reset may take the host's bus with it",
+				"side channels: none within the GPU; the bus is shared",
 			},
-			Cost:  "one guest a card, and the host loses the card",
-			Needs: "an IOMMU that is on, and a group that holds nothing else; another card for the machine's console",
+			Cost:  "one guest a GPU, and the host loses the GPU",
+			Needs: "an IOMMU that is on, and a group that holds nothing else; another GPU for the machine's console",
 		},
 	}
 }
@@ -217,10 +217,10 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 	}
 	if wanted && has.Console != "" && !force {
 		return c, fmt.Errorf("%w: %s is this machine's console (%s), whose screen would go dark: "+
-			"make another card the first one in the firmware's settings", partition.ErrSpared, c.Name, has.Console)
+			"make another GPU the first one in the firmware's settings", partition.ErrSpared, c.Name, has.Console)
 	}
 	if len(has.Users) > 0 {
-		return c, fmt.Errorf("%w: a card changes its driver only when nobody has it open; it is open in %s", partition.ErrInUse, partition.Describe(has.Users))
+		return c, fmt.Errorf("%w: a GPU changes its driver only when nobody has it open; it is open in %s", partition.ErrInUse, partition.Describe(has.Users))
 	}
 	return mig.Forget(c).With(t.Name(), &after), nil
 }

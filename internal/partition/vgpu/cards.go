@@ -50,7 +50,7 @@ func (v *Goal) Validate() error {
 	}
 	switch {
 	case v.Count() > most:
-		return fmt.Errorf("%d virtual cards", v.Count())
+		return fmt.Errorf("%d virtual GPUs", v.Count())
 	case v.Placement != "" && v.Placement != PlacementHomogeneous && v.Placement != PlacementMixed:
 		return fmt.Errorf("placement %q is not homogeneous or mixed", v.Placement)
 	case v.Scheduler != "" && !slices.Contains([]string{"best-effort", "equal-share", "fixed-share"}, v.Scheduler):
@@ -62,7 +62,7 @@ func (v *Goal) Validate() error {
 // checkType refuses what would lead out of a folder of types.
 func checkType(name string) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._-]{0,80}$`).MatchString(name) {
-		return fmt.Errorf("%q is no type of virtual cards", name)
+		return fmt.Errorf("%q is no type of virtual GPUs", name)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ type Card struct {
 
 func (h *Hosts) Validate() error {
 	if h.By != ByMediated && h.By != ByFunction || len(h.On) > most {
-		return fmt.Errorf("virtual cards by %q on %d functions", h.By, len(h.On))
+		return fmt.Errorf("virtual GPUs by %q on %d functions", h.By, len(h.On))
 	}
 	for _, host := range h.On {
 		for _, card := range host.Made {
@@ -162,7 +162,7 @@ func (h *Hosts) Parts() []string {
 	var names []string
 	for _, host := range h.On {
 		for _, card := range host.Made {
-			names = append(names, strings.TrimRight(fmt.Sprintf("virtual card of %s on %s %s", card.Type, host.Address, card.UUID), " "))
+			names = append(names, strings.TrimRight(fmt.Sprintf("virtual GPU of %s on %s %s", card.Type, host.Address, card.UUID), " "))
 		}
 	}
 	slices.Sort(names)
@@ -173,7 +173,7 @@ func (h *Hosts) Lines() []string {
 	var lines, offers []string
 	for _, host := range h.On {
 		for _, card := range host.Made {
-			line := strings.TrimRight(fmt.Sprintf("virtual card %s  on %s  %s", h.Name(card.Type), host.Address, card.UUID), " ")
+			line := strings.TrimRight(fmt.Sprintf("virtual GPU %s  on %s  %s", h.Name(card.Type), host.Address, card.UUID), " ")
 			if len(card.Processes) > 0 {
 				line += "  used by " + partition.Describe(card.Processes)
 			}
@@ -192,7 +192,7 @@ func (h *Hosts) Lines() []string {
 		lines = append(lines, "vGPU scheduler "+h.Scheduler)
 	}
 	if offers != nil {
-		lines = append(lines, "room for virtual cards of "+strings.Join(offers, " or "))
+		lines = append(lines, "room for virtual GPUs of "+strings.Join(offers, " or "))
 	}
 	return lines
 }

@@ -59,8 +59,8 @@ func NVIDIA(k *kernel.Kernel, driver func() (Source, error)) partition.Technique
 				"side channels: time-sliced types share caches",
 			},
 			Cost:     "a licence, and the host driver of the vGPU package",
-			Needs:    "types of one size a card, unless it is set to mixed placement; virtual functions on most, which are switched on first",
-			Excludes: "use of the same card by programs on the host",
+			Needs:    "types of one size a GPU, unless it is set to mixed placement; virtual functions on most, which are switched on first",
+			Excludes: "use of the same GPU by programs on the host",
 		},
 	}
 }
@@ -124,10 +124,10 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 			return c, nil
 		}
 		if t.vendor == gpu.VendorNVIDIA && planned(c) {
-			c.Awaits = "virtual cards, of the types that the functions offer when they are on"
+			c.Awaits = "virtual GPUs, of the types that the functions offer when they are on"
 			return c, nil
 		}
-		return c, fmt.Errorf("%w: %s offers no virtual cards: %s", partition.ErrImpossible, c.Name, t.needs)
+		return c, fmt.Errorf("%w: %s offers no virtual GPUs: %s", partition.ErrImpossible, c.Name, t.needs)
 	}
 	missing, err := byID(*now, want.Devices)
 	if err != nil {
@@ -148,7 +148,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 		return c, fmt.Errorf("%w: %s", partition.ErrInUse, strings.Join(inUse, "; "))
 	}
 	if after.Placement != now.Placement && len(made(after)) > 0 {
-		return c, fmt.Errorf("%w: sizes are mixed or not while a card has no vGPU; it keeps %s", partition.ErrImpossible, strings.Join(made(after), ", "))
+		return c, fmt.Errorf("%w: sizes are mixed or not while a GPU has no vGPU; it keeps %s", partition.ErrImpossible, strings.Join(made(after), ", "))
 	}
 	if err := place(&after, *now, missing); err != nil {
 		return c, err
@@ -244,7 +244,7 @@ func byID(hosts Hosts, devices map[string]int) (map[string]int, error) {
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		id, ok := known[name]
 		if devices[name] > 0 && !ok {
-			return nil, fmt.Errorf("%w: the card offers no type %s; it offers %s", partition.ErrImpossible, name, strings.Join(offered, ", "))
+			return nil, fmt.Errorf("%w: the GPU offers no type %s; it offers %s", partition.ErrImpossible, name, strings.Join(offered, ", "))
 		}
 		counts[id] += devices[name]
 	}
@@ -274,12 +274,12 @@ func (t Technique) size(c partition.Card, after, hosts Hosts, counts map[string]
 		switch {
 		case counts[id] == 0 || sized(name) == "":
 		case !mig.Of(c).Unknown && backed(name) != mig.Of(c).On:
-			return fmt.Errorf("%w: %s is for cards whose MIG mode is %s", partition.ErrImpossible, name, map[bool]string{true: "on", false: "off"}[backed(name)])
+			return fmt.Errorf("%w: %s is for GPUs whose MIG mode is %s", partition.ErrImpossible, name, map[bool]string{true: "on", false: "off"}[backed(name)])
 		case backed(name) || after.Placement == PlacementMixed:
 		case first == "":
 			first = name
 		case sized(name) != sized(first):
-			return fmt.Errorf("%w: %s and %s are of different sizes, and a card takes one size unless its mixed-size mode is on: say placement: mixed", partition.ErrImpossible, first, name)
+			return fmt.Errorf("%w: %s and %s are of different sizes, and a GPU takes one size unless its mixed-size mode is on: say placement: mixed", partition.ErrImpossible, first, name)
 		}
 	}
 	return nil
@@ -344,7 +344,7 @@ func offers(host Host, id string) int {
 // place, so that a plan made again is the same plan.
 func fresh(after, now Hosts, address, id string) string {
 	for n := 0; ; n++ {
-		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual card %s %s %d", address, id, n))
+		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual GPU %s %s %d", address, id, n))
 		sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a UUID by name
 		digits := hex.EncodeToString(sum[:16])
 		uuid := strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")

@@ -88,7 +88,7 @@ func TestModes(t *testing.T) {
 	}{
 		{"sizes, mode unknown", a40, "", "", vgpu.Goal{Devices: both}, partition.RefusedImpossible, "say placement: mixed"},
 		{"no driver", a40, "", "", vgpu.Goal{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "not here or was not asked"},
-		{"a vGPU stays", a40, "homogeneous", "", vgpu.Goal{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "while a card has no vGPU; it keeps NVIDIA A40-2Q on 0000:5e:00.4"},
+		{"a vGPU stays", a40, "homogeneous", "", vgpu.Goal{Devices: both, Placement: "mixed"}, partition.RefusedImpossible, "while a GPU has no vGPU; it keeps NVIDIA A40-2Q on 0000:5e:00.4"},
 		{"none stays", a40, "homogeneous", "", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-12Q": 1}, Placement: "mixed"}, "", "/remove\nset vgpu-placement to mixed\nwrite"},
 		{"mode is on", a40, "mixed", "", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-2Q": 2}}, "", "nvidia-558/create"},
 		{"scheduler", a40, "homogeneous", "best-effort", vgpu.Goal{Devices: map[string]int{"NVIDIA A40-2Q": 1}, Scheduler: "fixed-share"}, "", "set vgpu-scheduler to fixed-share\n"},
@@ -116,12 +116,12 @@ func TestMIGBacked(t *testing.T) {
 	}
 	c = c.With(partition.TechniqueMIG, &mig.State{})
 	p := partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-1-18C": 2}))
-	if !strings.Contains(p.Reason, "for cards whose MIG mode is on") {
+	if !strings.Contains(p.Reason, "for GPUs whose MIG mode is on") {
 		t.Errorf("%q: %s", p.Refused, p.Reason)
 	}
 	c = c.With(partition.TechniqueMIG, &mig.State{On: true})
 	p = partition.Planner{Techniques: m.Techniques}.Card(c, want(map[string]int{"NVIDIA H200X-141C": 1}))
-	if !strings.Contains(p.Reason, "for cards whose MIG mode is off") {
+	if !strings.Contains(p.Reason, "for GPUs whose MIG mode is off") {
 		t.Errorf("%q: %s", p.Refused, p.Reason)
 	}
 }

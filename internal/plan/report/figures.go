@@ -143,8 +143,8 @@ func addLine(p *plot.Plot, name string, points plotter.XYs) {
 
 // curves shows allocation and fragmentation over what arrived.
 func curves(workload string, rows []plan.Row) []figure {
-	allocation := newPlot("Allocated cards: "+workload, "arrived requests, % of the fleet's cards", "allocated, % of the fleet's cards")
-	fragmentation := newPlot("Fragmented part of idle cards: "+workload, "arrived requests, % of the fleet's cards", "fragmented, % of idle cards")
+	allocation := newPlot("Allocated GPUs: "+workload, "arrived requests, % of the fleet's GPUs", "allocated, % of the fleet's GPUs")
+	fragmentation := newPlot("Fragmented part of idle GPUs: "+workload, "arrived requests, % of the fleet's GPUs", "fragmented, % of idle GPUs")
 	allocation.Add(grid())
 	fragmentation.Add(grid())
 	ideal := plotter.XYs{{X: 0, Y: 0}, {X: 100, Y: 100}}
@@ -185,7 +185,7 @@ func curves(workload string, rows []plan.Row) []figure {
 	allocation.Legend.YOffs = vg.Points(8)
 	return []figure{
 		{"allocation-" + fileName(workload), workload, "Mean over seeds. Until the fleet fills up, all that arrives is placed; the policies part where room is left that fits nothing.", plotWidth, plotHeight, allocation},
-		{"fragmentation-" + fileName(workload), workload, "The part of idle card cores that a task drawn from the workload could not use, as a mean over seeds. Lower is better.", plotWidth, plotHeight, fragmentation},
+		{"fragmentation-" + fileName(workload), workload, "The part of idle GPU cores that a task drawn from the workload could not use, as a mean over seeds. Lower is better.", plotWidth, plotHeight, fragmentation},
 	}
 }
 
@@ -224,7 +224,7 @@ func bars(p *plot.Plot, names []string, values []float64, colours []color.RGBA, 
 func barHeight(n int) vg.Length { return vg.Points(70 + 24*float64(n)) }
 
 func unallocated(workload string, rows []plan.Row) figure {
-	p := newPlot("Cards left idle at the end: "+workload, "cards without work, mean over seeds", "")
+	p := newPlot("GPUs left idle at the end: "+workload, "GPUs without work, mean over seeds", "")
 	var names []string
 	var values []float64
 	var colours []color.RGBA
@@ -275,7 +275,7 @@ func waits(workload string, rows []plan.ReplayRow) figure {
 }
 
 func timeline(workload string, rows []plan.ReplayRow, queue bool) figure {
-	title, y, name := "Allocated cards over time: ", "allocated, % of the fleet's cards", "load-"
+	title, y, name := "Allocated GPUs over time: ", "allocated, % of the fleet's GPUs", "load-"
 	if queue {
 		title, y, name = "Queue over time: ", "jobs waiting", "queue-"
 	}
@@ -316,7 +316,7 @@ func busyPart(timeline []plan.Moment) int {
 }
 
 func needed(workload string, rows []plan.SharingRow) figure {
-	p := newPlot("Cards needed for all jobs at once: "+workload, "cards, mean over seeds", "")
+	p := newPlot("GPUs needed for all jobs at once: "+workload, "GPUs, mean over seeds", "")
 	var names []string
 	var values []float64
 	var colours []color.RGBA

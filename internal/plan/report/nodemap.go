@@ -31,7 +31,7 @@ func nodeMaps[T any](workload, title string, rows []T, of func(*T) (string, []pl
 		p.Add(m)
 		out = append(out, figure{
 			"nodes-" + fileName(workload) + "-" + fileName(policy), workload,
-			"Each column is a node, each square one of its cards, nodes ordered by number of cards and model. Pale is idle, dark is full; orange is idle that nothing can use, because the node's CPU is gone (less than 1 % free).",
+			"Each column is a node, each square one of its GPUs, nodes ordered by number of GPUs and model. Pale is idle, dark is full; orange is idle that nothing can use, because the node's CPU is gone (less than 1 % free).",
 			plotWidth, m.height() + vg.Points(34), p,
 		})
 	}

@@ -60,7 +60,7 @@ func TestPageIsOnePieceAndHarmless(t *testing.T) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
-	for _, want := range []string{"How full the fleet gets", "How long jobs wait", "What dividing cards saves", "nothing was measured on hardware", "&lt;script&gt;"} {
+	for _, want := range []string{"How full the fleet gets", "How long jobs wait", "What dividing GPUs saves", "nothing was measured on hardware", "&lt;script&gt;"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

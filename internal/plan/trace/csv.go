@@ -166,7 +166,7 @@ func (l *Nodes) readCSV(in *input) error {
 			t.fail("mig: %s", reason)
 		}
 		if islands[0] != "" && len(islands) != len(n.Cards) {
-			t.fail("islands has %d numbers for %d cards", len(islands), len(n.Cards))
+			t.fail("islands has %d numbers for %d GPUs", len(islands), len(n.Cards))
 		}
 		for i := range n.Cards {
 			n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: product}

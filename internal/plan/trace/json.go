@@ -153,7 +153,7 @@ func (l *Nodes) jsonNode(n *jsonNode) (placement.Node, string) {
 	case *n.CPUMilli > mostMilli || *n.MemoryMiB > mostMiB || n.GPUMemoryMiB > mostMiB:
 		return out, "an amount is too large"
 	case len(n.Islands) > 0 && len(n.Islands) != *n.GPUs:
-		return out, fmt.Sprintf("islands has %d numbers for %d cards", len(n.Islands), *n.GPUs)
+		return out, fmt.Sprintf("islands has %d numbers for %d GPUs", len(n.Islands), *n.GPUs)
 	case reason != "":
 		return out, "mig: " + reason
 	}

@@ -153,13 +153,13 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 	if divided || cards == 0 {
 		cards = count
 	} else if replicas > 1 {
-		note(&l.Notes, "node %s slices its %d cards by time: a pod there counts as a whole card", name, cards)
+		note(&l.Notes, "node %s slices its %d GPUs by time: a pod there counts as a whole GPU", name, cards)
 	}
 	if cards == 0 && amounts[resourceShare] > 0 {
-		return fail("has %s but no label %s to tell how many cards", resourceShare, labelCount)
+		return fail("has %s but no label %s to tell how many GPUs", resourceShare, labelCount)
 	}
 	if cards > placement.MaxCards {
-		return fail("%d cards, want at most %d", cards, placement.MaxCards)
+		return fail("%d GPUs, want at most %d", cards, placement.MaxCards)
 	}
 	model := o.Metadata.Labels[labelProduct]
 	var product *mig.Product
@@ -168,11 +168,11 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 			return fail("%v", err)
 		}
 		if product == nil {
-			return fail("serves partitions, but no partitioning rules are known for card model %q", model)
+			return fail("serves partitions, but no partitioning rules are known for GPU model %q", model)
 		}
 	}
 	if cards > 0 && memory == 0 && product == nil {
-		note(&l.Notes, "node %s has no label %s: the memory of its cards is not looked at", name, labelMemory)
+		note(&l.Notes, "node %s has no label %s: the memory of its GPUs is not looked at", name, labelMemory)
 	}
 	n := placement.Node{
 		Name: name, Model: model, Rack: firstLabel(o.Metadata.Labels, rackLabels),
@@ -358,9 +358,9 @@ func (j *Job) askCards(asked map[string]float64) string {
 	memory, cores := asked[resourceMemory], asked[resourceCores]
 	switch {
 	case sorts > 1:
-		return "asks for cards in more than one way"
+		return "asks for GPUs in more than one way"
 	case whole > placement.MaxCards || shares > placement.MaxCards:
-		return fmt.Sprintf("asks for more than %d cards", placement.MaxCards)
+		return fmt.Sprintf("asks for more than %d GPUs", placement.MaxCards)
 	case whole > 0:
 		j.GPUs, j.GPUMilli = int(whole), placement.WholeCard
 	case partitions > 1:
@@ -369,9 +369,9 @@ func (j *Job) askCards(asked map[string]float64) string {
 		j.GPUs, j.Profile = 1, profiles[0]
 	case shares == 0 && memory+cores == 0:
 	case shares <= 1 && cores > 100:
-		return "asks for more cores than a card has"
+		return "asks for more cores than a GPU has"
 	case shares > 1 && (memory > 0 || cores > 0 && cores != 100):
-		return "asks for parts of several cards"
+		return "asks for parts of several GPUs"
 	default:
 		j.GPUs, j.GPUMilli = max(1, int(shares)), placement.WholeCard
 		if memory > 0 || cores > 0 {

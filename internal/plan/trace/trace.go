@@ -320,13 +320,13 @@ func CheckModels(nodes *Nodes, jobs *Jobs, allow bool) error {
 			if models[m] {
 				known = true
 			} else {
-				note(&jobs.Notes, "no node has card model %q, which some jobs would take", m)
+				note(&jobs.Notes, "no node has GPU model %q, which some jobs would take", m)
 			}
 		}
 		reason := ""
 		switch {
 		case j.GPUs > 0 && !known:
-			reason = fmt.Sprintf("job %s: unknown card model %s; the nodes have %s", j.Name, strings.Join(j.Models, "|"), orNone(names))
+			reason = fmt.Sprintf("job %s: unknown GPU model %s; the nodes have %s", j.Name, strings.Join(j.Models, "|"), orNone(names))
 		case j.Profile != "" && !profiles[j.Profile]:
 			reason = fmt.Sprintf("job %s: no node can make partition %s", j.Name, j.Profile)
 		default:
@@ -338,7 +338,7 @@ func CheckModels(nodes *Nodes, jobs *Jobs, allow bool) error {
 		hopeless++
 	}
 	if hopeless > 0 {
-		note(&jobs.Notes, "%d jobs ask for a card model or partition that no node has", hopeless)
+		note(&jobs.Notes, "%d jobs ask for a GPU model or partition that no node has", hopeless)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestPublicListsAreRead(t *testing.T) {
 		cards += len(n.Cards)
 	}
 	if len(nodes.Nodes) != 1213 || cards != 6212 || len(nodes.Notes) != 0 {
-		t.Errorf("%d nodes, %d cards, notes %q", len(nodes.Nodes), cards, nodes.Notes)
+		t.Errorf("%d nodes, %d GPUs, notes %q", len(nodes.Nodes), cards, nodes.Notes)
 	}
 	files, err := filepath.Glob(folder + "openb_pod_list_*.csv.gz")
 	if err != nil || len(files) != 9 {
@@ -90,7 +90,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		{false, nodeHeader + "\na,1,1,1\n", 2, "wrong number of fields"},
 		{false, nodeHeader + "\n,1,1,1,T4\n", 2, "no name"},
 		{false, nodeHeader + ",mig\na,1,1,1,T4,T4\n", 2, "no partitioning rules"},
-		{false, nodeHeader + ",islands\na,1,1,2,T4,0|0|1\n", 2, "3 numbers for 2 cards"},
+		{false, nodeHeader + ",islands\na,1,1,2,T4,0|0|1\n", 2, "3 numbers for 2 GPUs"},
 		{false, nodeHeader + ",islands\na,1,1,2,T4,0|x\n", 2, "want numbers"},
 		{false, nodeHeader + ",islands\na,1,1,2,T4,0|77\n", 2, "island 77"},
 		{true, "name,cpu,memory_mib,num_gpu,gpu_milli\na,1,1,1,1\n", 1, `no column "cpu_milli"`},
@@ -295,7 +295,7 @@ func fuzzList(f *testing.F, seeds ...string) {
 		jobs, err2 := parseJobs("f", newInput("f", bytes.NewReader(text)))
 		check(err2)
 		if err == nil {
-			if _, err := placement.NewFleet(nodes.Nodes); err != nil && !strings.Contains(err.Error(), "63 card models") {
+			if _, err := placement.NewFleet(nodes.Nodes); err != nil && !strings.Contains(err.Error(), "63 GPU models") {
 				t.Fatalf("nodes were read that make no fleet: %v", err)
 			}
 		}

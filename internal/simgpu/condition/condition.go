@@ -21,7 +21,7 @@ var (
 	// ErrInvalid says that there is no such fault, or not on this card.
 	ErrInvalid = errors.New("no such fault")
 	// ErrNotFound says that there is no such card.
-	ErrNotFound = errors.New("no such card")
+	ErrNotFound = errors.New("no such GPU")
 )
 
 // The model of heat and power. A card at rest has the idle temperature; one that
@@ -124,7 +124,7 @@ func New(cards []silicon.Card, now int64, room int) *Cards {
 
 func (c *Cards) find(card int) (*state, error) {
 	if card < 0 || card >= len(c.cards) {
-		return nil, fmt.Errorf("card %d: %w", card, ErrNotFound)
+		return nil, fmt.Errorf("GPU %d: %w", card, ErrNotFound)
 	}
 	return &c.cards[card], nil
 }

@@ -175,16 +175,16 @@ func TestLost(t *testing.T) {
 			t.Errorf("%+v: lost %v, incidents %v", f, lost, xids(c, 0))
 		}
 		if lost, _ := c.State(1); lost {
-			t.Error("the other card is lost, too")
+			t.Error("the other GPU is lost, too")
 		}
 		if r := observe(t, c, 0, 2*second, 0, 0); r.PowerMW != 0 || !r.Lost {
 			t.Errorf("lost: %+v", r)
 		}
 		if _, err := c.Look(Fault{Kind: Thermal}); !errors.Is(err, ErrInvalid) {
-			t.Errorf("a fault on a lost card: %v", err)
+			t.Errorf("a fault on a lost GPU: %v", err)
 		}
 		if n, err := c.Clear(3*second, 1); n != 0 || err != nil {
-			t.Errorf("the other card is cleared of %d, %v", n, err)
+			t.Errorf("the other GPU is cleared of %d, %v", n, err)
 		}
 		if n, err := c.Clear(3*second, 0); n != 1 || err != nil {
 			t.Errorf("cleared %d, %v", n, err)
@@ -231,14 +231,14 @@ func TestNonsense(t *testing.T) {
 	}
 	for _, card := range []int{-1, 1} {
 		if _, err := c.Inject(0, Fault{Card: card, Kind: Thermal}, Party{}, 0); !errors.Is(err, ErrNotFound) {
-			t.Errorf("card %d: %v", card, err)
+			t.Errorf("GPU %d: %v", card, err)
 		}
 		if _, err := c.Observe(card, 0, 0, 0); !errors.Is(err, ErrNotFound) {
-			t.Errorf("look at card %d: %v", card, err)
+			t.Errorf("look at GPU %d: %v", card, err)
 		}
 	}
 	if _, err := c.Clear(0, 1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("clear card 1: %v", err)
+		t.Errorf("clear GPU 1: %v", err)
 	}
 	for _, name := range Kinds() {
 		if k, err := ParseKind(name); err != nil || k.String() != name {

@@ -28,7 +28,7 @@ func TestDocument(t *testing.T) {
 		t.Fatalf("%d rows for %d XIDs", len(rows), len(xids))
 	}
 	for i, x := range xids {
-		who := map[Scope]string{Nobody: "none", Victim: "the process's", OnCard: "all on the card"}[x.Scope]
+		who := map[Scope]string{Nobody: "none", Victim: "the process's", OnCard: "all on the GPU"}[x.Scope]
 		want := fmt.Sprintf("| %d | %s | %s | ", x.Number, x.Name, who)
 		if x.Error != 0 {
 			want += fmt.Sprintf("%d `", x.Error)

@@ -142,7 +142,7 @@ func (c *Cards) Look(f Fault) (Effect, error) {
 		return Effect{}, err
 	}
 	if s.lost {
-		return Effect{}, fmt.Errorf("card %d has fallen off the bus: %w", f.Card, ErrInvalid)
+		return Effect{}, fmt.Errorf("GPU %d has fallen off the bus: %w", f.Card, ErrInvalid)
 	}
 	if f.Count > maxCount {
 		return Effect{}, fmt.Errorf("%d errors at once: %w", f.Count, ErrInvalid)
@@ -169,7 +169,7 @@ func (c *Cards) Look(f Fault) (Effect, error) {
 		return Effect{}, fmt.Errorf("%v: %w", f.Kind, ErrInvalid)
 	}
 	if needsECC && !s.model.ECC {
-		return Effect{}, fmt.Errorf("card %d has no ECC: %w", f.Card, ErrInvalid)
+		return Effect{}, fmt.Errorf("GPU %d has no ECC: %w", f.Card, ErrInvalid)
 	}
 	return effect, nil
 }

@@ -21,13 +21,13 @@ import (
 
 var (
 	// ErrUnsupported says that the card has no MIG, or not now.
-	ErrUnsupported = errors.New("the card is not in MIG mode")
+	ErrUnsupported = errors.New("the GPU is not in MIG mode")
 	// ErrInvalid says that there is no such profile or placement.
 	ErrInvalid = errors.New("no such profile or placement")
 	// ErrNotFound says that there is no such instance.
 	ErrNotFound = errors.New("no such instance")
 	// ErrResources says that the instance does not fit.
-	ErrResources = errors.New("not enough of the card is free")
+	ErrResources = errors.New("not enough of the GPU is free")
 	// ErrInUse says that something lives in what is to go.
 	ErrInUse = errors.New("in use")
 )
@@ -96,11 +96,11 @@ func (c *Cards) Mode(index int) (current, pending bool) {
 // next reset. Switching it off destroys all instances.
 func (c *Cards) SetMode(index int, on, inUse bool) error {
 	if c.cards[index].product == nil {
-		return fmt.Errorf("card %d: %w", index, ErrUnsupported)
+		return fmt.Errorf("GPU %d: %w", index, ErrUnsupported)
 	}
 	c.cards[index].pending = on
 	if inUse && c.cards[index].current != on {
-		return fmt.Errorf("switch MIG mode of card %d: %w", index, ErrInUse)
+		return fmt.Errorf("switch MIG mode of GPU %d: %w", index, ErrInUse)
 	}
 	c.Reset(index)
 	return nil
@@ -128,7 +128,7 @@ func (c *Cards) divided(index int) (*card, error) {
 	if k := &c.cards[index]; k.current {
 		return k, nil
 	}
-	return nil, fmt.Errorf("card %d: %w", index, ErrUnsupported)
+	return nil, fmt.Errorf("GPU %d: %w", index, ErrUnsupported)
 }
 
 // occupied has a bit for each placement unit in use.
@@ -246,7 +246,7 @@ func (c *Cards) find(index int, number uint64) (*card, int, error) {
 	}
 	at := slices.IndexFunc(k.gpus, func(g GPU) bool { return g.Number == number })
 	if at < 0 {
-		return nil, 0, fmt.Errorf("GPU instance number %d of card %d: %w", number, index, ErrNotFound)
+		return nil, 0, fmt.Errorf("GPU instance number %d of GPU %d: %w", number, index, ErrNotFound)
 	}
 	return k, at, nil
 }
@@ -372,7 +372,7 @@ func (c *Cards) DestroyCompute(index int, number uint64) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("compute instance number %d of card %d: %w", number, index, ErrNotFound)
+	return fmt.Errorf("compute instance number %d of GPU %d: %w", number, index, ErrNotFound)
 }
 
 // Multiprocessors is how many a compute instance of so many slices has of a GPU

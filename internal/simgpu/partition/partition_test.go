@@ -50,7 +50,7 @@ func TestMode(t *testing.T) {
 	c := New()
 	c.Add(nil, [16]byte{}, 40)
 	if err := c.SetMode(0, true, false); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("a card without MIG: %v", err)
+		t.Errorf("a GPU without MIG: %v", err)
 	}
 	c = divide(t, "a100-40gb")
 	if _, err := c.CreateGPU(0, profileID(t, c, "1g.5gb"), Anywhere); err != nil {
@@ -279,7 +279,7 @@ func TestLayoutsAgree(t *testing.T) {
 			layout.Drop(g.Profile, g.Start)
 		}
 		if layout != (mig.Layout{Product: p}) || full == 0 {
-			t.Errorf("%s: %+v is left of an empty card; it was full %d times", p.Key, layout, full)
+			t.Errorf("%s: %+v is left of an empty GPU; it was full %d times", p.Key, layout, full)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type limited struct {
 // its processes hold already, they keep.
 func (m *Machine) SetLimit(card int, group string, l Limit) error {
 	if card < 0 || card >= m.whole {
-		return fmt.Errorf("limit on card %d: %w", card, ErrNotFound)
+		return fmt.Errorf("limit on GPU %d: %w", card, ErrNotFound)
 	}
 	at := limited{card: card, group: group}
 	if l == NoLimit() {
@@ -38,7 +38,7 @@ func (m *Machine) SetLimit(card int, group string, l Limit) error {
 		return fmt.Errorf("soft limit of %d bytes over a hard one of %d: %w", l.SoftBytes, l.HardBytes, ErrInvalid)
 	}
 	if _, known := m.bounds[at]; !known && len(m.bounds) >= m.limits.Processes {
-		return fmt.Errorf("limit on card %d: %w", card, ErrLimit)
+		return fmt.Errorf("limit on GPU %d: %w", card, ErrLimit)
 	}
 	m.bounds[at] = l
 	return nil

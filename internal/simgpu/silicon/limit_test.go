@@ -58,7 +58,7 @@ func TestLimits(t *testing.T) {
 	charge(ids[0], 10, nil)
 	charge(ids[1], 100, nil) // a cap is one process's
 	if err := m.SetLimit(1, "/g", Limit{}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a card that is not there: %v", err)
+		t.Errorf("a GPU that is not there: %v", err)
 	}
 	if err := m.SetLimit(0, "/g", Limit{SoftBytes: 2, HardBytes: 1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a soft limit over the hard one: %v", err)

@@ -19,7 +19,7 @@ import (
 
 var (
 	// ErrNoRoom says that the card is full.
-	ErrNoRoom = errors.New("the card is full")
+	ErrNoRoom = errors.New("the GPU is full")
 	// ErrInvalid says that a value is out of range.
 	ErrInvalid = errors.New("a value is out of range")
 	// ErrNotFound says that there is no such card, process, object or handle.
@@ -166,7 +166,7 @@ func (m *Machine) Cards() int { return m.whole }
 // processes that do.
 func (m *Machine) Card(index int) (card Card, usedBytes uint64, processes int, err error) {
 	if index < 0 || index >= len(m.cards) || index >= m.whole && m.cards[index].closed {
-		return Card{}, 0, 0, fmt.Errorf("card %d: %w", index, ErrNotFound)
+		return Card{}, 0, 0, fmt.Errorf("GPU %d: %w", index, ErrNotFound)
 	}
 	for _, p := range m.processes {
 		if p.usage[index].Bytes > 0 {
@@ -218,7 +218,7 @@ func (m *Machine) find(id ProcessID, card int) (*process, error) {
 		return nil, fmt.Errorf("process %d: %w", id, ErrNotFound)
 	}
 	if card < 0 || card >= len(m.cards) || m.cards[card].closed {
-		return nil, fmt.Errorf("card %d: %w", card, ErrNotFound)
+		return nil, fmt.Errorf("GPU %d: %w", card, ErrNotFound)
 	}
 	return p, nil
 }
@@ -292,14 +292,14 @@ func (m *Machine) take(p *process, card int, kind Kind, bytes uint64, now int64)
 	if free := c.free(); bytes > free {
 		u.Denials++
 		m.note(now, Event{Kind: EventNoRoom, Process: p.id, PID: p.pid, Card: card, Bytes: bytes,
-			Text: fmt.Sprintf("card %d is full: %d bytes free", card, free)})
-		return fmt.Errorf("take %d bytes of card %d, %d are free: %w", bytes, card, free, ErrNoRoom)
+			Text: fmt.Sprintf("GPU %d is full: %d bytes free", card, free)})
+		return fmt.Errorf("take %d bytes of GPU %d, %d are free: %w", bytes, card, free, ErrNoRoom)
 	}
 	if free, bound := m.allowance(p, card); bytes > free {
 		u.Denials++
 		m.note(now, Event{Kind: EventNoRoom, Process: p.id, PID: p.pid, Card: card, Bytes: bytes,
 			Text: fmt.Sprintf("%s: %d bytes free", bound, free)})
-		return fmt.Errorf("take %d bytes of card %d, %d are free under %s: %w", bytes, card, free, bound, ErrNoRoom)
+		return fmt.Errorf("take %d bytes of GPU %d, %d are free under %s: %w", bytes, card, free, bound, ErrNoRoom)
 	}
 	c.take(bytes)
 	u.hold(kind, bytes)

@@ -45,7 +45,7 @@ func TestCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Charge(b, 0, Linear, 1, 2); !errors.Is(err, ErrNoRoom) {
-		t.Fatalf("a byte on a full card: %v", err)
+		t.Fatalf("a byte on a full GPU: %v", err)
 	}
 	if err := m.Release(a, 0, Linear, usable+1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("giving back more than is held: %v", err)
@@ -63,7 +63,7 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("objects %v are gone", gone)
 	}
 	if err := m.Charge(b, 0, Linear, usable, 10); err != nil {
-		t.Errorf("the card after its holder's death: %v", err)
+		t.Errorf("the GPU after its holder's death: %v", err)
 	}
 	releases, last := m.Releases(0, 10)
 	if len(releases) != 1 || last != 1 || releases[0] != (Release{Number: 1, TimeNS: 9, Process: a, PID: 10, Bytes: usable}) {
@@ -110,7 +110,7 @@ func TestInvalidRequests(t *testing.T) {
 		}
 	}
 	if err := m.Charge(a, 1, Linear, 1, 0); !errors.Is(err, ErrNotFound) {
-		t.Errorf("card 1 of one: %v", err)
+		t.Errorf("GPU 1 of one: %v", err)
 	}
 	if err := m.Charge(a+1, 0, Linear, 1, 0); !errors.Is(err, ErrNotFound) {
 		t.Errorf("nobody's charge: %v", err)
@@ -284,7 +284,7 @@ func TestProcessesPages(t *testing.T) {
 		}
 	}
 	if list, _ := m.Processes(2, 0, 100); len(list) != 5 {
-		t.Errorf("%d processes on card 2, want 5", len(list))
+		t.Errorf("%d processes on GPU 2, want 5", len(list))
 	}
 }
 

@@ -61,10 +61,10 @@ func (m *Machine) CloseSlot(slot int) error {
 // Divide takes a card away from processes, for its parts, or gives it back.
 func (m *Machine) Divide(card int, divided bool) error {
 	if card < 0 || card >= m.whole {
-		return fmt.Errorf("card %d: %w", card, ErrNotFound)
+		return fmt.Errorf("GPU %d: %w", card, ErrNotFound)
 	}
 	if m.InUse(card) {
-		return fmt.Errorf("divide card %d: %w", card, ErrInUse)
+		return fmt.Errorf("divide GPU %d: %w", card, ErrInUse)
 	}
 	m.cards[card].closed = divided
 	return nil

@@ -17,7 +17,7 @@ func TestSlots(t *testing.T) {
 	m := New(cards, DefaultLimits())
 	first := m.AddSlots(3)
 	if first != 2 || m.Cards() != 2 || m.Slots() != 5 {
-		t.Fatalf("first slot %d, %d cards, %d slots", first, m.Cards(), m.Slots())
+		t.Fatalf("first slot %d, %d GPUs, %d slots", first, m.Cards(), m.Slots())
 	}
 	id, err := m.Attach(7, 1)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("open a slot twice: %v", err)
 	}
 	if err := m.OpenSlot(0, device, -1); !errors.Is(err, ErrInvalid) {
-		t.Errorf("open a card: %v", err)
+		t.Errorf("open a GPU: %v", err)
 	}
 	if err := m.Charge(id, first, Linear, 60*MiB, 2); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestDivide(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Divide(0, true); !errors.Is(err, ErrInUse) {
-		t.Errorf("divide a card in use: %v", err)
+		t.Errorf("divide a GPU in use: %v", err)
 	}
 	if err := m.Release(id, 0, Context, 64*MiB); err != nil {
 		t.Fatal(err)
@@ -94,15 +94,15 @@ func TestDivide(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Charge(id, 0, Context, 64*MiB, 1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("charge a divided card: %v", err)
+		t.Errorf("charge a divided GPU: %v", err)
 	}
 	if card, used, _, err := m.Card(0); err != nil || used != 0 || card.TotalMiB != 40960 {
-		t.Errorf("a divided card: %+v, %d, %v", card, used, err)
+		t.Errorf("a divided GPU: %+v, %d, %v", card, used, err)
 	}
 	if err := m.Divide(0, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Charge(id, 0, Context, 64*MiB, 1); err != nil {
-		t.Errorf("a whole card again: %v", err)
+		t.Errorf("a whole GPU again: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func (c Card) UUIDString() string {
 // cards of equal specs and seeds have equal identities.
 func ParseSpec(text string, seed uint64) ([]Card, error) {
 	if len(text) > MaxSpecBytes {
-		return nil, fmt.Errorf("cards %.32q...: longer than %d bytes", text, MaxSpecBytes)
+		return nil, fmt.Errorf("GPUs %.32q...: longer than %d bytes", text, MaxSpecBytes)
 	}
 	models := Models()
 	var cards []Card
@@ -51,14 +51,14 @@ func ParseSpec(text string, seed uint64) ([]Card, error) {
 		part = strings.TrimSpace(part)
 		count, key, err := splitCount(part)
 		if err != nil {
-			return nil, fmt.Errorf("cards %q: %w", text, err)
+			return nil, fmt.Errorf("GPUs %q: %w", text, err)
 		}
 		model, ok := findModel(models, key)
 		if !ok {
-			return nil, fmt.Errorf("cards %q: no model %q; known are %s", text, key, knownModels(models))
+			return nil, fmt.Errorf("GPUs %q: no model %q; known are %s", text, key, knownModels(models))
 		}
 		if len(cards)+count > MaxCards {
-			return nil, fmt.Errorf("cards %q: more than %d cards", text, MaxCards)
+			return nil, fmt.Errorf("GPUs %q: more than %d GPUs", text, MaxCards)
 		}
 		for range count {
 			cards = append(cards, newCard(model, len(cards), seed))
@@ -114,7 +114,7 @@ func knownModels(models []Model) string {
 // newCard makes up an identity that depends on nothing but its arguments.
 func newCard(model Model, index int, seed uint64) Card {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "divvy simulated card\n%s\n%d\n%d\n", model.Key, index, seed)
+	fmt.Fprintf(hash, "divvy simulated GPU\n%s\n%d\n%d\n", model.Key, index, seed)
 	sum := hash.Sum(nil)
 	c := Card{Model: model, Index: index, PCIBus: pciBus(index)}
 	copy(c.UUID[:], sum)

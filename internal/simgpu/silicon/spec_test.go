@@ -37,7 +37,7 @@ func TestParseSpecRefuses(t *testing.T) {
 		{"0xL4", "between 1 and 32"},
 		{"33xL4", "between 1 and 32"},
 		{"99999999999999999999xL4", "between 1 and 32"},
-		{"32xL4,L4", "more than 32 cards"},
+		{"32xL4,L4", "more than 32 GPUs"},
 		{"2L4", "a count is written like"},
 		{"2", "a count is written like"},
 		{"2x", `no model ""`},
@@ -61,22 +61,22 @@ func TestIdentities(t *testing.T) {
 	uuids, buses, serials := map[string]bool{}, map[uint32]bool{}, map[string]bool{}
 	for i, c := range first {
 		if c.UUID != again[i].UUID || c.Serial != again[i].Serial || c.PCIBus != again[i].PCIBus {
-			t.Errorf("card %d differs between two simulators", i)
+			t.Errorf("GPU %d differs between two simulators", i)
 		}
 		if c.UUID == other[i].UUID {
-			t.Errorf("card %d does not depend on the seed", i)
+			t.Errorf("GPU %d does not depend on the seed", i)
 		}
 		if c.PCIBus > 255 {
-			t.Errorf("card %d: bus %#x", i, c.PCIBus)
+			t.Errorf("GPU %d: bus %#x", i, c.PCIBus)
 		}
 		uuids[c.UUIDString()], buses[c.PCIBus], serials[c.Serial] = true, true, true
 	}
 	if len(uuids) != 32 || len(buses) != 32 || len(serials) != 32 {
-		t.Errorf("%d UUIDs, %d buses, %d serials for 32 cards", len(uuids), len(buses), len(serials))
+		t.Errorf("%d UUIDs, %d buses, %d serials for 32 GPUs", len(uuids), len(buses), len(serials))
 	}
 	mixed, _ := ParseSpec("L4,H200", 7)
 	if mixed[0].UUID != first[0].UUID {
-		t.Error("a card's identity depends on the cards behind it")
+		t.Error("a GPU's identity depends on the GPUs behind it")
 	}
 }
 
@@ -97,13 +97,13 @@ func FuzzParseSpec(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		cards, err := ParseSpec(s, 1)
 		if (err == nil) != (len(cards) >= 1 && len(cards) <= MaxCards) {
-			t.Fatalf("ParseSpec(%q) = %d cards, %v", s, len(cards), err)
+			t.Fatalf("ParseSpec(%q) = %d GPUs, %v", s, len(cards), err)
 		}
 		seen := map[[16]byte]bool{}
 		var keys []string
 		for i, c := range cards {
 			if c.Index != i || seen[c.UUID] || c.UsableBytes() == 0 {
-				t.Fatalf("ParseSpec(%q): card %d is %+v", s, i, c)
+				t.Fatalf("ParseSpec(%q): GPU %d is %+v", s, i, c)
 			}
 			seen[c.UUID] = true
 			keys = append(keys, c.Key)

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTopology says that cards cannot be connected so.
-var ErrTopology = errors.New("not a topology for these cards")
+var ErrTopology = errors.New("not a topology for these GPUs")
 
 // Ancestor is the nearest thing on the PCI bus that two cards share, as NVML
 // numbers it.
@@ -70,7 +70,7 @@ func Connect(cards []Card, topology string) ([]Seat, error) {
 	for i, c := range cards {
 		links, version, bridged := c.nvlinks()
 		if links == 0 || bridged != (topology == "bridges") {
-			return nil, fmt.Errorf("%s with card %d, %s: %w", topology, i, c.Key, ErrTopology)
+			return nil, fmt.Errorf("%s with GPU %d, %s: %w", topology, i, c.Key, ErrTopology)
 		}
 		if c.Key != cards[0].Key {
 			return nil, fmt.Errorf("%s with %s beside %s: %w", topology, c.Key, cards[0].Key, ErrTopology)

@@ -46,7 +46,7 @@ func TestAbort(t *testing.T) {
 		t.Errorf("the kernel behind the gate ends at %d", ends[1][gated])
 	}
 	if ends[1][elsewhere] != 30*ms {
-		t.Errorf("on the other card it ends at %d", ends[1][elsewhere])
+		t.Errorf("on the other GPU it ends at %d", ends[1][elsewhere])
 	}
 	if ends[1][later] != now+21*ms {
 		t.Errorf("a later kernel ends at %d", ends[1][later])
@@ -98,7 +98,7 @@ func TestAbortAtRandom(t *testing.T) {
 		one, _ := line.Usage(1, 0)
 		two, _ := line.Usage(2, 0)
 		if busy, _ := line.Card(0); busy != one.BusyNS+two.BusyNS || two.BusyNS != asked || one.BusyNS < 0 || busy > now {
-			t.Fatalf("seed %d: the card was busy for %d of %d, the processes %d and %d (asked for %d)",
+			t.Fatalf("seed %d: the GPU was busy for %d of %d, the processes %d and %d (asked for %d)",
 				seed, busy, now, one.BusyNS, two.BusyNS, asked)
 		}
 	}

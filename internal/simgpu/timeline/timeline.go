@@ -161,7 +161,7 @@ func (t *Timeline) Submit(id ProcessID, w Item) (uint64, error) {
 	case w.Kind != Kernel && w.Kind != Marker && w.Kind != Gate:
 		return 0, fmt.Errorf("item of kind %d: %w", w.Kind, ErrInvalid)
 	case w.Card < 0 || w.Card >= len(t.cards):
-		return 0, fmt.Errorf("item on card %d of %d: %w", w.Card, len(t.cards), ErrInvalid)
+		return 0, fmt.Errorf("item on GPU %d of %d: %w", w.Card, len(t.cards), ErrInvalid)
 	case w.Kind == Kernel && (w.DurationNS < 1 || w.DurationNS > maxDuration):
 		return 0, fmt.Errorf("kernel of %d ns: %w", w.DurationNS, ErrInvalid)
 	case w.StampNS < 0:

@@ -288,7 +288,7 @@ func trial(t *testing.T, random *rand.Rand) {
 			u, _ := line.Usage(id, card)
 			sum += u.BusyNS
 			if u.BusyNS != slow.busy[id][card] || u.Queued != 0 {
-				t.Fatalf("process %d had %+v of card %d, the twin says %d ns", id, u, card, slow.busy[id][card])
+				t.Fatalf("process %d had %+v of GPU %d, the twin says %d ns", id, u, card, slow.busy[id][card])
 			}
 		}
 		if sum != asked {
@@ -300,7 +300,7 @@ func trial(t *testing.T, random *rand.Rand) {
 	}
 	for card := range config.Cards {
 		if ran, since := line.Runs(card, 0); !slices.Equal(ran, slow.cards[card].ran) || since != 0 {
-			t.Fatalf("card %d ran %v since %d, the twin says %v", card, ran, since, slow.cards[card].ran)
+			t.Fatalf("GPU %d ran %v since %d, the twin says %v", card, ran, since, slow.cards[card].ran)
 		}
 	}
 	for id, list := range busy {
@@ -314,7 +314,7 @@ func trial(t *testing.T, random *rand.Rand) {
 			sum += list[card]
 		}
 		if got, _ := line.Card(card); got != sum || got > now {
-			t.Fatalf("card %d was busy for %d of %d ns, the twin says %d", card, got, now, sum)
+			t.Fatalf("GPU %d was busy for %d of %d ns, the twin says %d", card, got, now, sum)
 		}
 	}
 }
@@ -385,7 +385,7 @@ func TestTwoProcessesShareEvenly(t *testing.T) {
 		t.Errorf("%d %% and %d %% of the last %d ms", a.Percent, b.Percent, WindowNS/ms)
 	}
 	if _, percent := line.Card(0); percent != 80 {
-		t.Errorf("the card was in use for %d %%", percent)
+		t.Errorf("the GPU was in use for %d %%", percent)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestNonsense(t *testing.T) {
 	for name, w := range map[string]Item{
 		"kind":           {},
 		"card":           {Kind: Marker, Card: 1},
-		"negative card":  {Kind: Marker, Card: -1},
+		"negative GPU":   {Kind: Marker, Card: -1},
 		"no duration":    {Kind: Kernel},
 		"long duration":  {Kind: Kernel, DurationNS: maxDuration + 1},
 		"after itself":   {Kind: Marker, After: [4]uint64{1}},
