@@ -4,7 +4,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 
@@ -74,9 +73,8 @@ func FuzzParseDevices(f *testing.F) {
 		a := &app{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }}
 		inv, err := a.adviseInventory(list, file)
 		if err != nil {
-			var coded *codedError
-			if !errors.As(err, &coded) {
-				t.Errorf("%v", err)
+			if exitCode(err) != exitUsage {
+				t.Errorf("exit code %d: %v", exitCode(err), err)
 			}
 			return
 		}

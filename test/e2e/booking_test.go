@@ -55,7 +55,7 @@ func TestBookedInstances(t *testing.T) {
 		t.Errorf("after two: %s", got)
 	}
 	if _, err := cards.Create(t.Context(), j, id, "7g.80gb", mig.Anywhere); !errors.Is(err, mig.ErrNoRoom) {
-		t.Errorf("the whole GPU: %v", err)
+		t.Errorf("the whole card: %v", err)
 	}
 	if _, err := runExample(t, d.inside(two.Devices[0]), "vectoradd"); err != nil {
 		t.Error(err)

@@ -278,9 +278,9 @@ func checkPeace(t *testing.T, h *host, shares []api.Share) {
 	}
 	for i, card := range cards {
 		if card.PeakUsedBytes > chaosQuota {
-			t.Errorf("GPU %d: the driver saw %d bytes in use, quota %d", i, card.PeakUsedBytes, chaosQuota)
+			t.Errorf("card %d: the driver saw %d bytes in use, quota %d", i, card.PeakUsedBytes, chaosQuota)
 		}
-		t.Logf("GPU %d: at most %d MiB of %d MiB in use", i, card.PeakUsedBytes/mib, chaosQuota/mib)
+		t.Logf("card %d: at most %d MiB of %d MiB in use", i, card.PeakUsedBytes/mib, chaosQuota/mib)
 	}
 	for _, share := range shares {
 		eventually(t, "the share is free", func() error {

@@ -196,7 +196,7 @@ func TestFaultMatrix(t *testing.T) {
 			if want := map[condition.Scope]int{condition.Nobody: 0, condition.Victim: 1, condition.OnCard: 3}[m.scope]; hit != want {
 				t.Errorf("%d processes were hit, not %d", hit, want)
 			}
-			away.well(t, "the one on the other GPU")
+			away.well(t, "the one on the other card")
 			holder.Kill()
 			h.toldOf(t, first, m.fault)
 			h.stateAfter(t, truth, m.fault)
@@ -233,7 +233,7 @@ func (h *host) stateAfter(t testing.TB, truth *simgpu.Truth, f condition.Fault) 
 		t.Fatal(err)
 	}
 	if other.Lost || other.NeedsReset || other.SlowPercent != 100 || other.UncorrectedAggregate != 0 {
-		t.Errorf("the other GPU is %+v", other)
+		t.Errorf("the other card is %+v", other)
 	}
 	xid := f.XID
 	wrong := false
@@ -260,7 +260,7 @@ func (h *host) stateAfter(t testing.TB, truth *simgpu.Truth, f condition.Fault) 
 		wrong = r.SlowPercent != 150 || r.Reasons&condition.ReasonPowerBrake == 0
 	}
 	if wrong {
-		t.Errorf("after %+v the GPU is %+v", f, r)
+		t.Errorf("after %+v the card is %+v", f, r)
 	}
 	if r.Lost || r.NeedsReset {
 		h.noContext(t)
@@ -302,10 +302,10 @@ func (h *host) toldOf(t testing.TB, card string, f condition.Fault) {
 		t.Fatal(err)
 	}
 	if c := list.Cards[0]; c.UUID != card || c.Health != want || (c.HealthDetail == "") != (want == "ok") {
-		t.Errorf("after %+v the first GPU is %q: %s; want %q", f, c.Health, c.HealthDetail, want)
+		t.Errorf("after %+v the first card is %q: %s; want %q", f, c.Health, c.HealthDetail, want)
 	}
 	if c := list.Cards[1]; c.Health != "ok" {
-		t.Errorf("after %+v the second GPU is %q: %s", f, c.Health, c.HealthDetail)
+		t.Errorf("after %+v the second card is %q: %s", f, c.Health, c.HealthDetail)
 	}
 	if want == "lost" || want == "needs-reset" {
 		h.event(t, "share-unusable", "near")
@@ -344,7 +344,7 @@ func TestHotCardIsSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := each(); got != 2e6 {
-		t.Errorf("on a hot GPU a kernel of 1 ms takes %.0f ns", got)
+		t.Errorf("on a hot card a kernel of 1 ms takes %.0f ns", got)
 	}
 	if _, err := truth.ClearFaults(t.Context(), 0); err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ var filterCases = []filterCase{
 		card:    "format=yuv420p,hwupload_cuda,scale_cuda=w=640:h=360:interp_algo=bicubic:param=0.6,hwdownload,format=yuv420p",
 		cpu:     "format=yuv420p,scale=640:360:flags=bicubic",
 		width:   640, height: 360,
-		most: 1, odd: 0.0015, why: "weights are rounded at other places, and what comes out above 255 wraps around on the GPU, where " +
+		most: 1, odd: 0.0015, why: "weights are rounded at other places, and what comes out above 255 wraps around on the card, where " +
 			"the kernel keeps the low byte, and is cut off on the CPU",
 	},
 	{
@@ -205,7 +205,7 @@ func TestFFmpegFilters(t *testing.T) {
 				bytes += p.width * p.height * filterFrames
 			}
 			if got.code != 0 || want.code != 0 || len(got.stdout) != bytes || len(want.stdout) != bytes {
-				t.Fatalf("on the GPU: code %d, %d bytes; on the CPU: code %d, %d bytes; want %d\n%s%s", got.code, len(got.stdout),
+				t.Fatalf("on the card: code %d, %d bytes; on the CPU: code %d, %d bytes; want %d\n%s%s", got.code, len(got.stdout),
 					want.code, len(want.stdout), bytes, tail(got.stderr, 1500), tail(want.stderr, 1500))
 			}
 			most, where, odd := c.compare(got.stdout, want.stdout)

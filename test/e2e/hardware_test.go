@@ -103,11 +103,11 @@ func TestHardwareCheck(t *testing.T) {
 		}
 	}
 	for _, check := range []string{
-		"divvy doctor", "same driver as without Divvy", "GPU's total is the share's", "allocation over the quota",
+		"divvy doctor", "same driver as without Divvy", "card's total is the share's", "allocation over the quota",
 		"driver shows our processes", "a context costs", "nvidia-smi: total", "nvidia-smi: processes", "divvy run without an agent",
 		"calls over the null driver", "calls over this driver", "heir refused beside a living victim", "memory back after kill -9",
 		"quota of time, async, 10 %", "quota of time, async, 30 %", "quota of time, async, 60 %", "quota of time, sync, 30 %",
-		"quota of time, graph, 30 %", "account of that time", "equal shares, one against three", "PyTorch: the GPU's total",
+		"quota of time, graph, 30 %", "account of that time", "equal shares, one against three", "PyTorch: the card's total",
 		"PyTorch: out of memory at the limit", "PyTorch: from start to end", "PyTorch: time, mm, 10 %", "PyTorch: time, mm, 30 %", "PyTorch: time, mm, 60 %",
 		"PyTorch: time, graph, 30 %", "PyTorch: equal shares", "symbols that the list lacks",
 	} {
@@ -148,11 +148,11 @@ exec %q "$@"
 	if err := os.WriteFile(filepath.Join(build, "bin", "divvy"), []byte(idle), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	only, checks := "memory,kill", []string{"GPU's total is the share's", "allocation over the quota", "heir refused beside a living victim"}
+	only, checks := "memory,kill", []string{"card's total is the share's", "allocation over the quota", "heir refused beside a living victim"}
 	if !testing.Short() {
 		only += ",time,torch"
 		checks = append(checks, "quota of time, async, 10 %", "quota of time, async, 30 %", "quota of time, async, 60 %", "quota of time, sync, 30 %",
-			"quota of time, graph, 30 %", "equal shares, one against three", "PyTorch: the GPU's total",
+			"quota of time, graph, 30 %", "equal shares, one against three", "PyTorch: the card's total",
 			"PyTorch: out of memory at the limit", "PyTorch: time, mm, 10 %", "PyTorch: time, graph, 30 %", "PyTorch: equal shares")
 	}
 	report := hardwareCheck(t, build, "--simulate", "--python", "python3", "--only", only)

@@ -281,9 +281,9 @@ func TestAllViewsAgree(t *testing.T) {
 	bare := h.holderIn(t, h.Unheld())
 	do(t, bare, "start")
 	if _, card := room(t, bare); total != card || total == 0 || h.inside(t, open).total != card {
-		t.Errorf("without a quota: %d by CUDA, %d by NVML, the GPU has %d", total, h.inside(t, open).total, card)
+		t.Errorf("without a quota: %d by CUDA, %d by NVML, the card has %d", total, h.inside(t, open).total, card)
 	} else if card == 1024*mib {
-		t.Errorf("control without the front: the GPU is as large as the share")
+		t.Errorf("control without the front: the card is as large as the share")
 	}
 }
 

@@ -70,7 +70,7 @@ func TestSharesOfTimeChangeLive(t *testing.T) {
 			had := h.busyOver(t, truth, 400*time.Millisecond)
 			a, b := had[pids[0]], had[pids[1]]
 			if part := 100 * a / max(a+b, 1); part < step.least || part > step.most {
-				return fmt.Errorf("a had %.1f %% of what both had (%.1f %% and %.1f %% of the GPU)", part, a, b)
+				return fmt.Errorf("a had %.1f %% of what both had (%.1f %% and %.1f %% of the card)", part, a, b)
 			}
 			return nil
 		}, h.simulator, h.agent)
@@ -91,7 +91,7 @@ func TestDeletedShareIsHeld(t *testing.T) {
 	b.start()
 	held := func() error {
 		if had := h.busyOver(t, truth, 400*time.Millisecond)[b.pid]; had < 10 || had > 25 {
-			return fmt.Errorf("it had %.1f %% of the GPU, not 20", had)
+			return fmt.Errorf("it had %.1f %% of the card, not 20", had)
 		}
 		return nil
 	}

@@ -201,7 +201,7 @@ func TestSecondCardIsInvisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(devices.Cards) != 2 {
-		t.Fatalf("%d GPUs, want 2", len(devices.Cards))
+		t.Fatalf("%d cards, want 2", len(devices.Cards))
 	}
 	share := h.share(t, "one-card", 256*mib)
 	other := devices.Cards[0].UUID
@@ -226,10 +226,10 @@ func TestSecondCardIsInvisible(t *testing.T) {
 				ours = ours || uuid == share.CardUUID
 			}
 			if ours && len(seen) != 1 {
-				t.Errorf("does not see its own GPU, which the driver shows")
+				t.Errorf("does not see its own card, which the driver shows")
 			}
 			if visible == "" && len(bare) != 2 {
-				t.Errorf("control without the front sees %v, want both GPUs", bare)
+				t.Errorf("control without the front sees %v, want both cards", bare)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestSecondCardIsInvisibleInNVML(t *testing.T) {
 	runSnippets(t, h, way{name: "dlopen", program: "snippets-named", env: everything()}, "nvml", share.Socket)
 	bare := run(t, h.Unheld(), built(t, "build", "test", "snippets-named"), "nvml", fmt.Sprint(snippetQuota), "--control")
 	if !strings.Contains(bare.stdout, "not ok nvmlDeviceGetCount_v2") {
-		t.Errorf("control without the front: NVML shows one GPU of two\n%s", tail(bare.stdout, 1000))
+		t.Errorf("control without the front: NVML shows one card of two\n%s", tail(bare.stdout, 1000))
 	}
 }
 
@@ -258,7 +258,7 @@ func cards(t *testing.T, h *host, env []string) []string {
 		return nil
 	}
 	if count, err := strconv.Atoi(words[0]); err != nil || count != len(words)-1 {
-		t.Fatalf("GPUs: %q", words)
+		t.Fatalf("cards: %q", words)
 	}
 	return words[1:]
 }

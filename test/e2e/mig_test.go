@@ -195,7 +195,7 @@ func (d *divided) seeTheirOwn(t *testing.T, truth *simgpu.Truth, devices map[str
 		h := d.holderIn(t, d.inside(devices[profile][0]))
 		words := do(t, h, "cards")
 		if len(words) != 2 || words[0] != "1" || seen[words[1]] {
-			t.Errorf("in a %s: GPUs %v", profile, words)
+			t.Errorf("in a %s: cards %v", profile, words)
 		}
 		seen[words[len(words)-1]] = true
 		do(t, h, "start")

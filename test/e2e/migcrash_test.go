@@ -57,11 +57,11 @@ func (d *divided) moments(t *testing.T, m *middle, goal string) []moment {
 		}
 	}
 	if changes < 9 || len(written) < 2 {
-		t.Fatalf("%d changes of the GPU and %d of the journal: an apply makes more", changes, len(written))
+		t.Fatalf("%d changes of the card and %d of the journal: an apply makes more", changes, len(written))
 	}
 	slices.SortFunc(found, func(a, b moment) int { return 2*(a.request-b.request) + order(a.done) - order(b.done) })
 	found = slices.Compact(found)
-	t.Logf("%d requests, %d changes of the GPU, %d of the journal: %d moments", len(requests), changes, len(written), len(found))
+	t.Logf("%d requests, %d changes of the card, %d of the journal: %d moments", len(requests), changes, len(written), len(found))
 	return found
 }
 
@@ -100,7 +100,7 @@ func (d *divided) wants(t *testing.T, what string, old, fresh string) (isNew boo
 	t.Helper()
 	now := d.layout(t)
 	if now != old && now != fresh {
-		t.Fatalf("%s: the GPU is %q, neither %q nor %q", what, now, old, fresh)
+		t.Fatalf("%s: the card is %q, neither %q nor %q", what, now, old, fresh)
 	}
 	return now == fresh
 }
@@ -110,7 +110,7 @@ func (d *divided) wants(t *testing.T, what string, old, fresh string) (isNew boo
 // does that.
 func TestMIGKilledAtEveryStep(t *testing.T) {
 	for _, way := range []struct{ name, from, to string }{
-		{"from a whole GPU", "", mix},
+		{"from a whole card", "", mix},
 		{"from a mix", mix, seven},
 	} {
 		t.Run(way.name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestMIGKilledAtEveryStep(t *testing.T) {
 				}
 			}
 			if between < len(moments)/2 || ends[true] == 0 || ends[false] == 0 {
-				t.Errorf("%d of %d kills left the GPU between, %v ended new: the moments are not those", between, len(moments), ends)
+				t.Errorf("%d of %d kills left the card between, %v ended new: the moments are not those", between, len(moments), ends)
 			}
 			d.killTwice(t, m, from, to, moments[len(moments)/2], old, fresh)
 		})

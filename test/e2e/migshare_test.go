@@ -35,7 +35,7 @@ func TestMIGTakesNoSharedCard(t *testing.T) {
 	do(t, held, "start")
 	do(t, held, "exit")
 
-	eventually(t, "the GPU is idle", func() error {
+	eventually(t, "the card is idle", func() error {
 		got := run(t, d.Bare(), divvy(t), d.applyArgs(d.goal(t, mix), append(agent, "--force")...)...)
 		if got.code != 0 {
 			return fmt.Errorf("code %d\n%s%s", got.code, got.stdout, got.stderr)
@@ -45,7 +45,7 @@ func TestMIGTakesNoSharedCard(t *testing.T) {
 	d.sayThatItIsDivided(t, card, agent)
 	got = run(t, d.Environ(train.Socket), built(t, "lib", "divvy", "examples", "vectoradd"))
 	if got.code == 0 {
-		t.Errorf("a program of a share whose GPU is divided computed:\n%s%s", got.stdout, got.stderr)
+		t.Errorf("a program of a share whose card is divided computed:\n%s%s", got.stdout, got.stderr)
 	}
 	t.Logf("a program of the share: code %d, %s", got.code, tail(got.stderr, 300))
 
@@ -53,7 +53,7 @@ func TestMIGTakesNoSharedCard(t *testing.T) {
 	d.apply(t, d.goal(t, ""), 0, agent...)
 	d.event(t, "share-usable", "train")
 	if got := run(t, d.Environ(train.Socket), built(t, "lib", "divvy", "examples", "vectoradd")); got.code != 0 {
-		t.Errorf("on a whole GPU again: code %d\n%s", got.code, tail(got.stderr, 500))
+		t.Errorf("on a whole card again: code %d\n%s", got.code, tail(got.stderr, 500))
 	}
 }
 
@@ -71,11 +71,11 @@ func (d *divided) sayThatItIsDivided(t *testing.T, card string, agent []string) 
 	}
 	_, err := d.client.CreateShare(t.Context(), api.ShareSpec{Name: "late", GPU: card, MemoryBytes: 512 * mib})
 	if err == nil || !strings.Contains(err.Error(), why) {
-		t.Errorf("a share of a divided GPU: %v", err)
+		t.Errorf("a share of a divided card: %v", err)
 	}
 	other := d.shareOf(t, api.ShareSpec{Name: "elsewhere", MemoryBytes: 512 * mib})
 	if other.CardUUID == card {
-		t.Error("a share that may go anywhere went to the divided GPU")
+		t.Error("a share that may go anywhere went to the divided card")
 	}
 	for _, command := range [][]string{{"devices"}, {"doctor"}} {
 		got := run(t, append(d.Bare(), "DIVVY_LIBDIR="+built(t, "lib", "divvy")), divvy(t), append(command, agent...)...)

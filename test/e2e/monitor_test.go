@@ -74,7 +74,7 @@ func TestInstrumentsFollowTheWork(t *testing.T) {
 	defer n.Shutdown()
 	d, r := n.DeviceGetHandleByIndex(0)
 	if r != nvml.SUCCESS {
-		t.Fatalf("GPU: %v", r)
+		t.Fatalf("card: %v", r)
 	}
 	read := func() (percent, power, clock uint32, state nvml.Pstates, reasons uint64) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestInstrumentsFollowTheWork(t *testing.T) {
 	}
 	b := h.burner(t, "--us", "1000", "--ahead-ms", "500")
 	b.start()
-	eventually(t, "the GPU is busy", func() error {
+	eventually(t, "the card is busy", func() error {
 		percent, power, clock, state, reasons := read()
 		if percent < 90 || power < 55_000 || power > 70_000 || clock != 1590 || state != nvml.PSTATE_0 || reasons != 0 {
 			return fmt.Errorf("%d %%, %d mW, %d MHz, P%d, reasons %#x", percent, power, clock, state, reasons)
@@ -112,7 +112,7 @@ func TestInstrumentsFollowTheWork(t *testing.T) {
 		t.Errorf("%d degrees at work, %v", warm, r)
 	}
 	b.kill()
-	eventually(t, "the GPU is at rest again", func() error {
+	eventually(t, "the card is at rest again", func() error {
 		if percent, power, _, state, _ := read(); percent != 0 || power != idle || state != nvml.PSTATE_8 {
 			return fmt.Errorf("%d %%, %d mW, P%d", percent, power, state)
 		}

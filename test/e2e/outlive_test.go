@@ -180,7 +180,7 @@ func TestShareWithoutQuota(t *testing.T) {
 	do(t, bare, "start")
 	_, total := room(t, bare)
 	if _, got := room(t, holder); got != total || total == 0 {
-		t.Errorf("total of %d bytes, the bare GPU has %d", got, total)
+		t.Errorf("total of %d bytes, the bare card has %d", got, total)
 	}
 	bare.Kill()
 	refused(t, holder, outOfMemory, "alloc %d", card-2048*mib)

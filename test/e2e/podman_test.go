@@ -120,7 +120,7 @@ def call(library, name, *arguments):
         sys.exit()
 class Memory(ctypes.Structure):
     _fields_ = [(n, ctypes.c_ulonglong) for n in ("total", "free", "used")]
-count, GPUs, device, GPU = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+count, cards, device, card = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
 context, free, total, address = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_ulonglong()
 uuid, memory = ctypes.create_string_buffer(96), Memory()
 call(cuda, "cuInit", 0)
@@ -130,10 +130,10 @@ call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
 call(cuda, "cuCtxSetCurrent", context)
 call(cuda, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
 call(nvml, "nvmlInit_v2")
-call(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(GPUs))
-call(nvml, "nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(GPU))
-call(nvml, "nvmlDeviceGetUUID", GPU, uuid, 96)
-call(nvml, "nvmlDeviceGetMemoryInfo", GPU, ctypes.byref(memory))
+call(nvml, "nvmlDeviceGetCount_v2", ctypes.byref(cards))
+call(nvml, "nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(card))
+call(nvml, "nvmlDeviceGetUUID", card, uuid, 96)
+call(nvml, "nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
 denied = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(int(sys.argv[1])))
 print("cards", count.value, cards.value, uuid.value.decode(), "total", total.value, memory.total, "alloc", denied)
 `
@@ -143,12 +143,12 @@ print("cards", count.value, cards.value, uuid.value.decode(), "total", total.val
 const reachProgram = `
 import ctypes, sys
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
-GPU = ctypes.c_void_p()
+card = ctypes.c_void_p()
 nvml.nvmlInit_v2()
-print("own", nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(GPU)),
-    "other", nvml.nvmlDeviceGetHandleByUUID(sys.argv[1].encode(), ctypes.byref(GPU)),
-    nvml.nvmlDeviceGetHandleByPciBusId_v2(sys.argv[2].encode(), ctypes.byref(GPU)),
-    "index", nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(GPU)))
+print("own", nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)),
+    "other", nvml.nvmlDeviceGetHandleByUUID(sys.argv[1].encode(), ctypes.byref(card)),
+    nvml.nvmlDeviceGetHandleByPciBusId_v2(sys.argv[2].encode(), ctypes.byref(card)),
+    "index", nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(card)))
 `
 
 // sees runs lookProgram in a container.
@@ -178,14 +178,14 @@ func TestPodman(t *testing.T) {
 
 	t.Run("sees its share only", func(t *testing.T) {
 		for _, share := range []api.Share{train, other} {
-			want := fmt.Sprintf("GPUs 1 1 %s total %d %d alloc %d", share.CardUUID, share.MemoryBytes, share.MemoryBytes, outOfMemory)
+			want := fmt.Sprintf("cards 1 1 %s total %d %d alloc %d", share.CardUUID, share.MemoryBytes, share.MemoryBytes, outOfMemory)
 			if got := p.sees(t, device("share="+share.Name), share.MemoryBytes); got != want {
 				t.Errorf("%s: %q, want %q", share.Name, got, want)
 			}
 		}
 	})
 	t.Run("however it is started", func(t *testing.T) {
-		want := fmt.Sprintf("GPUs 1 1 %s total %d %d alloc %d", train.CardUUID, quota, quota, outOfMemory)
+		want := fmt.Sprintf("cards 1 1 %s total %d %d alloc %d", train.CardUUID, quota, quota, outOfMemory)
 		for _, flags := range [][]string{
 			{"--user", "1000:1000"}, {"--read-only"}, {"--tmpfs", "/run"}, {"--cap-drop", "all"}, {"--security-opt", "no-new-privileges"},
 			{"--env", "LD_LIBRARY_PATH=/nowhere"}, {"--env", "NVIDIA_VISIBLE_DEVICES=all"},
@@ -195,13 +195,13 @@ func TestPodman(t *testing.T) {
 			}
 		}
 	})
-	t.Run("no way to the other GPU", func(t *testing.T) {
+	t.Run("no way to the other card", func(t *testing.T) {
 		other := other.CardUUID
 		for _, flags := range [][]string{
 			{"--env", "CUDA_VISIBLE_DEVICES=" + other}, {"--env", "CUDA_VISIBLE_DEVICES=1"}, {"--env", "CUDA_VISIBLE_DEVICES=0,1"},
 		} {
 			// The card that it has, or none.
-			if got := p.sees(t, append(device("share=train"), flags...), quota); strings.Contains(got, other) || strings.HasPrefix(got, "GPUs 2") {
+			if got := p.sees(t, append(device("share=train"), flags...), quota); strings.Contains(got, other) || strings.HasPrefix(got, "cards 2") {
 				t.Errorf("%v: %q", flags, got)
 			}
 		}
@@ -224,7 +224,7 @@ func TestPodman(t *testing.T) {
 	t.Run("time", func(t *testing.T) {
 		whole, most := parts(h.containerBurn(t, p.run(t.Context(), append(device("share=train"), tools...), "/tools/burn", "--us", "1000", "--ahead-ms", "500", "--seconds", "3")))
 		if whole < 10 || most > 31 { // a busy host may starve the program, never feed it
-			t.Errorf("the share of 30 %% of the cores had %.1f %% of the GPU, and %.1f %% of a second", whole, most)
+			t.Errorf("the share of 30 %% of the cores had %.1f %% of the card, and %.1f %% of a second", whole, most)
 		}
 	})
 	t.Run("no device no GPU", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestPodman(t *testing.T) {
 		}
 		// The whole card, with the driver itself: nothing holds it.
 		if got := p.sees(t, device("card="+uuid), quota); !strings.HasSuffix(got, "alloc 0") || strings.Contains(got, fmt.Sprint("total ", quota)) {
-			t.Errorf("on the whole GPU: %q", got)
+			t.Errorf("on the whole card: %q", got)
 		}
 		reached := finish(t, p.run(t.Context(), device("card="+uuid), "/usr/bin/python3", "-c", reachProgram, other.CardUUID, devices.Cards[1].PCIAddress), p.command(t.Context()).Env)
 		if want := "own 0 other 0 0 index 0"; strings.TrimSpace(reached.stdout) != want {

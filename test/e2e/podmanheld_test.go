@@ -128,7 +128,7 @@ func TestPodmanMIG(t *testing.T) {
 	for profile, c := range map[string]struct{ total, allocate uint64 }{"1g.10gb": {10 << 30, 16 << 30}, "3g.40gb": {40 << 30, 60 << 30}} {
 		got := p.sees(t, device("mig="+devices[profile][0]), c.allocate)
 		var total uint64
-		if _, err := fmt.Sscanf(got[strings.Index(got, "total"):], "total %d", &total); err != nil || !strings.HasPrefix(got, "GPUs 1 ") || !strings.HasSuffix(got, fmt.Sprint("alloc ", outOfMemory)) {
+		if _, err := fmt.Sscanf(got[strings.Index(got, "total"):], "total %d", &total); err != nil || !strings.HasPrefix(got, "cards 1 ") || !strings.HasSuffix(got, fmt.Sprint("alloc ", outOfMemory)) {
 			t.Errorf("%s: %q", profile, got)
 		}
 		if total > c.total || total < c.total*8/10 {

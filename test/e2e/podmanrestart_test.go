@@ -124,7 +124,7 @@ func (w *working) start(t *testing.T, share api.Share, output io.Writer, program
 // await waits until something computes on a card.
 func (w *working) await(t *testing.T, card int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the program on GPU %d computes", card), func() error {
+	eventually(t, fmt.Sprintf("the program on card %d computes", card), func() error {
 		if s := w.on(t, card); s.Kernels < 100 {
 			return fmt.Errorf("%+v", s)
 		}
@@ -165,7 +165,7 @@ func (w *working) isHeld(t *testing.T, when string) {
 	t.Helper()
 	whole, most := parts(w.host.watch(t, w.truth, w.on(t, 0).PID, 1200*time.Millisecond))
 	if whole < 10 || most > float64(w.busyPercent)+3 {
-		t.Errorf("%s the share of %d %% had %.1f %% of its GPU, and %.1f %% of a second", when, w.busyPercent, whole, most)
+		t.Errorf("%s the share of %d %% had %.1f %% of its card, and %.1f %% of a second", when, w.busyPercent, whole, most)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestFFmpeg(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	want := run(t, h.Bare(), ffmpeg, ffmpegArgs(false)...)
 	if want.code != 0 || strings.Count(frames(want.stdout), "\n") != 100 {
-		t.Fatalf("without the GPU: code %d, %d frames", want.code, strings.Count(frames(want.stdout), "\n"))
+		t.Fatalf("without the card: code %d, %d frames", want.code, strings.Count(frames(want.stdout), "\n"))
 	}
 	oom := regexp.MustCompile(`CUDA_ERROR_OUT_OF_MEMORY|out of memory`)
 	for _, c := range []struct {

@@ -135,8 +135,8 @@ func TestCommandLineRefusals(t *testing.T) {
 		code int
 		says string
 	}{
-		{"larger than the GPU", []string{"run", "--mem", "900GiB", "--", "true"}, 4, "900"},
-		{"unknown GPU", []string{"run", "--gpu", "GPU-nobody", "--", "true"}, 3, "GPU-nobody"},
+		{"larger than the card", []string{"run", "--mem", "900GiB", "--", "true"}, 4, "900"},
+		{"unknown card", []string{"run", "--gpu", "GPU-nobody", "--", "true"}, 3, "GPU-nobody"},
 		{"unknown share", []string{"run", "--share", "nobody", "--", "true"}, 3, "nobody"},
 		{"duplicate name", []string{"run", "--name", taken.Name, "--mem", "128MiB", "--", "true"}, 4, taken.Name},
 		{"duplicate share", []string{"share", "create", taken.Name, "--mem", "128MiB"}, 4, taken.Name},

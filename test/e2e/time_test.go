@@ -140,7 +140,7 @@ func (h *host) watch(t testing.TB, truth *simgpu.Truth, pid int, span time.Durat
 	for len(seen) == 0 || seen[len(seen)-1].AtNS-seen[0].AtNS < span.Nanoseconds() {
 		s, ok := h.cardTimes(t, truth)[pid]
 		if !ok {
-			t.Fatalf("process %d has had nothing of the GPU", pid)
+			t.Fatalf("process %d has had nothing of the card", pid)
 		}
 		seen = append(seen, s)
 		select {
@@ -189,7 +189,7 @@ func TestBurnersShareACard(t *testing.T) {
 	both := h.busyOver(t, truth, 1500*time.Millisecond)
 	for _, b := range []*burner{one, two} {
 		if p := both[b.pid]; p < 49 || p > 51 {
-			t.Errorf("one of two burners had %.2f %% of the GPU", p)
+			t.Errorf("one of two burners had %.2f %% of the card", p)
 		}
 	}
 	cards, err := truth.Cards(t.Context())
@@ -197,15 +197,15 @@ func TestBurnersShareACard(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cards[0].Percent < 98 {
-		t.Errorf("with two burners the GPU was in use for %d %%", cards[0].Percent)
+		t.Errorf("with two burners the card was in use for %d %%", cards[0].Percent)
 	}
 	one.kill()
 	alone := h.busyOver(t, truth, time.Second)
 	if p := alone[two.pid]; p < 97 {
-		t.Errorf("after the death of the other a burner had %.2f %% of the GPU", p)
+		t.Errorf("after the death of the other a burner had %.2f %% of the card", p)
 	}
 	dead := h.cardTimes(t, truth)[one.pid]
 	if !dead.Dead || dead.Queued != 0 || alone[one.pid] > 1 {
-		t.Errorf("the dead one: %+v, %.2f %% of the GPU since", dead, alone[one.pid])
+		t.Errorf("the dead one: %+v, %.2f %% of the card since", dead, alone[one.pid])
 	}
 }

@@ -167,7 +167,7 @@ func TestTimeChaos(t *testing.T) {
 		sum := had[pids[0]] + had[pids[1]] + had[pids[2]]
 		for i, part := range parts {
 			if of := 100 * had[pids[i]] / max(sum, 1); of < 0.75*float64(part) || of > 1.25*float64(part) {
-				return fmt.Errorf("share %d had %.1f %% of what all had (%.1f %% of the GPU), promised %d %%", i, of, sum, part)
+				return fmt.Errorf("share %d had %.1f %% of what all had (%.1f %% of the card), promised %d %%", i, of, sum, part)
 			}
 		}
 		return nil

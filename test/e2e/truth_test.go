@@ -31,7 +31,7 @@ func (h *host) empty(t testing.TB) {
 		}
 		for i, card := range cards {
 			if card.UsedBytes != 0 {
-				return fmt.Errorf("GPU %d: %d bytes in use", i, card.UsedBytes)
+				return fmt.Errorf("card %d: %d bytes in use", i, card.UsedBytes)
 			}
 		}
 		shares, err := h.client.Shares(t.Context())
@@ -65,7 +65,7 @@ func (h *host) peak(t testing.TB) uint64 {
 		t.Fatal(err)
 	}
 	if len(cards) == 0 {
-		t.Fatal("the simulator has no GPU")
+		t.Fatal("the simulator has no card")
 	}
 	return cards[0].PeakUsedBytes
 }

@@ -85,7 +85,7 @@ func between(c Case, from, to Moment) result {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("GPU %.2f %%, shares %.2f %%, accounts off by %+.2f %%, idle %.2f %%", r.used, r.got, r.off, r.idle)
+	return fmt.Sprintf("card %.2f %%, shares %.2f %%, accounts off by %+.2f %%, idle %.2f %%", r.used, r.got, r.off, r.idle)
 }
 
 // Three shares that were promised the whole card and want it get it, each its part, on a
@@ -122,7 +122,7 @@ func TestExactOnAnyHost(t *testing.T) {
 				r := between(c, moments[warmUp], moments[len(moments)-1])
 				t.Log(r)
 				if r.used < test.least {
-					t.Errorf("the GPU was busy for %.2f %%, want %v", r.used, test.least)
+					t.Errorf("the card was busy for %.2f %%, want %v", r.used, test.least)
 				}
 				for i, s := range c.Terms {
 					if math.Abs(r.got[i]-float64(s.CoresPercent)) > test.apart {
@@ -133,7 +133,7 @@ func TestExactOnAnyHost(t *testing.T) {
 					}
 				}
 				if idle := 100 - r.used; math.Abs(r.idle-idle) > 0.5 {
-					t.Errorf("the GPU was idle for %.2f %%, and causes are given for %.2f %%", idle, r.idle)
+					t.Errorf("the card was idle for %.2f %%, and causes are given for %.2f %%", idle, r.idle)
 				}
 				if ticks > 5000 { // the agent would spin
 					t.Errorf("the arbiter was woken %d times in 10 s", ticks)
@@ -168,7 +168,7 @@ func TestEachFallsShortByTheSamePart(t *testing.T) {
 			r := between(c, moments[warmUp], moments[len(moments)-1])
 			t.Log(pattern, r)
 			if pattern == "async" && r.used < 98 {
-				t.Errorf("the GPU was busy for %.2f %%", r.used)
+				t.Errorf("the card was busy for %.2f %%", r.used)
 			}
 			for i := range r.ratio {
 				if math.Abs(r.ratio[i]-r.used/100) > 0.015 {
@@ -213,7 +213,7 @@ func TestChargesAreWhatPassed(t *testing.T) {
 					t.Fatalf("seed %d: from %v %v were charged in %v", seed, from.Now, charged, passed)
 				}
 				if charged < used-used*3/1000-apart {
-					t.Fatalf("seed %d: from %v %v were charged, and the GPU was busy for %v", seed, from.Now, charged, used)
+					t.Fatalf("seed %d: from %v %v were charged, and the card was busy for %v", seed, from.Now, charged, used)
 				}
 			}
 		}
