@@ -18,17 +18,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/errclass"
 )
 
 // ErrInvalid says that facts make no sense.
 var ErrInvalid = errors.New("invalid")
 
-type invalid struct{ text string }
-
-func (e *invalid) Error() string { return e.text }
-func (e *invalid) Unwrap() error { return ErrInvalid }
-
-func invalidf(format string, args ...any) error { return &invalid{fmt.Sprintf(format, args...)} }
+func invalidf(format string, args ...any) error { return errclass.Errorf(ErrInvalid, format, args...) }
 
 // Techniques.
 const (

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/race"
 )
 
 // rounds is how many random cases are tried. The race detector, under which the
@@ -19,7 +21,7 @@ import (
 var rounds = flag.Int("rounds", 100_000, "random cases")
 
 func tries() int {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		return min(*rounds, 500)
 	}
 	return *rounds

@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/race"
 )
 
 // A thousand attached clients cost the agent little memory, and no time while
@@ -48,7 +49,7 @@ func TestThousandClients(t *testing.T) {
 	must(t, err)
 	t.Logf("%d clients: attach p50 %v p99 %v, charge p50 %v p99 %v, %d MiB resident, %.1f%% of a core while idle", n,
 		percentile(times, 50), percentile(times, 99), percentile(charges, 50), percentile(charges, 99), resident/mib, percent)
-	if resident > 100*mib && !raceDetector {
+	if resident > 100*mib && !race.Enabled {
 		t.Errorf("%d MiB resident", resident/mib)
 	}
 }

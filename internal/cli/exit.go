@@ -8,6 +8,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/private"
 )
 
@@ -45,14 +46,8 @@ type codedError struct {
 func (e *codedError) Error() string { return e.cause.Error() }
 func (e *codedError) Unwrap() error { return e.cause }
 
-// markedError belongs to a class without saying so in its text.
-type markedError struct{ class, cause error }
-
-func (e *markedError) Error() string   { return e.cause.Error() }
-func (e *markedError) Unwrap() []error { return []error{e.class, e.cause} }
-
-func usage(err error) error    { return &markedError{class: errUsage, cause: err} }
-func notThere(err error) error { return &markedError{class: errNotThere, cause: err} }
+func usage(err error) error    { return errclass.Of(errUsage, err) }
+func notThere(err error) error { return errclass.Of(errNotThere, err) }
 
 // hintedError carries the exact command or change that helps.
 type hintedError struct {

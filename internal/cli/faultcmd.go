@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
 )
@@ -259,7 +260,7 @@ func (a *app) withSimulator(ctx context.Context, t faultTarget, f func(context.C
 	truth, err := simgpu.Dial(ctx, socket)
 	if err != nil {
 		if errors.Is(err, simgpu.ErrNotListening) {
-			err = withHint(&markedError{class: client.ErrUnreachable, cause: fmt.Errorf("no simulator listens at %s", socket)}, "divvy simulate --socket "+socket)
+			err = withHint(errclass.Of(client.ErrUnreachable, fmt.Errorf("no simulator listens at %s", socket)), "divvy simulate --socket "+socket)
 		}
 		return err
 	}

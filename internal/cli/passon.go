@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/process"
 )
 
@@ -169,7 +170,7 @@ func startError(path string, err error) error {
 		// The file is there, so what is missing is its interpreter.
 		return &codedError{code: exitNotFound, cause: fmt.Errorf("%s: not found, or its interpreter is not", path)}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return &codedError{code: exitNotExecutable, cause: &markedError{class: err, cause: fmt.Errorf("%s: not executable", path)}}
+		return &codedError{code: exitNotExecutable, cause: errclass.Of(err, fmt.Errorf("%s: not executable", path))}
 	}
 	return &codedError{code: exitNotExecutable, cause: fmt.Errorf("start %s: %w", path, err)}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/private"
 	"github.com/divvy-gpu/divvy/internal/simgpu/silicon"
 )
@@ -57,7 +58,7 @@ type place struct {
 }
 
 // errNoAgent says that there is nothing to talk to.
-var errNoAgent = &markedError{class: client.ErrUnreachable, cause: errors.New("no agent is running")}
+var errNoAgent = errclass.Of(client.ErrUnreachable, errors.New("no agent is running"))
 
 // errSeveral says that none of several private agents was meant.
 var errSeveral = errors.New("several private agents are running")
@@ -233,7 +234,7 @@ func self() (string, error) {
 func (p place) explain(err error) error {
 	if errors.Is(err, client.ErrUnreachable) && hintOf(err) == "" {
 		gone := fmt.Errorf("no agent answers at %s", p.client.Socket())
-		return withHint(&markedError{class: client.ErrUnreachable, cause: gone}, "divvy doctor")
+		return withHint(errclass.Of(client.ErrUnreachable, gone), "divvy doctor")
 	}
 	return err
 }

@@ -20,18 +20,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/errclass"
 )
 
 // ErrInvalid says that a question makes no sense as it is asked.
 var ErrInvalid = errors.New("invalid")
 
-// invalid is an error of class ErrInvalid without saying so in its text.
-type invalid struct{ text string }
-
-func (e *invalid) Error() string { return e.text }
-func (e *invalid) Unwrap() error { return ErrInvalid }
-
-func invalidf(format string, args ...any) error { return &invalid{fmt.Sprintf(format, args...)} }
+func invalidf(format string, args ...any) error { return errclass.Errorf(ErrInvalid, format, args...) }
 
 // Units of terms.
 const (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
 	"github.com/divvy-gpu/divvy/internal/estimate/reference"
+	"github.com/divvy-gpu/divvy/internal/race"
 )
 
 // rounds is how many random configurations each property is tried on. The race
@@ -20,7 +21,7 @@ import (
 var rounds = flag.Int("rounds", 100_000, "random configurations of each property")
 
 func tries(t *testing.T) int {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		return min(*rounds, 5_000)
 	}
 	return *rounds

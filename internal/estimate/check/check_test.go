@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/data"
 	"github.com/divvy-gpu/divvy/internal/estimate"
 	"github.com/divvy-gpu/divvy/internal/estimate/reference"
+	"github.com/divvy-gpu/divvy/internal/race"
 )
 
 func builtIn(t testing.TB) *reference.File {
@@ -261,7 +262,7 @@ func TestConstants(t *testing.T) {
 				t.Errorf("%s: its rows are met better with %g than with %g: go run ./tools/estimatefit", c.Name, moved[i].Mid, c.Mid)
 			}
 		}
-		if raceEnabled { // what follows takes a minute there: make fuzz does it
+		if race.Enabled { // what follows takes a minute there: make fuzz does it
 			continue
 		}
 		if alone := fit.Alone(k, i); c.Low != c.Mid && c.Name != "run" && len(alone) > 1 {
@@ -279,7 +280,7 @@ func TestConstants(t *testing.T) {
 // TestLeavingSourcesOut: constants that were set without a source predict its rows
 // about as well as those that were set with it.
 func TestLeavingSourcesOut(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("sets all constants once for each source, which takes minutes under the race detector: make fuzz does it")
 	}
 	f := builtIn(t)

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/divvy-gpu/divvy/data"
+	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/estimate"
 )
 
@@ -26,12 +27,7 @@ const MaxFile = 1 << 20
 // ErrInput says that a file is not of the form it should be.
 var ErrInput = errors.New("bad input")
 
-type badInput struct{ text string }
-
-func (e *badInput) Error() string { return e.text }
-func (e *badInput) Unwrap() error { return ErrInput }
-
-func badf(format string, args ...any) error { return &badInput{fmt.Sprintf(format, args...)} }
+func badf(format string, args ...any) error { return errclass.Errorf(ErrInput, format, args...) }
 
 // Source is where something was published.
 type Source struct {

@@ -2,6 +2,7 @@
 
 //go:build race
 
-package estimate_test
+package race
 
-const raceEnabled = true
+// Enabled: see off.go.
+const Enabled = true
