@@ -49,10 +49,8 @@ func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a ad
 		if a.why == "" {
 			return
 		}
-		if told := (core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
-			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)}); l.core.MayTell(l.now, told) {
-			l.log(told)
-		}
+		l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
+			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)})
 		if !a.level.Meets(a.grip.demanded) {
 			l.core.Withhold(l.now, id)
 		}

@@ -126,9 +126,7 @@ func (l *loop) carryOutLeases() {
 			l.writeLease(lease.Share)
 		}
 		for _, e := range orders.Events {
-			if told := (core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message}); l.core.MayTell(l.now, told) {
-				l.log(told)
-			}
+			l.logBounded(core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
 		}
 		if wake := k.arbiter.NextWake(at); wake > 0 && (next == 0 || wake < next) {
 			next = wake

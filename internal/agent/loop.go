@@ -260,6 +260,13 @@ func (l *loop) log(e core.Event) {
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }
 
+// logBounded does the same with an event that a process causes, unless it is one too many.
+func (l *loop) logBounded(e core.Event) {
+	if l.core.MayTell(l.now, e) {
+		l.log(e)
+	}
+}
+
 // wantReconcile asks for a comparison with the driver before long.
 func (l *loop) wantReconcile() {
 	if l.reconcileAt.IsZero() {

@@ -50,7 +50,7 @@ func (p *places) leave(uid int) {
 	}
 }
 
-func (p *places) trusted(uid int) bool { return uid == 0 || uid == p.own }
+func (p *places) trusted(uid int) bool { return core.Trusted(uid, p.own) }
 
 // payer is whose places a peer takes: who made the user namespace that it lives in, for
 // one user may have many ids there; else itself.

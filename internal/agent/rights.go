@@ -46,7 +46,7 @@ const (
 )
 
 // trusted says whether a user may do all that the agent can.
-func (d *daemon) trusted(peer socket.Peer) bool { return peer.UID == 0 || peer.UID == d.uid }
+func (d *daemon) trusted(peer socket.Peer) bool { return core.Trusted(peer.UID, d.uid) }
 
 // mayHavePriority says whether a user may give a share this priority. What is out of
 // range is for the ledger to refuse.

@@ -361,18 +361,15 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 
 // join is create for a share that is there.
 func (h handlers) join(r *http.Request, name string, also func(*loop, string) error) (api.Share, grip, error) {
-	var g grip
-	if err := h.ask(r, func(l *loop) error {
+	g, err := h.gripNow(r, name, func(l *loop) error {
 		_, err := l.core.Share(name)
-		g = l.grips[name]
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return api.Share{}, g, err
 	}
-	fresh := []grip{g}
-	h.lookAgain(r.Context(), fresh)
 	var share api.Share
-	err := h.ask(r, func(l *loop) error {
+	err = h.ask(r, func(l *loop) error {
 		view, err := l.core.Share(name)
 		if err == nil {
 			err = also(l, name)
@@ -380,7 +377,20 @@ func (h handlers) join(r *http.Request, name string, also func(*loop, string) er
 		share = l.apiShare(view)
 		return err
 	})
-	return share, fresh[0], err
+	return share, g, err
+}
+
+// gripNow finds out what holds a share now, if may allows it.
+func (h handlers) gripNow(r *http.Request, name string, may func(*loop) error) (grip, error) {
+	found := make([]grip, 1)
+	if err := h.ask(r, func(l *loop) error {
+		found[0] = l.grips[name]
+		return may(l)
+	}); err != nil {
+		return found[0], err
+	}
+	h.lookAgain(r.Context(), found)
+	return found[0], nil
 }
 
 func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string, peer socket.Peer) error {
@@ -433,16 +443,11 @@ func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
 // enterShare puts the process that asks under a share, before it starts a program.
 func (h handlers) enterShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
 	name := r.PathValue("name")
-	var g grip
-	if err := h.ask(r, func(l *loop) error {
-		g = l.grips[name]
-		return l.core.MayJoin(name, peer.UID)
-	}); err != nil {
+	g, err := h.gripNow(r, name, func(l *loop) error { return l.core.MayJoin(name, peer.UID) })
+	if err != nil {
 		return err
 	}
-	fresh := []grip{g}
-	h.lookAgain(r.Context(), fresh)
-	entry, err := fresh[0].enter(r.Context(), peer.PID)
+	entry, err := g.enter(r.Context(), peer.PID)
 	if err != nil {
 		return err
 	}
