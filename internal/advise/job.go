@@ -3,12 +3,13 @@
 package advise
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/yamldoc"
 )
 
 // SchemaJobs is the form of a file of jobs.
@@ -48,48 +49,19 @@ const (
 // ParseJobs reads a file of jobs.
 func ParseJobs(raw []byte) (Jobs, error) {
 	var j Jobs
-	if len(raw) > MaxJobFile {
-		return j, invalidf("longer than %d bytes", MaxJobFile)
-	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(raw, &root); err != nil {
-		return j, invalidf("not YAML: %s", firstLine(err))
-	}
-	if hasAlias(&root) {
-		return j, invalidf("aliases are not taken: write it out")
+	if _, err := yamldoc.Parse(raw, MaxJobFile); err != nil {
+		return j, invalidf("%w", err)
 	}
 	decoder := yaml.NewDecoder(strings.NewReader(string(raw)))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&j); err != nil {
-		return j, invalidf("%s", firstLine(err))
+		line, _, _ := strings.Cut(yamldoc.FirstLine(err), " in type ")
+		return j, invalidf("%s", line)
 	}
 	if err := decoder.Decode(new(yaml.Node)); err == nil {
 		return j, invalidf("more than one document")
 	}
 	return j, j.validate()
-}
-
-func hasAlias(n *yaml.Node) bool {
-	if n.Kind == yaml.AliasNode {
-		return true
-	}
-	for _, c := range n.Content {
-		if hasAlias(c) {
-			return true
-		}
-	}
-	return false
-}
-
-func firstLine(err error) string {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	var typed *yaml.TypeError
-	if errors.As(err, &typed) && len(typed.Errors) > 0 {
-		text = typed.Errors[0]
-	}
-	line, _, _ := strings.Cut(text, "\n")
-	line, _, _ = strings.Cut(line, " in type ")
-	return line
 }
 
 func (j *Jobs) validate() error {

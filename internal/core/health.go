@@ -4,7 +4,6 @@ package core
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -37,11 +36,10 @@ func (k *card) usable() bool {
 // SetCondition notes how a card is; a change is an event, and one more for each
 // share on the card when it cannot be used, or can again.
 func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition, detail string) {
-	i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID })
-	if i < 0 {
+	k := c.cardOf(cardUUID)
+	if k == nil {
 		return
 	}
-	k := c.cards[i]
 	before, usable := k.condition, k.usable()
 	k.detail = detail
 	if before == condition {
@@ -80,7 +78,7 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 
 // Fault notes what the driver told of a card.
 func (c *Core) Fault(now time.Time, cardUUID, what string) {
-	if i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == cardUUID }); i >= 0 {
-		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, Message: c.cards[i].Name + ": " + what})
+	if k := c.cardOf(cardUUID); k != nil {
+		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, Message: k.Name + ": " + what})
 	}
 }

@@ -79,14 +79,13 @@ func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 // nothing is granted to anybody until all are back or the grace has passed.
 func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient) {
 	for _, saved := range shares {
-		i := slices.IndexFunc(c.cards, func(k *card) bool { return k.UUID == saved.CardUUID })
-		if i < 0 || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
+		k := c.cardOf(saved.CardUUID)
+		if k == nil || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
 			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: "its GPU is not there any more"})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
 			continue
 		}
-		k := c.cards[i]
 		s := newShare(saved.Spec, k, saved.Owner, saved.Created)
 		s.revoked, s.peak, s.launches, s.busy, s.wait = saved.Revoked, saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs
 		if saved.Denials != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
+	"github.com/divvy-gpu/divvy/internal/yamldoc"
 )
 
 // family is what a model_type of config.json means beside its numbers.
@@ -120,7 +121,7 @@ func Config(name string, raw []byte) (*estimate.Model, []string, error) {
 	decoder.UseNumber()
 	c := &config{used: map[string]bool{}}
 	if err := decoder.Decode(&c.fields); err != nil {
-		return nil, nil, badf("config.json: not a JSON object: %v", firstLine(err))
+		return nil, nil, badf("config.json: not a JSON object: %v", yamldoc.FirstLine(err))
 	}
 	if c.fields == nil {
 		return nil, nil, badf("config.json: not a JSON object")

@@ -19,6 +19,7 @@ import (
 	"github.com/divvy-gpu/divvy/data"
 	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/estimate"
+	"github.com/divvy-gpu/divvy/internal/yamldoc"
 )
 
 // MaxFile bounds files that are read.
@@ -118,19 +119,13 @@ const (
 
 // Read decodes a file.
 func Read(raw []byte) (*File, error) {
-	if len(raw) > MaxFile {
-		return nil, badf("longer than %d bytes", MaxFile)
-	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(raw, &root); err != nil {
-		return nil, badf("not YAML: %v", firstLine(err))
-	}
-	if hasAlias(&root) {
-		return nil, badf("aliases are not taken: write it out")
+	root, err := yamldoc.Parse(raw, MaxFile)
+	if err != nil {
+		return nil, badf("%w", err)
 	}
 	var d document
 	if err := root.Decode(&d); err != nil {
-		return nil, badf("%v", firstLine(err))
+		return nil, badf("%v", yamldoc.FirstLine(err))
 	}
 	if d.Version != 1 {
 		return nil, badf("schema_version %d is not 1", d.Version)
@@ -174,30 +169,6 @@ func Read(raw []byte) (*File, error) {
 		}
 	}
 	return f, nil
-}
-
-// hasAlias finds references, by which a short text can be a huge document.
-func hasAlias(n *yaml.Node) bool {
-	if n.Kind == yaml.AliasNode {
-		return true
-	}
-	for _, c := range n.Content {
-		if hasAlias(c) {
-			return true
-		}
-	}
-	return false
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "yaml: "), "\n")
-	if line == "unmarshal errors:" {
-		line = strings.TrimSpace(strings.Split(err.Error(), "\n")[1])
-	}
-	if len(line) > 200 {
-		line = line[:200] + "..."
-	}
-	return line
 }
 
 func (r *Row) readSettings(n *yaml.Node) error {
@@ -283,7 +254,7 @@ func readArch(fields map[string]any) (*estimate.Arch, error) {
 	decoder := yaml.NewDecoder(strings.NewReader(string(raw)))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&a); err != nil {
-		return nil, fmt.Errorf("%s", firstLine(err))
+		return nil, fmt.Errorf("%s", yamldoc.FirstLine(err))
 	}
 	if every > 0 {
 		a.Every = every

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package yamldoc reads YAML that comes from outside: of a bounded length, and without
+// aliases, by which a short text can be a huge document. Its errors are one line.
+package yamldoc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Parse reads a text of at most most bytes.
+func Parse(raw []byte, most int) (*yaml.Node, error) {
+	if len(raw) > most {
+		return nil, fmt.Errorf("longer than %d bytes", most)
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(raw, &root); err != nil {
+		return nil, fmt.Errorf("not YAML: %s", FirstLine(err))
+	}
+	if hasAlias(&root) {
+		return nil, errors.New("aliases are not taken: write it out")
+	}
+	return &root, nil
+}
+
+func hasAlias(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		return true
+	}
+	for _, c := range n.Content {
+		if hasAlias(c) {
+			return true
+		}
+	}
+	return false
+}
+
+const longestLine = 200
+
+// FirstLine is what a decoder complained of first.
+func FirstLine(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	var typed *yaml.TypeError
+	if errors.As(err, &typed) && len(typed.Errors) > 0 {
+		text = typed.Errors[0]
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	if len(line) > longestLine {
+		line = line[:longestLine] + "..."
+	}
+	return line
+}
