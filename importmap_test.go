@@ -130,7 +130,7 @@ var rooms = []room{
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
 			"internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/wire",
 		},
-		tests:      []string{"internal/partition/fakekernel", "internal/partition/kernel"},
+		tests:      []string{"internal/partition/fakekernel"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
 	},

@@ -197,7 +197,7 @@ func compare(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("differs from %s: run with -update and look at the difference", name)
+		t.Errorf("differs from %s: run with -update and look at the difference:\n%s", name, got)
 	}
 }
 

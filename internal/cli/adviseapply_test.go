@@ -12,13 +12,9 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/advise"
-	"github.com/divvy-gpu/divvy/internal/gpu/descriptor"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
-	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
-	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	"github.com/divvy-gpu/divvy/internal/partition/machine"
 )
 
@@ -33,34 +29,17 @@ type fakeMachine struct {
 // openFake unpacks an archive without some of its files.
 func openFake(t *testing.T, name string, without ...string) *fakeMachine {
 	t.Helper()
-	m := &fakeMachine{folder: t.TempDir(), cdi: t.TempDir(), journal: filepath.Join(t.TempDir(), "journal")}
-	fake, err := fakekernel.Unpack("../gpu/testdata/machines/"+name+".txtar", m.folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k, fake := fakekernel.OpenKernel(t, "../gpu/testdata/machines/"+name+".txtar")
+	m := &fakeMachine{folder: fake.Folder, cdi: t.TempDir(), journal: filepath.Join(t.TempDir(), "journal")}
 	for _, path := range without {
 		if err := os.RemoveAll(filepath.Join(m.folder, path)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tree, err := sysfs.Open(fake.Folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := tree.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	products, err := mig.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	descriptors, err := descriptor.BuiltIn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: descriptors}, fake)
 	all := machine.Config{Products: products}.Techniques(k, nil)
 	for i, technique := range all {
 		if slices.Contains([]string{partition.TechniqueMIG, partition.TechniqueMPS, partition.TechniqueReplicas}, technique.Name()) {

@@ -52,19 +52,7 @@ func golden(t *testing.T, name string, arguments ...string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
 	code := Main(arguments, strings.NewReader(""), &out, &complaints)
-	got := fmt.Sprintf("%s%sexit code %d\n", out.String(), complaints.String(), code)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%v differs from %s:\n%s", arguments, name, got)
-	}
+	compare(t, name, fmt.Sprintf("%s%sexit code %d\n", out.String(), complaints.String(), code))
 }
 
 // TestExamples: each file in examples/partitions is a goal, and each technique of

@@ -227,14 +227,8 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpuInstance
 static nvmlReturn_t find(nvmlComputeInstance_t handle, const struct divvy_sim_card **card, struct sim_mig *mig,
 			 const struct divvy_sim_mig_compute **compute)
 {
-	nvmlReturn_t result = nvml_ready();
+	nvmlReturn_t result = nvml_mig_of(handle.handle, card, mig);
 
-	if (result)
-		return result;
-	*card = handle.handle ? sim_card_facts(nvml_instance_card(handle.handle)) : NULL;
-	if (!*card)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	result = nvml_mig((nvmlDevice_t){.handle = (void *)*card}, card, mig);
 	for (uint32_t i = 0; !result && i < mig->computecount; i++)
 		if (mig->computes[i].number == nvml_instance_number(handle.handle)) {
 			*compute = &mig->computes[i];

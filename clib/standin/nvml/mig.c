@@ -288,17 +288,21 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, 
 	return NVML_ERROR_NOT_FOUND;
 }
 
-nvmlReturn_t nvml_gpu_instance(nvmlGpuInstance_t handle, const struct divvy_sim_card **card, struct sim_mig *mig,
-			       const struct divvy_sim_mig_gpu **gpu)
+nvmlReturn_t nvml_mig_of(const void *instance, const struct divvy_sim_card **card, struct sim_mig *mig)
 {
 	nvmlReturn_t result = nvml_ready();
 
 	if (result)
 		return result;
-	*card = handle.handle ? sim_card_facts(nvml_instance_card(handle.handle)) : NULL;
-	if (!*card)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	result = nvml_mig((nvmlDevice_t){.handle = (void *)*card}, card, mig);
+	*card = instance ? sim_card_facts(nvml_instance_card(instance)) : NULL;
+	return *card ? nvml_mig((nvmlDevice_t){.handle = (void *)*card}, card, mig) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t nvml_gpu_instance(nvmlGpuInstance_t handle, const struct divvy_sim_card **card, struct sim_mig *mig,
+			       const struct divvy_sim_mig_gpu **gpu)
+{
+	nvmlReturn_t result = nvml_mig_of(handle.handle, card, mig);
+
 	for (uint32_t i = 0; !result && i < mig->gpucount; i++)
 		if (mig->gpus[i].number == nvml_instance_number(handle.handle)) {
 			*gpu = &mig->gpus[i];

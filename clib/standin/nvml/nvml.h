@@ -101,6 +101,9 @@ static inline uint32_t nvml_instance_card(const void *handle)
 	return ((uint32_t)(uintptr_t)handle - 1) & 63;
 }
 
+/* The card of an instance's handle, and how it is divided. */
+nvmlReturn_t nvml_mig_of(const void *instance, const struct divvy_sim_card **card, struct sim_mig *mig);
+
 /* The GPU instance behind a handle, and how its card is divided. */
 nvmlReturn_t nvml_gpu_instance(nvmlGpuInstance_t handle, const struct divvy_sim_card **card, struct sim_mig *mig,
 			       const struct divvy_sim_mig_gpu **gpu);

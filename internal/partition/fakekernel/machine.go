@@ -35,6 +35,18 @@ func Open(t testing.TB, name string, techniques ...Technique) Machine {
 // OpenArchive makes the machine of an archive.
 func OpenArchive(t testing.TB, archive string, techniques ...Technique) Machine {
 	t.Helper()
+	k, fake := OpenKernel(t, archive)
+	var all partition.Techniques
+	for _, technique := range techniques {
+		all = append(all, technique(k))
+	}
+	return Machine{Machine: machine.New(k, nil, all), Fake: fake}
+}
+
+// OpenKernel unpacks the machine of an archive: its files, as the kernel's, and what has
+// the kernel's effects on them.
+func OpenKernel(t testing.TB, archive string) (*kernel.Kernel, *Kernel) {
+	t.Helper()
 	fake, err := Unpack(archive, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -56,12 +68,7 @@ func OpenArchive(t testing.TB, archive string, techniques ...Technique) Machine 
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: builtIn}, fake)
-	var all partition.Techniques
-	for _, technique := range techniques {
-		all = append(all, technique(k))
-	}
-	return Machine{Machine: machine.New(k, nil, all), Fake: fake}
+	return kernel.New(inventory.Sources{Tree: tree, Products: products, Descriptors: builtIn}, fake), fake
 }
 
 // Plan plans the card at an address, with force, which no technique here heeds.

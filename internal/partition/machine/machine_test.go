@@ -10,13 +10,10 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
-	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	facts "github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/partition"
 	"github.com/divvy-gpu/divvy/internal/partition/fakekernel"
-	"github.com/divvy-gpu/divvy/internal/partition/kernel"
 	"github.com/divvy-gpu/divvy/internal/partition/machine"
 	"github.com/divvy-gpu/divvy/internal/partition/mig"
 	"github.com/divvy-gpu/divvy/internal/partition/sriov"
@@ -27,24 +24,11 @@ import (
 // counts how often that is open.
 func host(t *testing.T, recorded string, driver *fakekernel.Driver, open *int) (*machine.Machine, *fakekernel.Kernel) {
 	t.Helper()
-	fake, err := fakekernel.Unpack("../../gpu/testdata/machines/"+recorded+".txtar", t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := sysfs.Open(fake.Folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := tree.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	k, fake := fakekernel.OpenKernel(t, "../../gpu/testdata/machines/"+recorded+".txtar")
 	products, err := facts.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := kernel.New(inventory.Sources{Tree: tree, Products: products}, fake)
 	d := mig.NewDriver(func() (mig.Source, func() error, error) {
 		*open++
 		return driver, func() error { *open--; return nil }, nil
