@@ -13,10 +13,25 @@ import (
 	"testing"
 )
 
-var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+var (
+	markdownLink    = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+	markdownHeading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor     = regexp.MustCompile(`[^\w\- ]`)
+)
 
-// TestDocumentsLead: every relative link of a page leads to a file, and every
-// page is reached from docs/index.md or another index.
+// hasAnchor says whether a page has a heading that a link's fragment names, as GitHub does.
+func hasAnchor(page []byte, fragment string) bool {
+	for _, heading := range markdownHeading.FindAllSubmatch(page, -1) {
+		words := notInAnchor.ReplaceAllString(strings.ToLower(string(heading[1])), "")
+		if "#"+strings.ReplaceAll(words, " ", "-") == fragment {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDocumentsLead: every relative link of a page leads to a file, and to a heading in
+// it where it names one, and every page is reached from docs/index.md or another index.
 func TestDocumentsLead(t *testing.T) {
 	linked := map[string]bool{"docs/index.md": true, "docs/adr/README.md": true}
 	var pages []string
@@ -35,11 +50,18 @@ func TestDocumentsLead(t *testing.T) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
-			target := path.Join(path.Dir(name), match[1])
+			target := name
+			if match[1] != "" {
+				target = path.Join(path.Dir(name), match[1])
+				linked[target] = true
+			}
 			if _, err := os.Stat(filepath.FromSlash(target)); err != nil {
 				t.Errorf("%s: link to %s leads nowhere", name, match[1])
+			} else if match[2] != "" {
+				if page, err := os.ReadFile(target); err != nil || !hasAnchor(page, match[2]) {
+					t.Errorf("%s: link to %s%s leads to no heading", name, match[1], match[2])
+				}
 			}
-			linked[target] = true
 		}
 	})
 	for _, page := range pages {

@@ -125,7 +125,7 @@ func (a *app) jobCard(ctx context.Context, f *adviseFlags, jobs *advise.Jobs, fi
 	if jobs.Card != "" {
 		kinds := file.CardsNamed(jobs.Card)
 		if len(kinds) == 0 {
-			return nil, usage(withHint(fmt.Errorf("gpuModel %q is not known", jobs.Card), "divvy estimate GPUs"))
+			return nil, usage(withHint(fmt.Errorf("gpuModel %q is not known", jobs.Card), "divvy estimate cards"))
 		}
 		return kinds[0], nil
 	}

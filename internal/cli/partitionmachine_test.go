@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,6 +54,30 @@ func golden(t *testing.T, name string, arguments ...string) {
 	var out, complaints bytes.Buffer
 	code := Main(arguments, strings.NewReader(""), &out, &complaints)
 	compare(t, name, fmt.Sprintf("%s%sexit code %d\n", out.String(), complaints.String(), code))
+}
+
+// TestGoalsOfDocuments: each goal that a page of docs shows can be read.
+func TestGoalsOfDocuments(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range regexp.MustCompile(`(?m)^ +schema: divvy\.partition/v1\n(?: +.*\n)*`).FindAll(raw, -1) {
+			found++
+			if _, err := mig.ParseGoal(block, "", machine.Techniques(nil)); err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, block)
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("docs show %d goals", found)
+	}
 }
 
 // TestExamples: each file in examples/partitions is a goal, and each technique of

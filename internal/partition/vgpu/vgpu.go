@@ -344,7 +344,7 @@ func offers(host Host, id string) int {
 // place, so that a plan made again is the same plan.
 func fresh(after, now Hosts, address, id string) string {
 	for n := 0; ; n++ {
-		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual GPU %s %s %d", address, id, n))
+		sum := sha1.Sum(fmt.Appendf(nil, "divvy virtual card %s %s %d", address, id, n))
 		sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a UUID by name
 		digits := hex.EncodeToString(sum[:16])
 		uuid := strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-")

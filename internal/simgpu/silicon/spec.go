@@ -114,7 +114,7 @@ func knownModels(models []Model) string {
 // newCard makes up an identity that depends on nothing but its arguments.
 func newCard(model Model, index int, seed uint64) Card {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "divvy simulated GPU\n%s\n%d\n%d\n", model.Key, index, seed)
+	fmt.Fprintf(hash, "divvy simulated card\n%s\n%d\n%d\n", model.Key, index, seed)
 	sum := hash.Sum(nil)
 	c := Card{Model: model, Index: index, PCIBus: pciBus(index)}
 	copy(c.UUID[:], sum)
