@@ -21,8 +21,8 @@ const (
 
 // inspect looks at a process before its driver starts, and says how it is held.
 func (c *connection) inspect(ctx context.Context, pid, uid int) (admitted, error) {
-	var g grip
-	if err := c.do(ctx, func(l *loop) { g = l.grips[c.share] }); err != nil {
+	var g enforcement
+	if err := c.do(ctx, func(l *loop) { g = l.enforcements[c.share] }); err != nil {
 		return admitted{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeDeadline)
@@ -34,11 +34,11 @@ func (c *connection) inspect(ctx context.Context, pid, uid int) (admitted, error
 // came out. Without the level that its share demands it gets nothing more.
 func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a admitted) {
 	for _, m := range a.pending {
-		if err := c.awaitVerified(ctx, m, a.grip.share, pid); err != nil {
+		if err := c.awaitVerified(ctx, m, a.enforcement.share, pid); err != nil {
 			a.why = joinReason(a.why, fmt.Sprintf("%s: %v", m.Level(), err))
 			continue
 		}
-		a.level = strongest([]enforce.Means{m}, a.level)
+		a.level = strongest([]enforce.Enforcer{m}, a.level)
 	}
 	_ = c.do(ctx, func(l *loop) {
 		m := l.members[id]
@@ -49,9 +49,9 @@ func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a ad
 		if a.why == "" {
 			return
 		}
-		l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.grip.share.CardUUID, PID: pid,
+		l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.enforcement.share.CardUUID, PID: pid,
 			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)})
-		if !a.level.Meets(a.grip.demanded) {
+		if !a.level.Meets(a.enforcement.demanded) {
 			l.core.Withhold(l.now, id)
 		}
 	})
@@ -59,7 +59,7 @@ func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a ad
 
 // awaitVerified asks again until the process is held, is gone, or has had time
 // enough.
-func (c *connection) awaitVerified(ctx context.Context, m enforce.Means, s enforce.Share, pid int) error {
+func (c *connection) awaitVerified(ctx context.Context, m enforce.Enforcer, s enforce.Share, pid int) error {
 	asking, cancel := context.WithTimeout(ctx, verifyFor)
 	defer cancel()
 	wait := verifyFirst

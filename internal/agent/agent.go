@@ -82,7 +82,7 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 		return err
 	}
 	defer source.Close()
-	cfg.Means = append(cfg.Means, enforce.NewDriver(source, "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
+	cfg.Enforcers = append(cfg.Enforcers, enforce.NewDriver(source, "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
 	l, err := newLoop(ctx, cfg, source, store, kept)
 	if err != nil {
 		return err
@@ -126,8 +126,8 @@ type daemon struct {
 	tasks   sync.WaitGroup
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
-	// places for connections: of processes, and of the HTTP interface
-	attachments, conns *places
+	// connections at once: of processes, and of the HTTP interface
+	attachments, conns *limiter
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -154,12 +154,12 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	}
 	l := &loop{
 		daemon: &daemon{
-			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Means, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
 			jobs: make(chan job), stopped: make(chan struct{}), idle: make(chan struct{}),
-			attachments: newPlaces(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newPlaces(maxAPIConnections, os.Geteuid()),
+			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()),
 		},
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, grips: map[string]grip{}, releases: map[string]*releaseWatch{},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{},
 	}
 	l.pages = &pages{of: l.members}
 	l.core = core.New(core.Config{
@@ -217,7 +217,7 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 			l.dropSocket(name)
 		}
 	}
-	l.recoverGrips(ctx)
+	l.recoverEnforcements(ctx)
 	l.offerAll()
 	for _, c := range l.core.Clients() {
 		l.recoverClient(c)
@@ -306,7 +306,7 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	l.close()
 	d.tasks.Wait()
-	for _, g := range l.grips {
+	for _, g := range l.enforcements {
 		if err := d.enforcers.rest(g); err != nil {
 			d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)
 		}

@@ -15,8 +15,8 @@ const maxAPIConnections = 2048
 // all, and of each user a part of it. It knows who is at the other end.
 type apiListener struct {
 	*net.UnixListener
-	places *places
-	payer  func(socket.Peer) int
+	limiter *limiter
+	payer   func(socket.Peer) int
 }
 
 // apiConn is a connection with its peer.
@@ -26,8 +26,8 @@ type apiConn struct {
 	left func() // once
 }
 
-func newAPIListener(listener *net.UnixListener, places *places, payer func(socket.Peer) int) *apiListener {
-	return &apiListener{UnixListener: listener, places: places, payer: payer}
+func newAPIListener(listener *net.UnixListener, limiter *limiter, payer func(socket.Peer) int) *apiListener {
+	return &apiListener{UnixListener: listener, limiter: limiter, payer: payer}
 }
 
 // Accept drops connections above the bounds, and of peers it cannot see.
@@ -43,11 +43,11 @@ func (l *apiListener) Accept() (net.Conn, error) {
 			continue
 		}
 		user := l.payer(peer)
-		if !l.places.enter(user) {
+		if !l.limiter.enter(user) {
 			_ = conn.Close()
 			continue
 		}
-		return &apiConn{UnixConn: conn, peer: peer, left: sync.OnceFunc(func() { l.places.leave(user) })}, nil
+		return &apiConn{UnixConn: conn, peer: peer, left: sync.OnceFunc(func() { l.limiter.leave(user) })}, nil
 	}
 }
 

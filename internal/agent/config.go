@@ -86,9 +86,9 @@ type Config struct {
 
 	// Front says why the front library is not there for the driver; nil: it is.
 	Front func() error
-	// Means hold shares besides the front library, strongest first. Run adds the
+	// Enforcers hold shares besides the front library, strongest first. Run adds the
 	// driver's and MPS.
-	Means []enforce.Means
+	Enforcers []enforce.Enforcer
 
 	ProductVersion string
 	Logger         *slog.Logger

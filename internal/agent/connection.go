@@ -30,7 +30,7 @@ type connection struct {
 	*daemon
 	share string
 	conn  *net.UnixConn
-	payer int           // whose places its process takes
+	payer int           // to whose part of the connections its process counts
 	id    core.ClientID // after HELLO
 	card  string
 	turn  uint64        // of its process among those that launch

@@ -97,33 +97,33 @@ func TestContainersKnowDeclaredShares(t *testing.T) {
 	}
 }
 
-// insideMeans is MPS as far as containers need it.
-type insideMeans struct{ *fakeMeans }
+// insideEnforcer is MPS as far as containers need it.
+type insideEnforcer struct{ *fakeEnforcer }
 
-func (insideMeans) Inside(s enforce.Share) (string, []string, error) {
+func (insideEnforcer) Inside(s enforce.Share) (string, []string, error) {
 	return "/pipe", []string{fmt.Sprint("LIMIT=", s.MemoryBytes)}, nil
 }
 
-// slowMeans takes its time to hold a share again.
-type slowMeans struct {
-	*fakeMeans
+// slowEnforcer takes its time to hold a share again.
+type slowEnforcer struct {
+	*fakeEnforcer
 	meanwhile func()
 }
 
-func (f *slowMeans) Hold(ctx context.Context, s enforce.Share) error {
+func (f *slowEnforcer) Hold(ctx context.Context, s enforce.Share) error {
 	if f.meanwhile != nil {
 		f.meanwhile()
 	}
-	return f.fakeMeans.Hold(ctx, s)
+	return f.fakeEnforcer.Hold(ctx, s)
 }
 
 // A share that is deleted while its new limits are set is not offered after that.
 func TestContainersAreNotOfferedWhatIsGone(t *testing.T) {
-	f, means := &fakeContainers{}, &slowMeans{fakeMeans: newFakeMeans(share.EnforcedMPS)}
-	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
+	f, enforcer := &fakeContainers{}, &slowEnforcer{fakeEnforcer: newFakeEnforcer(share.EnforcedMPS)}
+	r := newRig(t, func(c *Config) { c.Containers, c.Enforcers = f, []enforce.Enforcer{enforcer} })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	f.take()
-	means.meanwhile = func() {
+	enforcer.meanwhile = func() {
 		if err := r.client.DeleteShare(t.Context(), "a", false); err != nil {
 			t.Error(err)
 		}
@@ -139,8 +139,8 @@ func TestContainersAreNotOfferedWhatIsGone(t *testing.T) {
 
 // What holds a share by MPS is offered with it, anew when its limits change.
 func TestContainersAreGivenMPS(t *testing.T) {
-	f, means := &fakeContainers{}, insideMeans{newFakeMeans(share.EnforcedMPS)}
-	r := newRig(t, func(c *Config) { c.Containers, c.Means = f, []enforce.Means{means} })
+	f, enforcer := &fakeContainers{}, insideEnforcer{newFakeEnforcer(share.EnforcedMPS)}
+	r := newRig(t, func(c *Config) { c.Containers, c.Enforcers = f, []enforce.Enforcer{enforcer} })
 	f.take()
 	s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	if want := fmt.Sprintf("offer a in /pipe with [LIMIT=%d]", gib); !slices.Equal(f.take(), []string{want}) || s.MPS == nil || s.MPS.PipeDirectory != "/pipe" {
@@ -153,7 +153,7 @@ func TestContainersAreGivenMPS(t *testing.T) {
 	if want := []string{fmt.Sprintf("offer a in /pipe with [LIMIT=%d]", larger)}; !slices.Equal(f.take(), want) {
 		t.Errorf("not offered with its new limit")
 	}
-	means.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	enforcer.set(func(f *fakeEnforcer) { f.holds = errors.New("no daemon") })
 	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.MPS != nil || !slices.Equal(f.take(), []string{"offer a"}) {
 		t.Errorf("when the daemon has ended: %+v, %v", s.MPS, err)
 	}

@@ -27,80 +27,80 @@ var errWeaker = errors.New("not held as the share demands")
 // enforcers are all that can hold shares, and are asked beside the loop: a driver and
 // a control daemon may take long to answer.
 type enforcers struct {
-	means []enforce.Means // strongest first
-	front func() error    // why the front library is not there; nil: it is
+	all   []enforce.Enforcer // strongest first
+	front func() error       // why the front library is not there; nil: it is
 }
 
-// grip is what holds a share, when last looked at.
-type grip struct {
-	share    enforce.Share
-	means    []enforce.Means // that hold it, strongest first
-	base     floor
-	level    share.Enforcement // of the strongest of these
-	reasons  []string          // why others do not hold it, each after its level and a colon
-	demanded share.Enforcement
+// enforcement is what holds a share, when last looked at.
+type enforcement struct {
+	share     enforce.Share
+	enforcers []enforce.Enforcer // that hold it, strongest first
+	base      fallback
+	level     share.Enforcement // of the strongest of these
+	reasons   []string          // why others do not hold it, each after its level and a colon
+	demanded  share.Enforcement
 }
 
-// floor is what holds shares that no means holds, and why nothing does.
-type floor struct {
+// fallback is what holds shares that no enforcer holds, and why nothing does.
+type fallback struct {
 	level share.Enforcement
 	why   string
 }
 
-// floor is the front library, if it is there for the driver.
-func (e enforcers) floor() floor {
+// fallback is the front library, if it is there for the driver.
+func (e enforcers) fallback() fallback {
 	if e.front != nil {
 		if err := e.front(); err != nil {
-			return floor{share.Booked, fmt.Sprintf("front: %v", err)}
+			return fallback{share.Booked, fmt.Sprintf("front: %v", err)}
 		}
 	}
-	return floor{share.EnforcedFront, ""}
+	return fallback{share.EnforcedFront, ""}
 }
 
-// take has a share held by all means that can, and says how strongly it is.
-func (e enforcers) take(ctx context.Context, v core.ShareView) grip {
-	g := grip{
+// take has a share held by all enforcers that can, and says how strongly it is.
+func (e enforcers) take(ctx context.Context, v core.ShareView) enforcement {
+	g := enforcement{
 		share:    enforce.Share{Name: v.Name, CardUUID: v.CardUUID, MemoryBytes: v.MemoryBytes, ThreadsPercent: v.ThreadsPercent},
-		demanded: v.Enforce, base: e.floor(),
+		demanded: v.Enforce, base: e.fallback(),
 	}
-	return e.rate(ctx, g, enforce.Means.Hold)
+	return e.rate(ctx, g, enforce.Enforcer.Hold)
 }
 
-// rate says how strongly a share is held, by what each means answers. One that did
+// rate says how strongly a share is held, by what each enforcer answers. One that did
 // not hold it before may do so now.
-func (e enforcers) rate(ctx context.Context, g grip, ask func(enforce.Means, context.Context, enforce.Share) error) grip {
+func (e enforcers) rate(ctx context.Context, g enforcement, ask func(enforce.Enforcer, context.Context, enforce.Share) error) enforcement {
 	ctx, cancel := context.WithTimeout(ctx, holdFor)
 	defer cancel()
-	g.means, g.reasons = nil, []string{"mig: " + withoutMIG}
-	for _, m := range e.means {
+	g.enforcers, g.reasons = nil, []string{"mig: " + withoutMIG}
+	for _, m := range e.all {
 		if err := ask(m, ctx, g.share); err != nil {
 			g.reasons = append(g.reasons, reason(m, err))
 			continue
 		}
-		g.means = append(g.means, m)
+		g.enforcers = append(g.enforcers, m)
 	}
 	if g.base.why != "" {
 		g.reasons = append(g.reasons, g.base.why)
 	}
-	g.level = strongest(g.means, g.base.level)
+	g.level = strongest(g.enforcers, g.base.level)
 	return g
 }
 
 // release lets a share go that is no more, whatever becomes of who asks.
-func (e enforcers) release(ctx context.Context, g grip) error {
+func (e enforcers) release(ctx context.Context, g enforcement) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdFor)
 	defer cancel()
 	var failed error
-	for _, m := range e.means {
+	for _, m := range e.all {
 		failed = errors.Join(failed, m.Drop(ctx, g.share))
 	}
 	return failed
 }
 
 // rest lets go of what nobody uses, before the agent ends.
-func (e enforcers) rest(g grip) error {
+func (e enforcers) rest(g enforcement) error {
 	var failed error
-	for _, m := range e.means {
+	for _, m := range e.all {
 		failed = errors.Join(failed, m.Rest(g.share))
 	}
 	return failed
@@ -110,12 +110,12 @@ func (e enforcers) rest(g grip) error {
 func (e enforcers) serve(ctx context.Context, card string) bool {
 	ctx, cancel := context.WithTimeout(ctx, releasePatience)
 	defer cancel()
-	return slices.ContainsFunc(e.means, func(m enforce.Means) bool { return m.Serves(ctx, card) })
+	return slices.ContainsFunc(e.all, func(m enforce.Enforcer) bool { return m.Serves(ctx, card) })
 }
 
-func strongest(means []enforce.Means, base share.Enforcement) share.Enforcement {
+func strongest(enforcers []enforce.Enforcer, base share.Enforcement) share.Enforcement {
 	level := base
-	for _, m := range means {
+	for _, m := range enforcers {
 		if m.Level().Meets(level) {
 			level = m.Level()
 		}
@@ -123,8 +123,8 @@ func strongest(means []enforce.Means, base share.Enforcement) share.Enforcement 
 	return level
 }
 
-// reason words why a means does not hold a share.
-func reason(m enforce.Means, err error) string {
+// reason words why an enforcer does not hold a share.
+func reason(m enforce.Enforcer, err error) string {
 	return fmt.Sprintf("%s: %s", m.Level(), strings.TrimPrefix(err.Error(), enforce.ErrCannot.Error()+": "))
 }
 
@@ -138,35 +138,35 @@ func joinReason(before, reason string) string {
 	return before + "; " + reason
 }
 
-// why says why no stronger level is in force: a weaker means that fails does not
+// why says why no stronger level is in force: a weaker enforcer that fails does not
 // matter.
-func (g grip) why() string {
+func (g enforcement) why() string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(g.reasons), func(reason string) bool {
 		level, _, _ := strings.Cut(reason, ":")
 		return g.level.Meets(share.Enforcement(level))
 	}), "; ")
 }
 
-// by returns the means of a level, if it holds the share.
-func (g grip) by(level share.Enforcement) (enforce.Means, bool) {
-	i := slices.IndexFunc(g.means, func(m enforce.Means) bool { return m.Level() == level })
+// by returns the enforcer of a level, if it holds the share.
+func (g enforcement) by(level share.Enforcement) (enforce.Enforcer, bool) {
+	i := slices.IndexFunc(g.enforcers, func(m enforce.Enforcer) bool { return m.Level() == level })
 	if i < 0 {
 		return nil, false
 	}
-	return g.means[i], true
+	return g.enforcers[i], true
 }
 
-// failing says why a means does not hold the share.
-func (g grip) failing(level share.Enforcement) string {
+// failing says why an enforcer does not hold the share.
+func (g enforcement) failing(level share.Enforcement) string {
 	i := slices.IndexFunc(g.reasons, func(reason string) bool { return strings.HasPrefix(reason, string(level)+":") })
 	if i < 0 {
-		return string(level) + ": not among the means of this agent"
+		return string(level) + ": not among the enforcers of this agent"
 	}
 	return g.reasons[i]
 }
 
 // missing says why the share is not held as it demands; empty: it is.
-func (g grip) missing() string {
+func (g enforcement) missing() string {
 	if g.level.Meets(g.demanded) {
 		return ""
 	}
@@ -175,8 +175,8 @@ func (g grip) missing() string {
 
 // inside is what programs in containers need to be held by MPS; nil: it does not hold
 // the share.
-func (g grip) inside() *api.MPS {
-	for _, m := range g.means {
+func (g enforcement) inside() *api.MPS {
+	for _, m := range g.enforcers {
 		c, ok := m.(enforce.Container)
 		if !ok {
 			continue
@@ -189,7 +189,7 @@ func (g grip) inside() *api.MPS {
 }
 
 // short says why a share is held less than is asked of it; nil: it is not.
-func (g grip) short() error {
+func (g enforcement) short() error {
 	if _, under := g.by(share.EnforcedMPS); g.share.ThreadsPercent > 0 && !under {
 		return &api.Error{
 			Code:    api.CodeNotAllowed,
@@ -208,10 +208,10 @@ func (g grip) short() error {
 }
 
 // enter puts a process under the share, by what holds it.
-func (g grip) enter(ctx context.Context, pid int) (api.Entry, error) {
+func (g enforcement) enter(ctx context.Context, pid int) (api.Entry, error) {
 	entry := api.Entry{}
-	var entered []enforce.Means
-	for _, m := range g.means {
+	var entered []enforce.Enforcer
+	for _, m := range g.enforcers {
 		env, err := m.Enter(ctx, g.share, pid)
 		switch {
 		case errors.Is(err, enforce.ErrOutside):
@@ -232,18 +232,18 @@ func (g grip) enter(ctx context.Context, pid int) (api.Entry, error) {
 
 // admitted is how strongly a process is held that attaches.
 type admitted struct {
-	grip    grip
-	level   share.Enforcement // now
-	pending []enforce.Means   // that can be looked at once its driver runs
-	why     string            // it is held less than its share
+	enforcement enforcement
+	level       share.Enforcement  // now
+	pending     []enforce.Enforcer // that can be looked at once its driver runs
+	why         string             // it is held less than its share
 }
 
 // admit looks at a process before its driver starts: what holds the share may
 // not hold it, as a container's, and what would keep it waiting for ever is said.
-func (g grip) admit(ctx context.Context, pid, uid int) (admitted, error) {
-	a := admitted{grip: g, level: g.base.level}
+func (g enforcement) admit(ctx context.Context, pid, uid int) (admitted, error) {
+	a := admitted{enforcement: g, level: g.base.level}
 	could := a.level
-	for _, m := range g.means {
+	for _, m := range g.enforcers {
 		err := m.Admit(ctx, g.share, pid, uid)
 		if errors.Is(err, enforce.ErrBlocked) {
 			return a, err
@@ -252,11 +252,11 @@ func (g grip) admit(ctx context.Context, pid, uid int) (admitted, error) {
 			a.why = joinReason(a.why, fmt.Sprintf("%s: %v", m.Level(), err))
 			continue
 		}
-		could = strongest([]enforce.Means{m}, could)
+		could = strongest([]enforce.Enforcer{m}, could)
 		if m.Level() == share.EnforcedMPS {
 			a.pending = append(a.pending, m)
 		} else {
-			a.level = strongest([]enforce.Means{m}, a.level)
+			a.level = strongest([]enforce.Enforcer{m}, a.level)
 		}
 	}
 	if !could.Meets(g.demanded) {

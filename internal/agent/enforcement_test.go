@@ -16,8 +16,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
-// fakeMeans holds shares as the test says.
-type fakeMeans struct {
+// fakeEnforcer holds shares as the test says.
+type fakeEnforcer struct {
 	level share.Enforcement
 
 	mutex               sync.Mutex
@@ -30,25 +30,25 @@ type fakeMeans struct {
 	serves              bool
 }
 
-func newFakeMeans(level share.Enforcement) *fakeMeans {
-	return &fakeMeans{level: level, held: map[string]enforce.Share{}}
+func newFakeEnforcer(level share.Enforcement) *fakeEnforcer {
+	return &fakeEnforcer{level: level, held: map[string]enforce.Share{}}
 }
 
-func (f *fakeMeans) set(change func(*fakeMeans)) {
+func (f *fakeEnforcer) set(change func(*fakeEnforcer)) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	change(f)
 }
 
-func (f *fakeMeans) Level() share.Enforcement { return f.level }
+func (f *fakeEnforcer) Level() share.Enforcement { return f.level }
 
-func (f *fakeMeans) Serves(context.Context, string) bool {
+func (f *fakeEnforcer) Serves(context.Context, string) bool {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return f.serves
 }
 
-func (f *fakeMeans) Hold(_ context.Context, s enforce.Share) error {
+func (f *fakeEnforcer) Hold(_ context.Context, s enforce.Share) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if f.holds == nil {
@@ -57,36 +57,36 @@ func (f *fakeMeans) Hold(_ context.Context, s enforce.Share) error {
 	return f.holds
 }
 
-func (f *fakeMeans) Holds(context.Context, enforce.Share) error {
+func (f *fakeEnforcer) Holds(context.Context, enforce.Share) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return f.holds
 }
 
-func (f *fakeMeans) Enter(_ context.Context, s enforce.Share, pid int) ([]string, error) {
+func (f *fakeEnforcer) Enter(_ context.Context, s enforce.Share, pid int) ([]string, error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.entered = append(f.entered, fmt.Sprintf("%s %d", s.Name, pid))
 	return f.environment, f.enters
 }
 
-func (f *fakeMeans) Admit(context.Context, enforce.Share, int, int) error {
+func (f *fakeEnforcer) Admit(context.Context, enforce.Share, int, int) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.admission++
 	return f.admits
 }
 
-func (f *fakeMeans) Verify(context.Context, enforce.Share, int) error {
+func (f *fakeEnforcer) Verify(context.Context, enforce.Share, int) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.verified++
 	return f.verifies
 }
 
-func (f *fakeMeans) Rest(enforce.Share) error { return nil }
+func (f *fakeEnforcer) Rest(enforce.Share) error { return nil }
 
-func (f *fakeMeans) Drop(_ context.Context, s enforce.Share) error {
+func (f *fakeEnforcer) Drop(_ context.Context, s enforce.Share) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	delete(f.held, s.Name)
@@ -95,10 +95,10 @@ func (f *fakeMeans) Drop(_ context.Context, s enforce.Share) error {
 }
 
 // heldRig is an agent whose driver and MPS are fakes.
-func heldRig(t *testing.T, change ...func(*Config)) (r *rig, driver, mps *fakeMeans) {
+func heldRig(t *testing.T, change ...func(*Config)) (r *rig, driver, mps *fakeEnforcer) {
 	t.Helper()
-	driver, mps = newFakeMeans(share.EnforcedDriver), newFakeMeans(share.EnforcedMPS)
-	r = newRig(t, append(change, func(c *Config) { c.Means = []enforce.Means{driver, mps} })...)
+	driver, mps = newFakeEnforcer(share.EnforcedDriver), newFakeEnforcer(share.EnforcedMPS)
+	r = newRig(t, append(change, func(c *Config) { c.Enforcers = []enforce.Enforcer{driver, mps} })...)
 	return r, driver, mps
 }
 
@@ -120,12 +120,12 @@ func TestStrongestLevelIsChosen(t *testing.T) {
 	if s := r.share(spec); s.Enforcement != share.EnforcedDriver || !strings.HasPrefix(s.EnforcementWhy, "mig:") {
 		t.Errorf("all hold: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
-	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
+	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("an old driver") })
 	spec.Name = "b"
 	if s := r.share(spec); s.Enforcement != share.EnforcedMPS || !strings.Contains(s.EnforcementWhy, "driver: an old driver") {
 		t.Errorf("MPS only: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
-	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	mps.set(func(f *fakeEnforcer) { f.holds = errors.New("no daemon") })
 	spec.Name = "c"
 	if s := r.share(spec); s.Enforcement != share.EnforcedFront || strings.Contains(s.EnforcementWhy, "front") {
 		t.Errorf("neither: %q, %q", s.Enforcement, s.EnforcementWhy)
@@ -134,14 +134,14 @@ func TestStrongestLevelIsChosen(t *testing.T) {
 	s, err := r.client.Share(t.Context(), "a")
 	must(t, err)
 	if s.Enforcement != share.EnforcedFront || !strings.Contains(s.EnforcementWhy, "an old driver") {
-		t.Errorf("a means that stopped: %q, %q", s.Enforcement, s.EnforcementWhy)
+		t.Errorf("an enforcer that stopped: %q, %q", s.Enforcement, s.EnforcementWhy)
 	}
 	if e := r.awaitEvent("enforcement-changed"); e.Share != "a" && e.Share != "b" {
 		t.Errorf("event %+v", e)
 	}
-	driver.set(func(f *fakeMeans) { f.holds = nil })
+	driver.set(func(f *fakeEnforcer) { f.holds = nil })
 	if s, err = r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != share.EnforcedDriver {
-		t.Errorf("a means that is back: %q, %v", s.Enforcement, err)
+		t.Errorf("an enforcer that is back: %q, %v", s.Enforcement, err)
 	}
 	must(t, r.client.DeleteShare(t.Context(), "a", false))
 	eventually(t, "the driver lets the share go", func() bool {
@@ -153,7 +153,7 @@ func TestStrongestLevelIsChosen(t *testing.T) {
 
 func TestDemandIsMetOrRefused(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	driver.set(func(f *fakeMeans) { f.holds = errors.New("an old driver") })
+	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("an old driver") })
 	for level, ok := range map[share.Enforcement]bool{share.EnforcedMIG: false, share.EnforcedDriver: false, share.EnforcedMPS: true, share.EnforcedFront: true, share.Booked: true} {
 		s, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: string(level), MemoryBytes: gib, Enforce: level})
 		if ok {
@@ -169,7 +169,7 @@ func TestDemandIsMetOrRefused(t *testing.T) {
 			t.Errorf("%s left a share", level)
 		}
 	}
-	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	mps.set(func(f *fakeEnforcer) { f.holds = errors.New("no daemon") })
 	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "threads", MemoryBytes: gib, ThreadsPercent: 30})
 	if e := wantCode(t, err, api.CodeNotAllowed); !strings.Contains(e.Message, "no daemon") {
 		t.Error(e.Message)
@@ -182,8 +182,8 @@ func TestBooked(t *testing.T) {
 	if s := r.share(api.ShareSpec{Name: "a", MemoryBytes: gib}); s.Enforcement != share.EnforcedDriver {
 		t.Errorf("with a driver: %q", s.Enforcement)
 	}
-	for _, f := range []*fakeMeans{driver, mps} {
-		f.set(func(f *fakeMeans) { f.holds = errors.New("none") })
+	for _, f := range []*fakeEnforcer{driver, mps} {
+		f.set(func(f *fakeEnforcer) { f.holds = errors.New("none") })
 	}
 	if s := r.share(api.ShareSpec{Name: "b", MemoryBytes: gib}); s.Enforcement != share.Booked || !strings.Contains(s.EnforcementWhy, "front: not prepared") {
 		t.Errorf("without: %q, %q", s.Enforcement, s.EnforcementWhy)
@@ -194,7 +194,7 @@ func TestBooked(t *testing.T) {
 
 func TestEnter(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	mps.set(func(f *fakeMeans) { f.environment = []string{"A=1"} })
+	mps.set(func(f *fakeEnforcer) { f.environment = []string{"A=1"} })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	entry, err := r.client.Enter(t.Context(), "a")
 	must(t, err)
@@ -202,7 +202,7 @@ func TestEnter(t *testing.T) {
 		t.Errorf("%+v, %v", entry, driver.entered)
 	}
 	// A process that would escape from limits by it is held less, or refused.
-	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	driver.set(func(f *fakeEnforcer) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
 	entry, err = r.client.Enter(t.Context(), "a")
 	must(t, err)
 	if entry.Enforcement != share.EnforcedMPS || entry.Why == "" {
@@ -232,14 +232,14 @@ func TestRestartHoldsAgain(t *testing.T) {
 	r, driver, _ := heldRig(t)
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedDriver})
 	must(t, r.stop())
-	driver.set(func(f *fakeMeans) { f.held = map[string]enforce.Share{} })
+	driver.set(func(f *fakeEnforcer) { f.held = map[string]enforce.Share{} })
 	r.start()
 	if s, err := r.client.Share(t.Context(), "a"); err != nil || s.Enforcement != share.EnforcedDriver || driver.held["a"].MemoryBytes != gib {
 		t.Errorf("%q, %v, %v", s.Enforcement, driver.held, err)
 	}
 	must(t, r.stop())
-	for _, f := range r.cfg.Means {
-		f.(*fakeMeans).set(func(f *fakeMeans) { f.holds = errors.New("gone") })
+	for _, f := range r.cfg.Enforcers {
+		f.(*fakeEnforcer).set(func(f *fakeEnforcer) { f.holds = errors.New("gone") })
 	}
 	r.start()
 	if e := r.awaitEvent("enforcement-changed"); !strings.Contains(e.Message, `"driver" was asked for`) {
@@ -251,8 +251,8 @@ func TestRestartHoldsAgain(t *testing.T) {
 // said; one in a share that demands more is refused.
 func TestProcessOutside(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	for _, f := range []*fakeMeans{driver, mps} {
-		f.set(func(f *fakeMeans) { f.admits = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	for _, f := range []*fakeEnforcer{driver, mps} {
+		f.set(func(f *fakeEnforcer) { f.admits = fmt.Errorf("%w of it", enforce.ErrOutside) })
 	}
 	r.share(api.ShareSpec{Name: "open", MemoryBytes: gib})
 	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: share.EnforcedMPS})
@@ -274,7 +274,7 @@ func TestProcessOutside(t *testing.T) {
 // A client of another user would wait in its driver for ever: it is told instead.
 func TestProcessThatWouldWait(t *testing.T) {
 	r, _, mps := heldRig(t)
-	mps.set(func(f *fakeMeans) { f.admits = fmt.Errorf("%w: uid 7", enforce.ErrBlocked) })
+	mps.set(func(f *fakeEnforcer) { f.admits = fmt.Errorf("%w: uid 7", enforce.ErrBlocked) })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	if _, err := newFront(r.cfg.ShareSocket("a")); err == nil {
 		t.Error("it attached")
@@ -287,22 +287,22 @@ func TestProcessThatWouldWait(t *testing.T) {
 // What MPS holds is known once the driver of a process runs.
 func TestVerifiedAfterTheStart(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	driver.set(func(f *fakeMeans) { f.holds = errors.New("none") })
-	mps.set(func(f *fakeMeans) { f.verifies = fmt.Errorf("%w of MPS", enforce.ErrOutside) })
+	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("none") })
+	mps.set(func(f *fakeEnforcer) { f.verifies = fmt.Errorf("%w of MPS", enforce.ErrOutside) })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
 	r.front("a")
 	if got := r.clientLevel("a"); got != share.EnforcedFront {
 		t.Errorf("before it is seen: %q", got)
 	}
-	mps.set(func(f *fakeMeans) { f.verifies = nil })
+	mps.set(func(f *fakeEnforcer) { f.verifies = nil })
 	eventually(t, "MPS holds it", func() bool { return r.clientLevel("a") == share.EnforcedMPS })
 }
 
 // A process that is not held though its share demands it gets nothing more.
 func TestWithheld(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	driver.set(func(f *fakeMeans) { f.holds = errors.New("none") })
-	mps.set(func(f *fakeMeans) { f.verifies = errors.New("the daemon is gone") })
+	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("none") })
+	mps.set(func(f *fakeEnforcer) { f.verifies = errors.New("the daemon is gone") })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedMPS})
 	f := r.front("a")
 	r.awaitEvent("not-enforced")
@@ -320,6 +320,6 @@ func TestExclusiveCardUnderMPS(t *testing.T) {
 	if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "a", MemoryBytes: gib}); err == nil {
 		t.Error("a share on a GPU for one process")
 	}
-	mps.set(func(f *fakeMeans) { f.serves = true })
+	mps.set(func(f *fakeEnforcer) { f.serves = true })
 	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib})
 }

@@ -23,23 +23,23 @@ const saveAgain = time.Second
 // have a daemon, and reach it by do.
 type loop struct {
 	*daemon
-	now         time.Time // when this turn of it began
-	core        *core.Core
-	members     map[core.ClientID]*member
-	pages       *pages
-	sockets     map[string]*shareSocket // by share
-	state       *state
-	saveAgainAt time.Time                // zero: the journal lacks nothing
-	releases    map[string]*releaseWatch // by card
-	grips       map[string]grip          // by share
-	reconcileAt time.Time                // zero: nothing has changed since
-	reconciling bool
-	reconciled  time.Time
-	lastRequest time.Time // or since when nobody needs the agent
-	wasIdle     bool
-	time        leases
-	leaving     bool
-	begun       []func(context.Context, *daemon) // started at the end of this turn
+	now          time.Time // when this turn of it began
+	core         *core.Core
+	members      map[core.ClientID]*member
+	pages        *pages
+	sockets      map[string]*shareSocket // by share
+	state        *state
+	saveAgainAt  time.Time                // zero: the journal lacks nothing
+	releases     map[string]*releaseWatch // by card
+	enforcements map[string]enforcement   // by share
+	reconcileAt  time.Time                // zero: nothing has changed since
+	reconciling  bool
+	reconciled   time.Time
+	lastRequest  time.Time // or since when nobody needs the agent
+	wasIdle      bool
+	time         leases
+	leaving      bool
+	begun        []func(context.Context, *daemon) // started at the end of this turn
 }
 
 // job is what the loop is asked to do.
@@ -174,7 +174,7 @@ func (l *loop) carryOut() {
 	}
 	for _, name := range orders.GoneShares {
 		l.removeSocket(name)
-		l.dropGrip(name)
+		l.dropEnforcement(name)
 	}
 	for _, a := range orders.Answers {
 		if m := l.members[a.Client]; m != nil && m.waiter != nil {

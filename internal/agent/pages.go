@@ -26,12 +26,12 @@ type member struct {
 	waiter    chan core.Answer // of a charge, of one; nil: it waits for none
 	scanned   bool             // for holders of its memory
 	refused   bool             // for its version, which was told
-	given     gift
+	pending   pendingGrant
 	level     share.Enforcement
 }
 
-// gift is what a client has been granted and its page does not say yet.
-type gift struct {
+// pendingGrant is what a client has been granted and its page does not say yet.
+type pendingGrant struct {
 	credit, used uint64
 	charged      bool
 }
@@ -45,7 +45,7 @@ func (m *member) dropWaiter() {
 }
 
 // pages are the pages of all members, as the core reads and writes them. What
-// is taken from a client is off its page at once. What it is given is on its
+// is taken from a client is off its page at once. What it is granted is on its
 // page only after it has been saved (write): whenever the agent is killed, the
 // journal knows of all that clients can use.
 type pages struct {
@@ -72,33 +72,35 @@ func (p *pages) Recall(id core.ClientID, granted, most uint64) uint64 {
 	if m == nil {
 		return 0
 	}
-	n := min(most, m.given.credit)
-	m.given.credit -= n
-	return n + m.page.Recall(theSlot, granted-n-m.given.credit-m.given.used, most-n)
+	n := min(most, m.pending.credit)
+	m.pending.credit -= n
+	return n + m.page.Recall(theSlot, granted-n-m.pending.credit-m.pending.used, most-n)
 }
 
-func (p *pages) Grant(id core.ClientID, bytes uint64) { p.give(id, gift{credit: bytes}) }
+func (p *pages) Grant(id core.ClientID, bytes uint64) { p.add(id, pendingGrant{credit: bytes}) }
 
-func (p *pages) Charge(id core.ClientID, bytes uint64) { p.give(id, gift{used: bytes, charged: true}) }
+func (p *pages) Charge(id core.ClientID, bytes uint64) {
+	p.add(id, pendingGrant{used: bytes, charged: true})
+}
 
-func (p *pages) give(id core.ClientID, more gift) {
+func (p *pages) add(id core.ClientID, more pendingGrant) {
 	m := p.member(id)
 	if m == nil {
 		return
 	}
 	p.unwritten = append(p.unwritten, m)
-	m.given.credit += more.credit
-	m.given.used += more.used
-	m.given.charged = m.given.charged || more.charged
+	m.pending.credit += more.credit
+	m.pending.used += more.used
+	m.pending.charged = m.pending.charged || more.charged
 }
 
-// write puts on the pages what has been given.
+// write puts on the pages what has been granted.
 func (p *pages) write() {
 	for _, m := range p.unwritten {
-		if m.page != nil && m.given != (gift{}) {
-			m.page.Grant(theSlot, m.given.credit, m.given.used, m.given.charged)
+		if m.page != nil && m.pending != (pendingGrant{}) {
+			m.page.Grant(theSlot, m.pending.credit, m.pending.used, m.pending.charged)
 		}
-		m.given = gift{}
+		m.pending = pendingGrant{}
 	}
 	clear(p.unwritten)
 	p.unwritten = p.unwritten[:0]
@@ -106,7 +108,7 @@ func (p *pages) write() {
 
 func (p *pages) Hold(id core.ClientID, bytes uint64) {
 	if m := p.member(id); m != nil {
-		m.given = gift{}
+		m.pending = pendingGrant{}
 		m.page.Hold(theSlot, bytes)
 	}
 }
@@ -118,8 +120,8 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 	}
 	page, n := m.page, m.page.Counters(theSlot)
 	return core.Reading{
-		GrantedBytes: n.GrantedBytes + m.given.credit + m.given.used,
-		CreditBytes:  n.CreditBytes + m.given.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
+		GrantedBytes: n.GrantedBytes + m.pending.credit + m.pending.used,
+		CreditBytes:  n.CreditBytes + m.pending.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
 		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs, AtNs: wire.MonotonicNs(),

@@ -42,8 +42,8 @@ func (m *mortal) carryOut() core.Orders {
 	m.step()
 	m.shares, m.clients = m.core.Saved()
 	m.step()
-	for _, given := range m.unwritten {
-		(&pages{unwritten: []*member{given}}).write()
+	for _, pending := range m.unwritten {
+		(&pages{unwritten: []*member{pending}}).write()
 		m.step()
 	}
 	m.unwritten = m.unwritten[:0]

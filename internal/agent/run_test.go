@@ -31,15 +31,15 @@ func (r *rig) hasShare(name string) bool {
 // connection ends.
 func TestRun(t *testing.T) {
 	r, driver, mps := heldRig(t)
-	mps.set(func(f *fakeMeans) { f.environment = []string{"A=1"} })
-	driver.set(func(f *fakeMeans) { f.environment = []string{"B=2"} })
+	mps.set(func(f *fakeEnforcer) { f.environment = []string{"A=1"} })
+	driver.set(func(f *fakeEnforcer) { f.environment = []string{"B=2"} })
 	run, hold, err := r.client.Run(t.Context(), api.RunSpec{New: &api.ShareSpec{Name: "new", MemoryBytes: gib, Ephemeral: true}})
 	must(t, err)
 	if run.Version.PID != os.Getpid() || run.Version.DriverDirectory != r.cfg.DriverDirectory || run.Share.Socket != r.cfg.ShareSocket("new") ||
 		run.Share.MemoryBytes != gib || run.Entry.Enforcement != share.EnforcedDriver || strings.Join(run.Entry.Environment, " ") != "B=2 A=1" {
 		t.Errorf("run %+v", run)
 	}
-	driver.set(func(f *fakeMeans) {
+	driver.set(func(f *fakeEnforcer) {
 		if want := fmt.Sprintf("new %d", os.Getpid()); strings.Join(f.entered, "") != want {
 			t.Errorf("entered %q, want %q", f.entered, want)
 		}
@@ -87,8 +87,8 @@ func TestRefusedRun(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	r.share(api.ShareSpec{Name: "taken", MemoryBytes: gib})
 	r.share(api.ShareSpec{Name: "strict", MemoryBytes: gib, Enforce: share.EnforcedDriver})
-	driver.set(func(f *fakeMeans) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
-	mps.set(func(f *fakeMeans) { f.holds = errors.New("no daemon") })
+	driver.set(func(f *fakeEnforcer) { f.enters = fmt.Errorf("%w of it", enforce.ErrOutside) })
+	mps.set(func(f *fakeEnforcer) { f.holds = errors.New("no daemon") })
 	small := &api.ShareSpec{Name: "small", MemoryBytes: gib, Ephemeral: true}
 	for name, c := range map[string]struct {
 		spec api.RunSpec
@@ -131,11 +131,11 @@ func TestRefusedRun(t *testing.T) {
 // Who asks and goes before the answer leaves nothing behind either.
 func TestRunWithoutItsAsker(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
-	waits := &slowMeans{fakeMeans: newFakeMeans(share.EnforcedDriver), meanwhile: func() {
+	waits := &slowEnforcer{fakeEnforcer: newFakeEnforcer(share.EnforcedDriver), meanwhile: func() {
 		asked <- struct{}{}
 		<-answer
 	}}
-	r := newRig(t, func(c *Config) { c.Means = []enforce.Means{waits} })
+	r := newRig(t, func(c *Config) { c.Enforcers = []enforce.Enforcer{waits} })
 	conn, err := net.Dial("unix", r.cfg.APISocket())
 	must(t, err)
 	const body = `{"new":{"name":"left","memoryBytes":1073741824,"ephemeral":true}}`

@@ -80,7 +80,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: l.grips[v.Name].level, EnforcementWhy: l.grips[v.Name].why(), MPS: l.grips[v.Name].inside(),
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: l.enforcements[v.Name].level, EnforcementWhy: l.enforcements[v.Name].why(), MPS: l.enforcements[v.Name].inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeNs: l.cardTime(v), CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs, Overruns: l.overruns(v),
@@ -139,9 +139,9 @@ func (h handlers) postShare(w http.ResponseWriter, r *http.Request, peer socket.
 
 // create makes a share, calls also in the loop as soon as it is there, and returns
 // what holds it. A failure leaves nothing behind.
-func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, also func(*loop, string) error) (api.Share, grip, error) {
+func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, also func(*loop, string) error) (api.Share, enforcement, error) {
 	if err := h.mayCreate(peer, spec); err != nil {
-		return api.Share{}, grip{}, err
+		return api.Share{}, enforcement{}, err
 	}
 	h.look(r)
 	var view core.ShareView
@@ -154,7 +154,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 		}, peer.UID)
 		return err
 	}); err != nil {
-		return api.Share{}, grip{}, err
+		return api.Share{}, enforcement{}, err
 	}
 	// Not in the loop: a driver and a control daemon are asked.
 	g := h.enforcers.take(r.Context(), view)
@@ -162,7 +162,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	var share api.Share
 	if failed == nil {
 		failed = h.ask(r, func(l *loop) (err error) {
-			l.grips[view.Name] = g
+			l.enforcements[view.Name] = g
 			share, err = l.open(view.Name, also)
 			return err
 		})
@@ -170,7 +170,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	if failed != nil {
 		var known bool // to the loop, which lets it go with the share
 		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
-			_, known = l.grips[view.Name]
+			_, known = l.enforcements[view.Name]
 			_ = l.core.DeleteShare(l.now, view.Name, true, peer.UID)
 		})
 		if !known {
@@ -334,7 +334,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 		return err
 	}
 	run := api.Run{Version: h.version()}
-	var g grip
+	var g enforcement
 	var err error
 	hold := func(l *loop, name string) error { return l.core.Hold(name, peer.UID) }
 	switch {
@@ -360,8 +360,8 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 }
 
 // join is create for a share that is there.
-func (h handlers) join(r *http.Request, name string, also func(*loop, string) error) (api.Share, grip, error) {
-	g, err := h.gripNow(r, name, func(l *loop) error {
+func (h handlers) join(r *http.Request, name string, also func(*loop, string) error) (api.Share, enforcement, error) {
+	g, err := h.enforcementNow(r, name, func(l *loop) error {
 		_, err := l.core.Share(name)
 		return err
 	})
@@ -380,11 +380,11 @@ func (h handlers) join(r *http.Request, name string, also func(*loop, string) er
 	return share, g, err
 }
 
-// gripNow finds out what holds a share now, if may allows it.
-func (h handlers) gripNow(r *http.Request, name string, may func(*loop) error) (grip, error) {
-	found := make([]grip, 1)
+// enforcementNow finds out what holds a share now, if may allows it.
+func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) error) (enforcement, error) {
+	found := make([]enforcement, 1)
 	if err := h.ask(r, func(l *loop) error {
-		found[0] = l.grips[name]
+		found[0] = l.enforcements[name]
 		return may(l)
 	}); err != nil {
 		return found[0], err
@@ -424,7 +424,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket
 
 // levelOf is how strongly a process is held: no more than its share is now.
 func (l *loop) levelOf(c core.ClientView) share.Enforcement {
-	level := l.grips[c.Share].level
+	level := l.enforcements[c.Share].level
 	if m := l.members[c.ID]; m != nil && m.level != "" && !m.level.Meets(level) {
 		level = m.level
 	}
@@ -435,7 +435,7 @@ func (l *loop) levelOf(c core.ClientView) share.Enforcement {
 func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
 	g := h.enforcers.take(r.Context(), v)
 	return h.ask(r, func(l *loop) error {
-		l.setGrip(g)
+		l.setEnforcement(g)
 		return nil
 	})
 }
@@ -443,7 +443,7 @@ func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
 // enterShare puts the process that asks under a share, before it starts a program.
 func (h handlers) enterShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
 	name := r.PathValue("name")
-	g, err := h.gripNow(r, name, func(l *loop) error { return l.core.MayJoin(name, peer.UID) })
+	g, err := h.enforcementNow(r, name, func(l *loop) error { return l.core.MayJoin(name, peer.UID) })
 	if err != nil {
 		return err
 	}

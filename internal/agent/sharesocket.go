@@ -167,17 +167,17 @@ func (d *daemon) accept(ctx context.Context, share string, listener *net.UnixLis
 	}
 }
 
-// enter takes one of a bounded number of places, if there is one.
-func enter(places chan struct{}) bool {
+// enter takes a part of what there is room for, if there is any.
+func enter(room chan struct{}) bool {
 	select {
-	case places <- struct{}{}:
+	case room <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func leave(places chan struct{}) { <-places }
+func leave(room chan struct{}) { <-room }
 
 const (
 	pendingHandshakes = 256 // per share

@@ -16,8 +16,8 @@ import (
 )
 
 // comes starts or ends the daemon of MPS, as others do.
-func (f *fakeMeans) comes(up bool) {
-	f.set(func(f *fakeMeans) {
+func (f *fakeEnforcer) comes(up bool) {
+	f.set(func(f *fakeEnforcer) {
 		f.serves, f.holds = up, errors.New("no daemon")
 		if up {
 			f.holds = nil
@@ -46,10 +46,10 @@ func (r *rig) awaitLevel(share, level string, changes int) {
 // A share that was there before MPS ran on its card is held by it from then on, for
 // containers too, and it is told when that is over; nobody has to look.
 func TestMPSComesAndGoes(t *testing.T) {
-	f, mps := &fakeContainers{}, insideMeans{newFakeMeans(share.EnforcedMPS)}
+	f, mps := &fakeContainers{}, insideEnforcer{newFakeEnforcer(share.EnforcedMPS)}
 	mps.comes(false)
 	r := newRig(t, func(c *Config) {
-		c.Containers, c.Means, c.LookEvery = f, []enforce.Means{mps}, 5*time.Millisecond
+		c.Containers, c.Enforcers, c.LookEvery = f, []enforce.Enforcer{mps}, 5*time.Millisecond
 	})
 	f.take()
 	offered := func(want string) {
@@ -83,7 +83,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 	offered("offer a")
 
 	// It need not be a client of the next daemon.
-	mps.set(func(f *fakeMeans) { f.verifies = errors.New("the daemon does not have it as a client") })
+	mps.set(func(f *fakeEnforcer) { f.verifies = errors.New("the daemon does not have it as a client") })
 	mps.comes(true)
 	r.awaitLevel("a", "mps", 3)
 	if e := r.awaitEvent("not-enforced"); !strings.Contains(e.Message, "does not have it") {
@@ -96,9 +96,9 @@ func TestMPSComesAndGoes(t *testing.T) {
 
 // A share that demands MPS takes no program while that is away, and says why.
 func TestDemandedMPSIsAway(t *testing.T) {
-	mps := newFakeMeans(share.EnforcedMPS)
+	mps := newFakeEnforcer(share.EnforcedMPS)
 	mps.comes(true)
-	r := newRig(t, func(c *Config) { c.Means, c.LookEvery = []enforce.Means{mps}, 5*time.Millisecond })
+	r := newRig(t, func(c *Config) { c.Enforcers, c.LookEvery = []enforce.Enforcer{mps}, 5*time.Millisecond })
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Enforce: share.EnforcedMPS})
 	mps.comes(false)
 	_, err := r.client.Enter(t.Context(), "a") // looks by itself
@@ -121,13 +121,13 @@ func TestOutdatedLook(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	mps.comes(false)
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
-	old := r.daemon.allGrips(t.Context())
+	old := r.daemon.allEnforcements(t.Context())
 	larger := uint64(2 * gib)
 	_, err := r.client.ChangeShare(t.Context(), "a", api.ShareChange{MemoryBytes: &larger})
 	must(t, err)
-	driver.set(func(f *fakeMeans) { f.holds = errors.New("as of then") })
+	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("as of then") })
 	r.daemon.lookAgain(t.Context(), old)
-	now := r.daemon.allGrips(t.Context())
+	now := r.daemon.allEnforcements(t.Context())
 	if len(now) != 1 || now[0].share.MemoryBytes != larger || now[0].level != share.EnforcedDriver {
 		t.Errorf("%+v", now)
 	}

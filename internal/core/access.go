@@ -40,7 +40,7 @@ func checkAccess(spec *Spec) *Failure {
 	return nil
 }
 
-// Parts of a table that users but root get: one of them at most half; of the last places
+// Parts of a table that users but root get: one of them at most half; of the last entries
 // that they may have, only who has few; the rest is root's.
 const (
 	maxUserPart = 2
@@ -49,7 +49,7 @@ const (
 	fewPart     = 64
 )
 
-// MayEnter says whether a user but root, who has so many of all places of a table, may
+// MayEnter says whether a user but root, who has so many of all entries of a table, may
 // have one more when all users but root have so many.
 func MayEnter(all, has, users int) bool {
 	left := all - all/rootPart - users
@@ -61,7 +61,7 @@ func Trusted(uid, agent int) bool { return uid == 0 || uid == agent }
 
 func (c *Core) trusted(uid int) bool { return Trusted(uid, c.config.AgentUID) }
 
-// checkPart keeps one user from taking the places of all others.
+// checkPart keeps one user from taking the room of all others.
 func (c *Core) checkPart(user int) *Failure {
 	if c.trusted(user) {
 		return nil
@@ -85,8 +85,8 @@ func (c *Core) checkPart(user int) *Failure {
 // rule, and again for what it was before it became another program.
 const maxProcessClients = 16
 
-// checkPlaces keeps one user, and one process, from taking the places of all others.
-func (c *Core) checkPlaces(s *share, process Process) string {
+// checkConnections keeps one user, and one process, from taking the room of all others.
+func (c *Core) checkConnections(s *share, process Process) string {
 	user := process.user()
 	own, has := len(c.byPID[process.PID]), c.byUser[user]
 	switch {

@@ -32,13 +32,13 @@ type card struct {
 	rest *pool // of the shares without a promise
 
 	// by the driver's account, when it was last asked
-	driverUsed uint64
-	unledgered uint64
-	drift      int64
-	strangers  map[int]bool // processes on no ledger that an event was raised for
-	named      bool         // it has named a process of ours
-	unseen     time.Time    // since when it names none, though they use memory
-	blind      bool         // it cannot: what it does not name may be there
+	driverUsed  uint64
+	unledgered  uint64
+	drift       int64
+	unaccounted map[int]bool // processes on no ledger that an event was raised for
+	named       bool         // it has named a process of ours
+	unseen      time.Time    // since when it names none, though they use memory
+	blind       bool         // it cannot: what it does not name may be there
 
 	condition Condition
 	detail    string

@@ -38,7 +38,7 @@ type Process struct {
 	Name    string // what everybody is told instead of its command line
 }
 
-// user is whose places the process takes.
+// user is to whose part of the clients the process counts.
 func (p Process) user() int {
 	return cmp.Or(p.Payer, p.UID)
 }
@@ -239,7 +239,7 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 		c.Refused(now, s.Name, process.PID, err.Error())
 		return err
 	}
-	if many := c.checkPlaces(s, process); many != "" {
+	if many := c.checkConnections(s, process); many != "" {
 		c.Refused(now, s.Name, process.PID, "too many clients: "+many)
 		return ErrBusy
 	}

@@ -110,7 +110,7 @@ type Core struct {
 	graceEnd time.Time // zero: no client of an earlier life is awaited
 	waiting  []waiting // until graceEnd, or their own time
 
-	strangersUntil time.Time // a process whose token is not known may be one of an earlier life
+	unknownUntil time.Time // a process whose token is not known may be one of an earlier life
 
 	orders Orders
 	taken  []takenCredit // scratch of one charge
@@ -125,7 +125,7 @@ func New(config Config, cards []Card, credits Credits) *Core {
 	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
 		byPID: map[int][]*client{}, byUser: map[int]int{}}
 	for _, described := range cards {
-		k := &card{Card: described, strangers: map[int]bool{}}
+		k := &card{Card: described, unaccounted: map[int]bool{}}
 		k.rest = newPool(k, nil)
 		c.cards = append(c.cards, k)
 	}

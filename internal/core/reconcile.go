@@ -216,7 +216,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 		}
 	}
 	if k.blind || !k.unseen.IsZero() {
-		k.strangers = map[int]bool{} // whom it names may be ours, by another number
+		k.unaccounted = map[int]bool{} // whom it names may be ours, by another number
 		return
 	}
 	for pid := range attached {
@@ -224,7 +224,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 			k.drift += int64(p.Bytes) - int64(ours[pid])
 		}
 	}
-	c.findStrangers(now, k, account, ours)
+	c.findUnaccounted(now, k, account, ours)
 }
 
 // look finds out whether the driver names our processes at all. It does not
@@ -262,9 +262,9 @@ func (c *Core) Unsure() bool {
 	return slices.ContainsFunc(c.cards, func(k *card) bool { return !k.unseen.IsZero() })
 }
 
-// findStrangers raises an event for each process that holds memory on the card
+// findUnaccounted raises an event for each process that holds memory on the card
 // and is on no ledger.
-func (c *Core) findStrangers(now time.Time, k *card, account Account, ours map[int]uint64) {
+func (c *Core) findUnaccounted(now time.Time, k *card, account Account, ours map[int]uint64) {
 	seen := map[int]bool{}
 	for _, p := range account.Processes {
 		if _, known := ours[p.PID]; known {
@@ -272,13 +272,13 @@ func (c *Core) findStrangers(now time.Time, k *card, account Account, ours map[i
 		}
 		k.unledgered += p.Bytes
 		seen[p.PID] = true
-		if k.strangers[p.PID] {
+		if k.unaccounted[p.PID] {
 			continue
 		}
 		c.event(now, Event{Kind: event.UnledgeredMemory, Card: k.UUID, PID: p.PID, Bytes: p.Bytes,
 			Message: fmt.Sprintf("process %d holds %s of %s and is on no ledger", p.PID, size.Short(p.Bytes), k.Name)})
 	}
-	k.strangers = seen
+	k.unaccounted = seen
 }
 
 // Held tells that the driver still holds the memory of a dead client, and

@@ -127,7 +127,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		c.removeIfUnused(now, s)
 	}
 	if len(shares) > 0 {
-		c.strangersUntil = now.Add(c.config.RestartGrace)
+		c.unknownUntil = now.Add(c.config.RestartGrace)
 		c.event(now, Event{Kind: event.AgentRecovered, Message: fmt.Sprintf("%d shares and %d clients of the agent before", len(shares), len(clients))})
 	}
 }
@@ -140,7 +140,7 @@ func (c *Core) claim(now time.Time, s *share, process Process, bytes uint64) (ui
 	if bytes == 0 {
 		return 0, nil
 	}
-	restarted := now.Before(c.strangersUntil)
+	restarted := now.Before(c.unknownUntil)
 	if restarted && slices.ContainsFunc(c.byPID[process.PID], func(cl *client) bool { return cl.share == s && cl.same(process) }) {
 		c.Refused(now, s.Name, process.PID, "came with a second token that is not known")
 		return 0, ErrToken

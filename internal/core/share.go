@@ -89,7 +89,7 @@ type share struct {
 	limitsChanged, saveChanged bool
 }
 
-// user is whose places the share takes.
+// user is to whose part of the shares the share counts.
 func (s *share) user() int {
 	return cmp.Or(s.Payer, s.owner)
 }

@@ -34,7 +34,7 @@ type Driver struct {
 	folder string // of the groups, from the root of the tree
 }
 
-var _ Means = (*Driver)(nil)
+var _ Enforcer = (*Driver)(nil)
 
 // NewDriver holds shares by limits, in groups below folder.
 func NewDriver(limits Limiter, proc, folder string) *Driver {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enforce holds shares to their limits by other means than the front
-// library: by the driver, and by MPS. Each means is one level of enforcement; the
+// Package enforce holds shares to their limits by the driver
+// and by MPS, besides the front library. Each enforcer is one level of enforcement; the
 // agent tries all of them for a share, and the strongest that holds is the share's
-// level. A means says that it holds only what it has read back.
+// level. An enforcer says that it holds only what it has read back.
 //
-// What no means here holds, the front library holds, or it is only booked: that is
+// What no enforcer here holds, the front library holds, or it is only booked: that is
 // the agent's to say.
 package enforce
 
@@ -16,11 +16,11 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
-// ErrCannot says that a means cannot hold a share, as things are on this machine.
+// ErrCannot says that an enforcer cannot hold a share, as things are on this machine.
 // The error that wraps it says why.
 var ErrCannot = errors.New("cannot hold it")
 
-// ErrOutside says that a process is not under the means that holds its share.
+// ErrOutside says that a process is not under the enforcer that holds its share.
 var ErrOutside = errors.New("the process is outside")
 
 // ErrBlocked says that a process would wait in its driver for others to end.
@@ -34,9 +34,9 @@ type Share struct {
 	ThreadsPercent int    // of the card's processors at once; 0: no limit
 }
 
-// Means is one way of holding shares. Its methods may block for as long as the
+// Enforcer is one way of holding shares. Its methods may block for as long as the
 // driver or a control daemon does, and may be called at once.
-type Means interface {
+type Enforcer interface {
 	Level() share.Enforcement
 	// Serves says whether several programs can use a card through it that is set to
 	// serve one process at a time.
@@ -59,7 +59,7 @@ type Means interface {
 	Drop(ctx context.Context, s Share) error
 }
 
-// Container is a Means that holds programs in containers too, if they are given
+// Container is an Enforcer that holds programs in containers too, if they are given
 // something.
 type Container interface {
 	// Inside says which folder of the host a container needs at the same path, and

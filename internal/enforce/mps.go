@@ -37,7 +37,7 @@ type answer struct {
 const answerLasts = time.Second
 
 var _ interface {
-	Means
+	Enforcer
 	Container
 } = (*MPS)(nil)
 

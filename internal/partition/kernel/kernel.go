@@ -20,8 +20,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition"
 )
 
-// Hands change a machine; tool.Machine is one.
-type Hands interface {
+// Executor change a machine; tool.Machine is one.
+type Executor interface {
 	// Write writes a value to a file below the root.
 	Write(name, value string) error
 	// Run runs a program below the root to its end.
@@ -32,13 +32,13 @@ type Hands interface {
 // nothing and does nothing.
 type Kernel struct {
 	from inventory.Sources
-	to   Hands
+	to   Executor
 	bus  *sysfs.Bus // as Cards has read it
 }
 
 // New returns the kernel whose files are read from one place and which is changed
 // by hands that are there, but in tests.
-func New(from inventory.Sources, to Hands) *Kernel { return &Kernel{from: from, to: to} }
+func New(from inventory.Sources, to Executor) *Kernel { return &Kernel{from: from, to: to} }
 
 // Cards reads the machine anew and lists its cards, NVIDIA's first, as
 // partition.Card counts them. Who uses them is told of the one at an address or, for

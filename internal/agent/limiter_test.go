@@ -14,9 +14,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 )
 
-// One user leaves places for others; the agent's own and root need not.
-func TestPlaces(t *testing.T) {
-	p := newPlaces(6, 1000)
+// One user leaves connections for others; the agent's own and root need not.
+func TestLimiter(t *testing.T) {
+	p := newLimiter(6, 1000)
 	for i, try := range []struct {
 		uid int
 		in  bool
@@ -33,7 +33,7 @@ func TestPlaces(t *testing.T) {
 
 // However often a process attaches and hangs up, of which the driver shows more than it
 // has asked for, it has one place.
-func TestOneProcessTakesNoPlaces(t *testing.T) {
+func TestOneProcessTakesNoRoomOfOthers(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxClients = 20 })
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
 	r.source.hold(os.Getpid(), 10*gib)

@@ -16,26 +16,26 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
-// recoverGrips holds the shares of an earlier agent again.
-func (l *loop) recoverGrips(ctx context.Context) {
+// recoverEnforcements holds the shares of an earlier agent again.
+func (l *loop) recoverEnforcements(ctx context.Context) {
 	for _, v := range l.core.Shares() {
 		g := l.enforcers.take(ctx, v)
 		if !g.level.Meets(g.demanded) {
 			l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: v.Name, Card: v.CardUUID,
 				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.level, g.demanded, g.why())})
 		}
-		l.grips[v.Name] = g
+		l.enforcements[v.Name] = g
 	}
 }
 
-// setGrip keeps what was found, and tells of a change: container runtimes first, so
+// setEnforcement keeps what was found, and tells of a change: container runtimes first, so
 // that they have what the event says. The share may be gone.
-func (l *loop) setGrip(g grip) {
-	old, ok := l.grips[g.share.Name]
+func (l *loop) setEnforcement(g enforcement) {
+	old, ok := l.enforcements[g.share.Name]
 	if !ok {
 		return
 	}
-	l.grips[g.share.Name] = g
+	l.enforcements[g.share.Name] = g
 	if _, before := old.by(share.EnforcedMPS); !before {
 		l.verifyAgain(g)
 	}
@@ -52,7 +52,7 @@ func (l *loop) setGrip(g grip) {
 
 // verifyAgain looks at the processes that MPS held before it had gone from a share:
 // they need not be clients of the daemon that is there now.
-func (l *loop) verifyAgain(g grip) {
+func (l *loop) verifyAgain(g enforcement) {
 	m, under := g.by(share.EnforcedMPS)
 	if !under {
 		return
@@ -65,17 +65,17 @@ func (l *loop) verifyAgain(g grip) {
 		was.level = g.base.level
 		if c := was.conn; c != nil {
 			l.begin(func(ctx context.Context, _ *daemon) {
-				c.verify(ctx, v.ID, v.PID, admitted{grip: g, level: g.base.level, pending: []enforce.Means{m}})
+				c.verify(ctx, v.ID, v.PID, admitted{enforcement: g, level: g.base.level, pending: []enforce.Enforcer{m}})
 			})
 		}
 	}
 }
 
-// dropGrip lets a share go that is no more.
-func (l *loop) dropGrip(share string) {
-	g, ok := l.grips[share]
-	delete(l.grips, share)
-	if ok && len(l.enforcers.means) > 0 {
+// dropEnforcement lets a share go that is no more.
+func (l *loop) dropEnforcement(share string) {
+	g, ok := l.enforcements[share]
+	delete(l.enforcements, share)
+	if ok && len(l.enforcers.all) > 0 {
 		l.begin(func(ctx context.Context, d *daemon) {
 			if err := d.enforcers.release(ctx, g); err != nil {
 				d.cfg.Logger.Warn("let a share go", "share", share, "error", err)
@@ -84,43 +84,43 @@ func (l *loop) dropGrip(share string) {
 	}
 }
 
-// allGrips is a copy of them, for whoever looks; nil when the agent or ctx ends.
-func (d *daemon) allGrips(ctx context.Context) (all []grip) {
-	_ = d.do(ctx, func(l *loop) { all = slices.Collect(maps.Values(l.grips)) })
+// allEnforcements is a copy of them, for whoever looks; nil when the agent or ctx ends.
+func (d *daemon) allEnforcements(ctx context.Context) (all []enforcement) {
+	_ = d.do(ctx, func(l *loop) { all = slices.Collect(maps.Values(l.enforcements)) })
 	return all
 }
 
 // lookAtAll finds out for a reader how strongly shares are held now.
-func (d *daemon) lookAtAll(ctx context.Context) { d.lookAgain(ctx, d.allGrips(ctx)) }
+func (d *daemon) lookAtAll(ctx context.Context) { d.lookAgain(ctx, d.allEnforcements(ctx)) }
 
-// lookAgain brings grips up to date, and what the loop has of them.
-func (d *daemon) lookAgain(ctx context.Context, grips []grip) {
-	if len(grips) == 0 {
+// lookAgain brings enforcements up to date, and what the loop has of them.
+func (d *daemon) lookAgain(ctx context.Context, enforcements []enforcement) {
+	if len(enforcements) == 0 {
 		return
 	}
-	base := d.enforcers.floor()
-	for i := range grips {
-		grips[i].base = base
-		grips[i] = d.enforcers.rate(ctx, grips[i], enforce.Means.Holds)
+	base := d.enforcers.fallback()
+	for i := range enforcements {
+		enforcements[i].base = base
+		enforcements[i] = d.enforcers.rate(ctx, enforcements[i], enforce.Enforcer.Holds)
 	}
 	if ctx.Err() != nil {
 		return // which may be what failed
 	}
 	_ = d.do(ctx, func(l *loop) {
-		for _, g := range grips {
-			old := l.grips[g.share.Name]
+		for _, g := range enforcements {
+			old := l.enforcements[g.share.Name]
 			if old.share == g.share && old.demanded == g.demanded { // else it is another one by now
-				l.setGrip(g)
+				l.setEnforcement(g)
 			}
 		}
 	})
 }
 
 // watchMPS notices that MPS has come to a card with shares, or has gone from it: its
-// daemons are started and ended by others, and nobody tells. Other means stay what
+// daemons are started and ended by others, and nobody tells. Other enforcers stay what
 // they are for as long as nobody meddles with them.
 func (d *daemon) watchMPS(ctx context.Context) {
-	i := slices.IndexFunc(d.enforcers.means, func(m enforce.Means) bool { return m.Level() == share.EnforcedMPS })
+	i := slices.IndexFunc(d.enforcers.all, func(m enforce.Enforcer) bool { return m.Level() == share.EnforcedMPS })
 	if i < 0 {
 		return
 	}
@@ -133,10 +133,10 @@ func (d *daemon) watchMPS(ctx context.Context) {
 			return
 		}
 		serves := map[string]bool{} // by card
-		d.lookAgain(ctx, slices.DeleteFunc(d.allGrips(ctx), func(g grip) bool {
+		d.lookAgain(ctx, slices.DeleteFunc(d.allEnforcements(ctx), func(g enforcement) bool {
 			now, asked := serves[g.share.CardUUID]
 			if !asked {
-				now = d.enforcers.means[i].Serves(ctx, g.share.CardUUID)
+				now = d.enforcers.all[i].Serves(ctx, g.share.CardUUID)
 				serves[g.share.CardUUID] = now
 			}
 			_, before := g.by(share.EnforcedMPS)
