@@ -81,13 +81,28 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 	if err != nil {
 		return err
 	}
-	defer source.Close()
-	cfg.Enforcers = append(cfg.Enforcers, enforce.NewDriver(source, "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
+	defer letGo(source)
+	cfg.Enforcers = append(cfg.Enforcers, enforce.NewDriver(newDriverLimits(source), "/proc", cfg.GroupFolder()), enforce.NewMPS(cfg.MPSFolder()))
 	l, err := newLoop(ctx, cfg, source, store, kept)
 	if err != nil {
 		return err
 	}
 	return serve(ctx, l)
+}
+
+// letGo closes the driver, if that does not take too long: the process ends anyhow.
+func letGo(source gpu.Source) {
+	closed := make(chan struct{})
+	go func() {
+		_ = source.Close()
+		close(closed)
+	}()
+	timer := time.NewTimer(answerFor)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
 }
 
 func makeFolders(cfg Config) error {
@@ -278,7 +293,7 @@ func serve(ctx context.Context, l *loop) error {
 		d.task(r.awaitTimer)
 		d.task(func() { d.watchReleases(alive, r) })
 	}
-	d.task(func() { d.watchFaults(alive) })
+	d.task(func() { d.watchCards(alive) })
 	d.task(func() { d.watchMPS(alive) })
 	loopEnd := make(chan struct{})
 	go func() {

@@ -24,9 +24,10 @@ type driver struct {
 
 type question struct {
 	put     func(*answer) error
-	mutex   sync.Mutex // guards next and running
+	mutex   sync.Mutex // guards what stands below
 	next    *answer
 	running bool
+	asked   time.Time // when the one was put that is on its way; zero: none is
 }
 
 type answer struct {
@@ -69,22 +70,43 @@ func holdings(of []gpu.Process) []core.Holding {
 // errSlow says that the driver does not answer in time.
 var errSlow = errors.New("the driver does not answer")
 
-// account asks about a card, and gives up when ctx ends or after patience.
+// answerFor is how long a driver may take to answer. One that takes longer does not
+// answer, for those who ask now and then: they go on with what is known.
+const answerFor = 3 * time.Second
+
+// silentSince says since when an answer about a card has been due, if it is overdue.
+func (d *driver) silentSince(card string) (since time.Time, silent bool) {
+	for _, q := range []*question{d.accounts[card], d.holders[card], d.healths[card]} {
+		if asked := q.onItsWay(); !asked.IsZero() && (since.IsZero() || asked.Before(since)) {
+			since = asked
+		}
+	}
+	return since, !since.IsZero() && time.Since(since) >= answerFor
+}
+
+// account asks about a card, and gives up when ctx ends or after patience, or at once
+// when the driver owes an answer already.
 // What it returns was asked for after the call.
 func (d *driver) account(ctx context.Context, card string, patience time.Duration) (core.Account, error) {
+	if _, silent := d.silentSince(card); silent {
+		return core.Account{}, errSlow
+	}
 	a, err := d.accounts[card].await(ctx, patience)
 	return a.account, err
 }
 
 // processes is the like for who uses a card alone, which costs less; and it says
-// how long the driver took.
+// how long the driver took. It waits whatever is due.
 func (d *driver) processes(ctx context.Context, card string, patience time.Duration) (core.Account, time.Duration, error) {
 	a, err := d.holders[card].await(ctx, patience)
 	return a.account, a.took, err
 }
 
-// health is the like for how a card is.
+// health is like account, for how a card is.
 func (d *driver) health(ctx context.Context, card string, patience time.Duration) (gpu.Health, error) {
+	if _, silent := d.silentSince(card); silent {
+		return gpu.Health{}, errSlow
+	}
 	a, err := d.healths[card].await(ctx, patience)
 	return a.health, err
 }
@@ -115,12 +137,26 @@ func (q *question) await(ctx context.Context, patience time.Duration) (answer, e
 	}
 }
 
+// onItsWay says when the question was put that has no answer yet; zero: there is none.
+func (q *question) onItsWay() time.Time {
+	if q == nil {
+		return time.Time{}
+	}
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	return q.asked
+}
+
 func (q *question) ask() {
 	for {
 		q.mutex.Lock()
 		current := q.next
 		q.next = nil
 		q.running = current != nil
+		q.asked = time.Time{}
+		if q.running {
+			q.asked = time.Now()
+		}
 		q.mutex.Unlock()
 		if current == nil {
 			return

@@ -108,7 +108,7 @@ func (e enforcers) rest(g enforcement) error {
 
 // serve says whether several programs can use a card that is for one process.
 func (e enforcers) serve(ctx context.Context, card string) bool {
-	ctx, cancel := context.WithTimeout(ctx, releasePatience)
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
 	defer cancel()
 	return slices.ContainsFunc(e.all, func(m enforce.Enforcer) bool { return m.Serves(ctx, card) })
 }

@@ -90,8 +90,13 @@ func (d *daemon) allEnforcements(ctx context.Context) (all []enforcement) {
 	return all
 }
 
-// lookAtAll finds out for a reader how strongly shares are held now.
-func (d *daemon) lookAtAll(ctx context.Context) { d.lookAgain(ctx, d.allEnforcements(ctx)) }
+// lookAtAll finds out for a reader how strongly shares are held now. What does not answer
+// in time leaves what is known.
+func (d *daemon) lookAtAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	d.lookAgain(ctx, d.allEnforcements(ctx))
+}
 
 // lookAgain brings enforcements up to date, and what the loop has of them.
 func (d *daemon) lookAgain(ctx context.Context, enforcements []enforcement) {

@@ -5,6 +5,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
@@ -23,62 +26,128 @@ const (
 	faultEvery = faultPatience
 )
 
-// watchFaults tells the core of what happens to cards. What a card is like is
+// heard is what a driver answered when it was asked for faults.
+type heard struct {
+	faults []gpu.Fault
+	err    error
+}
+
+// hearFaults asks the driver for faults, beside everybody else: one that hangs keeps nobody.
+func (d *daemon) hearFaults() <-chan heard {
+	answer := make(chan heard, 1)
+	go func() {
+		faults, err := d.driver.source.Faults(faultPatience)
+		answer <- heard{faults, err}
+	}()
+	return answer
+}
+
+// watchCards tells the core of what happens to cards. What a card is like is
 // looked at after each fault, whenever the ledger is compared with the driver,
 // before a share is made, for as long as it is not well, and now and then: no driver
 // tells that somebody divided a card, or set its compute mode.
-func (d *daemon) watchFaults(ctx context.Context) {
+func (d *daemon) watchCards(ctx context.Context) {
 	d.examine(ctx)
+	asked, answer := time.Now(), d.hearFaults()
 	looked := time.Now()
+	timer := time.NewTimer(0) // when to look, or to ask again
+	defer timer.Stop()
+	again := time.Time{} // when to ask for faults; zero: the driver has been
 	for {
-		asked := time.Now()
-		faults, err := d.driver.source.Faults(faultPatience)
-		pause := faultEvery - time.Since(asked)
-		if errors.Is(err, gpu.ErrNotSupported) {
-			pause = max(pause, d.cfg.LookEvery)
-		} else if err != nil {
-			pause = sickEvery
+		next := looked.Add(d.cfg.LookEvery)
+		if d.sick.Load() {
+			next = looked.Add(sickEvery)
 		}
-		for _, f := range faults {
-			if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.String()) }) != nil {
-				return
+		if !again.IsZero() && again.Before(next) {
+			next = again
+		}
+		timer.Reset(time.Until(next))
+		told := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case h := <-answer:
+			pause := faultEvery - time.Since(asked)
+			if errors.Is(h.err, gpu.ErrNotSupported) {
+				pause = max(pause, d.cfg.LookEvery)
+			} else if h.err != nil {
+				pause = sickEvery
+			}
+			if h.err != nil {
+				d.cfg.Logger.Debug("wait for faults", "error", h.err)
+			}
+			again = time.Now().Add(pause)
+			told = len(h.faults) > 0
+			for _, f := range h.faults {
+				if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.String()) }) != nil {
+					return
+				}
 			}
 		}
 		since := time.Since(looked)
-		if len(faults) > 0 || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
+		if told || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
 			d.examine(ctx)
 			looked = time.Now()
 		}
-		if err != nil {
-			d.cfg.Logger.Debug("wait for faults", "error", err)
-		}
-		if !pauseFor(ctx, pause) {
-			return
+		if !again.IsZero() && !time.Now().Before(again) {
+			again, asked, answer = time.Time{}, time.Now(), d.hearFaults()
 		}
 	}
 }
 
+// eachCard calls f for every card, for all at once: one whose driver hangs keeps the
+// others from nothing.
+func (d *daemon) eachCard(f func(card string)) {
+	var all sync.WaitGroup
+	for _, c := range d.cards {
+		all.Go(func() { f(c.UUID) })
+	}
+	all.Wait()
+}
+
 // examine looks at all cards, and notes whether one is not well.
 func (d *daemon) examine(ctx context.Context) {
-	sick := false
-	for _, c := range d.cards {
-		health, err := d.driver.health(ctx, c.UUID, releasePatience)
-		if err != nil {
-			d.cfg.Logger.Debug("health", "card", c.UUID, "error", err)
-			continue
+	var sick atomic.Bool
+	d.eachCard(func(card string) {
+		health, err := d.driver.health(ctx, card, answerFor)
+		if ctx.Err() != nil {
+			return
 		}
-		if health.Exclusive && d.enforcers.serve(ctx, c.UUID) {
-			health = gpu.Health{State: gpu.Well}
+		condition := core.Condition(health.State)
+		switch {
+		case errors.Is(err, errSlow):
+			due := answerFor
+			if since, silent := d.driver.silentSince(card); silent {
+				due = time.Since(since)
+			}
+			condition = core.ConditionUnresponsive
+			health.Detail = fmt.Sprintf("its driver has not answered for %v", due.Round(time.Second))
+		case err != nil:
+			d.cfg.Logger.Debug("health", "card", card, "error", err)
+			return
+		case health.Exclusive && d.enforcers.serve(ctx, card):
+			condition, health.Detail = core.ConditionWell, ""
 		}
 		if ctx.Err() != nil {
 			return // which may be why nothing serves the card
 		}
-		sick = sick || health.State != gpu.Well
-		if d.do(ctx, func(l *loop) {
-			l.core.SetCondition(l.now, c.UUID, core.Condition(health.State), health.Detail)
-		}) != nil {
-			return
+		if condition != core.ConditionWell {
+			sick.Store(true)
+		}
+		_ = d.do(ctx, func(l *loop) { l.core.SetCondition(l.now, card, condition, health.Detail) })
+	})
+	if ctx.Err() == nil {
+		d.sick.Store(sick.Load())
+	}
+}
+
+// unresponsive lists the cards whose driver does not answer, by UUID.
+func (l *loop) unresponsive() (cards []string) {
+	for _, c := range l.cards {
+		if _, silent := l.driver.silentSince(c.UUID); silent || l.core.Condition(c.UUID) == core.ConditionUnresponsive {
+			cards = append(cards, c.UUID)
 		}
 	}
-	d.sick.Store(sick)
+	return cards
 }

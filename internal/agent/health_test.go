@@ -145,7 +145,7 @@ func TestHastyDriver(t *testing.T) {
 				end := make(chan struct{})
 				d := l.daemon
 				go l.run(ctx, end)
-				go d.watchFaults(ctx)
+				go d.watchCards(ctx)
 				const seconds = 100
 				<-time.After(seconds * time.Second)
 				synctest.Wait()

@@ -233,19 +233,17 @@ func (d *daemon) hearLastWords(ctx context.Context, id core.ClientID, p *socket.
 
 // reconcile compares the ledger of every card with the driver.
 func (d *daemon) reconcile(ctx context.Context) {
-	for _, c := range d.cards {
-		account, err := d.driver.account(ctx, c.UUID, releasePatience)
+	d.eachCard(func(card string) {
+		account, err := d.driver.account(ctx, card, answerFor)
 		if err != nil {
-			d.cfg.Logger.Debug("reconcile", "card", c.UUID, "error", err)
-			continue
-		}
-		if d.do(ctx, func(l *loop) {
-			if l.core.Reconcile(l.now, c.UUID, account); l.core.Unsure() {
-				l.wantReconcile()
-			}
-		}) != nil {
+			d.cfg.Logger.Debug("reconcile", "card", card, "error", err)
 			return
 		}
-	}
+		_ = d.do(ctx, func(l *loop) {
+			if l.core.Reconcile(l.now, card, account); l.core.Unsure() {
+				l.wantReconcile()
+			}
+		})
+	})
 	d.examine(ctx)
 }

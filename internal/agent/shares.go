@@ -18,9 +18,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// reconcileFor bounds how long a reader waits for the driver.
-const reconcileFor = 2 * time.Second
-
 func (h handlers) version() api.Version {
 	v := api.Version{
 		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(),
@@ -37,23 +34,8 @@ func (h handlers) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Pe
 	return nil
 }
 
-// current compares the ledger with the driver before it is shown. A driver
-// that does not answer in time leaves the figures of last time.
-func (h handlers) current(r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), reconcileFor)
-	defer cancel()
-	h.reconcile(ctx)
-}
-
-// look finds out how cards are, for at most so long.
-func (h handlers) look(r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), reconcileFor)
-	defer cancel()
-	h.examine(ctx)
-}
-
 func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
-	h.current(r)
+	h.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
 	devices := api.Devices{Schema: api.SchemaDevices, Simulated: h.simulated(), Cards: []api.Card{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Cards() {
@@ -65,6 +47,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pe
 				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID),
 			})
 		}
+		devices.Unresponsive = l.unresponsive()
 		return nil
 	}); err != nil {
 		return err
@@ -94,6 +77,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ socket.Pee
 		for _, v := range l.core.Shares() {
 			shares.Shares = append(shares.Shares, l.apiShare(v))
 		}
+		shares.Unresponsive = l.unresponsive()
 		return nil
 	}); err != nil {
 		return err
@@ -143,7 +127,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	if err := h.mayCreate(peer, spec); err != nil {
 		return api.Share{}, enforcement{}, err
 	}
-	h.look(r)
+	h.examine(r.Context())
 	var view core.ShareView
 	if err := h.ask(r, func(l *loop) (err error) {
 		view, err = l.core.CreateShare(l.now, core.Spec{
@@ -403,7 +387,7 @@ func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string
 }
 
 func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
-	h.current(r)
+	h.reconcile(r.Context())
 	h.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
@@ -414,6 +398,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket
 				Denials: c.Denials, Launches: c.Launches, Since: c.Since, Enforcement: l.levelOf(c),
 			})
 		}
+		clients.Unresponsive = l.unresponsive()
 		return nil
 	}); err != nil {
 		return err

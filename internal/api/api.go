@@ -119,6 +119,9 @@ type Devices struct {
 	Schema    string `json:"schema"`
 	Simulated bool   `json:"simulated"`
 	Cards     []Card `json:"cards"`
+	// Unresponsive are the cards whose driver does not answer, by UUID: what is said of
+	// them is from before.
+	Unresponsive []string `json:"unresponsive,omitempty"`
 }
 
 // ShareSpec asks for a share.
@@ -189,6 +192,9 @@ type Shares struct {
 	Schema    string  `json:"schema"`
 	Simulated bool    `json:"simulated"`
 	Shares    []Share `json:"shares"`
+	// Unresponsive are the cards whose driver does not answer, by UUID: what is said of
+	// them is from before.
+	Unresponsive []string `json:"unresponsive,omitempty"`
 }
 
 // Client is one process attached to a share, or one that died and whose memory
@@ -240,6 +246,9 @@ type Clients struct {
 	Schema    string   `json:"schema"`
 	Simulated bool     `json:"simulated"`
 	Clients   []Client `json:"clients"`
+	// Unresponsive are the cards whose driver does not answer, by UUID: what is said of
+	// them is from before.
+	Unresponsive []string `json:"unresponsive,omitempty"`
 }
 
 // Event is one thing that happened.

@@ -34,7 +34,9 @@ type deviceList struct {
 	Schema    string       `json:"schema"`
 	Simulated bool         `json:"simulated"`
 	Cards     []deviceCard `json:"cards"`
-	Links     []gpu.Link   `json:"links"`
+	// Unresponsive are the cards whose driver does not answer, by UUID.
+	Unresponsive []string   `json:"unresponsive,omitempty"`
+	Links        []gpu.Link `json:"links"`
 	// Ways says how the cards with hardware reach each other, in the order of
 	// their addresses.
 	Ways ways `json:"ways"`
@@ -113,6 +115,7 @@ func (a *app) printDevices(ctx context.Context, form, root string) error {
 		}
 	}
 	list := merge(known, machine)
+	a.warnUnresponsive(list.Unresponsive)
 	switch form {
 	case formJSON:
 		return a.writeJSON(list)
@@ -138,7 +141,12 @@ func (a *app) machine(root string) (m inventory.Machine, err error) {
 	if root == "" && a.getenv("DIVVY_SOCKET") == "" { // else the library is our own
 		library := &driverLibrary{}
 		from.Library = library
-		defer func() { err = errors.Join(err, library.Close()) }()
+		defer func() {
+			if library.silent {
+				fmt.Fprintln(a.stderr, "divvy: warning: the driver's library does not answer: what it alone knows is left out")
+			}
+			err = errors.Join(err, library.Close())
+		}()
 	}
 	tree, err := a.openTree(root)
 	if err != nil {
@@ -175,7 +183,7 @@ func (a *app) descriptors() ([]descriptor.Descriptor, error) {
 // merge puts what an agent knows of a card and what the kernel shows of it into
 // one entry: agents' cards first, as the agent lists them.
 func merge(known api.Devices, machine inventory.Machine) deviceList {
-	list := deviceList{Schema: api.SchemaDevices, Simulated: known.Simulated, Cards: []deviceCard{}, Links: machine.Links}
+	list := deviceList{Schema: api.SchemaDevices, Simulated: known.Simulated, Cards: []deviceCard{}, Unresponsive: known.Unresponsive, Links: machine.Links}
 	taken := map[string]bool{}
 	for _, c := range known.Cards {
 		entry := deviceCard{Card: c, Managed: true}

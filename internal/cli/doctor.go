@@ -223,6 +223,8 @@ func examineCards(ctx context.Context, at place, add addCheck) {
 		switch c.Health {
 		case "lost", "needs-reset":
 			add("cards", checkFail, fmt.Sprintf("%s (%s): %s: %s", c.Name, c.UUID, c.Health, c.HealthDetail), "end its programs and reset it (nvidia-smi --gpu-reset), or restart the machine")
+		case "unresponsive":
+			add("cards", checkFail, fmt.Sprintf("%s (%s): %s", c.Name, c.UUID, c.HealthDetail), "wait until it answers; else end its programs and reset it (nvidia-smi --gpu-reset), or restart the machine")
 		case "unshareable":
 			add("cards", checkNote, fmt.Sprintf("%s (%s) cannot be shared: %s", c.Name, c.UUID, c.HealthDetail), "divvy partition show, or nvidia-smi -i "+c.UUID+" -c DEFAULT")
 		case "degraded":

@@ -78,6 +78,13 @@ func shortUUID(uuid string) string {
 	return uuid
 }
 
+// warnUnresponsive says of which GPUs what is shown is from before.
+func (a *app) warnUnresponsive(cards []string) {
+	for _, uuid := range cards {
+		fmt.Fprintf(a.stderr, "divvy: warning: the driver of %s does not answer: what is shown of it is from before (divvy doctor)\n", shortUUID(uuid))
+	}
+}
+
 // wideFlag adds -o wide to a command that prints a table.
 func wideFlag(cmd *cobra.Command, form *string) {
 	cmd.Flags().StringVarP(form, "output", "o", formTable, "`form`: table, wide")

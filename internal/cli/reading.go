@@ -45,6 +45,7 @@ also who runs them, on which GPU, and at what level each is held.`,
 		if err != nil {
 			return at.explain(err)
 		}
+		a.warnUnresponsive(list.Unresponsive)
 		if asJSON {
 			if list.Clients == nil {
 				list.Clients = []api.Client{}

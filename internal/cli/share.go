@@ -378,6 +378,7 @@ func (a *app) shareListCommand() *cobra.Command {
 		if err != nil {
 			return at.explain(err)
 		}
+		a.warnUnresponsive(list.Unresponsive)
 		if asJSON {
 			if list.Shares == nil {
 				list.Shares = []api.Share{}

@@ -117,13 +117,13 @@ func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	if selector != "" {
 		k, failure := c.find(selector)
 		if failure == nil && !k.usable() {
-			return nil, refuse(Unavailable, "%s takes no share: %s", k.Name, k.detail).hint("divvy devices")
+			return nil, k.refusal()
 		}
 		return k, failure
 	}
 	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool { return !k.usable() })
 	if len(cards) == 0 {
-		return nil, refuse(Unavailable, "no GPU takes a share: %s", c.cards[0].detail).hint("divvy devices")
+		return nil, c.cards[0].refusal()
 	}
 	var all, able []placement.Vacancy
 	milli := int64(0)

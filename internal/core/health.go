@@ -22,15 +22,35 @@ const (
 	ConditionUnshareable Condition = "unshareable"
 	ConditionNeedsReset  Condition = "needs-reset"
 	ConditionLost        Condition = "lost"
+	// ConditionUnresponsive is that of a card whose driver does not answer: how it is
+	// nobody knows.
+	ConditionUnresponsive Condition = "unresponsive"
 )
 
 // usable says whether a new share may go to the card.
 func (k *card) usable() bool {
 	switch k.condition {
-	case ConditionUnshareable, ConditionNeedsReset, ConditionLost:
+	case ConditionUnshareable, ConditionNeedsReset, ConditionLost, ConditionUnresponsive:
 		return false
 	}
 	return true
+}
+
+// refusal says why the card takes no share, and what can be done.
+func (k *card) refusal() *Failure {
+	if k.condition == ConditionUnresponsive {
+		return refuse(Unavailable, "%s (%s) takes no share: %s", k.Name, k.UUID, k.detail).
+			hint("wait until it answers (divvy devices), or end its programs and reset it: nvidia-smi --gpu-reset, or restart the machine")
+	}
+	return refuse(Unavailable, "%s takes no share: %s", k.Name, k.detail).hint("divvy devices")
+}
+
+// Condition is how a card was when it was last looked at.
+func (c *Core) Condition(cardUUID string) Condition {
+	if k := c.cardOf(cardUUID); k != nil {
+		return k.condition
+	}
+	return ConditionUnknown
 }
 
 // SetCondition notes how a card is; a change is an event, and one more for each
@@ -59,9 +79,15 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 		c.event(now, Event{Kind: event.CardNeedsReset, Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no new work"})
 	case ConditionLost:
 		c.event(now, Event{Kind: event.CardLost, Card: k.UUID, Message: k.Name + ": " + detail})
+	case ConditionUnresponsive:
+		c.event(now, Event{Kind: event.CardUnresponsive, Card: k.UUID, Message: k.Name + ": " + detail + "; it takes no share until it does"})
 	}
 	if usable == k.usable() {
 		return
+	}
+	then := "get errors"
+	if condition == ConditionUnresponsive {
+		then = "may hang"
 	}
 	for _, s := range c.shares {
 		if s.card != k {
@@ -69,7 +95,7 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 		}
 		if usable {
 			c.event(now, Event{Kind: event.ShareUnusable, Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
-				Message: fmt.Sprintf("its GPU (%s) cannot be used: %s; its programs get errors", k.Name, detail)})
+				Message: fmt.Sprintf("its GPU (%s) cannot be used: %s; its programs %s", k.Name, detail, then)})
 		} else {
 			c.event(now, Event{Kind: event.ShareUsable, Share: s.Name, Card: k.UUID, Message: "its GPU (" + k.Name + ") can be used again"})
 		}

@@ -52,6 +52,7 @@ const (
 	CardNeedsReset        Kind = "card-needs-reset"
 	CardDegraded          Kind = "card-degraded"
 	CardUnshareable       Kind = "card-unshareable"
+	CardUnresponsive      Kind = "card-unresponsive"
 	CardWell              Kind = "card-well"
 	ShareUnusable         Kind = "share-unusable"
 	ShareUsable           Kind = "share-usable"
@@ -71,7 +72,8 @@ func Kinds() []Kind {
 		EnforcementChanged, ShareLost,
 		ClientAttached, ClientLeft, Denied, ClientDetached, ClientReturned, ClientMissing, ClientRefused, NotEnforced, ClientBroken,
 		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, NoDriver, FrontOpenedItself,
-		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable, CardWell,
+		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
+		CardUnresponsive, CardWell,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten,
 		EventsDropped,
 	}

@@ -25,8 +25,8 @@ var slowReasons = []struct {
 // Health asks the driver about a card. What an older driver or a smaller card
 // does not tell is taken as well.
 func (s *Source) Health(uuid string) (gpu.Health, error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	device, ok := s.devices[uuid]
 	if !ok {
 		return gpu.Health{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
@@ -152,8 +152,8 @@ const maxFaults = 100
 
 // listen asks for events, once.
 func (s *Source) listen() error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	if s.listens {
 		return nil
 	}

@@ -20,8 +20,8 @@ func limitSymbols() []string {
 // LimitsMemory says why a card's driver limits no control groups; nil: it has the
 // calls.
 func (s *Source) LimitsMemory(uuid string) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	_, err := s.limitedLocked(uuid)
 	return err
 }
@@ -32,8 +32,8 @@ func (s *Source) LimitsMemory(uuid string) error {
 // not asked to here. 0 takes the limit away. It takes root.
 // https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html
 func (s *Source) SetMemoryLimit(uuid, group string, bytes uint64) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	device, err := s.limitedLocked(uuid)
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Source) SetMemoryLimit(uuid, group string, bytes uint64) error {
 // MemoryLimit returns the limit of a control group on a card, 0 for none, and what
 // its processes hold, in bytes.
 func (s *Source) MemoryLimit(uuid, group string) (limit, held uint64, err error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	device, err := s.limitedLocked(uuid)
 	if err != nil {
 		return 0, 0, err

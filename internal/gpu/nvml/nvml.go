@@ -30,7 +30,9 @@ type Source struct {
 	library nvml.Interface
 	cards   []gpu.Card
 
-	mutex   sync.Mutex // NVML locks too, but shutdown must not overtake a call
+	// mutex is held for reading while the library is called: NVML locks too, but shutdown
+	// must not overtake a call, nor one that hangs keep others about other cards.
+	mutex   sync.RWMutex
 	devices map[string]nvml.Device
 	// profiles are what drivers have told of MIG, by the card's UUID.
 	profiles map[string]told
@@ -157,8 +159,8 @@ func (s *Source) Cards() ([]gpu.Card, error) { return s.cards, nil }
 
 // Account asks the driver who uses what.
 func (s *Source) Account(uuid string) (gpu.Account, error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	device, ok := s.devices[uuid]
 	if !ok {
 		return gpu.Account{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
@@ -173,8 +175,8 @@ func (s *Source) Account(uuid string) (gpu.Account, error) {
 
 // Processes asks the driver who uses a card.
 func (s *Source) Processes(uuid string) ([]gpu.Process, error) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	device, ok := s.devices[uuid]
 	if !ok {
 		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)

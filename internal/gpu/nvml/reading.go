@@ -19,8 +19,8 @@ const maxMIGDevices = 64
 // Reading tells all that the driver's library knows of the card at a PCI
 // address, and whether there is one.
 func (s *Source) Reading(address string) (gpu.Reading, bool) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	i := slices.IndexFunc(s.cards, func(c gpu.Card) bool { return c.PCIAddress == address })
 	if i < 0 {
 		return gpu.Reading{}, false
@@ -177,8 +177,8 @@ func (s *Source) instances(device nvml.Device) []gpu.Partition {
 // Links tells of NVLink: lanes that lead to another card, or through switches,
 // where each card has as many lanes to each other as the narrower one has in all.
 func (s *Source) Links() []gpu.Link {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
 	links := []gpu.Link{}
 	if !s.has("nvmlDeviceGetNvLinkState") || !s.has("nvmlDeviceGetNvLinkRemotePciInfo") {
 		return links

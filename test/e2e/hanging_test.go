@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+)
+
+// A simulator that is stopped is a driver that hangs: commands answer what is known and
+// say which GPU does not answer, none makes a share there, and the agent can be ended. The
+// control: before and after, all is well.
+func TestHangingSimulator(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	env := []string{"PATH=" + os.Getenv("PATH"), "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
+	ask := func(arguments ...string) outcome {
+		t.Helper()
+		return run(t, env, divvy(t), append(arguments, "--agent", h.AgentSocket)...)
+	}
+	holder := h.holder(t, h.share(t, "there", 256*mib))
+	do(t, holder, "start")
+	card := h.look(t, "there").CardUUID
+	for _, command := range [][]string{{"share", "list"}, {"ps"}, {"devices"}, {"doctor"}} {
+		if o := ask(command...); o.code != 0 || strings.Contains(o.stderr+o.stdout, "answer: what is shown") {
+			t.Fatalf("control: %v: code %d\n%s%s", command, o.code, o.stdout, o.stderr)
+		}
+	}
+
+	_ = syscall.Kill(-h.simulator.pid, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = syscall.Kill(-h.simulator.pid, syscall.SIGCONT) })
+	made := ask("share", "create", "more", "--mem", "1GiB")
+	if made.code != 5 || !strings.Contains(made.stderr, card) || !strings.Contains(made.stderr, "its driver has not answered for") ||
+		!strings.Contains(made.stderr, "reset") {
+		t.Errorf("create: code %d\n%s", made.code, made.stderr)
+	}
+	for _, command := range [][]string{{"share", "list"}, {"ps"}, {"devices"}} {
+		if o := ask(command...); o.code != 0 || !strings.Contains(o.stderr, "the driver of "+card[:12]+" does not answer") {
+			t.Errorf("%v: code %d\n%s%s", command, o.code, o.stdout, o.stderr)
+		}
+		var said struct{ Unresponsive []string }
+		if o := ask(append(command, "--json")...); json.Unmarshal([]byte(o.stdout), &said) != nil || len(said.Unresponsive) != 1 || said.Unresponsive[0] != card {
+			t.Errorf("%v: %s", command, o.stdout)
+		}
+	}
+	if o := ask("ps"); !strings.Contains(o.stdout, "there") {
+		t.Errorf("what is known is not shown:\n%s", o.stdout)
+	}
+	if o := ask("doctor"); o.code != 1 || !strings.Contains(o.stdout, "its driver has not answered") {
+		t.Errorf("doctor: code %d\n%s", o.code, o.stdout)
+	}
+	if e := h.event(t, "card-unresponsive", ""); e.CardUUID != card {
+		t.Errorf("event %+v", e)
+	}
+
+	_ = syscall.Kill(-h.simulator.pid, syscall.SIGCONT)
+	eventually(t, "the GPU takes shares again", func() error {
+		_, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "again", MemoryBytes: 256 * mib})
+		return err
+	})
+	if o := ask("share", "list"); o.code != 0 || o.stderr != "" {
+		t.Errorf("again: code %d\n%s", o.code, o.stderr)
+	}
+	_ = syscall.Kill(-h.simulator.pid, syscall.SIGSTOP)
+	eventually(t, "it is noticed that nobody asks for", func() error {
+		if len(h.events(t, "card-unresponsive", "")) < 2 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	h.agent.stop(t)
+	_ = syscall.Kill(-h.simulator.pid, syscall.SIGCONT)
+}
