@@ -170,6 +170,7 @@ type share struct {
 	told     Lease         // as ordered last
 	fair     fair
 	wanted   time.Duration // when it asked last
+	since    time.Duration // when the first of its processes that wait asked
 	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
 	kernel   time.Duration // the longest that it launches
@@ -257,6 +258,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 		s.Terms = t
 		if resumed {
 			a.enter(s) // what it had no use of it cannot claim now
+			s.since = now
 		}
 		if anew {
 			// A new promise begins with an account of its own, and holds at once.
@@ -365,6 +367,9 @@ func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
 	a.fill(now)
 	if !s.wants() && s != a.holder {
 		a.enter(s)
+	}
+	if len(s.waiting) == 0 {
+		s.since = now
 	}
 	if !slices.Contains(s.waiting, process) {
 		s.waiting = append(s.waiting, process)

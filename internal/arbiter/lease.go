@@ -4,6 +4,7 @@ package arbiter
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -155,6 +156,17 @@ func (a *Arbiter) contested(holder *share) bool {
 		others-- // for it waits itself
 	}
 	return others > 0
+}
+
+// contestedFrom is since when another share has wanted the card that the holder has.
+func (a *Arbiter) contestedFrom() time.Duration {
+	from := time.Duration(math.MaxInt64)
+	for _, s := range a.shares {
+		if s != a.holder && s.wants() {
+			from = min(from, s.since)
+		}
+	}
+	return from
 }
 
 // goesOn says whether s is the holder, and its lease can go on: nobody but those who
@@ -331,12 +343,12 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 }
 
 // idle charges the holder for the part of its turn that it did not use, as far
-// as that is more than what it used: a share that reports nothing still pays
-// for half of what it holds.
+// as that is more than what it used, and as another share waited meanwhile: a share
+// that reports nothing still pays for half of what it keeps others from.
 // Work that was in flight before its turn, and still is, has kept it from nothing.
 func (a *Arbiter) idle(now, until time.Duration) {
 	t := &a.holder.turn
-	t.held += max(until-a.begun, 0)
+	t.held += max(until-max(a.begun, a.contestedFrom()), 0)
 	used := t.charged - min(t.carried, a.meter.Usage(now, a.holder.Name).Submitted)
 	if more := t.held - 2*used - t.paid; more > 0 {
 		a.holder.pay(more)
