@@ -27,7 +27,7 @@ DESTDIR ?=
 VERSION := $(shell cat VERSION)
 
 # The full figures belong to fuzz, soak and bench-report; `make test` is short.
-TEST_FUZZ_SECONDS := 5
+TEST_FUZZ_SECONDS := 2
 FUZZ_SECONDS ?= 300
 export DIVVY_RACE_ROUNDS ?= 50000
 export DIVVY_CHAOS_SECONDS ?= 20

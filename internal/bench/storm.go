@@ -48,7 +48,7 @@ type Crowd struct {
 
 const (
 	crowdSettle = 1500 * time.Millisecond // the agent compares its account with the driver's
-	crowdIdle   = 5 * time.Second
+	crowdIdle   = 20 * time.Second        // what attaching left behind is done in the first of them
 )
 
 // Storm starts many processes, lets all of them attach to one share and make a
