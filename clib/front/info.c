@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * info.c: starting, and what a program learns about cards and memory through
- * the driver API. Programs see the cards of their share only, in the driver's
- * order; the handles stay the driver's.
+ * the driver API. The driver is made to enumerate the cards of the share that
+ * the program wants to see, and no other; numbers and handles are the driver's.
  */
 #include "memory.h"
 
@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "visible.h"
 
 struct cards {
 	unsigned visible;                  /* cards of the share that the driver shows */
@@ -81,53 +83,112 @@ uint64_t front_total(int slot, uint64_t drivertotal)
 	return front_limited(slot) ? __atomic_load_n(&front_limits()->card[slot].limitbytes, __ATOMIC_RELAXED) : drivertotal;
 }
 
-static void report_hidden(void)
+/* The driver shows no card of the share; a program that has hidden them itself need not be told. */
+static void report_hidden(const char *list)
 {
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	char text[DIVVY_TEXT_BYTES];
 
-	if (visible == NULL)
+	if (visible_hides(list))
+		return;
+	if (list == NULL)
 		snprintf(text, sizeof(text), "the driver does not show it");
 	else
-		snprintf(text, sizeof(text), "CUDA_VISIBLE_DEVICES=%s", visible);
+		snprintf(text, sizeof(text), "%s=%.40s, and the share has GPUs 0 to %u", VISIBLE_VARIABLE, list, front_cards() - 1);
 	front_log("the share's GPU is hidden from this process: %s", text);
 	front_event(DIVVY_EVENT_HIDDEN, 0, 0, text);
 }
 
-/* Finds the share's cards among the driver's. */
-static CUresult map_cards(void)
+/*
+ * Finds the chosen cards among the driver's: *foreign counts what it shows
+ * besides them, or in another order. It may show fewer: one that is lost.
+ */
+static CUresult find_cards(const struct divvy_limits *limits, const struct visible *chosen, struct cards *found, unsigned *foreign)
 {
-	const struct divvy_limits *limits = front_limits();
-	struct cards found = {.visible = 0};
+	unsigned next = 0;
 	int count = 0;
 	CUresult rc = REAL(SYM_cuDeviceGetCount, cuDeviceGetCount)(&count);
 
+	*foreign = 0;
+	found->visible = 0;
 	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
-		found.device[slot] = -1;
+		found->device[slot] = -1;
 	for (int i = 0; rc == CUDA_SUCCESS && i < count; i++) {
 		CUdevice device;
 		CUuuid uuid;
+		unsigned at;
 
 		rc = REAL(SYM_cuDeviceGet, cuDeviceGet)(&device, i);
 		if (rc == CUDA_SUCCESS)
 			rc = REAL(SYM_cuDeviceGetUuid, cuDeviceGetUuid)(&uuid, device);
 		if (rc != CUDA_SUCCESS)
 			break;
-		for (unsigned slot = 0; slot < limits->cards; slot++) {
-			if (found.device[slot] != -1 || memcmp(uuid.bytes, limits->card[slot].uuid, sizeof(uuid.bytes)) != 0)
-				continue;
-			found.device[slot] = device;
-			found.ordinal[found.visible] = device;
-			found.slot[found.visible++] = (int)slot;
+		for (at = next; at < chosen->count; at++) {
+			if (memcmp(uuid.bytes, limits->card[chosen->slot[at]].uuid, sizeof(uuid.bytes)) == 0)
+				break;
 		}
+		if (at == chosen->count) {
+			++*foreign;
+			continue;
+		}
+		next = at + 1;
+		found->device[chosen->slot[at]] = device;
+		found->ordinal[found->visible] = device;
+		found->slot[found->visible++] = chosen->slot[at];
 	}
+	return rc;
+}
+
+/* Once the driver has started: takes its cards over, or refuses them. */
+static CUresult map_cards(const struct divvy_limits *limits, const struct visible *chosen, const char *list)
+{
+	struct cards found;
+	unsigned foreign;
+	CUresult rc = find_cards(limits, chosen, &found, &foreign);
+
 	if (rc != CUDA_SUCCESS)
 		return rc;
+	if (found.visible > 0 && foreign > 0) {
+		char text[DIVVY_TEXT_BYTES];
+
+		snprintf(text, sizeof(text), "it shows %u besides %u of the share", foreign, found.visible);
+		front_log("the driver shows GPUs that are not the share's, as when it was started before Divvy's library: %s", text);
+		front_event(DIVVY_EVENT_FOREIGN, 0, 0, text);
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	}
 	cards = found;
 	__atomic_store_n(&mapped, 1, __ATOMIC_RELEASE);
 	if (found.visible == 0)
-		report_hidden();
+		report_hidden(list);
 	return CUDA_SUCCESS;
+}
+
+/*
+ * Starts the driver, which reads the environment now: whatever that says, it
+ * enumerates the chosen cards of the share and no other. With the program's list
+ * or with none it would count from the machine's cards, and whoever asks the
+ * driver past us would see others than the program does.
+ */
+static CUresult start(enum divvy_symbol called, unsigned int flags)
+{
+	const struct divvy_limits *limits = front_limits();
+	const char *list = getenv(VISIBLE_VARIABLE);
+	char entry[VISIBLE_TEXT_BYTES];
+	struct visible chosen;
+	CUresult rc;
+
+	visible_choose(limits, list, &chosen);
+	visible_entry(limits, &chosen, entry);
+	if (!visible_tell(entry))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = REAL(called, cuInit)(flags);
+	visible_told();
+	front_start_lock();
+	if (rc == CUDA_SUCCESS && !mapped)
+		rc = map_cards(limits, &chosen, list);
+	else if (rc == CUDA_ERROR_NO_DEVICE)
+		report_hidden(list);
+	front_start_unlock();
+	return rc;
 }
 
 CUresult hook_cuInit(enum divvy_symbol called, unsigned int flags)
@@ -141,15 +202,7 @@ CUresult hook_cuInit(enum divvy_symbol called, unsigned int flags)
 	if (rc != CUDA_SUCCESS || !front_enter())
 		return rc;
 	__atomic_store_n(&initialised, 1, __ATOMIC_RELEASE);
-	rc = REAL(called, cuInit)(flags);
-	if (!__atomic_load_n(&mapped, __ATOMIC_ACQUIRE)) {
-		front_start_lock();
-		if (rc == CUDA_SUCCESS && !mapped)
-			rc = map_cards();
-		else if (rc == CUDA_ERROR_NO_DEVICE)
-			report_hidden();
-		front_start_unlock();
-	}
+	rc = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE) ? REAL(called, cuInit)(flags) : start(called, flags);
 	if (rc == CUDA_SUCCESS && cards.visible == 0)
 		rc = CUDA_ERROR_NO_DEVICE;
 	front_leave();

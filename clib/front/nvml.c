@@ -26,7 +26,7 @@ struct card {
 
 struct view {
 	unsigned visible;
-	struct card card[DIVVY_MAX_CARDS]; /* in the driver's order */
+	struct card card[DIVVY_MAX_CARDS]; /* in the share's order, which CUDA's numbers follow too */
 };
 
 /* A new view is made at every nvmlInit and put beside the last one: readers may still hold that. */
@@ -74,15 +74,12 @@ static void look_for_cards(void)
 	for (unsigned slot = 0; slot < limits->cards; slot++) {
 		struct card card = {.slot = (int)slot};
 		char uuid[UUID_TEXT_BYTES];
-		unsigned i;
 
 		uuid_text(limits->card[slot].uuid, uuid);
 		if (REAL(SYM_nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUID)(uuid, &card.device) != NVML_SUCCESS ||
 		    REAL(SYM_nvmlDeviceGetIndex, nvmlDeviceGetIndex)(card.device, &card.index) != NVML_SUCCESS)
 			continue;
-		for (i = fresh->visible++; i > 0 && fresh->card[i - 1].index > card.index; i--)
-			fresh->card[i] = fresh->card[i - 1];
-		fresh->card[i] = card;
+		fresh->card[fresh->visible++] = card;
 	}
 	__atomic_store_n(&view_now, fresh, __ATOMIC_RELEASE);
 }

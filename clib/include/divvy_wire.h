@@ -183,6 +183,7 @@ struct divvy_client {
 #define DIVVY_EVENT_NO_DRIVER 18u    /* text: why the driver could not be opened */
 #define DIVVY_EVENT_HIDDEN 20u       /* text: the share's card is not visible to this process */
 #define DIVVY_EVENT_DRIVER_OOM 21u   /* the driver refused amount bytes on slot though the quota had room */
+#define DIVVY_EVENT_FOREIGN 22u      /* text: the driver shows this process cards that are not the share's */
 
 struct divvy_message {
 	uint32_t magic;    /* DIVVY_MESSAGE_MAGIC */

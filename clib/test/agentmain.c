@@ -4,9 +4,10 @@
  *
  *	test-agent SOCKET LIMITBYTES [COMMAND ARGUMENTS...]
  *
- * Serves one share on one card, the null driver's unless DIVVY_TEST_UUID holds
- * 32 hexadecimal digits, while the command runs (or until it is killed), and
- * passes on the command's exit status.
+ * Serves one share on one card, the null driver's, or on those whose UUIDs
+ * DIVVY_TEST_UUID holds (32 hexadecimal digits each, with commas between them),
+ * while the command runs (or until it is killed), and passes on the command's exit
+ * status.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,10 +31,14 @@ int main(int argc, char **argv)
 	}
 	share.path = argv[1];
 	share.limitbytes = strtoull(argv[2], NULL, 0);
-	for (unsigned i = 0; uuid != NULL && strlen(uuid) == 32 && i < 16; i++) {
-		char digits[3] = {uuid[2 * i], uuid[2 * i + 1], 0};
+	while (uuid != NULL && strlen(uuid) >= 32 && share.cards < DIVVY_MAX_CARDS) {
+		for (unsigned i = 0; i < 16; i++) {
+			char digits[3] = {uuid[2 * i], uuid[2 * i + 1], 0};
 
-		share.uuid[0][i] = (uint8_t)strtoul(digits, NULL, 16);
+			share.uuid[share.cards][i] = (uint8_t)strtoul(digits, NULL, 16);
+		}
+		share.cards++;
+		uuid += uuid[32] == ',' ? 33 : 32;
 	}
 	agent = agent_start(&share);
 	if (argc == 3)

@@ -9,7 +9,7 @@ test_cflags := -std=gnu17 -O1 -g -Wall -Wextra -Wstrict-prototypes -Werror -Icli
 test_snippets := $(filter-out clib/test/snippets/snippet.h,$(wildcard clib/test/snippets/*.c))
 
 TEST_PROGRAMS += $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
-	procaddress timing everylaunch tamper manners gates interposer.so dlopen-go monitor-devices monitor-compute-processes \
+	procaddress views static-variable timing everylaunch tamper manners gates interposer.so dlopen-go monitor-devices monitor-compute-processes \
 	front-other/libcuda.so.1 standin/address/reader)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
@@ -44,6 +44,13 @@ $(test_dir)/snippets-named: $(test_snippets) clib/test/snippets/snippet.h $(test
 
 $(test_dir)/procaddress: clib/test/procaddress.c clib/gen/cuda_abi.h
 	$(call step,test programs) $(CC) $(test_cflags) -o $@ $< -ldl
+
+# A program that no dynamic linker loads, which says what it finds in CUDA_VISIBLE_DEVICES.
+$(test_dir)/static-variable: clib/test/staticvariable.c
+	$(call step,test programs) $(CC) $(test_cflags) -static -o $@ $<
+
+$(test_dir)/views: clib/test/views.c clib/gen/cuda_abi.h clib/gen/nvml_abi.h
+	$(call step,test programs) $(CC) $(test_cflags) -o $@ $< -ldl -pthread
 
 # Modelled time, over the stand-in.
 $(test_dir)/timing: clib/test/timing.c $(test_standin)/libcuda.so.1

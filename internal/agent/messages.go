@@ -162,6 +162,7 @@ var reports = map[uint32]core.Report{
 	wire.EventSelfOpen:     core.ReportSelfOpen,
 	wire.EventNoDriver:     core.ReportNoDriver,
 	wire.EventHidden:       core.ReportHidden,
+	wire.EventForeign:      core.ReportForeign,
 	wire.EventDriverOOM:    core.ReportDriverOOM,
 }
 

@@ -31,7 +31,15 @@ func (o *Offers) Offer(share api.Share, card gpu.Card) error {
 	}
 	described := Share{Name: share.Name, Socket: share.Socket}
 	if share.MPS != nil {
-		described.Folder, described.Env = share.MPS.PipeDirectory, share.MPS.Environment
+		described.Folder = share.MPS.PipeDirectory
+		for _, entry := range share.MPS.Environment {
+			// The front is in the driver's place, and tells it the share's GPU: programs
+			// count from that.
+			if strings.HasPrefix(entry, visible) {
+				entry = visible + "0"
+			}
+			described.Env = append(described.Env, entry)
+		}
 	}
 	if !card.Simulated {
 		d := o.find(card)

@@ -97,10 +97,11 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 	if entry := joined.Entry; entry.Why != "" {
 		a.note("held at level %s: %s", entry.Enforcement, entry.Why)
 	}
-	if err := a.checkHeld(joined.Share.Enforce, joined.Entry.Enforcement, path); err != nil {
+	loads, err := a.checkHeld(joined.Share.Enforce, joined.Entry.Enforcement, path)
+	if err != nil {
 		return err
 	}
-	env := shareEnvironment(joined, front)
+	env := shareEnvironment(joined, front, loads)
 	child := &exec.Cmd{Path: path, Args: args, Env: env}
 	if u.isolated {
 		if child, err = a.isolate(joined, front, child); err != nil {
@@ -185,26 +186,25 @@ func checkWire(agent api.Version) error {
 		"restart the agent with this version: systemctl restart divvy-agent, or divvy cleanup")
 }
 
-// checkHeld refuses a program that the front library cannot be loaded into, where
-// nothing else holds it as strongly as its share demands; else it says so.
-func (a *app) checkHeld(demanded, level share.Enforcement, path string) error {
-	if level.Meets(share.EnforcedDriver) {
-		return nil
-	}
+// checkHeld says whether the program loads the front library. One that does not is
+// refused where nothing else holds it as strongly as its share demands; else its user
+// is told.
+func (a *app) checkHeld(demanded, level share.Enforcement, path string) (loads bool, err error) {
 	status, detail, hint := examineProgram(path)
-	if status == checkOK {
-		return nil
+	if status == checkOK || level.Meets(share.EnforcedDriver) {
+		return status == checkOK, nil
 	}
 	if !share.Booked.Meets(demanded) {
-		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("--enforce %s: %s", demanded, detail)}, hint)
+		return false, withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("--enforce %s: %s", demanded, detail)}, hint)
 	}
 	a.note("held at level %s only: %s", share.Booked, detail)
-	return nil
+	return false, nil
 }
 
 // shareEnvironment is the environment that puts a program under a share, of which
-// others than the front library may need a part.
-func shareEnvironment(m membership, front string) []string {
+// others than the front library may need a part. Only a program that loads the front
+// counts from the share's GPUs.
+func shareEnvironment(m membership, front string, loads bool) []string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
 		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
@@ -214,13 +214,11 @@ func shareEnvironment(m membership, front string) []string {
 	if m.Version.Simulator != "" {
 		set["DIVVY_SIMULATOR"] = m.Version.Simulator
 	}
-	if _, chosen := os.LookupEnv("CUDA_VISIBLE_DEVICES"); !chosen {
-		set["CUDA_VISIBLE_DEVICES"] = m.Share.CardUUID
-	}
 	for _, entry := range m.Entry.Environment {
 		name, value, _ := strings.Cut(entry, "=")
 		set[name] = value
 	}
+	set[visibleVariable] = visibleGPUs([]string{m.Share.CardUUID}, loads)
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")

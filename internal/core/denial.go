@@ -115,6 +115,7 @@ const (
 	ReportSelfOpen
 	ReportNoDriver
 	ReportHidden
+	ReportForeign
 	ReportDriverOOM
 )
 
@@ -133,6 +134,8 @@ func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, t
 		c.clientEvent(now, cl, event.NoDriver, 0, "the driver cannot be opened: "+text)
 	case ReportHidden:
 		c.clientEvent(now, cl, event.CardHidden, 0, "the share's GPU is not visible to the process: "+text)
+	case ReportForeign:
+		c.clientEvent(now, cl, event.CardsForeign, 0, "refused: the driver shows the process GPUs that are not the share's: "+text)
 	case ReportDriverOOM:
 		c.clientEvent(now, cl, event.DriverOutOfMemory, bytes,
 			fmt.Sprintf("the driver refused %s though the quota had room: %s", size.Short(bytes), text))

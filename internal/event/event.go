@@ -38,6 +38,7 @@ const (
 	DriverOutOfMemory  Kind = "driver-out-of-memory"
 	UnclassifiedSymbol Kind = "unclassified-symbol"
 	CardHidden         Kind = "card-hidden"
+	CardsForeign       Kind = "cards-foreign"
 	NoDriver           Kind = "no-driver"
 	FrontOpenedItself  Kind = "front-opened-itself"
 )
@@ -71,7 +72,7 @@ func Kinds() []Kind {
 		ShareCreated, ShareChanged, SharePaused, ShareResumed, ShareShrinking, ShareShrunk, ShrinkOverdue, ShareRevoked, ShareDeleted,
 		EnforcementChanged, ShareLost,
 		ClientAttached, ClientLeft, Denied, ClientDetached, ClientReturned, ClientMissing, ClientRefused, NotEnforced, ClientBroken,
-		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, NoDriver, FrontOpenedItself,
+		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, CardsForeign, NoDriver, FrontOpenedItself,
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
 		CardUnresponsive, CardWell,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten,

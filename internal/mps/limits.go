@@ -118,8 +118,13 @@ func (d *Daemon) Check(env []string, l Limits) error {
 	if visible != "" {
 		all = false
 	}
+	// A number counts from the share's GPUs: a process that is attached has the front
+	// library, which names them to the driver by UUID.
 	sees := func(card string) bool {
 		return all || card != "" && slices.ContainsFunc(strings.Split(visible, ","), func(v string) bool {
+			if _, err := strconv.ParseUint(v, 10, 8); err == nil {
+				v = d.cfg.UUID
+			}
 			return v != "" && (strings.HasPrefix(card, v) || strings.HasPrefix(v, card))
 		})
 	}

@@ -307,6 +307,14 @@ func TestCheck(t *testing.T) {
 	if err := d.Check(good, limits); err != nil {
 		t.Errorf("%q: %v", good, err)
 	}
+	counted := append([]string{visibleVariable + "=0"}, good...)
+	if err := d.Check(counted, limits); err != nil {
+		t.Errorf("%q: %v", counted, err)
+	}
+	counted = append([]string{pinnedVariable + "=" + card + "=8192M," + otherCard + "=1G"}, counted...)
+	if err := d.Check(counted, limits); err == nil || !strings.Contains(err.Error(), "drops all limits") {
+		t.Errorf("%q: %v", counted, err)
+	}
 	for _, c := range []struct{ name, entry, says string }{
 		{"no pipe directory", pipeVariable + "=", "without MPS"},
 		{"another pipe directory", pipeVariable + "=/tmp/nvidia-mps", "without MPS"},

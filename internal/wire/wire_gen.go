@@ -50,6 +50,7 @@ const (
 	EventNoDriver       = 18 // text: why the driver could not be opened
 	EventHidden         = 20 // text: the share's card is not visible to this process
 	EventDriverOOM      = 21 // the driver refused amount bytes on slot though the quota had room
+	EventForeign        = 22 // text: the driver shows this process cards that are not the share's
 )
 
 // LimitsCard is struct divvy_limits_card.

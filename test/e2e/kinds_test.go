@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -356,39 +355,6 @@ func TestProcessesOfOtherNamespaces(t *testing.T) {
 	bare := h.inNamespace(t, h.Unheld())
 	do(t, bare, "start")
 	alloc(t, bare, 600*mib) // control: nothing but Divvy holds it
-}
-
-// Kind 8: every way to name a card in CUDA_VISIBLE_DEVICES means the same card
-// with Divvy as without, if the share is on it.
-func TestVisibleDevicesNameTheSameCard(t *testing.T) {
-	h := newHost(t, hostOptions{cards: "2xH100-80GB"})
-	devices, err := h.client.Devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, card := range devices.Cards {
-		share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "on-" + strconv.Itoa(i), GPU: card.UUID, MemoryBytes: 256 * mib})
-		if err != nil {
-			t.Fatal(err)
-		}
-		other := devices.Cards[1-i].UUID
-		shortest := len("GPU-")
-		for card.UUID[:shortest] == other[:shortest] {
-			shortest++
-		}
-		for _, visible := range []string{card.UUID, card.UUID[:shortest], other[:shortest], "0", "1", "1,0", "MIG-" + card.UUID, "GPU-nonsense", "0,0"} {
-			environ := func(env []string) []string { return append(env, "CUDA_VISIBLE_DEVICES="+visible) }
-			bare := cards(t, h, environ(h.Unheld()))
-			seen := cards(t, h, environ(h.Environ(share.Socket)))
-			var want []string
-			if slices.Contains(bare, card.UUID) {
-				want = []string{card.UUID}
-			}
-			if !slices.Equal(seen, want) {
-				t.Errorf("CUDA_VISIBLE_DEVICES=%s shows %v in a share on %s, and %v without Divvy", visible, seen, card.UUID, bare)
-			}
-		}
-	}
 }
 
 // Kind 9: a level that this machine cannot hold is refused with the reason, and

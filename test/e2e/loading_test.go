@@ -221,13 +221,6 @@ func TestSecondCardIsInvisible(t *testing.T) {
 				}
 			}
 			bare := cards(t, h, append(h.Unheld(), more...))
-			ours := false
-			for _, uuid := range bare {
-				ours = ours || uuid == share.CardUUID
-			}
-			if ours && len(seen) != 1 {
-				t.Errorf("does not see its own card, which the driver shows")
-			}
 			if visible == "" && len(bare) != 2 {
 				t.Errorf("control without the front sees %v, want both cards", bare)
 			}
