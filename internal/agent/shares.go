@@ -131,7 +131,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	var view core.ShareView
 	if err := h.ask(r, func(l *loop) (err error) {
 		view, err = l.core.CreateShare(l.now, core.Spec{
-			Name: spec.Name, GPU: spec.GPU, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
+			Name: spec.Name, GPU: spec.GPU, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
 			Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 			Payer: payer(h.table, peer),

@@ -128,6 +128,7 @@ type Devices struct {
 type ShareSpec struct {
 	Name         string            `json:"name,omitempty"`         // empty: the agent makes one up
 	GPU          string            `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or empty: most free
+	Among        []string          `json:"among,omitempty"`        // UUIDs of the GPUs to choose from; empty: all. Not kept
 	MemoryBytes  uint64            `json:"memoryBytes,omitempty"`  // 0: the card, without a promise
 	CoresPercent int               `json:"coresPercent,omitempty"` // 0: 100
 	Policy       share.Policy      `json:"policy,omitempty"`       // empty: best-effort, fixed when cores are given

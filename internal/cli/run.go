@@ -161,6 +161,9 @@ func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (me
 		find, wanted = a.findRunning, api.RunSpec{Share: declared}
 	}
 	err := a.withPlace(ctx, find, func(p place) (err error) {
+		if err := a.heed(ctx, p, &wanted); err != nil {
+			return err
+		}
 		m.Run, m.hold, err = p.client.Run(ctx, wanted)
 		if err == nil || errors.Is(err, client.ErrUnreachable) {
 			return err
@@ -174,6 +177,7 @@ func (a *app) join(ctx context.Context, declared string, spec api.ShareSpec) (me
 	if declared != "" && exitCode(err) == exitNotThere && hintOf(err) == "" {
 		err = withHint(err, "divvy share list")
 	}
+	err = limitedChoice(err, spec.Among)
 	return m, err
 }
 

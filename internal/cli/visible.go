@@ -3,12 +3,28 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/library"
 )
 
 // visibleVariable names the GPUs that a CUDA program sees.
 const visibleVariable = "CUDA_VISIBLE_DEVICES"
+
+// startDriver is how long a driver may take to start, which is seconds where nothing
+// keeps the GPUs' state.
+const startDriver = time.Minute
 
 // visibleGPUs is the variable's value for a program of a share. A program that loads the
 // front library counts from the share's GPUs, and many read numbers from the variable.
@@ -22,4 +38,114 @@ func visibleGPUs(uuids []string, loads bool) string {
 		numbers[i] = strconv.Itoa(i)
 	}
 	return strings.Join(numbers, ",")
+}
+
+// heed keeps a run to the GPUs that a batch system, a user or an outer share has left in
+// the variable.
+func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
+	list, set := os.LookupEnv(visibleVariable)
+	if !set {
+		return nil
+	}
+	const anyGPU = "unset " + visibleVariable + ", or set it to GPUs of divvy devices"
+	kind, err := readVisible(list)
+	if err != nil {
+		return withHint(usage(fmt.Errorf("%s=%s %w", visibleVariable, list, err)), anyGPU)
+	}
+	version, err := p.client.Version(ctx)
+	if err != nil {
+		return err
+	}
+	shown, err := a.driverShows(ctx, version)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask the driver what %s=%s means: %w", visibleVariable, list, err)
+	case len(shown) == 0:
+		return withHint(notThere(fmt.Errorf("%s=%s shows no GPU here, so none can be chosen", visibleVariable, list)), anyGPU)
+	case kind == kindMIG:
+		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("%s=%s is a MIG device, and shares are on whole GPUs", visibleVariable, list)},
+			"run the command without divvy run, or "+anyGPU)
+	}
+	if wanted.New != nil {
+		wanted.New.Among = shown
+		return nil
+	}
+	share, err := p.client.Share(ctx, wanted.Share)
+	if err == nil && !slices.Contains(shown, share.CardUUID) {
+		err = withHint(notThere(fmt.Errorf("share %s is on %s, which %s=%s hides", share.Name, share.CardUUID, visibleVariable, list)), anyGPU)
+	}
+	return err
+}
+
+// limitedChoice tells whoever gets no GPU that the variable has left few to choose from.
+func limitedChoice(err error, among []string) error {
+	if len(among) == 0 || exitCode(err) != exitNotThere {
+		return err
+	}
+	return withHint(err, fmt.Sprintf("%s=%s leaves %s: unset it to choose from all", visibleVariable, os.Getenv(visibleVariable), strings.Join(among, " and ")))
+}
+
+// Kinds of names in the variable.
+const (
+	kindNumber = "number"
+	kindUUID   = "UUID"
+	kindMIG    = "MIG device"
+)
+
+// readVisible says what kind of names a list has, and refuses one that contradicts
+// itself, of which the driver would take a part or nothing without a word. What the
+// entries mean, only the driver knows; what is no name ends the list.
+func readVisible(list string) (kind string, err error) {
+	var seen []string
+	for entry := range strings.SplitSeq(list, ",") {
+		entry = strings.ToLower(strings.TrimSpace(entry))
+		is := ""
+		switch _, notNumber := strconv.ParseUint(entry, 10, 64); {
+		case notNumber == nil:
+			is = kindNumber
+		case strings.HasPrefix(entry, "gpu-"):
+			is = kindUUID
+		case strings.HasPrefix(entry, "mig-"):
+			is = kindMIG
+		}
+		switch {
+		case is == "":
+			return kind, nil
+		case kind != "" && is != kind:
+			return kind, fmt.Errorf("names GPUs by %s and by %s: it takes one or the other", kind, is)
+		case slices.Contains(seen, entry):
+			return kind, fmt.Errorf("names %s twice, by which the driver shows none", entry)
+		}
+		kind, seen = is, append(seen, entry)
+	}
+	return kind, nil
+}
+
+// driverShows are the GPUs that the driver shows a program with our environment: of the
+// machine, or of the share that we are in.
+func (a *app) driverShows(ctx context.Context, version api.Version) ([]string, error) {
+	dir, err := a.libraries()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startDriver)
+	defer cancel()
+	driver, env := library.CUDAName, os.Environ()
+	if a.getenv("DIVVY_SOCKET") == "" {
+		driver = filepath.Join(version.DriverDirectory, library.CUDAName)
+		if version.Simulator != "" {
+			env = append(env, "DIVVY_SIMULATOR="+version.Simulator)
+		}
+	}
+	var said bytes.Buffer
+	ask := exec.CommandContext(ctx, dir.Tool("visible"), driver)
+	ask.Env, ask.Stderr = env, &said
+	shown, err := ask.Output()
+	if err != nil {
+		if line := strings.TrimSpace(said.String()); line != "" {
+			err = errors.New(line)
+		}
+		return nil, err
+	}
+	return strings.Fields(string(shown)), nil
 }

@@ -114,17 +114,29 @@ func (c *Core) choose(spec *Spec) (*card, *Failure) {
 	if len(c.cards) == 0 {
 		return nil, refuse(NotFound, "this machine has no GPU").hint("divvy run --simulate")
 	}
+	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool {
+		return len(spec.Among) > 0 && !slices.Contains(spec.Among, k.UUID)
+	})
+	if len(cards) == 0 {
+		return nil, refuse(NotFound, "none of the GPUs to choose from is here").hint("divvy devices")
+	}
 	if selector != "" {
 		k, failure := c.find(selector)
-		if failure == nil && !k.usable() {
+		switch {
+		case failure != nil:
+			return nil, failure
+		case !slices.Contains(cards, k):
+			return nil, refuse(NotFound, "GPU %s is not among those to choose from", k.UUID).hint("divvy devices")
+		case !k.usable():
 			return nil, k.refusal()
 		}
-		return k, failure
+		return k, nil
 	}
-	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool { return !k.usable() })
-	if len(cards) == 0 {
-		return nil, c.cards[0].refusal()
+	usable := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool { return !k.usable() })
+	if len(usable) == 0 {
+		return nil, cards[0].refusal()
 	}
+	cards = usable
 	var all, able []placement.Vacancy
 	milli := int64(0)
 	if spec.Policy == terms.Fixed {

@@ -117,6 +117,9 @@ func (w *world) do(f []string) {
 			case "gpu":
 				i++
 				spec.GPU = f[i]
+			case "among":
+				i++
+				spec.Among = strings.Split(f[i], ",")
 			case "enforce":
 				i++
 				spec.Enforce = terms.Enforcement(f[i])

@@ -21,6 +21,7 @@ const (
 type Spec struct {
 	Name         string       // empty: made up
 	GPU          string       // UUID, its prefix, PCI address, or empty: most free
+	Among        []string     `json:"-"` // UUIDs of the cards to choose from; empty: all
 	MemoryBytes  uint64       // 0: no promise
 	CoresPercent int          // 0: 100
 	Policy       terms.Policy // empty: best-effort, fixed when cores are given
@@ -222,6 +223,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if failure != nil {
 		return ShareView{}, failure
 	}
+	spec.Among = nil // of no use any more
 	if failure := checkContext(k, spec.MemoryBytes); failure != nil {
 		return ShareView{}, failure
 	}

@@ -297,3 +297,51 @@ func TestNumbersInPodman(t *testing.T) {
 		viewsIn(t, finish(t, command, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.work})).check(t, fmt.Sprint(c.flags), c.want, own)
 	}
 }
+
+// A batch system's list, on a machine of which one GPU is divided: a MIG device is no
+// place for a share, which is said; the list may still lead to a whole GPU.
+func TestRunUnderABatchSystem(t *testing.T) {
+	d := &divided{host: newHost(t, hostOptions{cards: "3xH100-80GB"})}
+	d.journal = d.directory + "/partition.journal"
+	devices, err := d.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := named(t, devices.Cards)
+	d.apply(t, d.goal(t, mix), 0, "--agent", d.AgentSocket)
+	instance := d.devices(t)["3g.40gb"][0]
+	under := func(list string, more ...string) outcome {
+		words := append([]string{"run", "--agent", d.AgentSocket, "--mem", "512MiB"}, more...)
+		return run(t, append(d.Bare(), "CUDA_VISIBLE_DEVICES="+list), divvy(t), append(words, "--", built(t, "build", "test", "views"), "look")...)
+	}
+	for list, want := range map[string]int{"1": 1, "2": 2, "2,1": -1, devices.Cards[2].UUID: 2, "1,0": 1} {
+		got := viewsIn(t, under(list))
+		if want < 0 { // the one with the most room, of two that are alike
+			want = slices.Index(names, got.cuda[0])
+		}
+		got.check(t, "CUDA_VISIBLE_DEVICES="+list, names[want:want+1], names[want:want+1])
+		if got.variable != "0" || want == 0 {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%s: GPU %d, and %s inside", list, want, got.variable)
+		}
+	}
+	for _, c := range []struct {
+		list string
+		code int
+		says string
+	}{
+		{instance, 4, "is a MIG device, and shares are on whole GPUs"}, {"MIG-nonsense", 3, "shows no GPU here"}, {instance + ",1", 2, "by MIG device and by number"},
+		{"0", 3, "none of the GPUs to choose from is here"}, {"7", 3, "shows no GPU here"}, {"", 3, "shows no GPU here"},
+	} {
+		if got := under(c.list); got.code != c.code || !strings.Contains(got.stderr, c.says) || got.stdout != "" || strings.Count(got.stderr, "error:") != 1 {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%s: code %d, want %d and %q\n%s%s", c.list, got.code, c.code, c.says, got.stdout, got.stderr)
+		}
+	}
+	if shares, err := d.client.Shares(t.Context()); err != nil || len(shares.Shares) != 0 {
+		t.Errorf("left behind: %+v (%v)", shares, err)
+	}
+	// Control: without divvy run the same lists mean what the driver says.
+	bare := viewsIn(t, run(t, append(d.Unheld(), "CUDA_VISIBLE_DEVICES=2,1"), built(t, "build", "test", "views"), "look"))
+	if want := []string{names[2], names[1]}; !slices.Equal(bare.driver, want) {
+		t.Errorf("without divvy run, 2,1 is %v, want %v", bare.driver, want)
+	}
+}
