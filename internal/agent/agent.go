@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,9 +132,9 @@ type daemon struct {
 	dying     func(pid int, start uint64) bool // by the kernel's account
 	store     *socket.Store                    // nil without a supervisor
 	uid       int                              // of the agent
-	api       *net.UnixListener
+	api       *socket.Listener
 
-	jobs    chan job
+	jobs    *fairQueue[*job]
 	stopped chan struct{} // closed when the loop has ended
 	idle    chan struct{} // closed when the loop decides to leave
 	tasks   sync.WaitGroup
@@ -143,6 +142,7 @@ type daemon struct {
 	sick    atomic.Bool   // a card was not well when last looked at
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
+	acceptor           acceptor
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -171,8 +171,8 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		daemon: &daemon{
 			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
-			jobs: make(chan job), stopped: make(chan struct{}), idle: make(chan struct{}),
-			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()),
+			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}),
+			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{},
 	}
@@ -300,6 +300,7 @@ func serve(ctx context.Context, l *loop) error {
 		defer close(d.stopped)
 		l.run(alive, loopEnd)
 	}()
+	d.task(d.dispatch)
 	server := d.serveAPI(alive)
 	if d.store != nil {
 		_ = d.store.Ready() // without a supervisor there is nobody to care
@@ -321,6 +322,7 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	l.close()
 	d.tasks.Wait()
+	d.acceptor.close()
 	for _, g := range l.enforcements {
 		if err := d.enforcers.rest(g); err != nil {
 			d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)

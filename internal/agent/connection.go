@@ -40,6 +40,11 @@ type connection struct {
 // errProtocol ends a connection, and nothing else.
 var errProtocol = errors.New("protocol error")
 
+// do is the daemon's, in the turns of the process's user.
+func (c *connection) do(ctx context.Context, f func(*loop)) error {
+	return c.doFor(ctx, c.payer, f)
+}
+
 func (c *connection) serve(ctx context.Context) {
 	defer c.conn.Close()
 	defer close(c.ended)

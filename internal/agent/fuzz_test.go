@@ -59,7 +59,7 @@ func FuzzAPI(f *testing.F) {
 		if err != nil {
 			return // no HTTP client could send it
 		}
-		peer := context.WithValue(context.Background(), peerKey{}, socket.Peer{UID: unix.Getuid()})
+		peer := context.WithValue(context.Background(), askerKey{}, asker{Peer: socket.Peer{UID: unix.Getuid()}, payer: unix.Getuid()})
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request.WithContext(peer))
 		switch answer.Code {

@@ -26,7 +26,7 @@ const (
 	stopDeadline   = 2 * time.Second
 )
 
-type peerKey struct{}
+type askerKey struct{}
 
 // handlers answer the requests of the HTTP interface.
 type handlers struct {
@@ -44,14 +44,15 @@ func (d *daemon) serveAPI(ctx context.Context) *http.Server {
 		ErrorLog:          slog.NewLogLogger(d.cfg.Logger.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if known, ok := conn.(*apiConn); ok {
-				return context.WithValue(ctx, peerKey{}, known.peer)
+				return context.WithValue(ctx, askerKey{}, known.asker)
 			}
 			return ctx
 		},
 	}
 	server.SetKeepAlivesEnabled(false)
+	listener := d.newAPIListener(ctx)
 	d.task(func() {
-		if err := server.Serve(newAPIListener(d.api, d.conns, func(peer socket.Peer) int { return payer(d.table, peer) })); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			d.cfg.Logger.Error("serve the interface", "error", err)
 		}
 	})
@@ -78,7 +79,7 @@ func (d *daemon) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDeadline)
 	defer cancel()
-	for socket.Pending(d.api) && pauseFor(ctx, time.Millisecond) {
+	for !(d.api.Idle() && d.acceptor.idle()) && pauseFor(ctx, time.Millisecond) {
 	}
 }
 
@@ -86,13 +87,13 @@ func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(http.ResponseWriter, *http.Request, socket.Peer) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			peer, ok := r.Context().Value(peerKey{}).(socket.Peer)
+			asker, ok := r.Context().Value(askerKey{}).(asker)
 			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
-				err = h.authorise(r, peer)
+				err = h.authorise(r, asker.Peer)
 			}
 			if err == nil {
-				err = answer(w, r, peer)
+				err = answer(w, r, asker.Peer)
 			}
 			if err != nil {
 				h.fail(w, err)
@@ -145,7 +146,8 @@ func (h handlers) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
 // ask runs f in the loop for a request.
 func (h handlers) ask(r *http.Request, f func(*loop) error) error {
 	var failed error
-	err := h.do(r.Context(), func(l *loop) {
+	asker, _ := r.Context().Value(askerKey{}).(asker) // handler has looked
+	err := h.doFor(r.Context(), asker.payer, func(l *loop) {
 		if l.leaving {
 			failed = errLeaving
 			return

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -46,23 +47,30 @@ type loop struct {
 type job struct {
 	f    func(*loop)
 	done chan struct{}
+	// mine is set by the loop, which then does it, or by who asked, who then does
+	// not wait for it any more.
+	mine atomic.Bool
 }
 
 // do runs f in the loop and returns when its consequences are carried out:
-// saved, on the pages, told. Callers are served in the order in which they
-// come, one call each, so that nobody starves anybody.
-// It gives up when ctx ends first.
-func (d *daemon) do(ctx context.Context, f func(*loop)) error {
-	done := make(chan struct{})
+// saved, on the pages, told. It gives up when ctx ends first.
+func (d *daemon) do(ctx context.Context, f func(*loop)) error { return d.doFor(ctx, d.uid, f) }
+
+// doFor is do for a user. The users have turns, so that nobody starves anybody.
+func (d *daemon) doFor(ctx context.Context, user int, f func(*loop)) error {
+	j := &job{f: f, done: make(chan struct{})}
+	d.jobs.put(user, j)
 	select {
-	case d.jobs <- job{f, done}:
+	case <-j.done:
+		return nil
 	case <-ctx.Done():
-		return errStopped
 	case <-d.stopped:
+	}
+	if j.mine.CompareAndSwap(false, true) {
 		return errStopped
 	}
 	// The loop has it: it will be done.
-	<-done
+	<-j.done
 	return nil
 }
 
@@ -83,11 +91,13 @@ func (l *loop) run(ctx context.Context, end <-chan struct{}) {
 		select {
 		case <-end:
 			return
-		case j := <-l.jobs:
-			l.now = time.Now()
-			j.f(l)
-			l.carryOut()
-			close(j.done)
+		case <-l.jobs.some:
+			if j, ok := l.jobs.take(); ok && j.mine.CompareAndSwap(false, true) {
+				l.now = time.Now()
+				j.f(l)
+				l.carryOut()
+				close(j.done)
+			}
 		case <-timer.C:
 			l.now = time.Now()
 			l.core.Tick(l.now)

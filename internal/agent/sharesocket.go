@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -30,7 +28,7 @@ func shareOfKey(key string) (name string, ok bool) { return strings.CutPrefix(ke
 
 // shareSocket is where the processes of a share attach.
 type shareSocket struct {
-	listener *net.UnixListener // the loop's only to close
+	listener *socket.Listener // the loop's only to close
 	limits   *wire.LimitsPage
 }
 
@@ -61,7 +59,7 @@ func (l *loop) openShare(name string, kept *os.File) error {
 	}
 	l.sockets[name] = &shareSocket{listener, limits}
 	l.writeLimits(name)
-	l.begin(func(ctx context.Context, d *daemon) { d.accept(ctx, name, listener) })
+	l.begin(func(ctx context.Context, d *daemon) { d.acceptClients(ctx, name, listener) })
 	return nil
 }
 
@@ -81,7 +79,7 @@ func (c Config) apiMode() fs.FileMode {
 
 // listen takes over a kept socket if its path still leads to it, else makes a
 // new one and stores it.
-func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, kept *os.File) (*net.UnixListener, error) {
+func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, kept *os.File) (*socket.Listener, error) {
 	if kept != nil {
 		if listener, err := socket.ListenerOf(kept); err == nil {
 			if _, err := os.Lstat(path); err == nil {
@@ -129,42 +127,33 @@ func (d *daemon) dropSocket(name string) {
 	}
 }
 
-// accept serves the connections of a share until its socket is closed.
-func (d *daemon) accept(ctx context.Context, share string, listener *net.UnixListener) {
+// acceptClients serves the connections of a share until its socket is closed.
+func (d *daemon) acceptClients(ctx context.Context, share string, listener *socket.Listener) {
 	slots := make(chan struct{}, d.cfg.MaxShareClients+pendingHandshakes)
-	for {
-		conn, err := listener.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, as a rule: let some connections end.
-			d.cfg.Logger.Warn("accept", "share", share, "error", err)
-			if !pauseFor(ctx, acceptPause) {
-				return
-			}
-			continue
-		}
+	d.accept(ctx, listener, nil, func(accepted acceptedConn, payer int) {
 		// More connections than there may be clients: somebody opens them
 		// without end.
 		if !enter(slots) {
-			_ = conn.Close()
-			continue
+			accepted.Close()
+			return
 		}
-		peer, err := socket.PeerOf(conn)
-		user := payer(d.table, peer)
-		if err != nil || !d.attachments.enter(user) {
+		if !d.attachments.enter(payer) {
 			leave(slots)
-			_ = conn.Close()
-			continue
+			accepted.Close()
+			return
 		}
 		d.task(func() {
 			defer leave(slots)
-			defer d.attachments.leave(user)
-			c := &connection{daemon: d, share: share, conn: conn, payer: user, ended: make(chan struct{})}
+			defer d.attachments.leave(payer)
+			conn, err := accepted.Conn()
+			if err != nil {
+				d.cfg.Logger.Warn("accept", "share", share, "error", err)
+				return
+			}
+			c := &connection{daemon: d, share: share, conn: conn, payer: payer, ended: make(chan struct{})}
 			c.serve(ctx)
 		})
-	}
+	})
 }
 
 // enter takes a part of what there is room for, if there is any.
@@ -179,7 +168,4 @@ func enter(room chan struct{}) bool {
 
 func leave(room chan struct{}) { <-room }
 
-const (
-	pendingHandshakes = 256 // per share
-	acceptPause       = 20 * time.Millisecond
-)
+const pendingHandshakes = 256 // per share

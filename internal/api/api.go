@@ -55,6 +55,9 @@ type Error struct {
 	Hint    string `json:"hint,omitempty"` // an exact command or change that helps
 	// Leaving is true when the agent is on its way out: ask the one that comes next.
 	Leaving bool `json:"leaving,omitempty"`
+	// Busy is true when nothing was read of the request, for who asks has too many
+	// connections: ask again.
+	Busy bool `json:"busy,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

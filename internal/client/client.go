@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -34,8 +35,9 @@ import (
 var ErrUnreachable = errors.New("agent not reachable")
 
 const (
-	dialTimeout    = 3 * time.Second
 	requestTimeout = 30 * time.Second
+	firstRetry     = time.Millisecond // of an agent that is too busy to listen
+	lastRetry      = 50 * time.Millisecond
 	maxHeaderBytes = 64 << 10
 	maxBodyBytes   = 16 << 20
 )
@@ -190,8 +192,35 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// do sends a request; a response that is returned has a 2xx status.
+// do sends a request; a response that is returned has a 2xx status. While the agent is
+// too busy to read it, it asks again, for as long as a request may take.
 func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	for begun, wait := time.Now(), firstRetry; ; wait = min(2*wait, lastRetry) {
+		response, err := c.try(ctx, method, path, in)
+		if !busy(err) || time.Since(begun)+wait > requestTimeout {
+			return response, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				err = ctx.Err()
+			}
+			return nil, err
+		}
+	}
+}
+
+// busy says whether an agent is there, and has not read the request.
+func busy(err error) bool {
+	var failure *api.Error
+	return errors.Is(err, syscall.EAGAIN) || errors.As(err, &failure) && failure.Busy
+}
+
+// try sends a request once.
+func (c *Client) try(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		encoded, err := json.Marshal(in)
@@ -236,7 +265,7 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 // read from and which ends with it, or with the request's context.
 func (c *Client) exchange(request *http.Request) (*http.Response, error) {
 	ctx := request.Context()
-	dialer := net.Dialer{Timeout: dialTimeout}
+	var dialer net.Dialer // to connect to a unix socket never waits: a full queue is EAGAIN
 	conn, err := dialer.DialContext(ctx, "unix", c.socket)
 	if err != nil {
 		return nil, err
@@ -248,14 +277,12 @@ func (c *Client) exchange(request *http.Request) (*http.Response, error) {
 	}
 	request.Close = true
 	bound := &io.LimitedReader{R: conn, N: maxHeaderBytes}
-	err = request.Write(conn)
-	var response *http.Response
-	if err == nil {
-		response, err = http.ReadResponse(bufio.NewReader(bound), request)
-	}
+	unsent := request.Write(conn)
+	// An agent that is too busy says so, and hangs up, before it has read anything.
+	response, err := http.ReadResponse(bufio.NewReader(bound), request)
 	if err != nil {
 		_ = end()
-		return nil, err
+		return nil, errors.Join(unsent, err)
 	}
 	bound.N = math.MaxInt64 // what is a body's to have, its reader says
 	response.Body = body{Reader: response.Body, end: end}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/divvy-gpu/divvy/internal/api"
 )
 
@@ -22,9 +24,12 @@ import (
 func serve(t *testing.T, path string, handler http.Handler) *http.Server {
 	t.Helper()
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	return serveAt(t, listener, handler)
+}
+
+func serveAt(t *testing.T, listener net.Listener, handler http.Handler) *http.Server {
+	t.Helper()
 	server := &http.Server{Handler: handler}
 	done := make(chan struct{})
 	go func() {
@@ -36,6 +41,13 @@ func serve(t *testing.T, path string, handler http.Handler) *http.Server {
 		<-done
 	})
 	return server
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func socketPath(t *testing.T) string {
@@ -112,6 +124,46 @@ func TestLeavingAgent(t *testing.T) {
 		if err := ask(New(path)); !errors.Is(err, ErrUnreachable) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// An agent that others keep so busy that its queue is full is asked for as long as the
+// request has time, and answers when it gets to it.
+func TestFullQueue(t *testing.T) {
+	path := socketPath(t)
+	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	must(t, err)
+	must(t, unix.Bind(listening, &unix.SockaddrUnix{Name: path}))
+	must(t, unix.Listen(listening, 0))
+	file := os.NewFile(uintptr(listening), path)
+	listener, err := net.FileListener(file)
+	must(t, err)
+	must(t, file.Close())
+	for err = error(nil); err == nil; {
+		var waiting net.Conn
+		if waiting, err = net.Dial("unix", path); err == nil {
+			defer waiting.Close()
+		}
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatalf("the queue is not full: %v", err)
+	}
+	c := New(path)
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Version(soon); !errors.Is(err, ErrUnreachable) || soon.Err() == nil {
+		t.Errorf("given up before its time: %v", err)
+	}
+	answered := make(chan error)
+	go func() {
+		_, err := c.Version(t.Context())
+		answered <- err
+	}()
+	serveAt(t, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Version{})
+	}))
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 }
 

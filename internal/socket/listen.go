@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -81,7 +80,7 @@ func openFolder(path string) (int, error) {
 // Listen listens at path with exactly this mode. What is there already is
 // replaced in one step, so that a path that somebody connects to is never
 // missing: the caller makes sure that nobody uses it any more.
-func Listen(kind Kind, path string, mode fs.FileMode) (*net.UnixListener, error) {
+func Listen(kind Kind, path string, mode fs.FileMode) (*Listener, error) {
 	if len(path) > MaxPathBytes {
 		return nil, fmt.Errorf("listen at %s: the path has more than %d bytes", path, MaxPathBytes)
 	}
@@ -127,35 +126,4 @@ func bind(file, folder int, name string, mode fs.FileMode) error {
 		_ = unix.Unlinkat(folder, next, 0)
 	}
 	return err
-}
-
-// ListenerOf makes a listener of a descriptor of a listening socket; it uses a
-// copy of it.
-func ListenerOf(file *os.File) (*net.UnixListener, error) {
-	listener, err := net.FileListener(file)
-	if err != nil {
-		return nil, fmt.Errorf("listener %s: %w", file.Name(), err)
-	}
-	unixListener, ok := listener.(*net.UnixListener)
-	if !ok {
-		_ = listener.Close()
-		return nil, fmt.Errorf("listener %s: not a unix socket", file.Name())
-	}
-	unixListener.SetUnlinkOnClose(false)
-	return unixListener, nil
-}
-
-// Pending says whether somebody has connected whom nobody has accepted yet.
-func Pending(listener *net.UnixListener) bool {
-	raw, err := listener.SyscallConn()
-	if err != nil {
-		return false
-	}
-	pending := false
-	err = raw.Control(func(file uintptr) {
-		events := []unix.PollFd{{Fd: int32(file), Events: unix.POLLIN}}
-		n, err := unix.Poll(events, 0)
-		pending = err == nil && n > 0
-	})
-	return err == nil && pending
 }

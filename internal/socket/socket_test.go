@@ -105,11 +105,16 @@ func TestPeerAndItsEnd(t *testing.T) {
 	stdin, err := child.StdinPipe()
 	must(t, err)
 	must(t, child.Start())
-	conn, err := listener.AcceptUnix()
+	accepted, err := listener.Accept()
+	must(t, err)
+	conn, err := accepted.Conn()
 	must(t, err)
 	defer conn.Close()
 	peer, err := PeerOf(conn)
 	must(t, err)
+	if accepted.Peer != peer {
+		t.Errorf("accepted of %+v, who is %+v", accepted.Peer, peer)
+	}
 	if peer.PID != child.Process.Pid || peer.UID != os.Geteuid() {
 		t.Errorf("peer %+v, want process %d", peer, child.Process.Pid)
 	}
@@ -203,13 +208,13 @@ func TestStoreKeepsConnections(t *testing.T) {
 		listener, err := ListenerOf(kept["share a"])
 		must(t, err)
 		defer listener.Close()
-		if !Pending(listener) {
+		if !listener.Pending() {
 			t.Error("the connection is not there")
 		}
-		accepted, err := listener.AcceptUnix()
+		accepted, err := listener.Accept()
 		must(t, err)
-		_ = accepted.Close()
-		if Pending(listener) {
+		accepted.Close()
+		if listener.Pending() {
 			t.Error("it is there twice")
 		}
 		must(t, store.Ready())

@@ -98,10 +98,16 @@ type host struct {
 func newHost(t testing.TB, o hostOptions) *host {
 	t.Helper()
 	h := newCards(t, o)
+	h.begin(t, o)
+	return h
+}
+
+// begin starts an agent over the cards.
+func (h *host) begin(t testing.TB, o hostOptions) {
+	t.Helper()
 	h.agentArgs = append([]string{"agent", "--directory", h.directory, "--creation", "all",
 		"--driver-dir", h.DriverDirectory, "--simulator", h.SimulatorSocket}, o.agentFlags...)
 	h.startAgent(t)
-	return h
 }
 
 // newCards is a host without an agent.

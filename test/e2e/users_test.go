@@ -147,7 +147,7 @@ func TestOthersShare(t *testing.T) {
 	check(t)
 }
 
-func copyProgram(t *testing.T, from, to string) {
+func copyProgram(t testing.TB, from, to string) {
 	t.Helper()
 	raw, err := os.ReadFile(from)
 	if err != nil {
@@ -159,7 +159,7 @@ func copyProgram(t *testing.T, from, to string) {
 }
 
 // publicCopy copies what a user's process loads to a place everybody can read.
-func publicCopy(t *testing.T, h *host) bench.Target {
+func publicCopy(t testing.TB, h *host) bench.Target {
 	t.Helper()
 	public := h.Target
 	base := filepath.Join(h.directory, "public")

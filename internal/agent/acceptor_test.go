@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
+)
+
+// Users have turns, whoever has more that waits; what is one user's keeps its order.
+func TestFairQueue(t *testing.T) {
+	f := newFairQueue[string]()
+	for _, put := range []struct {
+		user int
+		what string
+	}{{1, "a1"}, {1, "a2"}, {1, "a3"}, {2, "b1"}, {1, "a4"}, {3, "c1"}, {2, "b2"}} {
+		f.put(put.user, put.what)
+	}
+	var order []string
+	for range 4 {
+		<-f.some
+		what, _ := f.take()
+		order = append(order, what)
+	}
+	f.put(4, "d1") // waits for one of each other
+	for what, ok := f.take(); ok; what, ok = f.take() {
+		order = append(order, what)
+	}
+	if want := []string{"a1", "b1", "c1", "a2", "b2", "a3", "d1", "a4"}; !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+}
+
+// However much one user asks for at once, another waits for one thing of it.
+func TestLoopHasTurns(t *testing.T) {
+	r := newRig(t)
+	const many, other = 12001, 12002
+	var order []int // the loop's
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- r.daemon.do(t.Context(), func(*loop) { close(begun); <-goOn })
+	}()
+	<-begun
+	ask := func(user int) {
+		go func() { done <- r.daemon.doFor(t.Context(), user, func(*loop) { order = append(order, user) }) }()
+	}
+	waiting := func(user, n int) {
+		eventually(t, fmt.Sprintf("%d wait of %d", n, user), func() bool {
+			r.daemon.jobs.mutex.Lock()
+			defer r.daemon.jobs.mutex.Unlock()
+			return len(r.daemon.jobs.of[user]) == n
+		})
+	}
+	for range 50 {
+		ask(many)
+	}
+	waiting(many, 50)
+	ask(other)
+	waiting(other, 1)
+	// Who gives up is passed over.
+	gone, giveUp := context.WithCancel(t.Context())
+	go func() { done <- r.daemon.doFor(gone, other, func(*loop) { order = append(order, -1) }) }()
+	waiting(other, 2)
+	giveUp()
+	if err := <-done; !errors.Is(err, errStopped) {
+		t.Errorf("given up: %v", err)
+	}
+	close(goOn)
+	for range 52 {
+		must(t, <-done)
+	}
+	if at := slices.Index(order, other); at > 1 || len(order) != 51 || slices.Contains(order, -1) {
+		t.Errorf("the other user was number %d of %d: %v", at, len(order), order)
+	}
+}
+
+// Who has too many connections is told so, asks again for as long as a request may
+// take, and is answered when one has ended.
+func TestBusyInterface(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.EphemeralGrace = time.Minute })
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib, Ephemeral: true})
+	must(t, r.stop())
+	r.prepare = func(d *daemon) { d.conns = newLimiter(2, d.uid) }
+	r.start()
+	var holds []*client.Hold
+	for range 2 {
+		hold, err := r.client.Hold(t.Context(), "s")
+		must(t, err)
+		defer hold.Close()
+		holds = append(holds, hold)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := r.client.Version(soon)
+	if e := wantCode(t, err, api.CodeUnavailable); !e.Busy || e.Hint == "" || soon.Err() == nil {
+		t.Errorf("no place: %+v", e)
+	}
+	answered := make(chan error)
+	go func() {
+		_, err := r.client.Version(t.Context())
+		answered <- err
+	}()
+	holds[0].Close()
+	must(t, <-answered)
+}
+
+// Connections that hang up at once keep nobody out, and nothing stays open of them.
+func TestAcceptor(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	must(t, r.front("s").alloc(mib))
+	eventually(t, "as many descriptors as before", func() bool { return len(r.daemon.conns.all) == 0 })
+	before := descriptors(t)
+	for range 20000 {
+		for _, s := range []struct {
+			path string
+			kind int
+		}{{r.cfg.APISocket(), unix.SOCK_STREAM}, {r.cfg.ShareSocket("s"), unix.SOCK_SEQPACKET}} {
+			file, err := unix.Socket(unix.AF_UNIX, s.kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			must(t, err)
+			_ = unix.Connect(file, &unix.SockaddrUnix{Name: s.path}) // or its queue is full
+			must(t, unix.Close(file))
+		}
+	}
+	if _, err := r.client.Shares(t.Context()); err != nil {
+		t.Error(err)
+	}
+	must(t, r.front("s").alloc(mib))
+	eventually(t, "their connections are gone", func() bool {
+		return len(r.daemon.conns.all) == 0 && len(r.daemon.attachments.all) == 2 && descriptors(t) <= before+10
+	})
+}
