@@ -145,7 +145,7 @@ var rooms = []room{
 	{path: "test/gates", may: []string{"internal/arbiter", "internal/share"}, executes: true},
 	{path: "test/attacker", may: []string{"internal/api", "internal/client", "internal/share", "internal/wire"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 

@@ -54,6 +54,7 @@ static CUfunction function;
 static CUgraphExec graph;
 static uint64_t busyns = 1000000;
 static uint64_t nodes = NODES; /* of the graph */
+static uint64_t longest;	     /* that a launch took, in nanoseconds */
 
 static void need(CUresult result, const char *what)
 {
@@ -92,11 +93,21 @@ static void find(void *library)
 	}
 }
 
+static void launched(uint64_t begun)
+{
+	uint64_t took = driver_now_ns() - begun;
+
+	if (took > longest)
+		longest = took;
+}
+
 static void launch(CUstream stream)
 {
 	void *arguments[] = {&busyns};
+	uint64_t begun = driver_now_ns();
 
 	need(call.launch(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, NULL), "launch");
+	launched(begun);
 }
 
 static void capture(void)
@@ -119,7 +130,10 @@ static uint64_t batch(const char *pattern, uint64_t count)
 
 	while (done < count) {
 		if (strcmp(pattern, "graph") == 0) {
+			uint64_t begun = driver_now_ns();
+
 			need(call.launchgraph(graph, streams[0]), "launch a graph");
+			launched(begun);
 			done += nodes;
 		} else {
 			launch(streams[strcmp(pattern, "streams") == 0 ? done % STREAMS : 0]);
@@ -203,8 +217,9 @@ int main(int argc, char **argv)
 	}
 	now = driver_now_ns();
 	printf("{\"schema\":\"divvy.burn/v1\",\"pid\":%d,\"pattern\":\"%s\",\"kernelNs\":%llu,\"kernels\":%llu,"
-	       "\"wallNs\":%llu,\"busyPercent\":%.3f}\n",
+	       "\"wallNs\":%llu,\"busyPercent\":%.3f,\"longestLaunchNs\":%llu}\n",
 	       (int)getpid(), pattern, (unsigned long long)busyns, (unsigned long long)kernels,
-	       (unsigned long long)(now - first), 100.0 * (double)kernels * (double)busyns / (double)(now - first));
+	       (unsigned long long)(now - first), 100.0 * (double)kernels * (double)busyns / (double)(now - first),
+	       (unsigned long long)longest);
 	return 0;
 }

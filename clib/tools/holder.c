@@ -11,9 +11,9 @@
  *	info                                                       ok FREE TOTAL
  *	cards              what is visible                         ok COUNT UUID...
  *	grab BYTES         asks again and again until it gets it   ok ADDRESS NANOSECONDS
- *	churn BYTES        allocates, copies and frees pieces of up to BYTES / 8,
- *	                   at most BYTES together, until the next line comes
- *	                                                           ok CALLS FAILED DENIED MAXNS
+ *	churn BYTES [MS]   allocates, copies and frees pieces of up to BYTES / 8,
+ *	                   at most BYTES together, each MS (0), until the next line
+ *	                   comes                                   ok CALLS FAILED DENIED MAXNS
  *	threads N ROUNDS   N threads allocate and free             ok FAILED
  *	resident BYTES     host memory, touched                    ok
  *	fork               a child that waits to be killed         ok PID
@@ -127,15 +127,15 @@ static void grab(size_t bytes)
 		answer(result);
 }
 
-static int line_waits(void)
+static int line_waits(int milliseconds)
 {
 	struct pollfd input = {.fd = 0, .events = POLLIN};
 
-	return poll(&input, 1, 0) > 0;
+	return poll(&input, 1, milliseconds) > 0;
 }
 
 /* Pieces of random size; each gets a word at its end, which must still be there at its free. */
-static void churn(size_t bytes)
+static void churn(size_t bytes, int milliseconds)
 {
 	enum { PIECES = 32 };
 	struct {
@@ -148,7 +148,7 @@ static void churn(size_t bytes)
 
 	printf("ok\n");
 	fflush(stdout);
-	while (!line_waits()) {
+	while (!line_waits(milliseconds)) {
 		unsigned int i = next(&state) % PIECES;
 		uint64_t word = 0, start = driver_now_ns(), took;
 		int result;
@@ -322,8 +322,8 @@ static int obey(const char *line)
 		cards();
 	} else if (sscanf(line, "grab %llu", &a) == 1) {
 		grab(a);
-	} else if (sscanf(line, "churn %llu", &a) == 1) {
-		churn(a);
+	} else if (sscanf(line, "churn %llu %llu", &a, &b) >= 1) {
+		churn(a, (int)b);
 	} else if (sscanf(line, "threads %llu %llu", &a, &b) == 2) {
 		threads((long)a, (long)b);
 	} else if (sscanf(line, "resident %llu", &a) == 1) {

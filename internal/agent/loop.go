@@ -40,6 +40,7 @@ type loop struct {
 	wasIdle      bool
 	time         leases
 	leaving      bool
+	turnTimes    turnTimes
 	begun        []func(context.Context, *daemon) // started at the end of this turn
 }
 
@@ -97,12 +98,14 @@ func (l *loop) run(ctx context.Context, end <-chan struct{}) {
 				j.f(l)
 				l.carryOut()
 				close(j.done)
+				l.turnTimes.add(time.Since(l.now))
 			}
 		case <-timer.C:
 			l.now = time.Now()
 			l.core.Tick(l.now)
 			l.carryOut()
 			l.tick()
+			l.turnTimes.add(time.Since(l.now))
 		}
 		if l.leaving {
 			timer.Stop()
