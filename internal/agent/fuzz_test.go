@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
@@ -39,11 +40,55 @@ func checkLedger(t *testing.T, r *rig) {
 	}))
 }
 
+// witness is a process of a share beside those that are attacked.
+type witness struct {
+	*front
+	r *rig
+}
+
+const (
+	witnessName  = "witness"
+	witnessBytes = gib
+	witnessKeeps = 600 * mib
+)
+
+func (r *rig) witness() witness {
+	r.t.Helper()
+	r.share(api.ShareSpec{Name: witnessName, MemoryBytes: witnessBytes})
+	w := witness{r.front(witnessName), r}
+	must(r.t, w.alloc(witnessKeeps))
+	return w
+}
+
+// exact fails unless the witness has what it had, gets all that its share was promised,
+// and not a byte more.
+func (w witness) exact(t *testing.T) {
+	t.Helper()
+	used := func(want uint64) {
+		t.Helper()
+		must(t, w.r.daemon.do(t.Context(), func(l *loop) {
+			if v, err := l.core.Share(witnessName); err != nil || v.UsedBytes != want || v.LimitBytes != witnessBytes || v.State != core.StateActive {
+				t.Errorf("the witness should use %d bytes: %+v, %v", want, v, err)
+			}
+		}))
+	}
+	used(witnessKeeps)
+	if err := w.alloc(witnessBytes - witnessKeeps); err != nil {
+		t.Errorf("the rest of the witness's share: %v", err)
+	}
+	if err := w.alloc(512); err != errDenied {
+		t.Errorf("more than the witness's share: %v", err)
+	}
+	used(witnessBytes)
+	w.free(witnessBytes - witnessKeeps)
+}
+
 // Whatever is asked of the interface, it answers as documented, and promises
 // never exceed the card.
 func FuzzAPI(f *testing.F) {
 	r := newRig(f)
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	w := r.witness()
 	handler := handlers{daemon: r.daemon}.handler()
 	f.Add("POST", "/v1/shares", []byte(`{"name":"a","memoryBytes":1073741824}`))
 	f.Add("POST", "/v1/shares", []byte(`{"memoryBytes":0,"policy":"fixed","coresPercent":30,"ephemeral":true}`))
@@ -59,6 +104,9 @@ func FuzzAPI(f *testing.F) {
 		if err != nil {
 			return // no HTTP client could send it
 		}
+		if strings.Contains(request.URL.Path, witnessName) {
+			return // who asks here may change it
+		}
 		peer := context.WithValue(context.Background(), askerKey{}, asker{Peer: socket.Peer{UID: unix.Getuid()}, payer: unix.Getuid()})
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, request.WithContext(peer))
@@ -73,6 +121,7 @@ func FuzzAPI(f *testing.F) {
 			t.Errorf("%s %q: status %d", method, path, answer.Code)
 		}
 		checkLedger(t, r)
+		w.exact(t)
 	})
 }
 
@@ -85,16 +134,14 @@ func FuzzClientPage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, offset uint16, words []byte) {
 		r := newRig(t)
 		r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
-		r.share(api.ShareSpec{Name: "other", MemoryBytes: gib})
+		w := r.witness()
 		bad, err := attachFront(&front{path: r.cfg.ShareSocket("s"), keepFile: true})
 		must(t, err)
 		defer bad.conn.Close()
 		at := int(offset) % wire.ClientSize
 		_, err = unix.Pwrite(bad.page.Load().File(), words[:min(len(words), wire.ClientSize-at)], int64(at))
 		must(t, err)
-		if err := r.front("other").alloc(gib); err != nil {
-			t.Errorf("another share: %v", err)
-		}
+		w.exact(t)
 		if err := r.front("s").alloc(mib); err != nil && err != errDenied {
 			t.Errorf("another process of the share: %v", err)
 		}
@@ -102,5 +149,6 @@ func FuzzClientPage(f *testing.F) {
 			t.Error(err)
 		}
 		checkLedger(t, r)
+		w.exact(t)
 	})
 }

@@ -354,7 +354,7 @@ func TestInterfaceFailures(t *testing.T) {
 func FuzzShareSocket(f *testing.F) {
 	r := newRig(f)
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
-	good := r.front("s")
+	good, w := r.front("s"), r.witness()
 	hello := encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Hello, Sequence: 1})
 	for _, m := range []wire.Message{
 		{Type: wire.Charge, Amount: 1 << 63}, {Type: wire.Charge, Slot: 9, Amount: 1}, {Type: wire.Processes, Amount: 1 << 40},
@@ -396,5 +396,6 @@ func FuzzShareSocket(f *testing.F) {
 				}
 			}
 		}))
+		w.exact(t)
 	})
 }
