@@ -173,7 +173,11 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		if err := c.attach(now, id, s, process, used); err != nil {
 			return err
 		}
-		c.clients[id].work.fresh = true
+		w := &c.clients[id].work
+		w.fresh = true
+		if now.Before(c.unknownUntil) {
+			w.firstNs = 0 // the journal that knew is lost
+		}
 		return nil
 	}
 	if err := c.checkToken(now, cl, share, process); err != nil {
@@ -188,7 +192,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	wasLost := cl.state == Detached
 	c.setState(cl, Attached, true)
 	cl.frozen = false
-	c.come(now, cl)
+	c.come(cl)
 	cl.work.fresh = true
 	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
 	used := min(up(usedBytes), most)
@@ -246,7 +250,8 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	cl := &client{Process: process, id: id, share: s, since: now}
 	c.addClient(cl)
 	c.setState(cl, Attached, true)
-	c.come(now, cl)
+	c.come(cl)
+	cl.work.firstNs = c.pageClock(id)
 	s.everUsed = true
 	c.hold(cl, used)
 	c.limitsChanged(s)
@@ -257,11 +262,15 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	return nil
 }
 
-// come bounds what a client says of its time by the time that passes from now on.
-func (c *Core) come(now time.Time, cl *client) {
-	r, _ := c.credits.Read(cl.id)
-	cl.work.come(r, now.Sub(cl.since))
+// come takes note of whose words a client's are.
+func (c *Core) come(cl *client) {
 	cl.work.own = cl.UID == cl.share.owner || c.trusted(cl.UID)
+}
+
+// pageClock is the clock of the pages, as the page of a client that has just come says.
+func (c *Core) pageClock(id ClientID) uint64 {
+	r, _ := c.credits.Read(id)
+	return r.AtNs
 }
 
 func (c *Core) addClient(cl *client) {

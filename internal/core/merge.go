@@ -53,6 +53,7 @@ func (c *Core) split(now time.Time, cl *client) {
 	if id := cl.merged.other; rest > 0 && c.clients[id] == nil {
 		other := &client{Process: cl.Process, id: id, share: cl.share, since: cl.since,
 			merged: merged{any: true}, left: cl.left, ended: now}
+		other.work.firstNs = cl.work.firstNs
 		c.addClient(other)
 		c.setState(other, Detached, true)
 		c.book(cl, cl.merged.own)

@@ -35,6 +35,7 @@ type SavedClient struct {
 	Peak    uint64
 	Denials uint64
 	Since   time.Time
+	FirstNs uint64 `json:",omitempty"` // the same by the clock of the pages, which nobody sets
 }
 
 // SavedShare returns what to save of a share; false: it is gone.
@@ -57,7 +58,7 @@ func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
 		return SavedClient{}, false
 	}
 	return SavedClient{
-		Process: cl.Process, ID: id, Share: cl.share.Name, Granted: cl.granted, Peak: cl.peak, Denials: cl.denials, Since: cl.since,
+		Process: cl.Process, ID: id, Share: cl.share.Name, Granted: cl.granted, Peak: cl.peak, Denials: cl.denials, Since: cl.since, FirstNs: cl.work.firstNs,
 	}, true
 }
 
@@ -115,6 +116,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now,
 			granteds: saved.Granted, peak: saved.Peak, denials: saved.Denials,
 		}
+		cl.work.firstNs = saved.FirstNs
 		c.addClient(cl)
 		c.setState(cl, Detached, false)
 		cl.granted = up(saved.Granted)

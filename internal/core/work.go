@@ -20,8 +20,7 @@ type work struct {
 	counted uint64 // of busy, since it attached to this agent
 	fresh   bool   // it came back: what it says first is from before
 
-	earlier uint64 // ns from its first attachment to its last one
-	cameNs  uint64 // when that was
+	firstNs uint64 // when it attached first, by the clock of the pages, which nobody sets
 	lies    bool
 	own     bool // of the share's owner: what it says is a figure of its share as it is
 	told    told
@@ -37,16 +36,11 @@ const (
 	mostSurprise = 1_000_000 // launches, or us: estimates run ahead
 )
 
-// come begins to bound what a client says by the time that passes.
-func (w *work) come(r Reading, earlier time.Duration) {
-	w.cameNs, w.earlier = r.AtNs, uint64(max(earlier, 0))
-}
-
 // observe takes a reading. A counter that falls is not believed.
 func (w *work) observe(r Reading) {
 	passed := uint64(mostCounted)
 	if r.AtNs > 0 {
-		passed = min(w.earlier+less(r.AtNs, w.cameNs), mostCounted)
+		passed = min(less(r.AtNs, w.firstNs), mostCounted)
 	}
 	w.lies = w.lies || r.AtNs > 0 && (r.BusyNs/4 > passed+1000*mostSurprise || r.WaitNs/mostThreads > passed+1000*mostSurprise ||
 		r.Launches > passed/leastLaunch+mostSurprise)
