@@ -70,11 +70,11 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 		if err := makeFolders(cfg); err != nil {
 			return err
 		}
-		lock, err := takeLock(ctx, cfg)
+		locks, err := takeLocks(ctx, cfg)
 		if err != nil {
 			return err
 		}
-		defer lock.Close()
+		defer closeAll(locks)
 	}
 	source, err := nvml.Open(cfg.DriverDirectory)
 	if err != nil {

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 // fillDisk makes every way to write the journal fail, until the function that
@@ -47,6 +49,48 @@ func TestFullDisk(t *testing.T) {
 	if len(saved) != 3 || len(clients) != 1 || clients[0].Granted == 0 {
 		t.Errorf("the journal has %+v, %+v", saved, clients)
 	}
+}
+
+// slowJournal takes long to write.
+type slowJournal struct {
+	records
+	takes time.Duration
+}
+
+func (j slowJournal) Append(records ...[]byte) error {
+	<-time.After(j.takes)
+	return j.records.Append(records...)
+}
+
+// On a slow disk all is slower, and told; nothing fails, and no promise is broken.
+func TestSlowDisk(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	before := r.front("s")
+	must(t, before.alloc(300*mib))
+	r.do(func(l *loop) { l.state.journal = slowJournal{l.state.journal, slowDisk + 100*time.Millisecond} })
+	second := r.front("s")
+	must(t, second.alloc(gib-300*mib))
+	if err := before.alloc(512); err != errDenied {
+		t.Errorf("more than there is: %v", err)
+	}
+	if e := r.awaitEvent(event.JournalSlow); e.Message == "" {
+		t.Error("the event says nothing")
+	}
+	events, err := r.client.Events(t.Context(), 0)
+	must(t, err)
+	told := 0
+	for _, e := range events.Events {
+		if e.Kind == event.JournalSlow {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	second.close()
+	r.do(func(l *loop) { l.state.journal = l.state.journal.(slowJournal).records })
+	checkLedger(t, r)
 }
 
 // An agent that starts on a full disk knows what it read, and serves.

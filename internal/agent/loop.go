@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,13 @@ var errStopped = errors.New("the agent is stopping")
 // saveAgain is how long a journal that could not be written is left alone.
 const saveAgain = time.Second
 
+// slowDisk is how long writing the journal may take before it is told, and slowAgain
+// after how long it is told again.
+const (
+	slowDisk  = time.Second
+	slowAgain = time.Minute
+)
+
 // loop is what one goroutine owns, the only one that calls its methods. All others
 // have a daemon, and reach it by do.
 type loop struct {
@@ -31,6 +39,7 @@ type loop struct {
 	sockets      map[string]*shareSocket // by share
 	state        *state
 	saveAgainAt  time.Time                // zero: the journal lacks nothing
+	slowToldAt   time.Time                // zero: the disk was never slow
 	releases     map[string]*releaseWatch // by card
 	enforcements map[string]enforcement   // by share
 	reconcileAt  time.Time                // zero: nothing has changed since
@@ -168,9 +177,11 @@ func (l *loop) tick() {
 func (l *loop) carryOut() {
 	orders := l.core.Drain()
 	l.watchEnded() // first: meanwhile the driver is asked
+	begun := time.Now()
 	if err := l.state.save(l.core, orders.SaveShares, orders.SaveClients); err != nil {
 		l.notSaved(err)
 	}
+	l.savedIn(time.Since(begun))
 	l.pages.write()
 	for _, name := range orders.Limits {
 		l.writeLimits(name)
@@ -220,6 +231,15 @@ func (l *loop) notSaved(err error) {
 	l.saveAgainAt = l.now.Add(saveAgain)
 	l.tell(event.JournalFailed, "a restart would not know the latest changes: "+err.Error())
 	l.cfg.Logger.Error("journal", "error", err)
+}
+
+// savedIn tells when the disk is so slow that those who wait for the agent notice.
+func (l *loop) savedIn(took time.Duration) {
+	if took < slowDisk || !l.slowToldAt.IsZero() && l.now.Sub(l.slowToldAt) < slowAgain {
+		return
+	}
+	l.slowToldAt = l.now
+	l.tell(event.JournalSlow, fmt.Sprintf("to write the journal took %v, for which the agent did nothing else", took.Round(time.Millisecond)))
 }
 
 // saveAll tries to write what the journal lacks, if it lacks anything.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -344,11 +345,22 @@ func TestLeavesQuickly(t *testing.T) {
 	}
 }
 
-// A second agent in the same folder is refused.
+// A second agent in the same folder is refused, and so is one that would write to the
+// same journal from another folder. With a journal of its own it serves.
 func TestOneAgentPerFolder(t *testing.T) {
 	s := newSupervised(t, 0)
 	err := Supervise(context.Background(), s.cfg, os.Args[0])
 	if !errors.Is(err, ErrRunning) {
 		t.Errorf("a second agent: %v", err)
+	}
+	other := testConfig(t)
+	must(t, makeFolders(other))
+	locks, err := takeLocks(t.Context(), other)
+	must(t, err)
+	closeAll(locks)
+	journal := s.cfg.JournalDirectory
+	other.JournalDirectory = journal
+	if _, err := takeLocks(t.Context(), other); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), journal) {
+		t.Errorf("a second agent with the journal of the first: %v", err)
 	}
 }

@@ -27,9 +27,19 @@ const (
 	grantedBytes  = 1 + 8 + 8
 )
 
+// records is the journal, as far as it is written.
+type records interface {
+	Append(records ...[]byte) error
+	Replace(records [][]byte) error
+	Sync() error
+	Size() int64
+	Kept() string
+	Close() error
+}
+
 // state is what the journal says is so, and keeps it saying that.
 type state struct {
-	journal *journal.Journal
+	journal records
 	live    int64                  // size after it was last written anew
 	known   map[core.ClientID]bool // clients that the journal has
 	lost    error                  // why it lacks something that is so; nil: it lacks nothing

@@ -22,7 +22,7 @@ import (
 const (
 	// storeVariable tells a worker the descriptor of its supervisor's store.
 	storeVariable = "DIVVY_STORE_FD"
-	storeFD       = 3 // the lock is the next one
+	storeFD       = 3 // the locks are the next ones
 
 	leaveIdle   = "idle"
 	leaveFailed = "failed: "
@@ -37,10 +37,41 @@ const (
 	killAfter   = 5 * time.Second
 )
 
-// takeLock makes sure that one agent uses the directory. The lock goes with
-// the last process that has the descriptor.
-func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
-	path := filepath.Join(cfg.Directory, lockName)
+// takeLocks makes sure that one agent uses the directory, and one the journal's. A lock
+// goes with the last process that has its descriptor.
+func takeLocks(ctx context.Context, cfg Config) ([]*os.File, error) {
+	folders := []string{cfg.Directory}
+	one, err := os.Stat(cfg.Directory)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	other, err := os.Stat(cfg.JournalDirectory)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if !os.SameFile(one, other) {
+		folders = append(folders, cfg.JournalDirectory)
+	}
+	var locks []*os.File
+	for _, folder := range folders {
+		lock, err := takeLock(ctx, folder)
+		if err != nil {
+			closeAll(locks)
+			return nil, err
+		}
+		locks = append(locks, lock)
+	}
+	return locks, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+func takeLock(ctx context.Context, folder string) (*os.File, error) {
+	path := filepath.Join(folder, lockName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
@@ -54,7 +85,7 @@ func takeLock(ctx context.Context, cfg Config) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			_ = file.Close()
 			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, fmt.Errorf("%w in %s", ErrRunning, cfg.Directory)
+				return nil, fmt.Errorf("%w in %s", ErrRunning, folder)
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
@@ -78,7 +109,7 @@ func openStore() (*socket.Store, map[string]*os.File, error) {
 	if err := os.Unsetenv(storeVariable); err != nil {
 		return nil, nil, err
 	}
-	for _, inherited := range []int{storeFD, storeFD + 1} {
+	for inherited := storeFD; inherited <= storeFD+2; inherited++ {
 		unix.CloseOnExec(inherited)
 	}
 	file := os.NewFile(uintptr(number), "store")
@@ -101,12 +132,12 @@ func Supervise(ctx context.Context, cfg Config, argv ...string) error {
 	if err := makeFolders(cfg); err != nil {
 		return err
 	}
-	lock, err := takeLock(ctx, cfg)
+	locks, err := takeLocks(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	s := &supervisor{cfg: cfg, argv: argv, lock: lock, keeper: socket.NewKeeper()}
+	defer closeAll(locks)
+	s := &supervisor{cfg: cfg, argv: argv, locks: locks, keeper: socket.NewKeeper()}
 	defer s.keeper.Close()
 	return s.run(ctx)
 }
@@ -114,7 +145,7 @@ func Supervise(ctx context.Context, cfg Config, argv ...string) error {
 type supervisor struct {
 	cfg    Config
 	argv   []string
-	lock   *os.File
+	locks  []*os.File
 	keeper *socket.Keeper
 }
 
@@ -160,7 +191,7 @@ func (s *supervisor) work(ctx context.Context) (life socket.Life, err error) {
 	command := exec.Command(s.argv[0], s.argv[1:]...)
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", storeVariable, storeFD))
-	command.ExtraFiles = []*os.File{theirs, s.lock}
+	command.ExtraFiles = append([]*os.File{theirs}, s.locks...)
 	// Signals of the terminal are for us; we pass on what ends the worker.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = command.Start()

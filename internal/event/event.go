@@ -63,6 +63,7 @@ const (
 	JournalCut            Kind = "journal-cut"
 	JournalFailed         Kind = "journal-failed"
 	JournalWritten        Kind = "journal-written"
+	JournalSlow           Kind = "journal-slow"
 	EventsDropped         Kind = "events-dropped"
 )
 
@@ -75,7 +76,7 @@ func Kinds() []Kind {
 		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, CardsForeign, NoDriver, FrontOpenedItself,
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
 		CardUnresponsive, CardWell,
-		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten,
+		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten, JournalSlow,
 		EventsDropped,
 	}
 }
