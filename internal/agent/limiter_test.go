@@ -61,6 +61,32 @@ func TestOneProcessTakesNoRoomOfOthers(t *testing.T) {
 	})
 }
 
+// It is one client after a restart of the agent, too.
+func TestOneProcessAfterARestart(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxClients = 20 })
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	r.source.hold(os.Getpid(), 10*gib)
+	for range 100 {
+		eventually(t, "the process is let in", func() bool {
+			f, err := newFront(r.cfg.ShareSocket("s"))
+			if err != nil {
+				return false
+			}
+			must(t, f.alloc(mib))
+			f.close()
+			return true
+		})
+	}
+	must(t, r.stop())
+	r.start()
+	list, err := r.client.Clients(t.Context())
+	must(t, err)
+	if len(list.Clients) > 5 { // the last ones may not have been joined with the others
+		t.Errorf("%d clients after a restart", len(list.Clients))
+	}
+	r.front("s")
+}
+
 // A request that never ends coming in does not keep its place; one that is
 // meant to stay does.
 func TestEndlessRequest(t *testing.T) {

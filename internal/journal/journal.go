@@ -64,6 +64,13 @@ func Open(path string) (j *Journal, records [][]byte, lostBytes int64, err error
 			_ = file.Close()
 		}
 	}()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("open journal %s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() { // to read a pipe would never end
+		return nil, nil, 0, fmt.Errorf("open journal %s: %w: it is no regular file", path, ErrForeign)
+	}
 	raw, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("read journal %s: %w", path, err)

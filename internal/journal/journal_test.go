@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func must(t *testing.T, err error) {
@@ -128,6 +130,20 @@ func TestDoesNotFollowLinks(t *testing.T) {
 	if _, _, _, err := Open(filepath.Join(folder, "journal")); err == nil {
 		t.Error("opened a link")
 	}
+}
+
+// A pipe or a folder in the journal's place is refused, and not waited for.
+func TestOpensFilesOnly(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	if _, _, _, err := Open(pipe); !errors.Is(err, ErrForeign) {
+		t.Errorf("a pipe: %v", err)
+	}
+	if _, _, _, err := Open(folder); err == nil {
+		t.Error("opened a folder")
+	}
+	reopen(t, filepath.Join(folder, "file")) // fails where it cannot
 }
 
 // A file that is not a journal is not made one.
