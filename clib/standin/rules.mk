@@ -60,7 +60,7 @@ lint-standin:
 # Tests: the objects of the library linked into programs, and the same sources under
 # sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code fault shared graph peer resources
+standin_tests := memory holders work code fault shared graph peer resources launches
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
 standin_alone := pure parser texture running lanes execution pressure
 standin_engine_tests := texture running lanes execution

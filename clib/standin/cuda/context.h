@@ -29,7 +29,10 @@ struct sd_context {
 	CUsharedconfig banks;
 	struct sd_memory *memories;
 	void (*drop)(struct sd_context *context); /* frees them, once there were any */
+	void (*stop)(const struct sd_context *context); /* ends its kernels: queue.h */
 	struct sd_stream *legacy; /* once it has been used */
+	unsigned int steps; /* queue.h: that are not done */
+	unsigned int blockingsteps; /* those of streams that the legacy one waits for */
 	uint64_t blocking; /* an item of a stream that the legacy one's next item must come after */
 	uint64_t peers; /* bit per visible card whose contexts it may reach */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* contextapi.c: the calls that make, choose and end contexts. */
 #include "enter.h"
-#include "hostfunction.h"
+#include "queue.h"
 
 enum {
 	FLAGS_OLD = 0x1f, /* up to 12.0 */
@@ -70,6 +70,9 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 	sd_stream_drain_all();
 	struct sd_context *context = sd_context_get(ctx);
 
+	if (context)
+		sd_context_idle(context);
+	context = sd_context_get(ctx);
 	if (!context || context->primary || context->green)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (sd_context_current(&top) == CUDA_SUCCESS && top == context)
@@ -309,6 +312,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (card->primaryrefs == 1) {
 		sd_stream_drain_all();
+		sd_context_idle(card->primary);
 		if (!card->primaryrefs) /* another thread was quicker */
 			return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	}
@@ -330,6 +334,8 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	if (result != CUDA_SUCCESS)
 		return result;
 	sd_stream_drain_all();
+	if (card->primary)
+		sd_context_idle(card->primary);
 	card->primaryrefs = 0;
 	if (card->primary)
 		sd_context_end(card->primary);

@@ -41,6 +41,16 @@ void sd_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
+void sd_wait(pthread_cond_t *condition)
+{
+	pthread_cond_wait(condition, &lock);
+}
+
+void sd_wait_until(pthread_cond_t *condition, const struct timespec *until)
+{
+	(void)pthread_cond_timedwait(condition, &lock, until);
+}
+
 CUresult sd_error(int error)
 {
 	switch (error) {

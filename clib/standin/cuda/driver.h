@@ -4,12 +4,13 @@
  * cards, the calling thread, device addresses.
  *
  * One lock covers all bookkeeping. Contents are copied, cleared and handed to
- * host functions with the lock released; nothing below this file takes another
- * lock of its own while waiting for it, except the line to the simulator.
+ * host functions, and kernels run, with the lock released; nothing below this file
+ * takes another lock of its own while waiting for it, except the line to the simulator.
  */
 #ifndef DIVVY_STANDIN_DRIVER_H
 #define DIVVY_STANDIN_DRIVER_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,6 +76,9 @@ struct sd_thread {
 CUresult sd_driver_open(void);
 void sd_lock(void);
 void sd_unlock(void);
+/* Sleeps on a condition; until: at most until that time of day. */
+void sd_wait(pthread_cond_t *condition);
+void sd_wait_until(pthread_cond_t *condition, const struct timespec *until);
 
 /* NULL only without memory */
 struct sd_thread *sd_thread(void);

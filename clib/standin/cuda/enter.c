@@ -2,18 +2,11 @@
 /* enter.c: cuInit, and the way in and out of all other calls. */
 #include "enter.h"
 
-#include <pthread.h>
-
 #include "fault.h"
 #include "mps.h"
+#include "queue.h"
 
 static bool ready;
-
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t change;
-	unsigned int running; /* changed with both locks held, the driver's and this one */
-} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER };
 
 CUresult cuInit(unsigned int Flags)
 {
@@ -80,41 +73,11 @@ CUresult sd_enter_idle(void)
 	CUresult result = sd_enter();
 
 	if (result == CUDA_SUCCESS)
-		sd_kernels_settle();
+		sd_queue_settle();
 	return result;
 }
 
 CUresult sd_enter_context_idle(struct sd_context **context)
 {
 	return with_context(sd_enter_idle(), context);
-}
-
-static void running(int change)
-{
-	pthread_mutex_lock(&state.lock);
-	state.running += (unsigned int)change;
-	pthread_cond_broadcast(&state.change);
-	pthread_mutex_unlock(&state.lock);
-}
-
-void sd_kernel_begins(void)
-{
-	running(1);
-}
-
-void sd_kernel_ended(void)
-{
-	running(-1);
-}
-
-void sd_kernels_settle(void)
-{
-	while (state.running) {
-		sd_unlock();
-		pthread_mutex_lock(&state.lock);
-		while (state.running)
-			pthread_cond_wait(&state.change, &state.lock);
-		pthread_mutex_unlock(&state.lock);
-		sd_lock();
-	}
 }

@@ -8,7 +8,7 @@
  *	...
  *	return sd_leave(result);
  *
- * What a kernel reaches must stay while it runs, without the lock: calls that take
+ * What a kernel reaches must stay until it has run, without the lock: calls that take
  * memory, modules or contexts away enter by sd_enter_idle.
  */
 #ifndef DIVVY_STANDIN_ENTER_H
@@ -20,15 +20,9 @@ CUresult sd_enter(void);
 CUresult sd_leave(CUresult result);
 /* with the calling thread's current context, which is alive and without a fault */
 CUresult sd_enter_context(struct sd_context **context);
-/* the same when no kernel runs */
+/* the same when all that was put into streams before has been done */
 CUresult sd_enter_idle(void);
 CUresult sd_enter_context_idle(struct sd_context **context);
-
-/* A kernel begins, or has ended; the lock is held. */
-void sd_kernel_begins(void);
-void sd_kernel_ended(void);
-/* Waits until no kernel runs; the lock is held, and released meanwhile. */
-void sd_kernels_settle(void);
 
 /* Per-thread twins: handle 0 means the thread's own stream there. */
 static inline CUstream sd_per_thread(CUstream stream)

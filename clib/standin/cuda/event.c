@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
-#include "hostfunction.h"
 #include "order.h"
+#include "outlook.h"
+#include "queue.h"
 #include "sharedevent.h"
 
 static void end_event(void *object)
@@ -12,6 +13,7 @@ static void end_event(void *object)
 	struct sd_event *event = object;
 
 	sd_shared_end(event);
+	sd_step_drop(event->step);
 	free(event->frontier);
 	sd_object_free(event);
 }
@@ -37,14 +39,83 @@ static CUresult publish(const struct sd_event *event, uint64_t id, CUresult resu
 	return sd_shared_publish(event);
 }
 
+/* The same when work before it is still to do; and a wait for an event that
+ * other processes record, too. */
+struct record {
+	struct sd_step step;
+	struct sd_event *event;
+	uint64_t id;
+};
+
+/* The event, unless it is gone or was recorded again. */
+static struct sd_event *still(const struct record *record)
+{
+	struct sd_event *event = sd_object_get(record->event, SD_EVENT);
+
+	return event && event->object.id == record->id && event->step == &record->step ? event : NULL;
+}
+
+static CUresult record_later(struct sd_step *step, struct sd_stream *lane)
+{
+	const struct record *record = (struct record *)step;
+	struct sd_event *event = still(record);
+
+	return event ? publish(event, record->id, sd_order_event(lane, event)) : CUDA_SUCCESS;
+}
+
+static CUresult wait_later(struct sd_step *step, struct sd_stream *lane)
+{
+	const struct record *wait = (struct record *)step;
+	const struct sd_event *event = sd_object_get(wait->event, SD_EVENT);
+
+	return event && event->object.id == wait->id && event->handle ? sd_shared_wait(event, lane) : CUDA_SUCCESS;
+}
+
+static void takes(struct sd_event *event, struct sd_step *step)
+{
+	sd_step_drop(event->step);
+	event->step = sd_step_keep(step);
+}
+
 CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream)
 {
 	uint64_t id = event->object.id;
+	uint64_t streamid = stream->object.id;
 
 	event->recorded = true;
 	event->capture = NULL;
-	event->ticket = sd_stream_ticket(stream);
-	return publish(event, id, sd_order_event(stream, event));
+	if (sd_stream_open(stream)) {
+		struct record *record = (struct record *)sd_step_new(stream, SD_STEP_COPY, sizeof(*record), false);
+
+		if (!record)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		record->step.perform = record_later;
+		record->event = event;
+		record->id = id;
+		event->item = 0;
+		event->timens = sd_now();
+		takes(event, &record->step);
+		sd_step_start(&record->step);
+		return CUDA_SUCCESS;
+	}
+	takes(event, NULL);
+	CUresult result = sd_order_event(stream, event);
+
+	if (result != CUDA_SUCCESS || sd_object_get(event, SD_EVENT) != event || event->object.id != id)
+		return result;
+	if (sd_object_get(stream, SD_STREAM) == stream && stream->object.id == streamid && sd_stream_busy(stream)) {
+		/* host functions, whose items are known */
+		struct sd_step *join = sd_step_new(stream, SD_STEP_JOIN, sizeof(*join), true);
+
+		if (!join)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		takes(event, join);
+		sd_step_start(join);
+		/* a host function from before there was a ring is no item: it is waited for */
+		if (event->handle && !event->item)
+			sd_step_wait(join);
+	}
+	return publish(event, id, result);
 }
 
 CUresult sd_event_record_all(struct sd_event *event, struct sd_context *context)
@@ -53,13 +124,34 @@ CUresult sd_event_record_all(struct sd_event *event, struct sd_context *context)
 
 	event->recorded = true;
 	event->capture = NULL;
-	event->ticket = sd_ticket_last();
+	takes(event, NULL);
 	return publish(event, id, sd_order_event_all(context, event));
 }
 
 CUresult sd_event_wait(struct sd_event *event, struct sd_stream *stream)
 {
-	if (event->ticket > stream->ticket)
-		stream->ticket = event->ticket;
-	return event->handle ? sd_shared_wait(event, stream) : sd_order_after(stream, event->item);
+	struct sd_step *step = event->step;
+	bool recorded = !step || step->done;
+
+	if (!event->handle) {
+		CUresult result;
+
+		sd_step_keep(step);
+		result = sd_stream_after(stream, event->item, &step, step != NULL);
+		sd_step_drop(step);
+		return result;
+	}
+	/* the simulator knows where it stands, once that is known here */
+	if (recorded && !sd_stream_open(stream))
+		return sd_shared_wait(event, stream);
+	struct record *wait = (struct record *)sd_step_new(stream, SD_STEP_COPY, sizeof(*wait), false);
+
+	if (!wait)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	wait->step.perform = wait_later;
+	wait->event = event;
+	wait->id = event->object.id;
+	sd_step_after(&wait->step, step, 0);
+	sd_step_start(&wait->step);
+	return CUDA_SUCCESS;
 }

@@ -20,6 +20,8 @@ static bool stick(struct sd_context *context, CUresult error)
 	if (!context->alive || context->sticky)
 		return false;
 	context->sticky = error;
+	if (context->stop)
+		context->stop(context);
 	return true;
 }
 

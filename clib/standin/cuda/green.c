@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "enter.h"
-#include "stream.h"
+#include "queue.h"
 
 struct description {
 	struct sd_object object;
@@ -167,8 +167,12 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	sd_kernels_settle();
+	sd_queue_settle();
 	green = sd_object_get(hCtx, SD_GREEN);
+	if (green) {
+		sd_context_idle(green->context);
+		green = sd_object_get(hCtx, SD_GREEN);
+	}
 	if (!green) /* another thread was quicker */
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	struct sd_card *card = green->card;

@@ -2,6 +2,7 @@
 #include "order.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -248,6 +249,43 @@ static void put(struct sd_stream *stream, uint64_t item)
 void sd_order_put(struct sd_stream *stream, uint64_t item)
 {
 	put(stream, item);
+}
+
+bool sd_order_before(const struct sd_stream *stream, uint64_t **items, size_t *count)
+{
+	struct set set = { .count = 0 };
+
+	*items = NULL;
+	*count = 0;
+	if (sd_timed())
+		comes_after(stream, &set);
+	if (set.all || !set.count)
+		return !set.all;
+	*items = malloc(set.count * sizeof(**items));
+	if (!*items)
+		return false;
+	memcpy(*items, set.item, set.count * sizeof(**items));
+	*count = set.count;
+	return true;
+}
+
+CUresult sd_order_begin(struct sd_stream *stream, const uint64_t *items, size_t count)
+{
+	struct set set = { .count = 0 };
+	uint64_t now = sd_now();
+	bool waited;
+
+	for (size_t i = 0; i < count; i++)
+		add(&set, items[i], now);
+	if (set.all)
+		return sd_await_all();
+	CUresult result = set.count > 1 ? room(MARKERS, &waited) : CUDA_SUCCESS;
+
+	if (result == CUDA_SUCCESS && set.count) {
+		reduce(&set, stream->context->card, 1);
+		put(stream, set.item[0]);
+	}
+	return result;
 }
 
 /* Gathers what an item of the stream comes after, with room for it and for the

@@ -34,6 +34,10 @@ CUresult sd_order_after(struct sd_stream *stream, uint64_t item);
 CUresult sd_order_after_all(struct sd_context *context, uint64_t item);
 /* What the stream's next item comes after, from now on. */
 void sd_order_put(struct sd_stream *stream, uint64_t item);
+/* The items that the stream's next one comes after, in memory of the caller's; false:
+ * they are too many. And lets a stream with nothing in it come after items. May wait. */
+bool sd_order_before(const struct sd_stream *stream, uint64_t **items, size_t *count);
+CUresult sd_order_begin(struct sd_stream *stream, const uint64_t *items, size_t count);
 /* An item that comes after both (0: none); one of them where that will do. May wait. */
 CUresult sd_order_join(const struct sd_card *card, uint64_t one, uint64_t other, uint64_t *joined);
 /* A host function: *ready is what it comes after, *gate what comes after it; both 0

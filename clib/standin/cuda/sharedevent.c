@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hostfunction.h"
 #include "order.h"
 #include "outlook.h"
+#include "queue.h"
 
 CUresult sd_shared_make(struct sd_event *event, const unsigned char *handle)
 {
@@ -21,8 +21,13 @@ CUresult sd_shared_make(struct sd_event *event, const unsigned char *handle)
 	if (!event->handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(event->handle, handle, DIVVY_SIM_HANDLE_BYTES);
+	if (!event->recorded || event->opened)
+		return CUDA_SUCCESS;
 	/* what it stands for already is news to the others */
-	return event->recorded && !event->opened ? sd_shared_publish(event) : CUDA_SUCCESS;
+	uint64_t id = event->object.id;
+
+	sd_step_wait(event->step);
+	return sd_object_get(event, SD_EVENT) == event && event->object.id == id ? sd_shared_publish(event) : CUDA_SUCCESS;
 }
 
 void sd_shared_end(struct sd_event *event)
@@ -39,9 +44,6 @@ CUresult sd_shared_publish(const struct sd_event *event)
 	uint64_t item = event->item;
 
 	memcpy(handle, event->handle, sizeof(handle));
-	/* a host function from before there was a ring is no item: it is waited for */
-	if (!item)
-		sd_ticket_wait(event->ticket);
 	int result = sim_event_record(handle, item);
 
 	return result == -ENOENT ? CUDA_SUCCESS : sd_error(result); /* its exporter has ended it */
@@ -98,7 +100,7 @@ CUresult sd_shared_await(const struct sd_event *event)
 	int result;
 
 	memcpy(handle, event->handle, sizeof(handle));
-	sd_ticket_wait(event->ticket);
+	sd_step_wait(event->step);
 	sd_unlock();
 	do {
 		uint32_t seen = sim_word(word);

@@ -93,20 +93,3 @@ CUresult sd_stream_of(CUstream handle, struct sd_stream **stream)
 		result = CUDA_ERROR_INVALID_HANDLE;
 	return result == CUDA_SUCCESS ? sd_context_healthy((*stream)->context) : result;
 }
-
-uint64_t sd_stream_ticket(const struct sd_stream *stream)
-{
-	uint64_t ticket = stream->ticket;
-
-	if (stream->flags & CU_STREAM_NON_BLOCKING)
-		return ticket;
-	/* the legacy stream and the blocking ones wait for each other */
-	for (struct sd_object *object = stream->context->object.first; object; object = object->next) {
-		const struct sd_stream *other = (struct sd_stream *)object;
-
-		if (object->kind == SD_STREAM && (stream->legacy || other->legacy) &&
-		    !(other->flags & CU_STREAM_NON_BLOCKING) && other->ticket > ticket)
-			ticket = other->ticket;
-	}
-	return ticket;
-}

@@ -2,11 +2,10 @@
 /*
  * stream.h: streams, and events: moments in them.
  *
- * Two things order work. Contents are touched within the call, so the call waits
- * for the host functions before it: those run one after the other on a thread of
- * the driver's own, each with a ticket; a stream remembers the ticket that its next
- * work has to wait for. And time is modelled (order.h): a stream remembers the item
- * that its next one comes after.
+ * Two things order work. Contents are touched within the call when nothing is left
+ * to do before, else by a step that the driver's own threads take (queue.h); a stream
+ * remembers its last step. And time is modelled (order.h): a stream remembers the
+ * item that its next one comes after.
  */
 #ifndef DIVVY_STANDIN_STREAM_H
 #define DIVVY_STANDIN_STREAM_H
@@ -14,6 +13,7 @@
 #include "context.h"
 
 struct sd_capture;
+struct sd_step;
 struct sd_vertex;
 
 #define SD_STREAM_LEGACY ((CUstream)(uintptr_t)1)
@@ -27,7 +27,7 @@ struct sd_stream {
 	bool perthread;
 	unsigned int flags;
 	int priority;
-	uint64_t ticket; /* of the last host function its work comes after */
+	struct sd_step *step; /* the last one, while it is not done */
 	uint64_t tail;   /* the item that its next one comes after */
 	struct sd_capture *capture;
 	void (*leave)(struct sd_stream *stream); /* the capture, when the stream ends */
@@ -47,7 +47,7 @@ struct sd_event {
 	bool recorded;
 	bool opened;     /* from an IPC handle */
 	unsigned char *handle; /* other processes may hold it; see sharedevent.h */
-	uint64_t ticket; /* done when this host function is */
+	struct sd_step *step; /* done when this is: NULL or one that may be done long since */
 	uint64_t item;   /* and this item has ended: 0 once timens says when */
 	uint64_t timens; /* CLOCK_MONOTONIC */
 	struct sd_capture *capture; /* recorded while its stream was captured */
@@ -60,8 +60,5 @@ struct sd_event {
  * held. Special ones belong to the calling thread's current context. */
 CUresult sd_stream_of(CUstream handle, struct sd_stream **stream);
 CUresult sd_stream_new(struct sd_context *context, unsigned int flags, int priority, struct sd_stream **out);
-
-/* The ticket that work put into the stream now comes after. */
-uint64_t sd_stream_ticket(const struct sd_stream *stream);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/enter.h"
+#include "cuda/queue.h"
 #include "graphwork.h"
 #include "record.h"
 #include "run.h"
@@ -176,6 +177,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	sd_queue_room();
 	struct sd_exec *exec = sd_object_get(hGraphExec, SD_EXEC);
 
 	if (!exec || exec->doomed)
@@ -192,12 +194,17 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	}
 	if (stream->legacy && sd_capture_blocks_legacy(stream->context))
 		return sd_leave(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-	result = clear_allocations(exec);
-	if (result == CUDA_SUCCESS) {
-		exec->running++;
-		result = sd_graph_run(exec->graph, stream);
-		exec->running--;
+	exec->running++;
+	/* its memory is taken at the launch: what comes before must have given it back */
+	if (sd_graph_has_memory(exec->graph)) {
+		sd_stream_drain(stream);
+		result = sd_stream_of(hStream, &stream);
 	}
+	if (result == CUDA_SUCCESS)
+		result = clear_allocations(exec);
+	if (result == CUDA_SUCCESS)
+		result = sd_graph_run(exec->graph, stream);
+	exec->running--;
 	if (exec->doomed && !exec->running)
 		exec_end(exec);
 	return sd_leave(result);

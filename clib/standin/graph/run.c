@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c: work and graphs of it, done in the order of streams. */
+/*
+ * run.c: work and graphs of it, in the order of streams. Work is done within the
+ * call where nothing before it is left to do; kernels never are, and what comes
+ * after them is a step of the queue's (queue.h).
+ */
 #include "run.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "work/copy.h"
 #include "work/duration.h"
@@ -10,6 +15,7 @@
 #include "cuda/hostfunction.h"
 #include "work/kernel.h"
 #include "cuda/order.h"
+#include "cuda/queue.h"
 #include "work/word.h"
 
 CUresult sd_work_check(const struct sd_work *work, const struct sd_card *card)
@@ -40,7 +46,7 @@ static struct sd_stream *again(struct sd_stream *stream, uint64_t id)
 	return found && found->object.id == id ? found : NULL;
 }
 
-/* Checks a launch, does anything else. */
+/* What takes no time of the card. */
 static CUresult touch(const struct sd_work *work, const struct sd_card *card)
 {
 	switch (work->kind) {
@@ -48,10 +54,6 @@ static CUresult touch(const struct sd_work *work, const struct sd_card *card)
 		return sd_copy_run(&work->copy, card);
 	case SD_WORK_FILL:
 		return sd_fill_run(&work->fill, card);
-	case SD_WORK_LAUNCH:
-		return sd_launch_run(&work->launch, card);
-	case SD_WORK_ALLOCATE:
-		return sd_graph_memory_take(work->memory.address);
 	case SD_WORK_FREE:
 		return sd_graph_memory_give(work->memory.address);
 	case SD_WORK_WORDS:
@@ -61,131 +63,280 @@ static CUresult touch(const struct sd_work *work, const struct sd_card *card)
 	}
 }
 
+/* Work that is to be done later. */
+struct task {
+	struct sd_step step;
+	struct sd_work work;
+	bool kernel;
+	void *staged;             /* what it copies from */
+	uint64_t named;           /* a kernel that only takes so long */
+};
+
+static CUresult perform(struct sd_step *step, struct sd_stream *lane)
+{
+	const struct task *task = (struct task *)step;
+	const struct sd_work *work = &task->work;
+	struct ptx_outcome outcome = { 0 };
+
+	if (work->kind != SD_WORK_LAUNCH) {
+		CUresult result = touch(work, step->card);
+
+		return result == CUDA_SUCCESS ? sd_order_mark(lane) : result;
+	}
+	if (task->named)
+		return sd_order_kernel(lane, step->card, task->named);
+	CUresult result = sd_kernel_run(&work->launch, step, &outcome);
+
+	return result == CUDA_SUCCESS ? sd_order_kernel(lane, step->card, sd_duration(&work->launch, step->card, &outcome))
+				      : result;
+}
+
+static void end(struct sd_step *step)
+{
+	struct task *task = (struct task *)step;
+
+	if (task->kernel)
+		sd_launch_ended(&task->work.launch);
+	free(task->staged);
+	sd_work_free(&task->work);
+}
+
+static CUresult later(const struct sd_work *work, struct sd_stream *stream, const struct sd_card *card, uint64_t named,
+		      void *staged)
+{
+	bool kernel = work->kind == SD_WORK_LAUNCH && !named;
+	struct sd_work own;
+	CUresult result = sd_work_copy(work, &own);
+
+	if (result != CUDA_SUCCESS) {
+		free(staged);
+		return result;
+	}
+	struct task *task = (struct task *)sd_step_new(stream, kernel ? SD_STEP_KERNEL : SD_STEP_COPY, sizeof(*task), false);
+
+	if (!task) {
+		sd_work_free(&own);
+		free(staged);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	task->work = own;
+	task->named = named;
+	task->staged = staged;
+	if (staged)
+		sd_copy_from(&task->work.copy, staged);
+	task->step.perform = perform;
+	task->step.end = end;
+	task->step.card = card;
+	if (kernel) {
+		const struct sd_launch *launch = &own.launch;
+
+		task->kernel = true;
+		sd_launch_begins(&task->work.launch);
+		task->step.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+		task->step.resident = sd_launch_resident(launch, card);
+	}
+	sd_step_start(&task->step);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch(const struct sd_work *work, struct sd_stream *stream, const struct sd_card *card)
+{
+	uint64_t named = sd_duration_named(&work->launch);
+	CUresult result = sd_launch_run(&work->launch, card);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!named && !sd_launch_loaded(&work->launch))
+		return CUDA_ERROR_INVALID_HANDLE;
+	/* one that only takes time touches nothing: its item comes after what is before it */
+	if (named && !sd_stream_open(stream))
+		return sd_order_kernel(stream, card, named);
+	return later(work, stream, card, named, NULL);
+}
+
+static bool waits(const struct sd_work *work)
+{
+	for (unsigned int i = 0; work->kind == SD_WORK_WORDS && i < work->words.count; i++) {
+		if (work->words.list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+		    work->words.list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
+			return true;
+	}
+	return false;
+}
+
+enum { STAGED = 64 << 10 }; /* a driver keeps as much of the caller's memory for later */
+
+/* Whether the call has to wait for what is before; or what to copy from then. */
+static bool waits_for(const struct sd_work *work, const struct sd_card *card, void **staged)
+{
+	const CUDA_MEMCPY3D *copy = &work->copy;
+	bool from;
+	bool to;
+
+	*staged = NULL;
+	if (work->kind != SD_WORK_COPY)
+		return waits(work);
+	sd_copy_pageable(copy, card, &from, &to);
+	if (!from || to)
+		return to;
+	if (copy->Height > 1 || copy->Depth > 1 || copy->WidthInBytes > STAGED || copy->srcY || copy->srcZ)
+		return true;
+	*staged = malloc(copy->WidthInBytes);
+	if (!*staged)
+		return true;
+	const unsigned char *source = copy->srcMemoryType == CU_MEMORYTYPE_HOST ? copy->srcHost
+										: (const void *)(uintptr_t)copy->srcDevice;
+
+	memcpy(*staged, source + copy->srcXInBytes, copy->WidthInBytes);
+	return false;
+}
+
 CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 {
 	struct sd_card *card = work->card ? work->card : stream->context->card;
 	uint64_t id = stream->object.id;
+	void *staged = NULL;
 
-	if (work->kind == SD_WORK_HOST) {
+	switch (work->kind) {
+	case SD_WORK_HOST: {
 		const struct sd_callback item = { .function = work->host.fn, .data = work->host.userData };
 
 		return item.function ? sd_callback_queue(stream, &item) : CUDA_ERROR_INVALID_VALUE;
 	}
-	if (work->kind == SD_WORK_RECORD || work->kind == SD_WORK_WAIT) {
+	case SD_WORK_RECORD:
+	case SD_WORK_WAIT: {
 		struct sd_event *event = sd_object_get(work->event, SD_EVENT);
 
 		if (!event)
 			return CUDA_ERROR_INVALID_HANDLE;
-		if (work->kind == SD_WORK_RECORD)
-			return sd_event_record(event, stream);
-		return sd_event_wait(event, stream);
+		return work->kind == SD_WORK_RECORD ? sd_event_record(event, stream) : sd_event_wait(event, stream);
 	}
-	uint64_t named = work->kind == SD_WORK_LAUNCH ? sd_duration_named(&work->launch) : 0;
+	case SD_WORK_LAUNCH:
+		return launch(work, stream, card);
+	case SD_WORK_GRAPH:
+		return sd_graph_run(work->graph, stream);
+	case SD_WORK_ALLOCATE: /* before all that may use it */
+		return sd_graph_memory_take(work->memory.address);
+	default:
+		break;
+	}
+	if (sd_stream_busy(stream)) {
+		CUresult result = sd_work_check(work, card);
 
-	/* a launch that only takes time touches nothing: its item comes after the host functions' */
-	if (!named || sd_tickets_early())
+		if (result != CUDA_SUCCESS)
+			return result;
+		if (!waits_for(work, card, &staged))
+			return later(work, stream, card, 0, staged);
 		sd_stream_drain(stream);
-	if (work->kind == SD_WORK_GRAPH) {
-		stream = again(stream, id);
-		return stream ? sd_graph_run(work->graph, stream) : CUDA_ERROR_INVALID_HANDLE;
 	}
-	struct ptx_outcome outcome = { 0 };
 	CUresult result = touch(work, card);
 
 	stream = again(stream, id);
-	if (result == CUDA_SUCCESS && stream && work->kind == SD_WORK_LAUNCH && !named) {
-		result = sd_kernel_run(&work->launch, card, stream->context, &outcome);
-		stream = again(stream, id);
-	}
-	if (result != CUDA_SUCCESS || !stream)
-		return result;
-	if (work->kind == SD_WORK_LAUNCH)
-		return sd_order_kernel(stream, card, named ? named : sd_duration(&work->launch, card, &outcome));
-	return sd_order_mark(stream);
+	return result == CUDA_SUCCESS && stream ? sd_order_mark(stream) : result;
 }
 
-/* What is left of a graph while it is put into a stream. */
+/* A graph while it is put into a stream, by way of a lane of its own. */
 struct run {
-	struct sd_stream *stream;
-	uint64_t id;    /* the stream's */
-	uint64_t base;  /* the item its first nodes come after */
-	uint64_t left;  /* the stream's, as it was left */
-	uint64_t *item; /* what comes after each node comes after */
-	bool *inner;    /* nodes that others come after */
+	struct sd_stream *lane;
+	struct place {
+		uint64_t item;        /* what comes after a node comes after */
+		struct sd_step *step;
+		bool inner;           /* others come after it */
+	} *places, base;
 };
 
-static bool gone(const struct run *run)
+/* Where a place stands by now. */
+static void settle(struct place *place)
 {
-	return sd_object_get(run->stream, SD_STREAM) != run->stream || run->stream->object.id != run->id;
+	if (!place->step || !place->step->done)
+		return;
+	if (!place->step->early)
+		place->item = place->step->item;
+	sd_step_drop(place->step);
+	place->step = NULL;
 }
 
-/* What other threads have put into the stream meanwhile counts as before it. */
-static CUresult look(struct run *run)
+/* Lets the lane's next work come after a place, too. */
+static CUresult comes_after(struct run *run, struct place *place)
 {
-	const struct sd_card *card = run->stream->context->card;
-	CUresult result = CUDA_SUCCESS;
-
-	while (result == CUDA_SUCCESS && !gone(run) && run->stream->tail != run->left) {
-		run->left = run->stream->tail;
-		result = sd_order_join(card, run->base, run->left, &run->base);
-	}
-	return result == CUDA_SUCCESS && gone(run) ? CUDA_ERROR_INVALID_HANDLE : result;
+	settle(place);
+	return sd_stream_after(run->lane, place->item, &place->step, place->step != NULL);
 }
 
 static CUresult run_node(struct run *run, struct sd_vertex *vertex)
 {
-	const struct sd_card *card = run->stream->context->card;
-	uint64_t after = 0;
-	CUresult result = look(run);
+	struct place *own = &run->places[vertex->place];
+	CUresult result = CUDA_SUCCESS;
 
-	for (size_t i = 0; result == CUDA_SUCCESS && i < vertex->aftercount; i++) {
-		size_t place = vertex->after[i]->place;
-
-		run->inner[place] = true;
-		result = sd_order_join(card, after, run->item[place], &after);
-	}
-	if (result == CUDA_SUCCESS)
-		result = look(run);
-	if (result != CUDA_SUCCESS)
-		return result;
+	run->lane->step = NULL;
+	sd_order_put(run->lane, 0);
 	if (!vertex->aftercount)
-		after = run->base;
-	sd_order_put(run->stream, after);
-	if (!vertex->disabled)
-		result = sd_work_run(&vertex->work, run->stream);
-	if (result == CUDA_SUCCESS && gone(run))
-		result = CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS)
-		run->item[vertex->place] = run->left = run->stream->tail;
+		result = comes_after(run, &run->base);
+	for (size_t i = 0; result == CUDA_SUCCESS && i < vertex->aftercount; i++) {
+		struct place *place = &run->places[vertex->after[i]->place];
+
+		place->inner = true;
+		result = comes_after(run, place);
+	}
+	if (result == CUDA_SUCCESS && !vertex->disabled)
+		result = sd_work_run(&vertex->work, run->lane);
+	own->item = run->lane->tail;
+	own->step = sd_step_keep(run->lane->step);
 	return result;
+}
+
+/* Where the stream stands, and a lane beside it. */
+static CUresult begin(struct run *run, struct sd_stream *stream)
+{
+	uint64_t id = stream->object.id;
+	bool placed = !sd_stream_open(stream);
+	CUresult result = sd_stream_new(stream->context, CU_STREAM_NON_BLOCKING, 0, &run->lane);
+
+	if (result == CUDA_SUCCESS && placed)
+		result = sd_order_mark(stream);
+	if (result != CUDA_SUCCESS || !again(stream, id))
+		return result;
+	if (sd_stream_busy(stream)) {
+		/* one step stands for all that are before */
+		struct sd_step *step = sd_step_new(stream, SD_STEP_JOIN, sizeof(*step), placed && !sd_stream_open(stream));
+
+		if (!step)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		run->base.step = sd_step_keep(step);
+		sd_step_start(step);
+	}
+	run->base.item = stream->tail;
+	return CUDA_SUCCESS;
 }
 
 CUresult sd_graph_run(struct sd_graph *graph, struct sd_stream *stream)
 {
 	bool cycle = false;
+	uint64_t id = stream->object.id;
 	size_t count = graph->count ? graph->count : 1;
 	struct sd_vertex **order = sd_graph_order(graph, &cycle);
-	struct run run = {
-		.stream = stream, .id = stream->object.id, .base = stream->tail, .left = stream->tail,
-		.item = calloc(count, sizeof(uint64_t)), .inner = calloc(count, sizeof(bool)),
-	};
+	struct run run = { .places = calloc(count, sizeof(*run.places)) };
 	CUresult result = !order && cycle ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 
-	if (result == CUDA_SUCCESS && (!order || !run.item || !run.inner))
+	if (result == CUDA_SUCCESS && (!order || !run.places))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		result = begin(&run, stream);
 	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++)
 		result = run_node(&run, order[i]);
 	/* the stream goes on after all of it */
-	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
-		if (!run.inner[i])
-			result = sd_order_join(stream->context->card, run.base, run.item[i], &run.base);
-		if (result == CUDA_SUCCESS)
-			result = look(&run);
+	for (size_t i = 0; run.places && i < graph->count; i++) {
+		struct place *place = &run.places[i];
+
+		settle(place);
+		if (result == CUDA_SUCCESS && !place->inner && again(stream, id))
+			result = sd_stream_after(stream, place->item, &place->step, place->step != NULL);
+		sd_step_drop(place->step);
 	}
-	if (result == CUDA_SUCCESS)
-		sd_order_put(stream, run.base);
-	free(run.inner);
-	free(run.item);
+	sd_step_drop(run.base.step);
+	if (run.lane)
+		sd_object_end(run.lane);
+	free(run.places);
 	free(order);
 	return result;
 }

@@ -7,8 +7,8 @@
 
 /* Whether it could be done now. */
 CUresult sd_work_check(const struct sd_work *work, const struct sd_card *card);
-/* Does it, in order after what the stream waits for; the lock is held and
- * released while contents are touched or host functions are waited for. */
+/* Does it in order after what the stream waits for, now or by a step (queue.h): the
+ * work is the caller's again. The lock is held and released while contents are touched. */
 CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream);
 CUresult sd_graph_run(struct sd_graph *graph, struct sd_stream *stream);
 

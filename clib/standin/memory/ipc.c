@@ -9,7 +9,7 @@
 
 #include "cuda/enter.h"
 #include "cuda/event.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "memory.h"
 #include "pool.h"
 #include "cuda/sharedevent.h"

@@ -2,7 +2,7 @@
 /* linear.c: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree, and what the card has left. */
 #include "cuda/capture.h"
 #include "cuda/enter.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "memory.h"
 
 static CUresult allocate(struct sd_context *context, enum sd_memory_kind kind, uint32_t chargedas, uint64_t bytes,

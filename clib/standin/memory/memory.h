@@ -45,6 +45,8 @@ struct sd_memory {
 	uint64_t offset;    /* in the owner */
 	uint64_t readable;  /* bit per visible card; SD_MAPPED */
 	uint64_t writable;
+	uint64_t freeing;   /* cuMemFreeAsync: the stream that will have freed it, and */
+	uint64_t freeingas; /* which call that is; 0: none */
 };
 
 /* The range that holds address, or NULL. */

@@ -107,6 +107,7 @@ static void give(struct sd_memory *memory)
 	sd_memory_leave(memory);
 	sd_space_give(&pool->space, memory->address, memory->span);
 	pool->used -= memory->span;
+	pool->freeing -= memory->freeingas != 0;
 	free(memory);
 	if (pool->destroyed && !pool->used)
 		remove_pool(pool);
@@ -191,6 +192,31 @@ CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address
 		pool->usedhigh = pool->used;
 	*address = at;
 	return CUDA_SUCCESS;
+}
+
+CUresult sd_pool_take_again(struct sd_pool *pool, uint64_t bytes, uint64_t stream, CUdeviceptr *address)
+{
+	uint64_t span = 0;
+
+	if (!pool->freeing || !sd_round(bytes, SD_UNIT, &span))
+		return sd_pool_take(pool, bytes, address);
+	for (const struct sd_chunk *chunk = pool->chunks; chunk; chunk = chunk->next) {
+		struct sd_memory *memory = sd_memory_after(chunk->address);
+
+		while (memory && memory->address - chunk->address < chunk->bytes) {
+			struct sd_node *next = sd_tree_next(&memory->node);
+
+			if (memory->kind == SD_POOLED && memory->freeing == stream && memory->span == span) {
+				memory->freeing = memory->freeingas = 0;
+				memory->bytes = bytes;
+				pool->freeing--;
+				*address = memory->address;
+				return CUDA_SUCCESS;
+			}
+			memory = next ? SD_OWNER(next, struct sd_memory, node) : NULL;
+		}
+	}
+	return sd_pool_take(pool, bytes, address);
 }
 
 void sd_pool_destroy(struct sd_pool *pool)

@@ -28,6 +28,7 @@ struct sd_pool {
 	uint64_t reservedhigh;
 	uint64_t used;
 	uint64_t usedhigh;
+	unsigned int freeing; /* parts that are being freed */
 	int reuse[3]; /* the three reuse attributes */
 	uint64_t readable; /* bit per visible card, its own included */
 	uint64_t writable;
@@ -38,6 +39,9 @@ struct sd_pool *sd_pool_get(CUmemoryPool handle); /* usable, or NULL */
 CUresult sd_pool_default(struct sd_card *card, struct sd_pool **out);
 CUresult sd_pool_current(struct sd_card *card, struct sd_pool **out);
 CUresult sd_pool_take(struct sd_pool *pool, uint64_t bytes, CUdeviceptr *address);
+/* The same for a stream: what it has freed, once work before that is done, can be had
+ * again in the same stream at once. */
+CUresult sd_pool_take_again(struct sd_pool *pool, uint64_t bytes, uint64_t stream, CUdeviceptr *address);
 void sd_pool_trim(struct sd_pool *pool, uint64_t keep);
 void sd_pool_destroy(struct sd_pool *pool);
 void sd_pool_settle(void); /* at synchronisation */

@@ -13,7 +13,7 @@
 #include "array.h"
 #include "cuda/capture.h"
 #include "cuda/enter.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "virtual.h"
 
 enum { TILE = 64 << 10, SPARSE = 64, LAYERS = DIVVY_ARRAY_LAYERED | DIVVY_ARRAY_CUBEMAP };

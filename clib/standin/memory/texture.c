@@ -3,6 +3,7 @@
 
 #include "array.h"
 #include "cuda/enter.h"
+#include "cuda/queue.h"
 #include "memory.h"
 
 static CUresult check(const CUDA_RESOURCE_DESC *resource)
@@ -91,7 +92,7 @@ static CUresult enter(unsigned long long handle, enum sd_kind kind, struct sd_te
 	if (result != CUDA_SUCCESS)
 		return result;
 	*texture = sd_object_get((const void *)(uintptr_t)handle, kind);
-	return *texture ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_INVALID_VALUE);
+	return *texture && !(*texture)->destroyed ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuTexObjectDestroy(CUtexObject texObject)
@@ -101,7 +102,8 @@ CUresult cuTexObjectDestroy(CUtexObject texObject)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	sd_object_free(texture);
+	texture->destroyed = true;
+	sd_queue_free(&texture->object);
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -112,7 +114,8 @@ CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	sd_object_free(texture);
+	texture->destroyed = true;
+	sd_queue_free(&texture->object);
 	return sd_leave(CUDA_SUCCESS);
 }
 

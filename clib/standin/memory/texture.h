@@ -19,6 +19,7 @@ struct sd_texture {
 	CUDA_TEXTURE_DESC texture;
 	CUDA_RESOURCE_VIEW_DESC view;
 	bool viewed;
+	bool destroyed; /* stays for the kernels that were launched before */
 };
 
 /* What a launch has found so far; zeroed at first. */

@@ -8,7 +8,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/enter.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "ipc.h"
 #include "memory.h"
 

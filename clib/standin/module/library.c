@@ -98,6 +98,10 @@ CUresult cuLibraryUnload(CUlibrary library)
 		return result;
 	struct sd_library *found = sd_object_get(library, SD_LIBRARY);
 
+	for (size_t i = 0; found && i < found->modulecount; i++) {
+		sd_module_idle(found->modules[i]);
+		found = sd_object_get(library, SD_LIBRARY);
+	}
 	if (!found)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	while (found->modulecount)

@@ -8,7 +8,7 @@
 
 #include "cuda/capture.h"
 #include "cuda/enter.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "jit.h"
 
 CUresult sd_image_error(int error)
@@ -192,6 +192,14 @@ CUresult cuModuleLoad(CUmodule *module, const char *fname)
 	return result;
 }
 
+void sd_module_idle(struct sd_module *module)
+{
+	uint64_t id = module->object.id;
+
+	while (sd_object_get(module, SD_MODULE) == module && module->object.id == id && module->steps)
+		sd_queue_wait();
+}
+
 CUresult cuModuleUnload(CUmodule hmod)
 {
 	CUresult result = sd_enter_idle();
@@ -201,6 +209,9 @@ CUresult cuModuleUnload(CUmodule hmod)
 	sd_stream_drain_all();
 	struct sd_module *module = sd_object_get(hmod, SD_MODULE);
 
+	if (module)
+		sd_module_idle(module);
+	module = sd_object_get(hmod, SD_MODULE);
 	if (!module || module->library) /* a library's module goes with the library */
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	sd_object_end(module);

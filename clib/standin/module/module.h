@@ -29,6 +29,7 @@ struct sd_module {
 	uint64_t charged;
 	struct sd_global *globals;
 	size_t globalcount;
+	unsigned int steps; /* queue.h: of its kernels, that are not done */
 };
 
 struct sd_library {
@@ -81,6 +82,8 @@ CUresult sd_image_error(int error);
 unsigned int sd_ptx_version(void);
 unsigned int sd_capability(const struct sd_card *card);
 CUresult sd_file_read(const char *path, unsigned char **bytes, size_t *size);
+/* Waits until none of its kernels is still to run. */
+void sd_module_idle(struct sd_module *module);
 void sd_library_forget(struct sd_library *library, const struct sd_module *module);
 
 /* global.c: gives all variables of the image their places; sd_globals_fill then

@@ -143,7 +143,7 @@ bool ptx_block_run(struct ptx_block *block)
 		block->turn = block->turn + 1 == block->warpcount ? 0 : block->turn + 1;
 		if (!warp->live)
 			continue;
-		if (__atomic_load_n(&grid->ended, __ATOMIC_RELAXED))
+		if (ptx_grid_ended(grid))
 			return true;
 		bool some = ptx_warp_run(warp);
 
@@ -156,5 +156,5 @@ bool ptx_block_run(struct ptx_block *block)
 			return true;
 		}
 	}
-	return !block->alive || __atomic_load_n(&grid->ended, __ATOMIC_RELAXED);
+	return !block->alive || ptx_grid_ended(grid);
 }

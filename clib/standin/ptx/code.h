@@ -89,6 +89,9 @@ struct ptx_launch {
 	/* text that vprintf made. Any thread, one at a time. */
 	void (*print)(void *who, const char *text, size_t size);
 	void *who;
+	/* Outside the caller's lock. NULL: not wanted. */
+	uint64_t *left;    /* counts blocks down that have ended */
+	const bool *stop;  /* set: the grid is to end at once */
 };
 
 struct ptx_outcome {

@@ -103,7 +103,7 @@ static void work(struct ptx_grid *grid)
 		memory_fault(grid);
 		return;
 	}
-	while (!__atomic_load_n(&grid->ended, __ATOMIC_RELAXED)) {
+	while (!ptx_grid_ended(grid)) {
 		struct ptx_block *block = held < grid->resident ? start_one(&worker) : NULL;
 
 		if (block) {
@@ -120,6 +120,8 @@ static void work(struct ptx_grid *grid)
 		if (ptx_block_run(block)) {
 			ptx_block_free(&worker, block);
 			held--;
+			if (grid->launch->left)
+				__atomic_fetch_sub(grid->launch->left, 1, __ATOMIC_RELAXED);
 		} else {
 			*last = block;
 			last = &block->next;

@@ -140,6 +140,13 @@ struct ptx_grid {
 	struct ptx_outcome *outcome;
 };
 
+static inline bool ptx_grid_ended(const struct ptx_grid *grid)
+{
+	const bool *stop = grid->launch->stop;
+
+	return __atomic_load_n(&grid->ended, __ATOMIC_RELAXED) || (stop && __atomic_load_n(stop, __ATOMIC_RELAXED));
+}
+
 /* The fault that ends the grid; the first one counts. */
 void ptx_fault(struct ptx_warp *warp, enum ptx_fault fault, uint64_t address);
 

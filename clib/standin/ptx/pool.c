@@ -2,7 +2,8 @@
 /*
  * pool.c: the threads that help to run grids. They start with the first grid that
  * has work for them, take no signals, and sleep between grids. One grid at a time
- * has them; others meanwhile do with the threads that launched them.
+ * has them, until it has no block left to begin; others meanwhile do with the
+ * threads that run them.
  */
 #include <sched.h>
 #include <signal.h>
@@ -48,8 +49,11 @@ static void *help(void *unused)
 		pthread_mutex_unlock(&pool.lock);
 		work(grid);
 		pthread_mutex_lock(&pool.lock);
-		if (--pool.busy == 0)
+		if (--pool.busy == 0) {
+			pool.grid = NULL;
+			pool.wanted = 0;
 			pthread_cond_broadcast(&pool.done);
+		}
 	}
 	return NULL;
 }
@@ -94,9 +98,11 @@ void ptx_pool_run(struct ptx_grid *grid, unsigned int helpers, void (*work)(stru
 	if (!mine)
 		return;
 	pthread_mutex_lock(&pool.lock);
-	pool.wanted = 0; /* those that have not woken need not */
-	while (pool.busy)
+	if (pool.grid == grid)
+		pool.wanted = 0; /* those that have not woken need not */
+	while (pool.grid == grid && pool.busy)
 		pthread_cond_wait(&pool.done, &pool.lock);
-	pool.grid = NULL;
+	if (pool.grid == grid)
+		pool.grid = NULL;
 	pthread_mutex_unlock(&pool.lock);
 }

@@ -4,7 +4,7 @@
 #include "cuda/enter.h"
 #include "cuda/event.h"
 #include "cuda/fault.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "cuda/order.h"
 #include "cuda/outlook.h"
 #include "graph/record.h"
@@ -51,7 +51,7 @@ CUresult cuEventDestroy(CUevent hEvent)
 
 static bool done(const struct sd_event *event)
 {
-	return sd_ticket_done(event->ticket) && (event->handle ? sd_shared_done(event) : sd_ended(event->item));
+	return (!event->step || event->step->done) && (event->handle ? sd_shared_done(event) : sd_ended(event->item));
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -125,8 +125,12 @@ CUresult cuEventSynchronize(CUevent hEvent)
 	if (event->handle) {
 		result = sd_shared_await(event);
 	} else {
-		sd_ticket_wait(event->ticket);
-		result = sd_await(item);
+		struct sd_step *step = sd_step_keep(event->step);
+		bool placed = !step || step->placed;
+
+		sd_step_wait(step);
+		result = sd_await(placed ? item : step->item);
+		sd_step_drop(step);
 	}
 	sd_pool_settle();
 	return sd_leave(sd_context_still(context, id, result));
@@ -175,6 +179,12 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 		return sd_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!event)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	/* where the context stands is known when all in it has been done */
+	sd_queue_settle();
+	event = sd_object_get(hEvent, SD_EVENT);
+	context = sd_context_get(hCtx);
+	if (!event || !context)
+		return sd_leave(event ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE);
 	return sd_leave(sd_event_record_all(event, context));
 }
 
@@ -193,13 +203,25 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (event->handle)
 		return sd_leave(sd_shared_await(event));
-	for (struct sd_object *object = context->object.first; object; object = object->next) {
-		struct sd_stream *stream = (struct sd_stream *)object;
+	uint64_t item = event->item;
+	struct sd_step *step = sd_step_keep(event->step);
 
-		if (object->kind == SD_STREAM && stream->ticket < event->ticket)
-			stream->ticket = event->ticket;
+	if (step && !step->placed) {
+		sd_step_wait(step);
+		item = step->item;
 	}
-	return sd_leave(sd_order_after_all(context, event->item));
+	if (step && !step->done && sd_context_get(hCtx) == context) {
+		struct sd_object *next;
+
+		/* nothing below waits: all that comes before is placed */
+		for (struct sd_object *object = context->object.first; object; object = next) {
+			next = object->next;
+			if (object->kind == SD_STREAM)
+				result = sd_stream_after((struct sd_stream *)object, 0, &step, 1);
+		}
+	}
+	sd_step_drop(step);
+	return sd_leave(sd_context_get(hCtx) == context ? sd_order_after_all(context, item) : result);
 }
 
 SD_PTSZ(cuEventRecord, (CUevent hEvent, CUstream hStream), hEvent, sd_per_thread(hStream))

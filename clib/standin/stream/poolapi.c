@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cuda/enter.h"
-#include "cuda/hostfunction.h"
+#include "cuda/queue.h"
 #include "memory/ipc.h"
 #include "memory/memory.h"
 #include "graph/record.h"
@@ -36,7 +36,42 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool handle, C
 	}
 	if (stream->capture)
 		return sd_leave(sd_record_allocate(stream, pool, bytes, dptr));
-	return sd_leave(sd_pool_take(pool, bytes, dptr));
+	return sd_leave(sd_pool_take_again(pool, bytes, stream->object.id, dptr));
+}
+
+/* Memory that is freed once what is before it in its stream has been done. */
+struct release {
+	struct sd_step step;
+	CUdeviceptr address;
+	uint64_t as;
+};
+
+static CUresult release(struct sd_step *step, struct sd_stream *lane)
+{
+	const struct release *release = (struct release *)step;
+	struct sd_memory *memory = sd_memory_from(release->address);
+
+	(void)lane;
+	/* unless the stream has it again */
+	if (memory && memory->freeingas == release->as)
+		memory->end(memory);
+	return CUDA_SUCCESS;
+}
+
+static CUresult release_later(struct sd_stream *stream, struct sd_memory *memory)
+{
+	struct release *later = (struct release *)sd_step_new(stream, SD_STEP_COPY, sizeof(*later), false);
+
+	if (!later)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memory->freeing = stream->object.id;
+	memory->freeingas = later->as = sd_next_id();
+	if (memory->kind == SD_POOLED)
+		((struct sd_pool *)memory->owner)->freeing++;
+	later->address = memory->address;
+	later->step.perform = release;
+	sd_step_start(&later->step);
+	return CUDA_SUCCESS;
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
@@ -61,14 +96,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return sd_leave(result);
 	if (stream->capture)
 		return sd_leave(sd_record_free(stream, dptr));
-	sd_stream_drain(stream);
 	struct sd_memory *memory = sd_memory_from(dptr);
 
-	if (memory && (memory->kind == SD_POOLED || memory->kind == SD_GRAPHED || (memory->kind == SD_OPENED && memory->owner)))
-		memory->end(memory);
-	else
-		result = CUDA_ERROR_INVALID_VALUE;
-	return sd_leave(result);
+	if (!memory || memory->freeingas ||
+	    !(memory->kind == SD_POOLED || memory->kind == SD_GRAPHED || (memory->kind == SD_OPENED && memory->owner)))
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	if (sd_stream_busy(stream))
+		return sd_leave(release_later(stream, memory));
+	memory->end(memory);
+	return sd_leave(CUDA_SUCCESS);
 }
 
 SD_PTSZ(cuMemAllocAsync, (CUdeviceptr *dptr, size_t bytesize, CUstream hStream), dptr, bytesize,

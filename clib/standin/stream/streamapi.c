@@ -6,6 +6,7 @@
 #include "cuda/fault.h"
 #include "cuda/hostfunction.h"
 #include "cuda/order.h"
+#include "cuda/queue.h"
 #include "graph/record.h"
 #include "submit.h"
 
@@ -59,7 +60,7 @@ CUresult cuStreamQuery(CUstream hStream)
 	result = sd_stream_of(hStream, &stream);
 	if (result == CUDA_SUCCESS && stream->capture)
 		result = sd_capture_spoil(stream);
-	else if (result == CUDA_SUCCESS && !(sd_ticket_done(sd_stream_ticket(stream)) && sd_order_done(stream)))
+	else if (result == CUDA_SUCCESS && (sd_stream_busy(stream) || !sd_order_done(stream)))
 		result = CUDA_ERROR_NOT_READY;
 	return sd_leave(result);
 }

@@ -5,14 +5,17 @@
 #include "cuda/enter.h"
 #include "cuda/fault.h"
 #include "cuda/order.h"
+#include "cuda/queue.h"
 #include "graph/record.h"
 #include "graph/run.h"
 
 CUresult sd_submit(CUstream handle, const struct sd_work *work)
 {
 	struct sd_stream *stream = NULL;
-	CUresult result = sd_stream_of(handle, &stream);
+	CUresult result;
 
+	sd_queue_room();
+	result = sd_stream_of(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (stream->capture)
@@ -31,10 +34,15 @@ CUresult sd_submit_now(CUstream handle, const struct sd_work *work)
 		return result;
 	if (stream->capture)
 		return sd_capture_break(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	/* so that it is done here, and this call tells what is wrong with it */
+	sd_stream_drain(stream);
 	result = sd_submit(handle, work);
-	if (result != CUDA_SUCCESS || !sd_timed())
-		return result;
-	result = sd_stream_of(handle, &stream);
+	if (result == CUDA_SUCCESS)
+		result = sd_stream_of(handle, &stream);
+	if (result == CUDA_SUCCESS && sd_stream_busy(stream)) { /* another thread was quicker */
+		sd_stream_drain(stream);
+		result = sd_stream_of(handle, &stream);
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	const struct sd_context *context = stream->context;

@@ -17,6 +17,7 @@ struct side {
 	uint64_t pitch;
 	uint64_t slice;
 	bool device;
+	bool pageable;
 };
 
 struct operand {
@@ -74,6 +75,7 @@ static CUresult resolve(const struct operand *operand, const CUDA_MEMCPY3D *copy
 	uint64_t part = 0;
 	struct sd_memory *memory = NULL;
 
+	side->pageable = false;
 	if (operand->type == CU_MEMORYTYPE_ARRAY)
 		return resolve_array(operand, copy, side);
 	if (operand->type != CU_MEMORYTYPE_HOST && operand->type != CU_MEMORYTYPE_DEVICE &&
@@ -111,6 +113,7 @@ static CUresult resolve(const struct operand *operand, const CUDA_MEMCPY3D *copy
 		return CUDA_ERROR_INVALID_VALUE;
 	side->first = (unsigned char *)(uintptr_t)offset;
 	side->device = false;
+	side->pageable = true;
 	return CUDA_SUCCESS;
 }
 
@@ -138,6 +141,23 @@ CUresult sd_copy_check(const CUDA_MEMCPY3D *copy, const struct sd_card *card)
 	struct side to;
 
 	return empty(copy) ? CUDA_SUCCESS : resolve_both(copy, card, &from, &to);
+}
+
+void sd_copy_pageable(const CUDA_MEMCPY3D *copy, const struct sd_card *card, bool *from, bool *to)
+{
+	struct side source;
+	struct side target;
+	bool known = !empty(copy) && resolve_both(copy, card, &source, &target) == CUDA_SUCCESS;
+
+	*from = known && source.pageable;
+	*to = known && target.pageable;
+}
+
+void sd_copy_from(CUDA_MEMCPY3D *copy, const void *bytes)
+{
+	copy->srcMemoryType = CU_MEMORYTYPE_HOST;
+	copy->srcHost = bytes;
+	copy->srcXInBytes = copy->srcY = copy->srcZ = 0;
 }
 
 /* How many of these bytes lie on pages that reading them would make. */

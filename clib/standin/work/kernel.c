@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/enter.h"
 #include "cuda/fault.h"
 #include "memory/memory.h"
 #include "module/module.h"
@@ -103,9 +102,10 @@ static void print(void *who, const char *text, size_t size)
 	sd_print_add(text, size);
 }
 
-CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *card, struct sd_context *context,
-		       struct ptx_outcome *outcome)
+CUresult sd_kernel_run(const struct sd_launch *launch, struct sd_step *step, struct ptx_outcome *outcome)
 {
+	const struct sd_card *card = step->card;
+	struct sd_context *context = step->context;
 	static uint64_t grids;
 	const struct sd_function *function = launch->function;
 	struct ptx_range *ranges = NULL;
@@ -133,7 +133,7 @@ CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *car
 				      : limit > 1u << 20                 ? 8u << 20
 									 : (uint32_t)limit * STACK_FACTOR,
 			.multiprocessors = card->facts->multiprocessors,
-			.resident = (uint32_t)sd_launch_resident(launch, card),
+			.resident = (uint32_t)step->resident,
 			.clockmhz = card->facts->smclockmhz,
 			.gridid = ++grids,
 			.ranges = ranges,
@@ -142,14 +142,14 @@ CUresult sd_kernel_run(const struct sd_launch *launch, const struct sd_card *car
 			.touch = touch,
 			.print = print,
 			.who = &samples,
+			.left = &step->blocks,
+			.stop = &step->stop,
 		};
 
-		sd_kernel_begins();
 		sd_unlock();
 		ptx_run(&run, outcome);
 		sd_samples_end(&samples);
 		sd_lock();
-		sd_kernel_ended();
 		if (outcome->fault != PTX_FAULT_NONE)
 			sd_context_fault(context, error_of(outcome->fault));
 	}

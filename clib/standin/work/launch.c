@@ -127,6 +127,21 @@ CUresult sd_launch_run(const struct sd_launch *launch, const struct sd_card *car
 	return result;
 }
 
+bool sd_launch_loaded(const struct sd_launch *launch)
+{
+	return launch->function->module != NULL;
+}
+
+void sd_launch_begins(const struct sd_launch *launch)
+{
+	launch->function->module->steps++;
+}
+
+void sd_launch_ended(const struct sd_launch *launch)
+{
+	launch->function->module->steps--;
+}
+
 uint64_t sd_launch_resident(const struct sd_launch *launch, const struct sd_card *card)
 {
 	return (uint64_t)sd_blocks_resident(launch->function, card, threads_of(launch), launch->shared) *

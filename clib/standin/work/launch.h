@@ -38,6 +38,10 @@ CUresult sd_launch_check(const struct sd_launch *launch);
 CUresult sd_launch_fits(const struct sd_launch *launch);
 /* Whether it can run on the card now. */
 CUresult sd_launch_run(const struct sd_launch *launch, const struct sd_card *card);
+/* Whether it has code; while it is to run, from here to there, its module stays. */
+bool sd_launch_loaded(const struct sd_launch *launch);
+void sd_launch_begins(const struct sd_launch *launch);
+void sd_launch_ended(const struct sd_launch *launch);
 /* Blocks of one that fits that the card holds at once. */
 uint64_t sd_launch_resident(const struct sd_launch *launch, const struct sd_card *card);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * work.h: one thing a card is asked to do, the same for streams and for graph
- * nodes. What it touches it touches within the call; how long it takes is
+ * nodes. What it touches it touches in order (graph/run.h); how long it takes is
  * modelled (order.h).
  */
 #ifndef DIVVY_STANDIN_WORK_H

@@ -61,7 +61,8 @@ static void host_functions(void)
 	OK(cuLaunchHostFunc(other, behind_gate, (void *)3));
 	CHECK(called == 0);
 	pthread_mutex_unlock(&gate);
-	OK(cuMemcpyHtoDAsync_v2(at, &byte, 1, other)); /* waits for all three */
+	OK(cuMemcpyHtoDAsync_v2(at, &byte, 1, other));
+	OK(cuStreamSynchronize(other)); /* waits for all three */
 	CHECK(called == 3 && calls[0] == 1 && calls[1] == 2 && calls[2] == 3);
 	OK(cuStreamSynchronize(stream));
 	OK(cuStreamQuery(stream));
