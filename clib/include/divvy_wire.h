@@ -99,7 +99,7 @@ struct divvy_limits {
 	uint32_t reserved;
 	char name[64];       /* of the share, NUL-terminated */
 	uint64_t reserved2[4];
-	struct divvy_limits_card card[DIVVY_MAX_CARDS];
+	struct divvy_limits_card card[DIVVY_MAX_CARDS]; /* the slots: by the number of the card inside the share */
 };
 
 struct divvy_client_card {

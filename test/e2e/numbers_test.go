@@ -160,6 +160,10 @@ func TestNumbersOfAShare(t *testing.T) {
 		"divvy run": func(t *testing.T, list string) seen {
 			return viewsIn(t, finish(t, exec.CommandContext(t.Context(), divvy(t), append(under, "set="+list, "look")...), h.Bare()))
 		},
+		"isolate": func(t *testing.T, list string) seen {
+			words := append([]string{"run", "--isolate"}, append(under[1:len(under):len(under)], "set="+list, "look")...)
+			return viewsIn(t, finish(t, exec.CommandContext(t.Context(), divvy(t), words...), h.Bare()))
+		},
 		"env -i": func(t *testing.T, list string) seen {
 			words := append(under[:len(under)-1:len(under)-1], "env", "-i", "DIVVY_SOCKET="+share.Socket, "DIVVY_DRIVER_DIR="+h.DriverDirectory,
 				"DIVVY_SIMULATOR="+h.SimulatorSocket, "LD_LIBRARY_PATH="+h.FrontDirectory, program, "set="+list, "look")
@@ -343,5 +347,27 @@ func TestRunUnderABatchSystem(t *testing.T) {
 	bare := viewsIn(t, run(t, append(d.Unheld(), "CUDA_VISIBLE_DEVICES=2,1"), built(t, "build", "test", "views"), "look"))
 	if want := []string{names[2], names[1]}; !slices.Equal(bare.driver, want) {
 		t.Errorf("without divvy run, 2,1 is %v, want %v", bare.driver, want)
+	}
+}
+
+// CUDA_DEVICE_ORDER says how a batch system's numbers count; inside a share it changes
+// nothing.
+func TestRunHeedsDeviceOrder(t *testing.T) {
+	h := newHost(t, hostOptions{cards: "L4,H100-80GB"})
+	devices, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, names := built(t, "build", "test", "views"), named(t, devices.Cards)
+	for order, want := range map[string][]string{"PCI_BUS_ID": names, "FASTEST_FIRST": {names[1], names[0]}, "": names} {
+		env := append(h.Bare(), "CUDA_DEVICE_ORDER="+order)
+		if bare := viewsIn(t, run(t, append(env, "LD_LIBRARY_PATH="+h.DriverDirectory), program, "look")); !slices.Equal(bare.driver, want) {
+			t.Errorf("control: CUDA_DEVICE_ORDER=%s shows %v without Divvy, want %v", order, bare.driver, want)
+		}
+		for number := range names {
+			under := append(env, "CUDA_VISIBLE_DEVICES="+strconv.Itoa(number))
+			got := viewsIn(t, run(t, under, divvy(t), "run", "--agent", h.AgentSocket, "--mem", "512MiB", "--", program, "look"))
+			got.check(t, fmt.Sprintf("CUDA_DEVICE_ORDER=%s CUDA_VISIBLE_DEVICES=%d", order, number), want[number:number+1], want[number:number+1])
+		}
 	}
 }

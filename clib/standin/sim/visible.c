@@ -3,6 +3,7 @@
  * visible.c: CUDA_VISIBLE_DEVICES as the hardware driver reads it: a list of
  * indices or of unique prefixes of GPU-<uuid>, in the program's order; the list
  * ends at the first entry that names no card; one card named twice hides all.
+ * Indices count by address; with CUDA_DEVICE_ORDER=FASTEST_FIRST the fastest is 0.
  *
  * A process that uses a MIG device sees that one alone: the first entry, when it is
  * MIG-<uuid>, MIG-GPU-<uuid>/<GPU instance>/<compute instance>, or a divided card,
@@ -31,6 +32,28 @@ static int uuid_text(const char *prefix, const uint8_t *uuid, char text[TEXT_BYT
 	return n;
 }
 
+static uint64_t speed(unsigned int card)
+{
+	const struct divvy_sim_card *facts = sim_card_facts(card);
+
+	return facts ? (uint64_t)facts->multiprocessors * facts->smclockmhz : 0;
+}
+
+/* the card with this index, of those that there are */
+static unsigned int numbered(unsigned int index, unsigned int cards)
+{
+	const char *order = getenv("CUDA_DEVICE_ORDER");
+	unsigned int fastest = 0;
+
+	if (!order || strcmp(order, "FASTEST_FIRST") != 0)
+		return index;
+	for (unsigned int i = 1; i < cards; i++) {
+		if (speed(i) > speed(fastest))
+			fastest = i;
+	}
+	return index == 0 ? fastest : index <= fastest ? index - 1 : index;
+}
+
 /* the card that an entry names, or -1 */
 static int named(const char *entry, size_t length, unsigned int cards)
 {
@@ -47,7 +70,7 @@ static int named(const char *entry, size_t length, unsigned int cards)
 				return -1;
 			index = index * 10 + (unsigned long)(entry[i] - '0');
 		}
-		return index < cards ? (int)index : -1;
+		return index < cards ? (int)numbered((unsigned int)index, cards) : -1;
 	}
 	if (length < 4 || strncasecmp(entry, "GPU-", 4) != 0)
 		return -1;
@@ -110,10 +133,10 @@ static unsigned int all(unsigned int cards, uint32_t *visible, unsigned int room
 	unsigned int count = 0;
 
 	for (unsigned int i = 0; i < cards && count < room; i++)
-		if (!divided(i, &mig))
-			visible[count++] = i;
+		if (!divided(numbered(i, cards), &mig))
+			visible[count++] = numbered(i, cards);
 	for (unsigned int i = 0; i < cards && count == 0; i++)
-		count = open_device(i, NULL, 0, visible);
+		count = open_device(numbered(i, cards), NULL, 0, visible);
 	return count;
 }
 
