@@ -62,7 +62,7 @@ lint-standin:
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code fault shared graph peer resources launches
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
-standin_alone := pure parser texture running lanes execution pressure
+standin_alone := pure parser texture running lanes execution pressure forms
 standin_engine_tests := texture running lanes execution
 standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -93,7 +93,7 @@ fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parse
 # $(call standin_test,sanitizer or plain,folder of its objects,object of its generation)
 define standin_test
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/check.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(2)/%.o)
+		clib/test/check.h clib/test/standin/forms.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(2)/%.o)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(2)/%.o)

@@ -70,6 +70,13 @@ func convertFamilies() []family {
 		inRegisters(one("cvt.rn.relu.bf16.f32", "bf16_round(f32_value($a), 0, 1)", bf16, f32)),
 		inRegisters(one("cvt.rn.f16x2.f32", "PAIR2(f16_round(f32_value($b), 0, 0, 0), f16_round(f32_value($a), 0, 0, 0))", f16x2, f32, f32)),
 		inRegisters(one("cvt.rz.f16x2.f32", "PAIR2(f16_round(f32_value($b), 1, 0, 0), f16_round(f32_value($a), 1, 0, 0))", f16x2, f32, f32)))
+	for _, relu := range []string{"", ".relu"} {
+		in := map[string]string{"": "0", ".relu": "1"}[relu]
+		packed = append(packed,
+			inRegisters(template{ptx: "{ .reg .b32 %x; cvt.rn" + relu + ".bf16x2.f32 %x, $a, $b; mov.b32 {$d, $e}, %x; }",
+				c:    []string{"bf16_round(f32_value($b), 0, " + in + ")", "bf16_round(f32_value($a), 0, " + in + ")"},
+				outs: []kind{bf16, bf16}, ins: []kind{f32, f32}}))
+	}
 	return []family{{"cvt ints", ints}, {"cvt from ints", fromInts}, {"cvt to ints", toInts}, {"cvt floats", floats},
 		{"cvt whole", whole}, {"cvt packed", packed}}
 }

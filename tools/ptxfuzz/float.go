@@ -48,6 +48,52 @@ func floatFamilies() []family {
 			inRegisters(one("slct."+t+".f32", "(f32_compare(CMP_GE, $c, 0, 0) ? $a : $b)", k, k, k, f32)))
 	}
 	add("f16", halves()...)
+	add("f32x2", twos()...)
+	add("mixed", mixed()...)
+	return found
+}
+
+// twos are pairs of f32 in one register: each half is what the instruction of one is.
+func twos() []template {
+	var found []template
+	for r, round := range rounds {
+		for ftz, modifier := range []string{"", ".ftz"} {
+			how := fmt.Sprintf("%d, %d, 0", r, ftz)
+			for _, name := range []string{"add", "sub", "mul"} {
+				found = append(found, inRegisters(template{
+					ptx:  "{ .reg .b64 %x, %y; mov.b64 %x, {$a, $b}; mov.b64 %y, {$b, $c}; " + name + "." + round + modifier + ".f32x2 %x, %x, %y; mov.b64 {$d, $e}, %x; }",
+					c:    []string{"f32_" + name + "($a, $b, " + how + ")", "f32_" + name + "($b, $c, " + how + ")"},
+					outs: []kind{f32, f32}, ins: []kind{f32, f32, f32}}))
+			}
+			found = append(found, inRegisters(template{
+				ptx:  "{ .reg .b64 %x, %y, %z; mov.b64 %x, {$a, $b}; mov.b64 %y, {$b, $c}; mov.b64 %z, {$c, $a}; fma." + round + modifier + ".f32x2 %x, %x, %y, %z; mov.b64 {$d, $e}, %x; }",
+				c:    []string{"f32_fma($a, $b, $c, " + how + ")", "f32_fma($b, $c, $a, " + how + ")"},
+				outs: []kind{f32, f32}, ins: []kind{f32, f32, f32}}))
+		}
+	}
+	return found
+}
+
+// mixed are sums of an f32 and a half, which is an f32 before anything else.
+func mixed() []template {
+	var found []template
+	for _, half := range []kind{f16, bf16} {
+		name := map[kind]string{f16: "f16", bf16: "bf16"}[half]
+		wide := func(operand string) string {
+			return map[kind]string{f16: "f32_round(f16_value($" + operand + "), 0, 0, 0)", bf16: "((u32)$" + operand + " << 16)"}[half]
+		}
+		for r, round := range rounds {
+			for sat, modifier := range []string{"", ".sat"} {
+				how := fmt.Sprintf("%d, 0, %d", r, sat)
+				for _, operation := range []string{"add", "sub"} {
+					found = append(found, inRegisters(one(operation+"."+round+modifier+".f32."+name,
+						"f32_"+operation+"("+wide("a")+", $b, "+how+")", f32, half, f32)))
+				}
+				found = append(found, inRegisters(one("fma."+round+modifier+".f32."+name,
+					"f32_fma("+wide("a")+", "+wide("b")+", $c, "+how+")", f32, half, half, f32)))
+			}
+		}
+	}
 	return found
 }
 
@@ -123,6 +169,7 @@ func halves() []template {
 		found = append(found,
 			inRegisters(one("fma.rn."+t, t+"_fma($a, $b, $c, 0, 0, 0)", k, k, k, k)),
 			inRegisters(one("fma.rn.relu."+t, t+"_fma($a, $b, $c, 0, 0, 1)", k, k, k, k)),
+			inRegisters(one("fma.rn.oob."+t, "($a == 0xffff || $b == 0xffff ? 0 : "+t+"_fma($a, $b, $c, 0, 0, 0))", k, k, k, k)),
 			inRegisters(one("abs."+t, "(u16)($a & 0x7fff)", k, k)),
 			inRegisters(one("neg."+t, "(u16)($a ^ 0x8000)", k, k)))
 		for i, name := range []string{"min", "max"} {

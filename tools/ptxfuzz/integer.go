@@ -164,6 +164,32 @@ func only32(add func(string, template)) {
 		add("funnel", one("shf.r."+mode+".b32", "(u32)(((u64)$b << 32 | $a) >> "+n+")", b32, b32, b32, b32))
 	}
 	add("permute", one("prmt.b32", "prmt($a, $b, $c)", b32, b32, b32, b32))
+	for i, name := range []string{"min", "max"} {
+		sign := []string{"<", ">"}[i]
+		half := func(t, at string, relu bool) string {
+			chosen := fmt.Sprintf("((%s)%s($a) %s (%s)%s($b) ? %s($a) : %s($b))", t, at, sign, t, at, at, at)
+			if relu {
+				return fmt.Sprintf("((s16)%s < 0 ? 0 : %s)", chosen, chosen)
+			}
+			return chosen
+		}
+		add("relu", one(name+".relu.s32", fmt.Sprintf("relu((s32)$a %s (s32)$b ? $a : $b)", sign), b32, b32, b32))
+		add("relu", one(name+".relu.s16x2", "PAIR2("+half("s16", "LOW", true)+", "+half("s16", "HIGH", true)+")", b32, b32, b32))
+		for _, t := range []string{"u16", "s16"} {
+			add("pairs", one(name+"."+t+"x2", "PAIR2("+half(t, "LOW", false)+", "+half(t, "HIGH", false)+")", b32, b32, b32))
+			add("pairs", one("add."+t+"x2", "PAIR2((u16)(LOW($a) + LOW($b)), (u16)(HIGH($a) + HIGH($b)))", b32, b32, b32))
+		}
+	}
+	for _, bits := range []int{2, 4, 8, 16} {
+		for _, sign := range []string{"u", "s"} {
+			packed := fmt.Sprintf("packed((s32)$a, (s32)$b, %d, %t)", bits, sign == "s")
+			if bits == 16 {
+				add("pack", one("cvt.pack.sat."+sign+"16.s32", packed, b32, b32, b32))
+				continue
+			}
+			add("pack", one(fmt.Sprintf("cvt.pack.sat.%s%d.s32.b32", sign, bits), fmt.Sprintf("($c << %d | %s)", 2*bits, packed), b32, b32, b32, b32))
+		}
+	}
 	for i, mode := range []string{"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"} {
 		add("permute", one("prmt.b32."+mode, fmt.Sprintf("prmt_mode($a, $b, $c, %d)", i), b32, b32, b32, b32))
 	}

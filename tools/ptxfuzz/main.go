@@ -64,7 +64,7 @@ func write(path string, print func(io.Writer)) error {
 }
 
 func writePTX(w io.Writer, kernels []*kernel) {
-	fmt.Fprint(w, ".version 7.2\n.target sm_86\n.address_size 64\n")
+	fmt.Fprint(w, ".version 8.6\n.target sm_100\n.address_size 64\n")
 	for _, k := range kernels {
 		fmt.Fprintf(w, "%s.visible .entry %s(.param .u64 in, .param .u64 out, .param .u32 threads)\n{\n", k.functions.String(), k.name)
 		io.WriteString(w, "\t.reg .u64 %in, %out, %local, %generic;\n\t.reg .u32 %i, %x, %count, %shared;\n\t.reg .pred %scratch, %done;\n"+

@@ -3,24 +3,25 @@
 #include "lane.h"
 #include "machine.h"
 
-static uint64_t half_sum(uint64_t a, uint64_t b, uint8_t type)
+static uint64_t half_result(uint64_t a, uint64_t b, uint8_t operation, uint8_t type)
 {
+	if (operation != PTX_DO_ADD)
+		return ptx_lane_fmin(a, b, 0, type | (operation == PTX_DO_MAX ? PTX_LANE_D : 0));
 	return ptx_from_double(ptx_fma_odd(ptx_to_double(a, type), 1.0, ptx_to_double(b, type)), type, PTX_ROUND_RN);
 }
 
 static uint64_t changed32(uint32_t old, uint32_t b, uint32_t c, uint8_t operation, uint8_t type)
 {
+	if (type == PTX_F16X2 || type == PTX_BF16X2) {
+		uint8_t half = type == PTX_F16X2 ? PTX_F16 : PTX_BF16;
+
+		return (uint32_t)(half_result(old >> 16, b >> 16, operation, half) << 16 |
+				  half_result(old & 0xffff, b & 0xffff, operation, half));
+	}
 	switch (operation) {
 	case PTX_DO_ADD:
 		if (type == PTX_F32) /* .ftz is what global and shared atomics of f32 do */
 			return ptx_flush(ptx_bits32(ptx_f32(ptx_flush(old, PTX_F32)) + ptx_f32(ptx_flush(b, PTX_F32))), PTX_F32);
-		if (type == PTX_F16X2 || type == PTX_BF16X2) {
-			uint8_t half = type == PTX_F16X2 ? PTX_F16 : PTX_BF16;
-			uint64_t low = half_sum(old & 0xffff, b & 0xffff, half);
-			uint64_t high = half_sum(old >> 16, b >> 16, half);
-
-			return high << 16 | low;
-		}
 		return old + b;
 	case PTX_DO_AND:
 		return old & b;
@@ -75,7 +76,7 @@ static uint64_t changed16(uint64_t old, uint64_t b, uint64_t c, uint8_t operatio
 		return old == (uint16_t)b ? c : old;
 	if (operation == PTX_DO_EXCH)
 		return b;
-	return half_sum(old, b & 0xffff, type);
+	return half_result(old, b & 0xffff, operation, type);
 }
 
 uint64_t ptx_atom(uint32_t mode, void *at, uint64_t b, uint64_t c)

@@ -83,6 +83,7 @@ static bool warp_begin(struct ptx_worker *worker, struct ptx_block *block, uint3
 
 		warp->tid[0][l] = thread % launch->block[0];
 		warp->tid[1][l] = thread / launch->block[0] % launch->block[1];
+		warp->top[l] = grid->localstride;
 		warp->tid[2][l] = thread / launch->block[0] / launch->block[1];
 	}
 	return ptx_warp_begin(warp, grid->body);

@@ -17,6 +17,7 @@ struct work {
 	uint32_t bytes;     /* of its columns */
 	uint32_t registers; /* of its own, on hardware */
 	uint8_t state;      /* of the walk over calls */
+	bool allocates; /* has alloca */
 };
 
 uint32_t *ptx_slots_of(const struct ptx_function *function)
@@ -30,7 +31,7 @@ static bool by_type(struct ptx_compiler *c)
 
 	if (!c->now->typecount)
 		return ptx_refuse(c, "the type is missing");
-	return ptx_floating(type) ? ptx_emit_real(c) : ptx_emit_integer(c);
+	return ptx_floating(type) || type == PTX_F32X2 ? ptx_emit_real(c) : ptx_emit_integer(c);
 }
 
 static bool one(struct ptx_compiler *c)
@@ -57,7 +58,8 @@ static bool one(struct ptx_compiler *c)
 	case PTX_OP_BAR:
 		return c->now->flags & PTX_F(WARP) ? ptx_emit_warp(c) : ptx_emit_flow(c);
 	case PTX_OP_BRA: case PTX_OP_BRX: case PTX_OP_CALL: case PTX_OP_RET: case PTX_OP_EXIT: case PTX_OP_BARRIER:
-	case PTX_OP_TRAP: case PTX_OP_BRKPT: case PTX_OP_NANOSLEEP:
+	case PTX_OP_TRAP: case PTX_OP_BRKPT: case PTX_OP_NANOSLEEP: case PTX_OP_ALLOCA: case PTX_OP_STACKSAVE:
+	case PTX_OP_STACKRESTORE:
 		return ptx_emit_flow(c);
 	case PTX_OP_SHFL: case PTX_OP_VOTE: case PTX_OP_MATCH: case PTX_OP_REDUX: case PTX_OP_ELECT: case PTX_OP_ACTIVEMASK:
 		return ptx_emit_warp(c);
@@ -149,6 +151,9 @@ static bool instructions(struct ptx_compiler *c)
 	const struct ptx_function *function = c->function;
 
 	mark_labels(function, c->labelled);
+	c->temporary = 0;
+	if (c->allocates && !ptx_emit_stack(c, PTX_STACK_SAVE, c->allocator))
+		return false;
 	for (uint32_t i = 0; i <= function->instructioncount; i++) {
 		c->now = i < function->instructioncount ? &function->instructions[i] : NULL;
 		if (c->labelled[i] && !ptx_emit(c, PTX_RUN_JOIN))
@@ -157,7 +162,7 @@ static bool instructions(struct ptx_compiler *c)
 		if (c->now && !instruction(c))
 			return false;
 	}
-	if (!ptx_emit(c, PTX_RUN_RET))
+	if (!ptx_emit_return(c))
 		return false;
 	fix_targets(c);
 	return true;
@@ -173,6 +178,8 @@ static bool function(struct ptx_compiler *c, const struct ptx_function *function
 	c->body = &c->code->bodies[function->index];
 	c->slots = work->slots;
 	c->temporaries = work->bytes;
+	c->allocates = work->allocates;
+	c->allocator = (struct ptx_place){ .at = work->bytes + PTX_TEMPORARIES * ptx_column_bytes(PTX_W_64), .width = PTX_W_64 };
 	c->opcount = c->fixcount = c->constantcount = 0;
 	c->constantroom = 0;
 	if (c->hash)
@@ -188,7 +195,7 @@ static bool function(struct ptx_compiler *c, const struct ptx_function *function
 	free(c->labelled);
 	c->body->function = function;
 	c->body->slots = work->slots;
-	c->body->framebytes = work->bytes + PTX_TEMPORARIES * ptx_column_bytes(PTX_W_64);
+	c->body->framebytes = work->bytes + (PTX_TEMPORARIES + work->allocates) * ptx_column_bytes(PTX_W_64);
 	c->body->localbytes = ((function->localbytes + 15) & ~15u) + ((function->parambytes + 15) & ~15u);
 	c->body->registers = work->registers;
 	if (good) {
@@ -210,8 +217,8 @@ static uint64_t stack(struct ptx_code *code, const struct ptx_function *function
 	struct ptx_body *body = &code->bodies[function->index];
 	uint64_t most = 0;
 
-	if (work->state == 1 || function->indirect)
-		return UINT64_MAX; /* calls itself, or what is not known */
+	if (work->state == 1 || function->indirect || work->allocates)
+		return UINT64_MAX; /* calls itself, or what is not known; or takes as much as it likes */
 	if (work->state == 2)
 		return body->stackbytes;
 	work->state = 1;
@@ -282,6 +289,8 @@ static bool prepare(struct ptx_compiler *c)
 		struct ptx_function *one_ = module->functions[i];
 
 		one_->user = &works[i];
+		for (uint32_t j = 0; j < one_->instructioncount; j++)
+			works[i].allocates |= one_->instructions[j].opcode == PTX_OP_ALLOCA;
 		if (!one_->defined)
 			continue;
 		works[i].slots = ptx_allocate(module, (one_->registercount + 1) * sizeof(uint32_t));

@@ -11,12 +11,19 @@
 #include "liveness.h"
 #include "op.h"
 
-enum { PTX_TEMPORARIES = 6 };
+enum { PTX_TEMPORARIES = 9 }; /* as many as the values of a vector, and an address */
 
 /* Memory that lives as long as the code. */
 struct ptx_holding {
 	struct ptx_holding *next;
 	uint64_t alignment[1];
+};
+
+/* An operand, found. */
+struct ptx_place {
+	uint32_t at;
+	uint8_t width; /* enum ptx_width */
+	bool negated;  /* a predicate */
 };
 
 struct ptx_compiler {
@@ -37,6 +44,8 @@ struct ptx_compiler {
 	uint32_t fixroom;
 	uint32_t temporaries; /* the first of them */
 	uint32_t temporary;   /* used by the instruction so far */
+	bool allocates;       /* the function has alloca */
+	struct ptx_place allocator; /* how its stack was when it began */
 	uint32_t *hash;       /* of constants */
 	uint32_t hashroom;
 	uint32_t constantroom;
@@ -44,13 +53,6 @@ struct ptx_compiler {
 	uint64_t *values;     /* of constants, to tell them apart */
 	uint32_t *places;
 	uint8_t *widths;
-};
-
-/* An operand, found. */
-struct ptx_place {
-	uint32_t at;
-	uint8_t width; /* enum ptx_width */
-	bool negated;  /* a predicate */
 };
 
 /* compile.c */
@@ -67,6 +69,8 @@ bool ptx_refuse(struct ptx_compiler *c, const char *why);
 bool ptx_out_of_memory(struct ptx_compiler *c);
 /* Only these of PTX_F() may be set. */
 bool ptx_flags(struct ptx_compiler *c, uint64_t allowed);
+/* The language has it from this version on, for these cards. */
+bool ptx_needs(struct ptx_compiler *c, uint32_t version, uint32_t target);
 struct ptx_op *ptx_emit(struct ptx_compiler *c, enum ptx_run_op code);
 void *ptx_hold(struct ptx_compiler *c, size_t bytes);
 bool ptx_constant(struct ptx_compiler *c, uint8_t width, uint64_t value, uint32_t *at);
@@ -108,5 +112,7 @@ bool ptx_emit_flow(struct ptx_compiler *c);     /* emitflow.c: bra, call, ret, b
 bool ptx_emit_warp(struct ptx_compiler *c);     /* emitwarp.c: shfl, vote ... */
 bool ptx_emit_sample(struct ptx_compiler *c);   /* emitsample.c: tex, suld ... */
 bool ptx_fix(struct ptx_compiler *c, uint32_t op);
+bool ptx_emit_return(struct ptx_compiler *c);
+bool ptx_emit_stack(struct ptx_compiler *c, uint8_t what, struct ptx_place place);
 
 #endif

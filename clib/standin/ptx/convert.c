@@ -127,7 +127,7 @@ static uint64_t one(uint64_t a, uint32_t mode, uint8_t to, uint8_t from)
 	if (small_float(from) && small_float(to)) {
 		result = real_to_real(a, from, to, round, mode);
 		if (mode & PTX_LANE_D && isinf(ptx_to_double(result, to))) /* .satfinite */
-			result = (result & ptx_sign_bit(to)) | ptx_from_double(INFINITY, to, PTX_ROUND_RZ);
+			result = (result & ptx_sign_bit(to)) | ptx_from_double(0x1p1000, to, PTX_ROUND_RZ);
 	} else if (small_float(from)) {
 		return float_to_integer(ptx_to_double(a, from), from, to, round);
 	} else {
@@ -163,4 +163,20 @@ uint64_t ptx_lane_convert(uint64_t a, uint64_t b, uint64_t c, uint32_t mode)
 		return one(a >> have & ((1ull << have) - 1), mode, target, source) << bits |
 		       one(a & ((1ull << have) - 1), mode, target, source);
 	return one(a, mode, target, source);
+}
+
+uint64_t ptx_lane_pack(uint64_t a, uint64_t b, uint64_t c, uint32_t mode)
+{
+	unsigned int bits = PTX_LANE_TYPE(mode);
+	int32_t most = mode & PTX_LANE_A ? (1 << (bits - 1)) - 1 : (1 << bits) - 1;
+	int32_t least = mode & PTX_LANE_A ? -most - 1 : 0;
+	int32_t x = (int32_t)a;
+	int32_t y = (int32_t)b;
+	uint32_t mask = (1u << bits) - 1;
+
+	x = x > most ? most : x < least ? least : x;
+	y = y > most ? most : y < least ? least : y;
+	uint32_t pair = ((uint32_t)x & mask) << bits | ((uint32_t)y & mask);
+
+	return bits == 16 ? pair : (uint32_t)c << (2 * bits) | pair;
 }

@@ -24,6 +24,15 @@ bool ptx_flags(struct ptx_compiler *c, uint64_t allowed)
 	return !(c->now->flags & ~allowed) || ptx_refuse(c, "this modifier is not supported here");
 }
 
+bool ptx_needs(struct ptx_compiler *c, uint32_t version, uint32_t target)
+{
+	if (c->module->version >= version && c->module->target >= target)
+		return true;
+	ptx_fail(c->log, c->now->line, "%s: needs .version %u.%u and .target sm_%u", c->now->text, version / 10, version % 10,
+		 target);
+	return false;
+}
+
 bool ptx_operands(struct ptx_compiler *c, uint32_t least, uint32_t most)
 {
 	if (c->now->operandcount >= least && c->now->operandcount <= most)
@@ -89,7 +98,7 @@ uint8_t ptx_width_of(uint8_t type)
 		return PTX_W_64;
 	default:
 		switch (ptx_type_bytes(type)) {
-		case 8:
+		case 8: case 16:
 			return PTX_W_64;
 		case 4:
 			return PTX_W_32;
@@ -261,9 +270,9 @@ static bool of_register(struct ptx_compiler *c, const struct ptx_operand *operan
 
 	if (operand->odd)
 		return ptx_refuse(c, "this part of an operand is not supported");
-	if (reg->type == PTX_B128)
-		return ptx_refuse(c, "registers of 128 bits are not supported");
-	if (lane >= (reg->vector ? reg->vector : 1u)) {
+	if (reg->type == PTX_B128 && !operand->lane)
+		return ptx_refuse(c, "128 bits are not supported here");
+	if (lane >= (reg->type == PTX_B128 ? 2u : reg->vector ? reg->vector : 1u)) {
 		ptx_fail(c->log, c->now->line, "'%s' has no such part", reg->name);
 		return false;
 	}

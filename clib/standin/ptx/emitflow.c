@@ -295,6 +295,64 @@ static bool barrier(struct ptx_compiler *c)
 	return true;
 }
 
+bool ptx_emit_stack(struct ptx_compiler *c, uint8_t what, struct ptx_place place)
+{
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_STACK);
+
+	if (!op)
+		return false;
+	op->sub = what;
+	op->a = op->d = PTX_NOWHERE;
+	if (what == PTX_STACK_RESTORE) {
+		op->a = place.at;
+		op->wa = place.width;
+	} else {
+		op->d = place.at;
+		op->wd = place.width;
+	}
+	return true;
+}
+
+bool ptx_emit_return(struct ptx_compiler *c)
+{
+	return (!c->allocates || c->function->entry || ptx_emit_stack(c, PTX_STACK_RESTORE, c->allocator)) &&
+	       ptx_emit(c, PTX_RUN_RET);
+}
+
+/* alloca.u64 d, bytes, alignment; stacksave.u64 d; stackrestore.u64 a */
+static bool stack(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t type = now->types[0];
+	bool take = now->opcode == PTX_OP_ALLOCA;
+	bool restore = now->opcode == PTX_OP_STACKRESTORE;
+	struct ptx_place place;
+	struct ptx_place bytes = { .at = PTX_NOWHERE };
+	uint64_t align = 8;
+
+	if (now->typecount != 1 || (type != PTX_U64 && type != PTX_U32))
+		return ptx_refuse(c, "this type is not supported here");
+	if (!ptx_flags(c, 0) || !ptx_operands(c, take ? 2 : 1, take ? 3 : 1) || !ptx_needs(c, 73, 52))
+		return false;
+	if (!(restore ? ptx_in(c, 0, type, &place) : ptx_out(c, 0, type, &place)) || (take && !ptx_in(c, 1, type, &bytes)))
+		return false;
+	if (now->operandcount == 3) {
+		align = now->operands[2].bits; /* clang 19 writes 0 where it has no wish */
+		if (now->operands[2].kind != PTX_OPERAND_IMMEDIATE || align & (align - 1) || align > 1u << 23)
+			return ptx_refuse(c, "an alignment is a power of 2, up to 2^23");
+	}
+	if (!ptx_emit_stack(c, take ? PTX_STACK_TAKE : restore ? PTX_STACK_RESTORE : PTX_STACK_SAVE, place))
+		return false;
+	if (take) {
+		struct ptx_op *op = &c->ops[c->opcount - 1];
+
+		op->a = bytes.at;
+		op->wa = bytes.width;
+		op->imm = align < 8 ? 8 : align;
+	}
+	return true;
+}
+
 bool ptx_emit_flow(struct ptx_compiler *c)
 {
 	switch (c->now->opcode) {
@@ -305,12 +363,16 @@ bool ptx_emit_flow(struct ptx_compiler *c)
 	case PTX_OP_CALL:
 		return call(c);
 	case PTX_OP_RET:
-		return ptx_flags(c, PTX_F(UNI)) && ptx_emit(c, PTX_RUN_RET);
+		return ptx_flags(c, PTX_F(UNI)) && ptx_emit_return(c);
 	case PTX_OP_EXIT:
 		return ptx_flags(c, 0) && ptx_emit(c, PTX_RUN_EXIT);
 	case PTX_OP_BAR:
 	case PTX_OP_BARRIER:
 		return barrier(c);
+	case PTX_OP_ALLOCA:
+	case PTX_OP_STACKSAVE:
+	case PTX_OP_STACKRESTORE:
+		return stack(c);
 	case PTX_OP_TRAP:
 	case PTX_OP_BRKPT:
 		return ptx_emit(c, PTX_RUN_TRAP) != NULL;

@@ -151,7 +151,11 @@ static bool extreme(struct ptx_compiler *c, bool max)
 			break;
 		}
 	}
-	if (!known(type) && !(paired(type) && !(now->flags & PTX_F(RELU))))
+	if (now->flags & PTX_F(RELU) && (!ptx_signed(type) || ptx_type_bytes(type) != 4))
+		return ptx_refuse(c, ".relu is for .s32 and .s16x2");
+	if ((now->flags & PTX_F(RELU) || paired(type)) && !ptx_needs(c, 80, 90))
+		return false;
+	if (!known(type) && !paired(type))
 		return ptx_refuse(c, "this type is not supported here");
 	return ptx_emit_lane(c, max ? ptx_lane_max : ptx_lane_min, type | (now->flags & PTX_F(RELU) ? PTX_LANE_A : 0), 0, type,
 			     type, type, 0);

@@ -22,6 +22,27 @@ static void put_address(struct ptx_op *op, const struct ptx_address *address)
 	op->mode |= address->mode;
 }
 
+/* The policy behind a cache hint: a hint, of which nothing is left but that it is there. */
+static bool policy(struct ptx_compiler *c, uint32_t operands)
+{
+	struct ptx_place place;
+
+	if (!(c->now->flags & PTX_F(HINT)))
+		return ptx_operands(c, operands, operands);
+	if (!ptx_operands(c, operands + 1, operands + 1) || !ptx_in(c, operands, PTX_B64, &place))
+		return false;
+	return place.width == PTX_W_64 || ptx_refuse(c, "a cache policy has 64 bits");
+}
+
+/* 128 bits as two of 64 each. */
+static uint8_t halved(uint8_t type, uint32_t *count)
+{
+	if (type != PTX_B128)
+		return type;
+	*count *= 2;
+	return PTX_B64;
+}
+
 /* The columns of a vector, or of the one value. */
 static bool columns(struct ptx_compiler *c, const struct ptx_operand *operand, uint8_t type, uint32_t count, bool out,
 		    struct ptx_place *first, uint32_t **list)
@@ -31,6 +52,8 @@ static bool columns(struct ptx_compiler *c, const struct ptx_operand *operand, u
 	*list = ptx_hold(c, count * sizeof(**list));
 	if (!*list)
 		return false;
+	uint32_t parts = c->now->types[0] == PTX_B128 ? 2 : 1;
+
 	for (uint32_t i = 0; i < count; i++) {
 		struct ptx_place place;
 		struct ptx_operand lane = *operand;
@@ -38,12 +61,17 @@ static bool columns(struct ptx_compiler *c, const struct ptx_operand *operand, u
 
 		/* {a, b}, or a register that is a vector */
 		if (operand->kind == PTX_OPERAND_VECTOR) {
-			if (operand->count != count)
+			if (operand->count * parts != count)
 				return ptx_refuse(c, "the vector has another size");
-			one = &operand->elements[i];
+			lane = operand->elements[i / parts];
+			if (parts > 1)
+				lane.lane = (uint8_t)(i % parts + 1);
 		} else {
 			lane.lane = (uint8_t)(i + 1);
 		}
+		if (parts > 1 && one->kind != PTX_OPERAND_SINK &&
+		    (one->kind != PTX_OPERAND_REGISTER || c->function->registers[one->reg].type != PTX_B128))
+			return ptx_refuse(c, "128 bits need a register of that size");
 		if (out && one->kind == PTX_OPERAND_SINK) {
 			(*list)[i] = PTX_NOWHERE;
 			place.width = ptx_width_of(type);
@@ -59,17 +87,29 @@ static bool columns(struct ptx_compiler *c, const struct ptx_operand *operand, u
 	return true;
 }
 
+/* Most are 16 bytes; 32 came with later cards, and in global memory only. */
+static bool wide(struct ptx_compiler *c, uint32_t count, uint32_t bytes)
+{
+	if (c->now->types[0] == PTX_B128 && !ptx_needs(c, 83, 70))
+		return false;
+	if (count * bytes <= 16)
+		return true;
+	return c->now->space == PTX_SPACE_GLOBAL && count * bytes == 32 ? ptx_needs(c, 88, 100)
+									: ptx_refuse(c, "the vector is too long");
+}
+
 static bool load(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
-	uint8_t type = now->types[0];
 	uint32_t count = now->vector ? now->vector : 1;
+	uint8_t type = halved(now->types[0], &count);
 	uint32_t bytes = ptx_type_bytes(type);
 	struct ptx_address address;
 	struct ptx_place to = { .at = 0 };
 	uint32_t *list = NULL;
 
-	if (now->typecount != 1 || !ptx_flags(c, CACHE) || !ptx_operands(c, 2, 3) || !element(c, type))
+	if (now->typecount != 1 || !ptx_flags(c, CACHE | PTX_F(UNIFIED)) || !policy(c, 2) || !wide(c, count, bytes) ||
+	    !element(c, type))
 		return ptx_refuse(c, "this form is not supported");
 	if (!ptx_address(c, &now->operands[1], now->space, &address) ||
 	    !columns(c, &now->operands[0], type, count, true, &to, &list))
@@ -114,13 +154,14 @@ static bool load(struct ptx_compiler *c)
 static bool store(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
-	uint8_t type = now->types[0];
 	uint32_t count = now->vector ? now->vector : 1;
+	uint8_t type = halved(now->types[0], &count);
 	struct ptx_address address;
 	struct ptx_place from = { .at = 0 };
 	uint32_t *list = NULL;
 
-	if (now->typecount != 1 || !ptx_flags(c, CACHE) || !ptx_operands(c, 2, 3) || !element(c, type))
+	if (now->typecount != 1 || !ptx_flags(c, CACHE) || !policy(c, 2) || !wide(c, count, ptx_type_bytes(type)) ||
+	    !element(c, type))
 		return ptx_refuse(c, "this form is not supported");
 	if (!ptx_address(c, &now->operands[0], now->space, &address) ||
 	    !columns(c, &now->operands[1], type, count, false, &from, &list))
@@ -163,12 +204,96 @@ static bool atomic_type(const struct ptx_instruction *now, uint8_t type)
 	}
 }
 
+static bool atomic_vector(const struct ptx_instruction *now, uint8_t type)
+{
+	bool half = type == PTX_F16 || type == PTX_BF16;
+
+	if (type == PTX_F32)
+		return now->operation == PTX_DO_ADD && now->vector <= 4;
+	return (half || ((type == PTX_F16X2 || type == PTX_BF16X2) && now->vector <= 4)) && now->flags & PTX_F(NOFTZ) &&
+	       (now->operation == PTX_DO_ADD || now->operation == PTX_DO_MIN || now->operation == PTX_DO_MAX);
+}
+
+/* One place; whole: bytes that all of the vector has, for its first one. */
+static bool atomic_one(struct ptx_compiler *c, const struct ptx_address *address, uint8_t type, const struct ptx_place *to,
+		       const struct ptx_place *b, const struct ptx_place *third, uint32_t offset, uint32_t whole)
+{
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_ATOM);
+
+	if (!op)
+		return false;
+	put_address(op, address);
+	op->imm += offset;
+	op->sub2 = (uint8_t)ptx_type_bytes(type);
+	op->mode = c->now->operation | (uint32_t)type << 8;
+	op->b = b->at;
+	op->wb = b->width;
+	op->c = third->at;
+	op->wc = third->width;
+	op->d = to->at;
+	op->wd = to->width;
+	op->e = whole;
+	return true;
+}
+
+/* Each value by itself: the vector as a whole is not atomic. */
+static bool atomic_each(struct ptx_compiler *c, const struct ptx_address *address, uint8_t type, bool result)
+{
+	const struct ptx_instruction *now = c->now;
+	const struct ptx_operand *from = &now->operands[result ? 2 : 1];
+	const struct ptx_place none = { .at = PTX_NOWHERE };
+	uint32_t bytes = ptx_type_bytes(type);
+	struct ptx_place to[8];
+	struct ptx_place b[8];
+
+	if (from->kind != PTX_OPERAND_VECTOR || from->count != now->vector ||
+	    (result && (now->operands[0].kind != PTX_OPERAND_VECTOR || now->operands[0].count != now->vector)))
+		return ptx_refuse(c, "the vector has another size");
+	for (uint32_t i = 0; i < now->vector; i++) {
+		to[i] = none;
+		if (!ptx_in_operand(c, &from->elements[i], type, &b[i]))
+			return false;
+		if (b[i].width != ptx_width_of(type))
+			return ptx_refuse(c, "an operand is not of this type's size");
+	}
+	for (uint32_t i = 0; result && i < now->vector; i++) {
+		const struct ptx_operand *element = &now->operands[0].elements[i];
+
+		if (element->kind != PTX_OPERAND_SINK && !ptx_out_operand(c, element, type, &to[i]))
+			return false;
+		/* what is written may be what is still to be read, or the address */
+		if (to[i].at != PTX_NOWHERE)
+			to[i].at = ptx_temporary(c);
+	}
+	for (uint32_t i = 0; i < now->vector; i++) {
+		if (!atomic_one(c, address, type, &to[i], &b[i], &none, i * bytes, i ? PTX_NOWHERE : bytes * now->vector))
+			return false;
+	}
+	for (uint32_t i = 0; result && i < now->vector; i++) {
+		struct ptx_place place;
+
+		if (to[i].at == PTX_NOWHERE)
+			continue;
+		if (!ptx_out_operand(c, &now->operands[0].elements[i], type, &place))
+			return false;
+		struct ptx_op *op = ptx_emit(c, to[i].width == PTX_W_16 ? PTX_RUN_MOV16 : PTX_RUN_MOV32);
+
+		if (!op)
+			return false;
+		op->d = place.at;
+		op->a = to[i].at;
+		op->wa = op->wd = to[i].width;
+	}
+	return true;
+}
+
 static bool atomic(struct ptx_compiler *c, bool result)
 {
 	const struct ptx_instruction *now = c->now;
 	uint8_t type = now->types[0];
 	uint32_t first = result ? 1 : 0;
 	bool two = now->operation == PTX_DO_CAS;
+	bool vector = now->vector > 1;
 	struct ptx_address address;
 	struct ptx_place to = { .at = PTX_NOWHERE };
 	struct ptx_place b;
@@ -176,30 +301,21 @@ static bool atomic(struct ptx_compiler *c, bool result)
 
 	if (!ptx_flags(c, CACHE | PTX_F(NOFTZ)))
 		return false;
-	if (now->vector > 1 || now->typecount != 1 || !atomic_type(now, type))
+	if (now->typecount != 1 || !(vector ? atomic_vector(now, type) : atomic_type(now, type)))
 		return ptx_refuse(c, "this operation is not supported for this type");
-	if (!ptx_operands(c, first + 2 + two, first + 3 + two) ||
-	    !ptx_address(c, &now->operands[first], now->space, &address) || !ptx_in(c, first + 1, type, &b) ||
-	    (two && !ptx_in(c, first + 2, type, &third)) || (result && !ptx_out(c, 0, type, &to)))
+	if ((vector && !ptx_needs(c, 81, 90)) || !policy(c, first + 2 + two) ||
+	    !ptx_address(c, &now->operands[first], now->space, &address))
+		return false;
+	if (address.space == PTX_MEM_PARAM || address.space == PTX_MEM_LOCAL || (vector && address.space == PTX_MEM_SHARED))
+		return ptx_refuse(c, "this state space is not supported here");
+	if (vector)
+		return atomic_each(c, &address, type, result);
+	if (!ptx_in(c, first + 1, type, &b) || (two && !ptx_in(c, first + 2, type, &third)) ||
+	    (result && !ptx_out(c, 0, type, &to)))
 		return false;
 	if (result && now->operands[0].kind == PTX_OPERAND_SINK)
 		to.at = PTX_NOWHERE;
-	if (address.space == PTX_MEM_PARAM || address.space == PTX_MEM_LOCAL)
-		return ptx_refuse(c, "this state space is not supported here");
-	struct ptx_op *op = ptx_emit(c, PTX_RUN_ATOM);
-
-	if (!op)
-		return false;
-	put_address(op, &address);
-	op->sub2 = (uint8_t)ptx_type_bytes(type);
-	op->mode = now->operation | (uint32_t)type << 8;
-	op->b = b.at;
-	op->wb = b.width;
-	op->c = third.at;
-	op->wc = third.width;
-	op->d = to.at;
-	op->wd = to.width;
-	return true;
+	return atomic_one(c, &address, type, &to, &b, &third, 0, PTX_NOWHERE);
 }
 
 /* cp.async.ca.shared.global [to], [from], bytes{, some}{, policy} */
@@ -289,6 +405,8 @@ bool ptx_emit_memory(struct ptx_compiler *c)
 		struct ptx_place to;
 		uint32_t zero;
 
+		if (now->types[0] != PTX_B64 || !(now->flags & (PTX_F(EVICTION) | PTX_F(L2))))
+			return ptx_refuse(c, "this form is not supported");
 		if (!ptx_out(c, 0, PTX_B64, &to) || !ptx_constant(c, PTX_W_64, 0, &zero))
 			return false;
 		struct ptx_op *op = ptx_emit(c, PTX_RUN_MOV64);

@@ -122,6 +122,46 @@ static bool pack(struct ptx_compiler *c, uint8_t type)
 	return true;
 }
 
+/* The halves of 128 bits: a register's own, or {a, b}. */
+static struct ptx_operand half_of(const struct ptx_operand *operand, uint8_t which)
+{
+	if (operand->kind == PTX_OPERAND_VECTOR && operand->count == 2)
+		return operand->elements[which];
+	struct ptx_operand half = *operand;
+
+	half.lane = (uint8_t)(which + 1);
+	return half;
+}
+
+static bool is_128(const struct ptx_compiler *c, const struct ptx_operand *operand)
+{
+	return operand->kind == PTX_OPERAND_REGISTER && c->function->registers[operand->reg].type == PTX_B128;
+}
+
+static bool move_128(struct ptx_compiler *c)
+{
+	const struct ptx_operand *a = &c->now->operands[0];
+	const struct ptx_operand *b = &c->now->operands[1];
+
+	if (!ptx_needs(c, 83, 70))
+		return false;
+	if (!(is_128(c, a) || a->kind == PTX_OPERAND_VECTOR) || !(is_128(c, b) || b->kind == PTX_OPERAND_VECTOR) ||
+	    (a->kind == PTX_OPERAND_VECTOR && (a->count != 2 || b->kind == PTX_OPERAND_VECTOR)) ||
+	    (b->kind == PTX_OPERAND_VECTOR && b->count != 2))
+		return ptx_refuse(c, "this form is not supported");
+	for (uint8_t i = 0; i < 2; i++) {
+		const struct ptx_operand to_half = half_of(a, i);
+		const struct ptx_operand from_half = half_of(b, i);
+		struct ptx_place to;
+		struct ptx_place from;
+
+		if (!ptx_out_operand(c, &to_half, PTX_B64, &to) || !ptx_in_operand(c, &from_half, PTX_B64, &from) ||
+		    !emit_move(c, &to, &from))
+			return false;
+	}
+	return true;
+}
+
 static bool move(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
@@ -132,7 +172,7 @@ static bool move(struct ptx_compiler *c)
 	if (!ptx_flags(c, 0) || !ptx_operands(c, 2, 2) || !now->typecount)
 		return false;
 	if (type == PTX_B128)
-		return ptx_refuse(c, "this type is not supported here");
+		return move_128(c);
 	const struct ptx_operand *a = &now->operands[0];
 	const struct ptx_operand *b = &now->operands[1];
 
@@ -214,6 +254,40 @@ static bool quick(const struct ptx_instruction *now, uint8_t wide, uint8_t narro
 	return true;
 }
 
+static uint8_t bits_of(uint8_t type)
+{
+	switch (type) {
+	case PTX_U2: case PTX_S2:
+		return 2;
+	case PTX_U4: case PTX_S4:
+		return 4;
+	case PTX_U8: case PTX_S8:
+		return 8;
+	case PTX_U16: case PTX_S16:
+		return 16;
+	default:
+		return 0;
+	}
+}
+
+/* cvt.pack.sat.u16.s32 d, a, b; cvt.pack.sat.u8.s32.b32 d, a, b, c */
+static bool pack_converted(struct ptx_compiler *c)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t bits = bits_of(now->types[0]);
+	bool third = now->typecount == 3;
+	bool sign = now->types[0] == PTX_S2 || now->types[0] == PTX_S4 || now->types[0] == PTX_S8 || now->types[0] == PTX_S16;
+
+	if (!ptx_flags(c, PTX_F(PACK) | PTX_F(SAT)) || !ptx_operands(c, third ? 4 : 3, third ? 4 : 3) ||
+	    !ptx_needs(c, 65, bits < 8 ? 75 : 72))
+		return false;
+	if (!(now->flags & PTX_F(SAT)) || now->round || !bits || now->types[1] != PTX_S32 || (bits == 16) == third ||
+	    (third && now->types[2] != PTX_B32))
+		return ptx_refuse(c, "this conversion is not supported");
+	return ptx_emit_lane(c, ptx_lane_pack, PTX_LANE_MODE(bits, 0, 0) | (sign ? PTX_LANE_A : 0), 0, PTX_B32, PTX_S32, PTX_S32,
+			     third ? PTX_B32 : 0);
+}
+
 static bool convert(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
@@ -225,6 +299,8 @@ static bool convert(struct ptx_compiler *c)
 	struct ptx_place b;
 	enum ptx_run_op form;
 
+	if (now->flags & PTX_F(PACK))
+		return pack_converted(c);
 	if (now->typecount != 2)
 		return ptx_refuse(c, "two types are needed");
 	if (!ptx_operands(c, 2, 3) || !ptx_flags(c, PTX_F(FTZ) | PTX_F(SAT) | PTX_F(RELU) | PTX_F(SATFINITE)))

@@ -12,6 +12,56 @@ static uint32_t mode_of(const struct ptx_instruction *now)
 	return now->types[0] | (now->flags & PTX_F(FTZ) ? PTX_LANE_FTZ : 0) | (now->flags & PTX_F(SAT) ? PTX_LANE_SAT : 0);
 }
 
+/* add.f32.f16: a half that is an f32 before anything else; of fma two. The last is an f32. */
+static bool mixed(struct ptx_compiler *c, ptx_lane lane, uint32_t operands)
+{
+	const struct ptx_instruction *now = c->now;
+	uint8_t from = now->types[1];
+	struct ptx_place place[4];
+
+	if (!ptx_needs(c, 86, 100))
+		return false;
+	if ((from != PTX_F16 && from != PTX_BF16) || now->opcode == PTX_OP_MUL || now->flags & ~PTX_F(SAT) ||
+	    now->round > PTX_ROUND_RP)
+		return ptx_refuse(c, "this mixture of types is not supported");
+	if (!ptx_out(c, 0, PTX_F32, &place[0]))
+		return false;
+	for (uint32_t i = 1; i <= operands; i++) {
+		bool narrow = i < operands;
+
+		if (!ptx_in(c, i, narrow ? from : PTX_F32, &place[i]))
+			return false;
+		if (place[i].width != (narrow ? PTX_W_16 : PTX_W_32))
+			return ptx_refuse(c, "an operand is not of this type's size");
+		if (!narrow)
+			continue;
+		struct ptx_op *op = ptx_emit(c, PTX_RUN_LANE);
+
+		if (!op)
+			return false;
+		op->lane = ptx_lane_convert;
+		op->mode = PTX_LANE_MODE(PTX_F32, from, 0);
+		op->a = op->b = op->c = place[i].at;
+		op->wa = op->wb = op->wc = PTX_W_16;
+		place[i] = (struct ptx_place){ .at = ptx_temporary(c), .width = PTX_W_32 };
+		op->d = place[i].at;
+		op->wd = PTX_W_32;
+	}
+	struct ptx_op *op = ptx_emit(c, PTX_RUN_LANE);
+
+	if (!op)
+		return false;
+	op->lane = lane;
+	op->mode = PTX_F32 | (now->flags & PTX_F(SAT) ? PTX_LANE_SAT : 0);
+	op->sub = now->round == PTX_ROUND_RN ? 0 : now->round;
+	op->d = place[0].at;
+	op->a = place[1].at;
+	op->b = place[2].at;
+	op->c = place[operands].at;
+	op->wd = op->wa = op->wb = op->wc = PTX_W_32;
+	return true;
+}
+
 /* add, sub, mul, fma; forms for f32, f32 with ftz, f64 */
 static bool arithmetic(struct ptx_compiler *c, ptx_lane lane, const enum ptx_run_op forms[3], uint32_t operands)
 {
@@ -21,11 +71,28 @@ static bool arithmetic(struct ptx_compiler *c, ptx_lane lane, const enum ptx_run
 	bool plain = nearest && !(now->flags & (PTX_F(SAT) | PTX_F(RELU)));
 	uint32_t mode = mode_of(now);
 
-	if (!ptx_flags(c, PTX_F(FTZ) | PTX_F(SAT) | (operands == 3 ? PTX_F(RELU) : 0)) ||
+	if (!ptx_flags(c, PTX_F(FTZ) | PTX_F(SAT) | (operands == 3 ? PTX_F(RELU) | PTX_F(OOB) : 0)) ||
 	    !ptx_operands(c, operands + 1, operands + 1))
 		return false;
+	if (now->typecount == 2 && type == PTX_F32)
+		return mixed(c, lane, operands);
 	if (now->typecount != 1)
 		return ptx_refuse(c, "mixed types are not supported");
+	if (type == PTX_F32X2) {
+		if (!ptx_needs(c, 86, 100))
+			return false;
+		if (now->flags & ~PTX_F(FTZ))
+			return ptx_refuse(c, "this modifier is not supported here");
+	}
+	if (now->flags & PTX_F(RELU) && !small(type))
+		return ptx_refuse(c, ".relu is for halves");
+	if (now->flags & PTX_F(OOB)) {
+		if (!small(type))
+			return ptx_refuse(c, ".oob is for halves");
+		if (!ptx_needs(c, 81, 90))
+			return false;
+		mode |= PTX_LANE_B;
+	}
 	if (plain && type == PTX_F32)
 		return ptx_emit_same(c, now->flags & PTX_F(FTZ) ? forms[1] : forms[0], type, operands);
 	if (plain && type == PTX_F64 && !(now->flags & PTX_F(FTZ)))
@@ -92,6 +159,9 @@ bool ptx_emit_real(struct ptx_compiler *c)
 	bool approx = flags & PTX_F(APPROX);
 	const uint64_t exact = PTX_F(FTZ) | PTX_F(APPROX);
 
+	if (type == PTX_F32X2 && now->opcode != PTX_OP_ADD && now->opcode != PTX_OP_SUB && now->opcode != PTX_OP_MUL &&
+	    now->opcode != PTX_OP_FMA)
+		return ptx_refuse(c, "this type is not supported here");
 	switch (now->opcode) {
 	case PTX_OP_ADD:
 		return arithmetic(c, ptx_lane_fadd, add, 2);

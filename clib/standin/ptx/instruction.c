@@ -16,7 +16,7 @@ static const struct {
 	{ PTX_OP_ALLOCA, 2, 3 },   { PTX_OP_AND, 3, 3 },	{ PTX_OP_ATOM, 2, 5 },	   { PTX_OP_BFE, 4, 4 },
 	{ PTX_OP_BFI, 5, 5 },	   { PTX_OP_BFIND, 2, 2 },	{ PTX_OP_BMSK, 3, 3 },	   { PTX_OP_BRA, 1, 1 },
 	{ PTX_OP_BREV, 2, 2 },	   { PTX_OP_BRKPT, 0, 0 },	{ PTX_OP_BRX, 2, 2 },	   { PTX_OP_CLZ, 2, 2 },
-	{ PTX_OP_CNOT, 2, 2 },	   { PTX_OP_COPYSIGN, 3, 3 },	{ PTX_OP_COS, 2, 2 },	   { PTX_OP_CVT, 2, 4 },
+	{ PTX_OP_CNOT, 2, 2 },	   { PTX_OP_COPYSIGN, 3, 3 },	{ PTX_OP_COS, 2, 2 },	   { PTX_OP_CREATEPOLICY, 1, 4 }, { PTX_OP_CVT, 2, 4 },
 	{ PTX_OP_CVTA, 2, 2 },	   { PTX_OP_DIV, 3, 3 },	{ PTX_OP_DP2A, 4, 4 },	   { PTX_OP_DP4A, 4, 4 },
 	{ PTX_OP_ELECT, 2, 2 },	   { PTX_OP_EX2, 2, 2 },	{ PTX_OP_EXIT, 0, 0 },	   { PTX_OP_FMA, 4, 4 },
 	{ PTX_OP_FNS, 4, 4 },	   { PTX_OP_ISSPACEP, 2, 2 },	{ PTX_OP_ISTYPEP, 2, 2 },  { PTX_OP_LD, 2, 3 },
@@ -29,6 +29,7 @@ static const struct {
 	{ PTX_OP_REDUX, 3, 3 },	   { PTX_OP_REM, 3, 3 },	{ PTX_OP_RET, 0, 0 },	   { PTX_OP_RSQRT, 2, 2 },
 	{ PTX_OP_SAD, 4, 4 },	   { PTX_OP_SELP, 4, 4 },	{ PTX_OP_SET, 3, 4 },	   { PTX_OP_SETP, 3, 4 },
 	{ PTX_OP_SHF, 4, 4 },	   { PTX_OP_SHFL, 4, 5 },	{ PTX_OP_SHL, 3, 3 },	   { PTX_OP_SHR, 3, 3 },
+	{ PTX_OP_GRIDDEPCONTROL, 0, 0 }, { PTX_OP_STACKRESTORE, 1, 1 }, { PTX_OP_STACKSAVE, 1, 1 },
 	{ PTX_OP_SIN, 2, 2 },	   { PTX_OP_SLCT, 4, 4 },	{ PTX_OP_SQRT, 2, 2 },	   { PTX_OP_ST, 2, 3 },
 	{ PTX_OP_SUB, 3, 3 },	   { PTX_OP_SUBC, 3, 3 },	{ PTX_OP_SULD, 2, 2 },	   { PTX_OP_SUQ, 2, 2 },
 	{ PTX_OP_SURED, 2, 2 },	   { PTX_OP_SUST, 2, 2 },	{ PTX_OP_SZEXT, 3, 3 },	   { PTX_OP_TANH, 2, 2 },
@@ -48,10 +49,26 @@ static bool counted(struct ptx_parser *p, const struct ptx_instruction *made)
 	return true;
 }
 
+/* Words that mean something to one instruction alone, and nothing to what it does here. */
+static bool own(const char *word, uint16_t opcode)
+{
+	switch (opcode) {
+	case PTX_OP_CREATEPOLICY:
+		return strcmp(word, "fractional") == 0 || strcmp(word, "range") == 0 || strcmp(word, "cvt") == 0;
+	case PTX_OP_GRIDDEPCONTROL:
+		return strcmp(word, "launch_dependents") == 0;
+	default:
+		return false;
+	}
+}
+
 /* Hints of caches and the like, with a level in front. */
 static bool hint(const struct ptx_name *word, struct ptx_instruction *made)
 {
 	const char *rest = strstr(word->text, "::");
+
+	if (own(word->text, made->opcode))
+		return true;
 
 	if (!rest || rest - word->text != 2 || word->text[0] != 'L' || (word->text[1] != '1' && word->text[1] != '2'))
 		return false;

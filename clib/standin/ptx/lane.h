@@ -71,7 +71,7 @@ uint64_t ptx_lane_join(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);  /* a
 uint64_t ptx_lane_fadd(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 uint64_t ptx_lane_fsub(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 uint64_t ptx_lane_fmul(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
-uint64_t ptx_lane_fma(uint64_t a, uint64_t b, uint64_t c, uint32_t mode); /* A: relu */
+uint64_t ptx_lane_fma(uint64_t a, uint64_t b, uint64_t c, uint32_t mode); /* A: relu, B: oob */
 uint64_t ptx_lane_fdiv(uint64_t a, uint64_t b, uint64_t c, uint32_t mode); /* A: approx */
 uint64_t ptx_lane_frcp(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 uint64_t ptx_lane_fsqrt(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
@@ -94,7 +94,9 @@ uint64_t ptx_lane_fslct(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 uint64_t ptx_lane_setp(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 uint64_t ptx_lane_set(uint64_t a, uint64_t b, uint64_t c, uint32_t mode); /* ROUND: destination: 0 u32/s32, 1 f32, 2 f16, 3 bf16, 4 16 bits */
 
-/* convert.c: from OTHER to TYPE; A: relu, B: two into one (.f16x2.f32) */
+/* convert.c: two integers of TYPE bits with what is in c behind them; A: signed */
+uint64_t ptx_lane_pack(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
+/* from OTHER to TYPE; A: relu, B: two into one (.f16x2.f32) */
 uint64_t ptx_lane_convert(uint64_t a, uint64_t b, uint64_t c, uint32_t mode);
 
 static inline bool ptx_signed(uint8_t type)

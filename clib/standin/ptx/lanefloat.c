@@ -16,7 +16,7 @@ typedef uint64_t (*one)(uint64_t a, uint64_t b, uint64_t c, uint8_t type, uint32
 
 static bool paired(uint8_t type)
 {
-	return type == PTX_F16X2 || type == PTX_BF16X2;
+	return type == PTX_F16X2 || type == PTX_BF16X2 || type == PTX_F32X2;
 }
 
 static uint64_t finish(uint64_t r, uint8_t type, uint32_t mode)
@@ -28,7 +28,7 @@ static uint64_t finish(uint64_t r, uint8_t type, uint32_t mode)
 	return r;
 }
 
-/* Both halves of .f16x2, or the value. */
+/* Both halves of .f16x2 and .f32x2, or the value. */
 static uint64_t each(one function, uint64_t a, uint64_t b, uint64_t c, uint32_t mode)
 {
 	uint8_t type = PTX_LANE_TYPE(mode);
@@ -39,19 +39,22 @@ static uint64_t each(one function, uint64_t a, uint64_t b, uint64_t c, uint32_t 
 		type = PTX_F16;
 	else if (type == PTX_BF16X2)
 		type = PTX_BF16;
+	else if (type == PTX_F32X2)
+		type = PTX_F32;
+	int bits = type == PTX_F32 ? 32 : 16;
 	uint64_t mask = type == PTX_F64 ? ~0ull : type == PTX_F32 ? 0xffffffffu : 0xffff;
 
 	for (int i = 0; i < count; i++) {
-		uint64_t x = a >> (16 * i) & mask;
-		uint64_t y = b >> (16 * i) & mask;
-		uint64_t z = c >> (16 * i) & mask;
+		uint64_t x = a >> (bits * i) & mask;
+		uint64_t y = b >> (bits * i) & mask;
+		uint64_t z = c >> (bits * i) & mask;
 
 		if (mode & PTX_LANE_FTZ) {
 			x = ptx_flush(x, type);
 			y = ptx_flush(y, type);
 			z = ptx_flush(z, type);
 		}
-		result |= finish(function(x, y, z, type, mode), type, mode) << (16 * i);
+		result |= finish(function(x, y, z, type, mode), type, mode) << (bits * i);
 	}
 	return result;
 }
@@ -98,6 +101,9 @@ static uint64_t fused(uint64_t a, uint64_t b, uint64_t c, uint8_t type, uint32_t
 {
 	uint64_t r;
 
+	/* .oob: what was read outside of a tensor, which has a NaN of its own */
+	if (mode & PTX_LANE_B && ((a & 0xffff) == 0xffff || (b & 0xffff) == 0xffff))
+		return 0;
 	if (type == PTX_F32)
 		r = ptx_bits32(fmaf(ptx_f32(a), ptx_f32(b), ptx_f32(c)));
 	else if (type == PTX_F64)

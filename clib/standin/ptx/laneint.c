@@ -31,7 +31,7 @@ static __int128 number(uint64_t value, uint8_t type)
 	return ptx_signed_value(value, type);
 }
 
-static uint64_t halves(uint64_t a, uint64_t b, uint8_t type, int what)
+static uint64_t halves(uint64_t a, uint64_t b, uint8_t type, int what, bool relu)
 {
 	uint64_t result = 0;
 
@@ -41,6 +41,8 @@ static uint64_t halves(uint64_t a, uint64_t b, uint8_t type, int what)
 		bool less = type == PTX_S16X2 ? (int16_t)x < (int16_t)y : x < y;
 		uint16_t r = what == 0 ? (uint16_t)(x + y) : what == 1 ? (less ? x : y) : (less ? y : x);
 
+		if (relu && (int16_t)r < 0)
+			r = 0;
 		result |= (uint64_t)r << (16 * i);
 	}
 	return result;
@@ -52,7 +54,7 @@ LANE(ptx_lane_add)
 
 	UNUSED(c);
 	if (type == PTX_U16X2 || type == PTX_S16X2)
-		return halves(a, b, type, 0);
+		return halves(a, b, type, 0, false);
 	return mode & PTX_LANE_SAT ? saturated(number(a, type) + number(b, type), type) : a + b;
 }
 
@@ -173,7 +175,7 @@ LANE(ptx_lane_min)
 
 	UNUSED(c);
 	if (type == PTX_U16X2 || type == PTX_S16X2)
-		return halves(a, b, type, 1);
+		return halves(a, b, type, 1, mode & PTX_LANE_A);
 	__int128 x = number(a, type);
 	__int128 y = number(b, type);
 	__int128 r = x < y ? x : y;
@@ -187,7 +189,7 @@ LANE(ptx_lane_max)
 
 	UNUSED(c);
 	if (type == PTX_U16X2 || type == PTX_S16X2)
-		return halves(a, b, type, 2);
+		return halves(a, b, type, 2, mode & PTX_LANE_A);
 	__int128 x = number(a, type);
 	__int128 y = number(b, type);
 	__int128 r = x > y ? x : y;

@@ -81,6 +81,7 @@ struct ptx_warp {
 	int64_t waited;   /* operations since lanes have been waiting ahead */
 	struct ptx_group groups[PTX_LANES];
 	uint32_t tid[3][PTX_LANES];
+	uint64_t top[PTX_LANES]; /* of local memory: what alloca has taken is above it */
 };
 
 struct ptx_barrier {
@@ -184,6 +185,9 @@ uint64_t ptx_atom(uint32_t mode, void *at, uint64_t b, uint64_t c);
 
 /* special.c: fills a column */
 void ptx_special(struct ptx_warp *warp, const struct ptx_op *op, void *column);
+
+/* special.c: stacksave, stackrestore, alloca; false after a fault */
+bool ptx_stack(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
 
 /* builtin.c: false after a fault */
 bool ptx_builtin(struct ptx_warp *warp, const struct ptx_op *op);

@@ -46,7 +46,7 @@ enum ptx_width { PTX_W_PRED, PTX_W_16, PTX_W_32, PTX_W_64, PTX_W_NONE };
 /* A call per lane, or one for all lanes. */
 #define PTX_OTHER_OPS(X) \
 	X(LANE) X(LANE2) X(CARRY) X(SPECIAL) X(LOCALADDR) X(LOAD) X(STORE) X(LDPARAM) X(ATOM) X(COPY) X(SHFL) X(VOTE) X(MATCH) X(REDUX) X(ELECT) \
-	X(ACTIVEMASK) X(ISSPACE) X(TEX) X(SULD) X(SUST) X(TXQ) X(FENCE) X(WARPSYNC)
+	X(ACTIVEMASK) X(ISSPACE) X(STACK) X(TEX) X(SULD) X(SUST) X(TXQ) X(FENCE) X(WARPSYNC)
 
 /* Where lanes may part, meet or wait. The first ones are done in the engine as
  * long as no lanes part; all others by warp.c. */
@@ -85,7 +85,8 @@ struct ptx_op {
 enum ptx_memory { PTX_MEM_GLOBAL, PTX_MEM_SHARED, PTX_MEM_LOCAL, PTX_MEM_PARAM, PTX_MEM_GENERIC };
 #define PTX_MODE_SIGNED 1u /* extended with the sign */
 #define PTX_MODE_FRAME 2u  /* the address counts from the frame's local memory */
-/* ATOM: mode is operation | type << 8, d NOWHERE for red */
+/* ATOM: mode is operation | type << 8, d NOWHERE for red, e the bytes of a vector that
+ * it is the first of, or NOWHERE */
 
 /* SETP: sub compares, sub2 is the second half (PTX_DO_AND ...) with c (mode &
  * PTX_SETP_NOT: its opposite), e the other predicate or NOWHERE. */
@@ -95,6 +96,9 @@ enum ptx_memory { PTX_MEM_GLOBAL, PTX_MEM_SHARED, PTX_MEM_LOCAL, PTX_MEM_PARAM, 
 #define PTX_NEGATE_A 1u
 #define PTX_NEGATE_B 2u
 #define PTX_NEGATE_C 4u
+/* STACK: sub says what; the place to save to, or to restore from; the address and, a, so
+ * many bytes, aligned to imm. */
+enum ptx_stack_use { PTX_STACK_SAVE, PTX_STACK_RESTORE, PTX_STACK_TAKE };
 /* BRAP, GUARD: sub 1 for !p. GUARD: target is where to go when no lane does. */
 
 /* One value handed over by a call or by its return. */

@@ -14,9 +14,15 @@ enum ptx_width ptx_register_width(const struct ptx_register *reg)
 	return (enum ptx_width)ptx_width_of(reg->type);
 }
 
+/* A register of 128 bits is a vector of two. */
+static uint32_t columns_of(const struct ptx_register *reg)
+{
+	return (reg->vector ? reg->vector : 1u) * (reg->type == PTX_B128 ? 2u : 1u);
+}
+
 static uint32_t bytes_of(const struct ptx_register *reg)
 {
-	return ptx_column_bytes(ptx_register_width(reg)) * (reg->vector ? reg->vector : 1u);
+	return ptx_column_bytes(ptx_register_width(reg)) * columns_of(reg);
 }
 
 static void one_each(const struct ptx_function *function, uint32_t *slots, uint32_t *bytes)
@@ -71,11 +77,11 @@ static void share(const struct ptx_function *function, const struct ptx_interval
 		for (; ended < count && ends[ended].at < begins[i].at; ended++) {
 			const struct ptx_register *old = &function->registers[ends[ended].reg];
 
-			if (old->vector <= 1)
+			if (columns_of(old) == 1)
 				shelves[ptx_register_width(old)].column[shelves[ptx_register_width(old)].count++] =
 					slots[ends[ended].reg];
 		}
-		if (reg->vector <= 1 && shelf->count) {
+		if (columns_of(reg) == 1 && shelf->count) {
 			slots[begins[i].reg] = shelf->column[--shelf->count];
 		} else {
 			slots[begins[i].reg] = *bytes;

@@ -118,3 +118,30 @@ void ptx_special(struct ptx_warp *warp, const struct ptx_op *op, void *column)
 			to[l] = same;
 	}
 }
+
+bool ptx_stack(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
+{
+	struct ptx_frame *frame = warp->frame;
+	const uint64_t least = frame->local + frame->body->localbytes;
+
+	for (uint32_t rest = mask; rest; rest &= rest - 1) {
+		uint32_t l = (uint32_t)__builtin_ctz(rest);
+		uint64_t *top = &warp->top[l];
+		uint64_t value = op->a == PTX_NOWHERE ? 0 : ptx_get(ptx_column(frame, op->a), op->wa, l);
+
+		bool none = op->sub == PTX_STACK_TAKE && value > *top;
+
+		if (op->sub == PTX_STACK_TAKE)
+			value = (*top - value) & ~(op->imm - 1);
+		if (op->sub != PTX_STACK_SAVE) {
+			if (none || value < least || value > warp->localstride) {
+				ptx_fault(warp, PTX_FAULT_STACK, 0);
+				return false;
+			}
+			*top = value;
+		}
+		if (op->d != PTX_NOWHERE)
+			ptx_put(frame->columns + op->d, op->wd, l, *top);
+	}
+	return true;
+}

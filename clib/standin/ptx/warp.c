@@ -194,8 +194,15 @@ static bool call(struct ptx_warp *warp, const struct ptx_callsite *site, uint32_
 {
 	const struct ptx_frame *caller = warp->frame;
 	uint64_t local = caller->local + caller->body->localbytes;
+	uint64_t room = warp->localstride;
 
-	if (local + site->body->localbytes > warp->localstride || caller->depth >= DEPTH) {
+	/* below what lanes have taken by alloca */
+	for (uint32_t rest = warp->block->grid->body->stackbytes == UINT64_MAX ? mask : 0; rest; rest &= rest - 1) {
+		uint64_t top = warp->top[__builtin_ctz(rest)];
+
+		room = top < room ? top : room;
+	}
+	if (local + site->body->localbytes > room || caller->depth >= DEPTH) {
 		ptx_fault(warp, PTX_FAULT_STACK, 0);
 		return false;
 	}

@@ -42,7 +42,7 @@
 	X(S64, "s64", 8) X(F16, "f16", 2) X(F32, "f32", 4) X(F64, "f64", 8) X(BF16, "bf16", 2) X(F16X2, "f16x2", 4) \
 	X(BF16X2, "bf16x2", 4) X(U16X2, "u16x2", 4) X(S16X2, "s16x2", 4) X(TF32, "tf32", 4) X(E4M3, "e4m3", 1) \
 	X(E5M2, "e5m2", 1) X(E4M3X2, "e4m3x2", 2) X(E5M2X2, "e5m2x2", 2) X(B1, "b1", 1) X(U2, "u2", 1) \
-	X(S2, "s2", 1) X(U4, "u4", 1) X(S4, "s4", 1) X(PRED, "pred", 1) X(TEXREF, "texref", 8) \
+	X(S2, "s2", 1) X(U4, "u4", 1) X(S4, "s4", 1) X(F32X2, "f32x2", 8) X(PRED, "pred", 1) X(TEXREF, "texref", 8) \
 	X(SAMPLERREF, "samplerref", 8) X(SURFREF, "surfref", 8)
 
 /* Modifiers with a field of their own in struct ptx_instruction. */

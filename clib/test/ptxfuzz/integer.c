@@ -157,3 +157,24 @@ u32 lop3(u32 a, u32 b, u32 c, u32 table)
 		made |= (u32)bit(table, (u32)bit(a, i) << 2 | (u32)bit(b, i) << 1 | (u32)bit(c, i)) << i;
 	return made;
 }
+
+u32 relu(u32 a)
+{
+	return a & 0x80000000 ? 0 : a;
+}
+
+u32 packed(s32 a, s32 b, int bits, bool sign)
+{
+	s32 values[2] = {b, a}; /* the second is the lower */
+	u32 sum = 0;
+
+	for (int i = 0; i < 2; i++) {
+		s64 top = sign ? 1ll << (bits - 1) : 1ll << bits;
+		s64 value = values[i] >= top ? top - 1 : values[i];
+
+		if (value < (sign ? -top : 0))
+			value = sign ? -top : 0;
+		sum += (u32)(value & ((1ll << bits) - 1)) << (i * bits);
+	}
+	return sum;
+}

@@ -49,6 +49,8 @@ u32 bfind_s32(u32 a, bool shift);
 u32 bfind_u64(u64 a, bool shift);
 u32 bfind_s64(u64 a, bool shift);
 u64 reverse(u64 a);
+u32 relu(u32 a);
+u32 packed(s32 a, s32 b, int bits, bool sign); /* two, held to so many bits each */
 u64 saturate_u8(s128 a);
 u64 saturate_u16(s128 a);
 u64 saturate_u32(s128 a);

@@ -52,6 +52,8 @@ static const char *const menu[] = {
 	"red.global.add.u32 [%d1], 1; red.shared.max.s32 [tile], %r1; red.relaxed.gpu.global.or.b32 [%d1], %r1; red.global.add.f64 [%d1], %e1;",
 	"prefetch.global.L2 [%d1]; prefetchu.L1 [%d1]; membar.gl; membar.cta; membar.sys; fence.acq_rel.gpu; fence.sc.cta;",
 	"cp.async.ca.shared.global [%r1], [%d1], 16; cp.async.cg.shared.global.L2::128B [tile], [%d1], 16, %r1; cp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;",
+	"stacksave.u64 %d1; alloca.u64 %d2, 24, 16; st.local.b32 [%d2], %r1; stackrestore.u64 %d1; alloca.u64 %d1, %d2;",
+	"createpolicy.fractional.L2::evict_first.b64 %d1, 0.5; ld.global.L2::cache_hint.b32 %r1, [%d2], %d1; griddepcontrol.launch_dependents;",
 	/* warps and blocks */
 	"bar.sync 0; bar.sync 1, 64; bar.arrive 2, 64; bar.red.popc.u32 %r1, 0, %p1; bar.red.and.pred %p1, 0, 64, !%p2; barrier.sync 3; bar.warp.sync 0xffffffff;",
 	"vote.sync.ballot.b32 %r1, %p1, -1; vote.sync.all.pred %p1, !%p2, -1; vote.ballot.b32 %r1, %p1; activemask.b32 %r1; elect.sync %r1|%p1, -1; elect.sync _|%p1, -1;",

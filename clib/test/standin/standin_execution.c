@@ -11,8 +11,9 @@ static uint32_t word(uint32_t index)
 }
 
 /* A kernel with one parameter, where results go; %r0 is the thread, %rd1 its word. */
-#define KERNEL(body)                                                                                                 \
-	HEADER ".visible .entry k(.param .u64 to)\n{\n.reg .pred %p<16>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"      \
+#define KERNEL(body) HEADER BODY(body)
+#define BODY(body)                                                                                                   \
+	".visible .entry k(.param .u64 to)\n{\n.reg .pred %p<16>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"      \
 	       ".reg .f32 %f<8>;\nld.param.u64 %rd0, [to]; mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 4;\n"        \
 	       "add.u64 %rd1, %rd0, %rd1;\n" body "\nst.global.u32 [%rd1], %r9;\nret;\n}\n"
 
@@ -380,6 +381,149 @@ static void what_cannot_run_is_refused(void)
 	}
 }
 
+/* The same as KERNEL, of a version and for cards of one's own. */
+#define LATER(body)                                                                                                  \
+	".version 8.8\n.target sm_100\n.address_size 64\n" BODY(body)
+
+/* Each value of a vector by itself, whatever lanes meet there; what was there comes back. */
+static void vectors_are_added(void)
+{
+	struct ptx_outcome outcome = once(
+		LATER("mov.f32 %f0, 0f3f800000; mov.f32 %f1, 0f40000000; mov.u64 %rd2, %rd0; add.u64 %rd3, %rd0, 1024;\n"
+		      "red.global.add.v4.f32 [%rd2], {%f0, %f1, %f0, %f1};\n"
+		      "{ .reg .b16 %h<8>; mov.b16 %h0, 0x3c00; cvt.rn.f16.u32 %h1, %r0; cvt.rn.f16.u32 %h2, %r0;\n"
+		      "red.global.v4.f16.max.noftz [%rd3], {%h1, %h0, %h1, %h0}; red.global.v2.f16.min.noftz [%rd3+8], {%h0, %h2}; }\n"
+		      "{ .reg .b32 %x, %y; mov.b32 %x, 0x3c003c00; mov.b32 %y, 0x40003c00; red.global.add.noftz.v2.f16x2 [%rd3+16], {%x, %y}; }\n"
+		      "setp.ne.u32 %p0, %r0, 0; @%p0 exit; add.u64 %rd2, %rd0, 2048; mov.f32 %f2, 0f40400000; st.global.v2.f32 [%rd2], {%f1, %f2};\n"
+		      /* the results are also what is added */
+		      "atom.global.add.v2.f32 {%f0, %f1}, [%rd2], {%f1, %f0}; st.global.v2.f32 [%rd2+8], {%f0, %f1}; mov.u32 %r9, 7; add.u64 %rd1, %rd0, 3072;"),
+		1, 32);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(0) == 0x42000000 && word(1) == 0x42800000 && word(2) == 0x42000000 && word(3) == 0x42800000);
+	CHECK(word(256) == 0x3c004fc0 && word(257) == 0x3c004fc0); /* 31 and 1 */
+	CHECK(word(258) == 0);                                     /* nothing is less than nothing */
+	CHECK(word(260) == 0x50005000 && word(261) == 0x54005000); /* 32 and 64 */
+	CHECK(word(512) == 0x40800000 && word(513) == 0x40800000); /* 2 + 2, 3 + 1 */
+	CHECK(word(514) == 0x40000000 && word(515) == 0x40400000 && word(768) == 7);
+	outcome = once(LATER("mov.f32 %f0, 0f3f800000; add.u64 %rd2, %rd0, 8; red.global.add.v4.f32 [%rd2], {%f0, %f0, %f0, %f0};"), 1, 1);
+	CHECK(outcome.fault == PTX_FAULT_MISALIGNED);
+}
+
+static void wide_loads_and_stores(void)
+{
+	struct ptx_outcome outcome = once(
+		LATER("{ .reg .b128 %q<3>; .reg .b64 %x<4>; mov.u64 %x0, 0x1111111122222222; mov.u64 %x1, 0x3333333344444444;\n"
+		      "mov.b128 %q0, {%x0, %x1}; st.global.b128 [%rd0+256], %q0; ld.global.b128 %q1, [%rd0+256]; mov.b128 {%x2, %x3}, %q1;\n"
+		      "st.global.v4.b64 [%rd0+512], {%x2, %x3, %x0, %x1}; .reg .b32 %y<8>; ld.global.v8.b32 {%y0, %y1, %y2, %y3, %y4, %y5, %y6, %y7}, [%rd0+512];\n"
+		      "add.u32 %r9, %y3, %y4; .shared .align 16 .b128 box; st.shared.b128 [box], %q1; ld.shared.v2.b64 {%x0, %x1}, [box]; st.global.u64 [%rd0+768], %x1; }"),
+		1, 1);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(64) == 0x22222222 && word(67) == 0x33333333 && word(128) == 0x22222222 && word(135) == 0x33333333);
+	CHECK(word(192) == 0x44444444 && word(0) == 0x33333333 + 0x22222222);
+}
+
+/* Each lane has its own stack; it is as before when a function returns, and ends somewhere. */
+static void stacks_grow(void)
+{
+	static const char takes[] =
+		".func (.param .b32 r) sum(.param .b32 n)\n{\n.reg .b32 %n, %i, %s, %v; .reg .b64 %a, %b, %c; .reg .pred %p;\n"
+		"ld.param.b32 %n, [n]; mul.wide.u32 %b, %n, 4; alloca.u64 %a, %b, 64; cvta.local.u64 %c, %a; mov.u32 %i, 0; mov.u32 %s, 0;\n"
+		"W: setp.ge.u32 %p, %i, %n; @%p bra R; mul.wide.u32 %b, %i, 4; add.u64 %b, %c, %b; mul.lo.u32 %v, %i, %i; st.u32 [%b], %v;\n"
+		"add.u32 %i, %i, 1; bra W;\nR: setp.eq.u32 %p, %i, 0; @%p bra E; sub.u32 %i, %i, 1; mul.wide.u32 %b, %i, 4;\n"
+		"add.u64 %b, %a, %b; ld.local.u32 %v, [%b]; add.u32 %s, %s, %v; bra R;\nE: st.param.b32 [r], %s; ret;\n}\n";
+	char source[8192];
+	struct ptx_outcome outcome;
+
+	snprintf(source, sizeof(source), "%s%s%s", HEADER, takes,
+		 BODY("mov.u32 %r8, 0; mov.u32 %r9, 0;\nL: { .param .b32 a; .param .b32 b; and.b32 %r7, %r0, 31; add.u32 %r7, %r7, %r8;\n"
+		      "st.param.b32 [a], %r7; call (b), sum, (a); ld.param.b32 %r6, [b]; }\n"
+		      "add.u32 %r9, %r9, %r6; add.u32 %r8, %r8, 1; setp.lt.u32 %p0, %r8, 200; @%p0 bra L;"));
+	outcome = once(source, 1, 64); /* 200 times up to 900 bytes: more than there is, were it not given back */
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 64; i++) {
+		uint32_t sum = 0;
+
+		for (uint32_t n = i % 32; n < i % 32 + 200; n++) {
+			for (uint32_t j = 0; j < n; j++)
+				sum += j * j;
+		}
+		CHECK(word(i) == sum);
+	}
+	outcome = once(KERNEL("stacksave.u64 %rd2; mov.u64 %rd3, 1000; mov.u32 %r8, 0;\n"
+			      "L: alloca.u64 %rd4, %rd3; st.local.u32 [%rd4], %r8; ld.local.u32 %r9, [%rd4]; stackrestore.u64 %rd2;\n"
+			      "add.u32 %r8, %r8, 1; setp.lt.u32 %p0, %r8, 500; @%p0 bra L;"),
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_NONE && word(3) == 499);
+	outcome = once(KERNEL("mov.u64 %rd3, 1000; L: alloca.u64 %rd4, %rd3; st.local.u32 [%rd4], %r0; bra L;"), 1, 32);
+	CHECK(outcome.fault == PTX_FAULT_STACK);
+	outcome = once(KERNEL("mov.u64 %rd3, -8; alloca.u64 %rd4, %rd3; mov.u32 %r9, 1;"), 1, 1);
+	CHECK(outcome.fault == PTX_FAULT_STACK);
+}
+
+/* What clang 19 makes of test/corpus/current.cu, against the same in C. */
+static void a_current_compiler(void)
+{
+	enum { COUNT_ = 64, IN = 4096, OTHER = 8192 };
+	static char source[65536];
+	FILE *file = fopen("test/corpus/current.ptx", "r");
+	struct program program;
+	float *in = (float *)(void *)(memory + IN);
+	float *other = (float *)(void *)(memory + OTHER);
+	float *out = (float *)(void *)memory;
+	float sums[4] = { 0 };
+
+	CHECK(file);
+	source[fread(source, 1, sizeof(source) - 1, file)] = '\0';
+	fclose(file);
+	must_build(&program, source);
+	memset(memory, 0, 65536);
+	for (uint32_t i = 0; i < COUNT_; i++)
+		memcpy(memory + IN + i * 4, &(uint32_t){ i % 40 }, 4);
+	const uint64_t pointers[3] = { BASE, BASE + IN, BASE + OTHER };
+
+	CHECK(run(&program, "stacks", 2, 32, pointers).fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < COUNT_; i++) {
+		uint32_t sum = 0;
+
+		for (uint32_t j = 0; j < i % 40; j++)
+			sum += j * j;
+		CHECK(word(i) == sum);
+	}
+	for (uint32_t i = 0; i < COUNT_ * 4; i++) {
+		in[i] = (float)(i * 7 % 50) - 20;
+		other[i] = (float)(i % 9) - 4;
+		sums[i % 4] += in[i];
+	}
+	CHECK(run(&program, "policies", 2, 32, pointers).fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < COUNT_ * 4; i++)
+		CHECK(out[i] == in[i] + 1);
+	memset(memory, 0, 4096);
+	memcpy(memory + OTHER, &(int32_t){ -100 }, 4);
+	const uint64_t vectors[3] = { BASE, BASE + OTHER, BASE + IN };
+
+	CHECK(run(&program, "vectors", 2, 32, vectors).fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 4; i++)
+		CHECK(out[i] == sums[i]); /* small whole numbers: in any order */
+	int32_t largest = -100;
+	int32_t got;
+
+	for (uint32_t i = 0; i < COUNT_; i++)
+		largest = (int32_t)in[i * 4] > largest ? (int32_t)in[i * 4] : largest;
+	memcpy(&got, memory + OTHER, 4);
+	CHECK(got == largest);
+	other[0] = -4;
+	CHECK(run(&program, "halves", 2, 32, pointers).fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < COUNT_; i++) {
+		float low = in[i] * other[i] - 1;
+		float high = other[i] * 2 - 1;
+
+		CHECK(out[i] == (low > 0 ? low : 0) + (high > 0 ? high : 0));
+	}
+	drop(&program);
+}
+
 static const struct scenario scenarios[] = {
 	{ "lanes_part_and_meet", lanes_part_and_meet },
 	{ "predicates_guard", predicates_guard },
@@ -396,6 +540,10 @@ static const struct scenario scenarios[] = {
 	{ "all_blocks_of_a_cooperative_grid_go_on", all_blocks_of_a_cooperative_grid_go_on },
 	{ "the_environment_chooses_an_engine", the_environment_chooses_an_engine },
 	{ "what_cannot_run_is_refused", what_cannot_run_is_refused },
+	{ "vectors_are_added", vectors_are_added },
+	{ "wide_loads_and_stores", wide_loads_and_stores },
+	{ "stacks_grow", stacks_grow },
+	{ "a_current_compiler", a_current_compiler },
 };
 
 RUN_SCENARIOS(scenarios)

@@ -196,6 +196,36 @@ static const struct row rows[] = {
 	{ "cvt.rmi.f64.f64 %d15, %d0;", "d15", 0xbff8000000000000, 0, 0, 0xc000000000000000 },
 	{ "cvt.sat.f32.f32 %f15, %f0;", "f15", 0x40000000, 0, 0, 0x3f800000 },
 	{ "cvt.ftz.f32.f32 %f15, %f0;", "f15", 0x80000001, 0, 0, 0x80000000 },
+	{ "cvt.rn.satfinite.e4m3x2.f32 %h15, %f0, %f1;", "h15", 0x3f800000, 0x44800000, 0, 0x387e },
+	{ "cvt.rn.f16x2.e4m3x2 %r15, %h0;", "r15", 0x387e, 0, 0, 0x3c005f00 },
+	{ "cvt.rn.satfinite.e5m2x2.f16x2 %h15, %r0;", "h15", 0x3c007bff, 0, 0, 0x3c7b },
+	{ "cvt.pack.sat.u16.s32 %r15, %r0, %r1;", "r15", 0x12345, 0xfffffff0, 0, 0xffff0000 },
+	{ "cvt.pack.sat.s16.s32 %r15, %r0, %r1;", "r15", 0xffff0000, 0x7fff1234, 0, 0x80007fff },
+	{ "cvt.pack.sat.s8.s32.b32 %r15, %r0, %r1, %r2;", "r15", 200, 0xfffffffe, 0xabcd1234, 0x12347ffe },
+	{ "cvt.pack.sat.u4.s32.b32 %r15, %r0, %r1, %r2;", "r15", 3, 99, 0xabcd1234, 0xcd12343f },
+	/* of later cards */
+	{ "add.s16x2 %r15, %r0, %r1;", "r15", 0x7fff0001, 0x00010001, 0, 0x80000002 },
+	{ "max.u16x2 %r15, %r0, %r1;", "r15", 0x80000001, 0x00010002, 0, 0x80000002 },
+	{ "min.relu.s16x2 %r15, %r0, %r1;", "r15", 0x80000005, 0x00010002, 0, 0x00000002 },
+	{ "max.relu.s32 %r15, %r0, %r1;", "r15", 0xfffffff0, 0xfffffff1, 0, 0 },
+	{ "fma.rn.relu.f16 %h15, %h0, %h1, %h2;", "h15", 0x3c00, 0xbc00, 0, 0 },
+	{ "fma.rn.oob.f16 %h15, %h0, %h1, %h2;", "h15", 0xffff, 0x3c00, 0x3c00, 0 },
+	{ "fma.rn.oob.bf16x2 %r15, %r0, %r1, %r2;", "r15", 0x3f80ffff, 0x3f803f80, 0x3f803f80, 0x40000000 },
+	{ "add.rz.f32x2 %rd15, %rd0, %rd1;", "rd15", 0x3f8000003f800000, 0x4000000033c00000, 0, 0x404000003f800000 },
+	{ "add.rp.ftz.f32x2 %rd15, %rd0, %rd1;", "rd15", 0x000000013f800000, 0x0000000130000000, 0, 0x000000003f800001 },
+	{ "sub.f32x2 %rd15, %rd0, %rd1;", "rd15", 0x4040000040000000, 0x3f8000003f800000, 0, 0x400000003f800000 },
+	{ "mul.rn.f32x2 %rd15, %rd0, %rd1;", "rd15", 0x4040000040000000, 0x4000000040400000, 0, 0x40c0000040c00000 },
+	{ "fma.rn.f32x2 %rd15, %rd0, %rd1, %rd2;", "rd15", 0x3f80000140000000, 0x3f80000140400000, 0xbf8000023f800000, 0x2880000040e00000 },
+	{ "add.f32.f16 %f15, %h0, %f1;", "f15", 0x3c00, 0x40000000, 0, 0x40400000 },
+	{ "sub.rz.f32.bf16 %f15, %h0, %f1;", "f15", 0x4040, 0x3f800000, 0, 0x40000000 },
+	{ "fma.rn.sat.f32.f16 %f15, %h0, %h1, %f2;", "f15", 0x4000, 0x4200, 0x3f800000, 0x3f800000 },
+	/* 128 bits */
+	{ "{ .reg .b128 %q, %p; mov.b128 %q, {%rd0, %rd1}; mov.b128 %p, %q; mov.b128 {%rd14, %rd15}, %p; }", "rd15", 5, 77, 0, 77 },
+	{ "{ .reg .b128 %q; mov.b128 %q, {%rd0, %rd1}; mov.b128 {%rd15, _}, %q; }", "rd15", 5, 77, 0, 5 },
+	/* policies are hints */
+	{ "{ .reg .b64 %q; createpolicy.fractional.L2::evict_last.b64 %q, 1.0; ld.global.L1::evict_last.L2::cache_hint.b64 %rd14, [%rd20], %q;"
+	  " and.b64 %rd15, %rd14, 255; st.global.L2::cache_hint.b64 [%rd20], %rd0, %q; }", "rd15", 5, 0, 0, 0xee },
+	{ "griddepcontrol.launch_dependents; griddepcontrol.wait; mov.u64 %rd15, %rd0;", "rd15", 5, 0, 0, 5 },
 };
 
 static char *text;
@@ -249,7 +279,7 @@ static void instructions_in_every_form(void)
 	struct program program;
 
 	textsize = 0;
-	add("%s", HEADER);
+	add(".version 8.8\n.target sm_100\n.address_size 64\n");
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		for (int form = 0; form < 3; form++)
 			add_kernel(&rows[i], i, form);

@@ -10,7 +10,7 @@
 #include "ptx/code.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define HEAD ".version 7.8\n.target sm_80\n.address_size 64\n" MENU_VARIABLES
+#define HEAD ".version 8.8\n.target sm_100\n.address_size 64\n" MENU_VARIABLES
 #define REGISTERS \
 	".reg .pred %p<3>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b64 %d<9>; .reg .f64 %e<9>;\n"
 
@@ -80,7 +80,7 @@ static void run_some(void)
 	struct ptx_log log = { 0 };
 	struct ptx_code *code = NULL;
 	struct ptx_outcome outcome = { 0 };
-	int result = ptx_parse(module, text, size, 82, &log);
+	int result = ptx_parse(module, text, size, 88, &log);
 
 	if (result == 0)
 		result = ptx_link(module, &log);
