@@ -120,3 +120,16 @@ func structFill(row typeRow, list bool) string {
 	}
 	return "ZERO"
 }
+
+// lateCalls has a line for each function that divvy itself may call of the vendor's
+// library of management.
+func lateCalls(symbols []symbol) string {
+	var out strings.Builder
+	out.WriteString(banner("/* %s */"))
+	for _, s := range symbols {
+		if s.library == "nvml" {
+			fmt.Fprintf(&out, "\tlate %s\n", s.name)
+		}
+	}
+	return out.String()
+}

@@ -70,6 +70,7 @@ func generate(data string) (map[string]string, error) {
 		"symbols_table.inc": symbolsTable(symbols),
 		"symbols.c":         symbolsSource(),
 		"front_jumps.S":     jumps(symbols),
+		"nvml_late.inc":     lateCalls(symbols),
 	}
 	if files["cuda_abi.h"], err = cudaABI.header("DIVVY_CUDA_ABI_H", twinsOf(symbols)); err != nil {
 		return nil, fmt.Errorf("cuda_abi.h: %w", err)

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// reported runs one of testdata/cases, each a small program by which somebody reported a
+// fault (its first lines say which), with a user's own agent, and returns what it printed.
+func reported(t *testing.T, name string, env ...string) string {
+	t.Helper()
+	runtime, err := os.MkdirTemp("/tmp", "dv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(root(t), "test", "e2e", "testdata", "cases", name)
+	interpreter := map[string]string{".sh": "sh", ".py": "python3"}[filepath.Ext(name)]
+	cmd := exec.Command(interpreter, program)
+	cmd.Env = append(os.Environ(), append([]string{
+		"PATH=" + filepath.Dir(divvy(t)) + ":" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + runtime,
+		"XDG_CACHE_HOME=" + filepath.Join(runtime, "cache"), "DIVVY_LIBDIR=" + built(t, "lib", "divvy"),
+	}, env...)...)
+	t.Cleanup(func() {
+		clean := exec.Command(divvy(t), "cleanup", "--force")
+		clean.Env = cmd.Env
+		if out, err := clean.CombinedOutput(); err != nil {
+			t.Errorf("cleanup: %v\n%s", err, out)
+		}
+		_ = os.RemoveAll(runtime)
+	})
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out.String())
+	}
+	return out.String()
+}
+
+// TestBindNow: a dynamic linker that finds all functions at the start starts divvy.
+func TestBindNow(t *testing.T) {
+	out := reported(t, "18-bind-now/run.sh")
+	if strings.Count(out, "code 0\n") != 2 || strings.Contains(out, "symbol lookup error") {
+		t.Error(out)
+	}
+}
