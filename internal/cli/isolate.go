@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/private"
+	"github.com/divvy-gpu/divvy/internal/signals"
 )
 
 // isolateCommand is the step between `divvy run --isolate` and the command: a
@@ -68,6 +69,7 @@ func (a *app) isolateCommand() *cobra.Command {
 			return runFailed(fmt.Errorf("isolate: %w", err))
 		}
 		path := args[3]
+		signals.Ignore(signals.Ignored())
 		if err := syscall.Exec(path, args[5:], i.environment(os.Environ())); err != nil {
 			return startError(path, &os.PathError{Op: "exec", Path: path, Err: err})
 		}

@@ -8,31 +8,39 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/errclass"
 	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/signals"
 )
 
 // passOn runs the command as if it stood in our place: our streams, our process
 // group, our terminal. What the terminal sends to the group reaches the command
-// by itself; what others send to us is passed on. The command's state is ours: we
+// by itself; what others send to us is passed on, of all signals that there are; those
+// that we were started with ignored stay so. The command's state is ours: we
 // stop when it does, by the same signal, and go on when it does, whoever made it.
 // It returns the code a shell would give.
 //
 // If we are killed by SIGKILL the command lives on; its share stays while it is
 // attached.
 func (a *app) passOn(cmd *exec.Cmd) (int, error) {
+	cmd, err := keepIgnored(cmd)
+	if err != nil {
+		return 0, err
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	signals := make(chan os.Signal, 64)
-	notify(signals)
-	defer signal.Stop(signals)
+	arrivals, err := signals.Take(signals.Ignored() &^ signals.Of(unix.SIGCHLD))
+	if err != nil {
+		return 0, err
+	}
+	defer arrivals.Stop()
 	if err := cmd.Start(); err != nil {
 		return 0, startError(cmd.Path, err)
 	}
+	arrivals.Add(signals.Ignored()) // what it does with them is its own affair
 	r := running{pid: cmd.Process.Pid}
 	var next syscall.Signal
 	for {
@@ -49,29 +57,12 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 		case next != 0:
 			r.pass(next)
 			next = 0
-		case r.stop != 0 && len(signals) == 0: // what has come may continue it
-			r.stopWith(signals)
+		case r.stop != 0 && len(arrivals.C) == 0: // what has come may continue it
+			r.stopWith(arrivals.C)
 		default:
-			next = (<-signals).(syscall.Signal)
+			next = <-arrivals.C
 		}
 	}
-}
-
-// passedSignals are passed on; those that were ignored when we started stay so.
-var passedSignals = []syscall.Signal{
-	unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH,
-	unix.SIGCONT, unix.SIGTSTP, unix.SIGIO, unix.SIGPWR, unix.SIGVTALRM,
-}
-
-// notify asks for the signals to pass on, for those that a terminal sends to all of a
-// group in its background, and for news of the command.
-func notify(signals chan<- os.Signal) {
-	for _, s := range append([]syscall.Signal{unix.SIGTTIN, unix.SIGTTOU}, passedSignals...) {
-		if !signal.Ignored(s) {
-			signal.Notify(signals, s)
-		}
-	}
-	signal.Notify(signals, unix.SIGCHLD)
 }
 
 // running is the command.
@@ -105,7 +96,7 @@ func (r *running) look() (status syscall.WaitStatus, ended bool, err error) {
 func (r *running) stopped() bool { return process.New("/proc").Stopped(r.pid) }
 
 // stopWith stops us as the command is stopped, until somebody continues us or it.
-func (r *running) stopWith(signals <-chan os.Signal) {
+func (r *running) stopWith(arrived <-chan syscall.Signal) {
 	by := r.stop
 	r.stop = 0
 	if !r.stopped() { // a stop that is over needs no answer
@@ -114,8 +105,8 @@ func (r *running) stopWith(signals <-chan os.Signal) {
 	w, err := startWaker(r.pid)
 	// What has come until now came before we stop: also what stopped the command, which
 	// must not stop it again later.
-	for len(signals) > 0 {
-		if s := (<-signals).(syscall.Signal); s != unix.SIGTSTP {
+	for len(arrived) > 0 {
+		if s := <-arrived; s != unix.SIGTSTP {
 			r.pass(s)
 		}
 	}
@@ -171,6 +162,10 @@ func startError(path string, err error) error {
 		return &codedError{code: exitNotFound, cause: fmt.Errorf("%s: not found, or its interpreter is not", path)}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
 		return &codedError{code: exitNotExecutable, cause: errclass.Of(err, fmt.Errorf("%s: not executable", path))}
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return withHint(fmt.Errorf("start %s: %w", path, err), "ulimit -n 64, or more")
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("start %s: %w", path, err) // nothing is wrong with the program
 	}
 	return &codedError{code: exitNotExecutable, cause: fmt.Errorf("start %s: %w", path, err)}
 }

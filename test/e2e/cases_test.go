@@ -49,3 +49,35 @@ func TestBindNow(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestIgnoredSignalsStayIgnored: what the caller ignores the command ignores.
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	bare, under, _ := strings.Cut(strings.TrimSpace(reported(t, "16-signals-swallowed/ignored.sh")), "\n")
+	if bare != under || bare == "" {
+		t.Errorf("%q and %q", bare, under)
+	}
+}
+
+// TestAllIgnoredSignalsStayIgnored tries all, those too that Go gives back to every
+// program that it starts.
+func TestAllIgnoredSignalsStayIgnored(t *testing.T) {
+	for _, isolate := range []string{"", "--isolate"} {
+		if isolate != "" && os.Geteuid() != 0 {
+			continue // not everybody may
+		}
+		out := reported(t, "ignored.py", "ISOLATE="+isolate)
+		bare, under, _ := strings.Cut(strings.TrimSpace(out), "\n")
+		if bare != under || !strings.HasPrefix(bare, "SigIgn:") {
+			t.Errorf("%q and %q", bare, under)
+		}
+	}
+}
+
+// TestAllSignalsArePassedOn: of all signals that can be sent.
+func TestAllSignalsArePassedOn(t *testing.T) {
+	for _, name := range []string{"16-signals-swallowed/passed.py", "passed.py"} {
+		if out := reported(t, name); !strings.HasSuffix(strings.TrimSpace(out), "not passed [] code 0") {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+}
