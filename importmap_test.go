@@ -112,7 +112,7 @@ var rooms = []room{
 		"internal/gpu", "internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/mig", "internal/partition", "internal/partition/kernel",
 		"internal/partition/machine",
 	}},
-	{path: "internal/library"},
+	{path: "internal/library", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/share", "internal/simgpu"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,9 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 	if err != nil {
 		return err
 	}
-	if entry := joined.Entry; entry.Why != "" {
+	if entry := joined.Entry; entry.Enforcement == share.Booked {
+		a.tellUnheld(entry.Enforcement, cmp.Or(entry.Why, joined.Share.EnforcementWhy))
+	} else if entry.Why != "" {
 		a.note("held at level %s: %s", entry.Enforcement, entry.Why)
 	}
 	loads, err := a.checkHeld(joined.Share.Enforce, joined.Entry.Enforcement, path)

@@ -177,6 +177,7 @@ func (a *app) shareCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		a.tellUnheld(share.Enforcement, share.EnforcementWhy)
 		if asJSON {
 			return a.writeJSON(share)
 		}
@@ -187,6 +188,13 @@ func (a *app) shareCreateCommand() *cobra.Command {
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// tellUnheld says of a share that nothing enforces that it is so.
+func (a *app) tellUnheld(level share.Enforcement, why string) {
+	if level == share.Booked {
+		a.note("nothing enforces this share (level %s): %s", level, why)
+	}
 }
 
 // createShare asks for a share. A private agent that leaves while it is asked

@@ -26,13 +26,16 @@ func (a *app) frontFor(driverDirectory string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cache, err := library.DefaultCache(a.getenv, os.Geteuid())
+	front, err := dir.FrontFor(driverDirectory, library.Caches(a.getenv, os.Geteuid())...)
 	if err != nil {
-		return "", err
-	}
-	front, err := dir.FrontFor(driverDirectory, cache)
-	if err != nil {
-		return "", err
+		// Nobody has a home that can be written to: then where our sockets are.
+		own, failed := a.privateRoot().Cache()
+		if failed == nil {
+			front, failed = dir.FrontFor(driverDirectory, own)
+		}
+		if failed != nil {
+			return "", err
+		}
 	}
 	return front.Dir, nil
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // systemCache is where root keeps prepared fronts.
@@ -18,19 +20,44 @@ const systemCache = "/var/cache/divvy/front"
 // keyFile says in a folder which driver and front it was prepared for.
 const keyFile = "prepared-for"
 
-// DefaultCache is the cache folder of the user: /var/cache/divvy/front for
-// root, else $XDG_CACHE_HOME/divvy/front or ~/.cache/divvy/front.
-func DefaultCache(getenv func(string) string, uid int) (string, error) {
+// Caches are the cache folders of the user, the best first: /var/cache/divvy/front for
+// root, else those below $XDG_CACHE_HOME and $HOME, where they are set.
+func Caches(getenv func(string) string, uid int) []string {
 	if uid == 0 {
-		return systemCache, nil
+		return []string{systemCache}
 	}
-	if dir := getenv("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "divvy", "front"), nil
+	var found []string
+	for _, place := range []struct{ variable, below string }{{"XDG_CACHE_HOME", ""}, {"HOME", ".cache"}} {
+		if dir := getenv(place.variable); filepath.IsAbs(dir) {
+			found = append(found, filepath.Join(dir, place.below, "divvy", "front"))
+		}
 	}
-	if home := getenv("HOME"); filepath.IsAbs(home) {
-		return filepath.Join(home, ".cache", "divvy", "front"), nil
+	return found
+}
+
+// errNoCache says that there is no folder to keep a prepared front in.
+var errNoCache = errors.New("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
+
+// errNotExecutable says that libraries cannot be loaded from a folder.
+var errNotExecutable = errors.New("it is on a file system that is mounted noexec")
+
+// checkExecutable says whether programs may load libraries from a folder that may not be
+// there yet.
+func checkExecutable(dir string) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		var system unix.Statfs_t
+		err := unix.Statfs(at, &system)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue
+		}
+		if err == nil && system.Flags&unix.ST_NOEXEC != 0 {
+			err = errNotExecutable
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+		return nil
 	}
-	return "", errors.New("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
 }
 
 // preparedFor reads the key of a folder; empty if there is none.
@@ -67,6 +94,9 @@ func checkOurs(dir string) error {
 // publish makes the folder cache/key with a prepared front. Whoever comes
 // second keeps what the first one made: the two are equal.
 func publish(cache, key string, data []byte, nvml bool) error {
+	if err := checkExecutable(cache); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}

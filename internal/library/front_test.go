@@ -252,6 +252,34 @@ func TestCacheThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 }
 
+// TestUnwritableCaches: what was built for the driver is used without a cache, another
+// front is made in the first cache that can be written to, and without one the error
+// says what is wrong with the first.
+func TestUnwritableCaches(t *testing.T) {
+	dir, driver := built(t), buildDriver(t, "")
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "no folder")
+	none, good := filepath.Join(file, "cache"), t.TempDir()
+	if _, err := dir.FrontFor(driver, none); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := dir.FrontFor(driver); err == nil || !strings.Contains(err.Error(), "HOME") {
+		t.Errorf("error is %v", err)
+	}
+	front, err := dir.FrontFor(driver, none, good)
+	if err != nil || filepath.Dir(front.Dir) != good {
+		t.Errorf("%+v, %v", front, err)
+	}
+	if _, err := PrepareInto(dir.base(), driver, dir.built()); err != nil {
+		t.Fatal(err)
+	}
+	for _, caches := range [][]string{nil, {none}} {
+		if front, err := dir.FrontFor(driver, caches...); err != nil || front.Dir != dir.built() {
+			t.Errorf("%q: %+v, %v", caches, front, err)
+		}
+	}
+}
+
 // TestBuiltForStandin: the front that the build prepared is used as it lies,
 // and is replaced, not overwritten, by the next build.
 func TestBuiltForStandin(t *testing.T) {

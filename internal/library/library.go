@@ -130,12 +130,12 @@ type Front struct {
 }
 
 // FrontFor returns the front prepared for the driver in driverDir: the one that
-// was built with the libraries when it fits, else one from the cache folder,
-// where it is made when it is missing.
-func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
+// was built with the libraries when it fits, else one from the cache folders, where it is
+// made when it is missing, in the first that can be used.
+func (d Dir) FrontFor(driverDir string, caches ...string) (Front, error) {
 	// As a rule it is there: every command that starts a program asks.
 	if key := quickKey(d.base(), driverDir); key != "" {
-		if dir, err := d.prepared(cache, key); err == nil {
+		if dir, err := d.prepared(caches, key); err == nil {
 			return Front{Dir: dir}, nil
 		}
 	}
@@ -148,31 +148,51 @@ func (d Dir) FrontFor(driverDir, cache string) (Front, error) {
 		return Front{}, err
 	}
 	key := keyOf(image.id, driver.id)
-	dir, err := d.prepared(cache, key)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return Front{Dir: dir}, err
+	dir, err := d.prepared(caches, key)
+	if err == nil {
+		return Front{Dir: dir}, nil
+	}
+	failed := err
+	if errors.Is(err, fs.ErrNotExist) {
+		failed = errNoCache
 	}
 	report, err := image.prepare(driver)
 	if err != nil {
 		return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
 	}
-	if err := publish(cache, key, image.data, driver.hasNVML); err != nil {
-		return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, err)
+	for _, cache := range caches {
+		err := publish(cache, key, image.data, driver.hasNVML)
+		if err == nil {
+			return Front{Dir: filepath.Join(cache, key), Report: report}, nil
+		}
+		if errors.Is(failed, errNoCache) {
+			failed = err
+		}
 	}
-	return Front{Dir: filepath.Join(cache, key), Report: report}, nil
+	return Front{}, fmt.Errorf("prepare the front for %s: %w", driverDir, failed)
 }
 
 // prepared returns the folder of the front that was prepared under a key: the one
-// that was built with the libraries, or the cache's. fs.ErrNotExist: there is none.
-func (d Dir) prepared(cache, key string) (string, error) {
+// that was built with the libraries, or a cache's. fs.ErrNotExist: there is none.
+func (d Dir) prepared(caches []string, key string) (string, error) {
 	if d.HasFront() && preparedFor(d.built()) == key {
 		return d.built(), nil
 	}
-	dir := filepath.Join(cache, key)
-	if err := checkOurs(dir); err != nil {
-		return "", fmt.Errorf("prepared front: %w", err)
+	failed := error(fs.ErrNotExist)
+	for _, cache := range caches {
+		dir := filepath.Join(cache, key)
+		err := checkOurs(dir)
+		if err == nil {
+			err = checkExecutable(dir)
+		}
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			failed = fmt.Errorf("prepared front: %w", err)
+		}
 	}
-	return dir, nil
+	return "", failed
 }
 
 // PrepareInto prepares the front at base for the driver in driverDir and puts

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -82,23 +83,20 @@ func TestStandin(t *testing.T) {
 	}
 }
 
-func TestDefaultCache(t *testing.T) {
-	environment := map[string]string{"XDG_CACHE_HOME": "/c", "HOME": "/h"}
-	getenv := func(name string) string { return environment[name] }
+func TestCaches(t *testing.T) {
 	for _, test := range []struct {
-		uid  int
-		want string
-	}{{0, "/var/cache/divvy/front"}, {1000, "/c/divvy/front"}} {
-		if got, err := DefaultCache(getenv, test.uid); err != nil || got != test.want {
-			t.Errorf("uid %d: %q, %v", test.uid, got, err)
+		uid         int
+		cache, home string
+		want        []string
+	}{
+		{0, "/c", "/h", []string{"/var/cache/divvy/front"}},
+		{1000, "/c", "/h", []string{"/c/divvy/front", "/h/.cache/divvy/front"}},
+		{1000, "relative", "/h", []string{"/h/.cache/divvy/front"}},
+		{1000, "", "", nil},
+	} {
+		environment := map[string]string{"XDG_CACHE_HOME": test.cache, "HOME": test.home}
+		if got := Caches(func(name string) string { return environment[name] }, test.uid); !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %q", test, got)
 		}
-	}
-	environment["XDG_CACHE_HOME"] = "relative"
-	if got, err := DefaultCache(getenv, 1000); err != nil || got != "/h/.cache/divvy/front" {
-		t.Errorf("%q, %v", got, err)
-	}
-	delete(environment, "HOME")
-	if _, err := DefaultCache(getenv, 1000); err == nil {
-		t.Error("no error without HOME")
 	}
 }

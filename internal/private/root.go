@@ -36,7 +36,9 @@ const maxRuntimeDirectory = 45
 
 // Locate finds the root of the user without creating it: divvy in
 // runtimeDirectory ($XDG_RUNTIME_DIR) when that is the user's own and not too
-// long for the path of a socket, else /tmp/divvy-UID.
+// long for the path of a socket, else /tmp/divvy-UID, or where /tmp cannot be written
+// to the like in another folder for what is temporary. In a user namespace it is that
+// of the user outside, by whom its files are.
 func Locate(runtimeDirectory string, uid int) Root {
 	if filepath.IsAbs(runtimeDirectory) && len(filepath.Clean(runtimeDirectory)) <= maxRuntimeDirectory {
 		var st unix.Stat_t
@@ -44,7 +46,33 @@ func Locate(runtimeDirectory string, uid int) Root {
 			return Root{path: filepath.Join(filepath.Clean(runtimeDirectory), "divvy")}
 		}
 	}
-	return Root{path: fmt.Sprintf("/tmp/divvy-%d", uid)}
+	name := fmt.Sprintf("divvy-%d", outside(uid, "/proc/self/uid_map"))
+	for _, place := range []string{"/tmp", "/dev/shm", "/var/tmp"} {
+		path := filepath.Join(place, name)
+		if checkPrivate(path) == nil || unix.Access(place, unix.W_OK|unix.X_OK) == nil {
+			return Root{path: path}
+		}
+	}
+	return Root{path: filepath.Join("/tmp", name)}
+}
+
+// maxMapBytes bounds the map of a user namespace: 340 lines.
+const maxMapBytes = 64 << 10
+
+// outside is what a user is called outside of this process's user namespace, by the
+// namespace's map: lines of a first number inside, one outside, and how many.
+func outside(uid int, file string) int {
+	raw, err := readFile(file, maxMapBytes)
+	if err != nil {
+		return uid
+	}
+	for line := range strings.Lines(string(raw)) {
+		var inside, out, count int
+		if n, err := fmt.Sscan(line, &inside, &out, &count); n == 3 && err == nil && uid >= inside && uid-inside < count {
+			return out + uid - inside
+		}
+	}
+	return uid
 }
 
 // Path is where the root is, or would be.
@@ -59,6 +87,15 @@ func (r Root) MountPoint() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(r.path, ".mount")
+	return path, ensurePrivate(path)
+}
+
+// Cache makes a folder for what can be made again, for a user who has no other.
+func (r Root) Cache() (string, error) {
+	if err := ensurePrivate(r.path); err != nil {
+		return "", err
+	}
+	path := filepath.Join(r.path, ".front")
 	return path, ensurePrivate(path)
 }
 

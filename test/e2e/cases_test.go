@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,5 +80,30 @@ func TestAllSignalsArePassedOn(t *testing.T) {
 		if out := reported(t, name); !strings.HasSuffix(strings.TrimSpace(out), "not passed [] code 0") {
 			t.Errorf("%s: %s", name, out)
 		}
+	}
+}
+
+// TestUserWithoutHome: the front that was built is used, others are made where the user's
+// sockets are, and no share is silently held by nothing.
+func TestUserWithoutHome(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become a user whom passwd does not have")
+	}
+	// Of a copy: the repository may lie where others cannot look.
+	place, err := os.MkdirTemp("/tmp", "dv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(place) })
+	if out, err := exec.Command("sh", "-c", fmt.Sprintf("chmod 755 %[1]s && mkdir %[1]s/bin %[1]s/lib && cp %[2]s %[1]s/bin && cp -r %[3]s %[1]s/lib",
+		place, divvy(t), built(t, "lib", "divvy"))).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out := reported(t, "17-no-home/run.sh", "D="+place+"/bin/divvy")
+	if strings.Count(out, "code 0\n") != 2 || strings.Contains(out, " booked ") && !strings.Contains(out, "nothing enforces this share") {
+		t.Error(out)
+	}
+	if !strings.Contains(out, " front ") {
+		t.Errorf("the share is not held:\n%s", out)
 	}
 }
