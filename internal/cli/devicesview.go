@@ -19,6 +19,9 @@ func (c deviceCard) memory() string {
 	if c.Managed {
 		return size.Short(c.MemoryBytes)
 	}
+	if c.Hardware.MemoryShared {
+		return bytesOr(c.Hardware.MemoryBytes) + " shared"
+	}
 	return bytesOr(c.Hardware.MemoryBytes)
 }
 

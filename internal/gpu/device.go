@@ -41,7 +41,10 @@ type Device struct {
 	Architecture  Fact[string] `json:"architecture"`
 	Driver        Fact[string] `json:"driver"`
 	DriverVersion Fact[string] `json:"driverVersion"`
-	MemoryBytes   Fact[uint64] `json:"memoryBytes"`
+	// MemoryBytes is what programs can get.
+	MemoryBytes Fact[uint64] `json:"memoryBytes"`
+	// MemoryShared says that it is the host's, whose programs use it too.
+	MemoryShared bool `json:"memoryShared,omitempty"`
 	// Virtual says that this is a virtual function whose physical one is not
 	// here: a card as a guest sees it.
 	Virtual    Fact[bool]   `json:"virtual"`

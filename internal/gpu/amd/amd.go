@@ -60,9 +60,9 @@ func (r *Reader) Inventory() []gpu.Device {
 		if serial := r.tree.Text(at("serial_number")); serial.Value != "" {
 			d.Serial = serial
 		}
-		d.MemoryBytes = r.tree.Uint(at("mem_info_vram_total"))
 		d.Resource = "amd.com/gpu"
 		own := r.own(f)
+		d.MemoryBytes, d.MemoryShared = r.memory(f, own)
 		if len(own) > 0 {
 			d.Architecture = own[0].architecture()
 			d.Nodes = append(d.Nodes, "/dev/kfd")
@@ -72,6 +72,23 @@ func (r *Reader) Inventory() []gpu.Device {
 		devices = append(devices, d)
 	}
 	return devices
+}
+
+// memory is what programs get of a card. Where that is the host's memory, as on APUs, the
+// driver's figure is of a small part that firmware sets aside, and the compute driver tells
+// how much of the host's its programs may have (amdgpu since Linux 6.10: amdgpu_amdkfd.c,
+// amdgpu_amdkfd_get_local_mem_info).
+func (r *Reader) memory(f sysfs.Function, own []node) (bytes gpu.Fact[uint64], shared bool) {
+	aside := r.tree.Uint(path.Join(f.Folder, "mem_info_vram_total"))
+	var pool gpu.Fact[uint64]
+	for _, n := range own {
+		pool = add(pool, n.memory)
+	}
+	// Parts of a divided card may each tell of all its memory.
+	if pool.Value > aside.Value && (len(own) == 1 || aside.Value == 0) {
+		return pool, true
+	}
+	return aside, false
 }
 
 // own lists the KFD nodes of a card, by partition.
@@ -127,8 +144,12 @@ func (r *Reader) Use(address string) (gpu.Use, error) {
 		return gpu.Use{}, err
 	}
 	hwmon := r.bus.Hwmon(f)
+	used := "mem_info_vram_used"
+	if _, shared := r.memory(f, r.own(f)); shared {
+		used = "mem_info_gtt_used"
+	}
 	use := gpu.Use{
-		MemoryUsedBytes: r.tree.Uint(path.Join(f.Folder, "mem_info_vram_used")),
+		MemoryUsedBytes: r.tree.Uint(path.Join(f.Folder, used)),
 		BusyPercent:     percent(r.tree.Scaled(path.Join(f.Folder, "gpu_busy_percent"), 1)),
 		PowerLimitWatts: r.tree.Scaled(path.Join(hwmon, "power1_cap"), 1e6),
 		TemperatureC:    r.temperature(hwmon),

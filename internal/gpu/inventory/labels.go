@@ -42,6 +42,9 @@ func (m Machine) Labels() map[string]string {
 			}
 			return gpu.Known(strconv.FormatUint(d.MemoryBytes.Value>>20, 10))
 		})
+		if slices.ContainsFunc(devices, func(d gpu.Device) bool { return d.MemoryShared }) {
+			labels[at("memory-shared")] = "true"
+		}
 		for _, mode := range []string{gpu.CanMIG, gpu.CanComputePartitions, gpu.CanMemoryPartitions} {
 			common(mode, func(d gpu.Device) gpu.Fact[string] {
 				for _, c := range d.Capabilities {
