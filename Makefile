@@ -78,6 +78,7 @@ test:
 test-need:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
 		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
+	@scripts/need bubblewrap=bwrap || echo "a test of sandboxes will be skipped"
 	@scripts/need podman=podman crun=crun || echo "tests with a container runtime will be skipped"
 
 test-programs:

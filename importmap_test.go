@@ -65,7 +65,7 @@ var rooms = []room{
 		path: "internal/agent",
 		may: []string{
 			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/lateness", "internal/process",
-			"internal/share", "internal/socket", "internal/urgency", "internal/wire",
+			"internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},
 		thirdParty: []string{"golang.org/x/sys"},

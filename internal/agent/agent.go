@@ -174,7 +174,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()),
 		},
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
 	}
 	l.pages = &pages{of: l.members}
 	l.core = core.New(core.Config{

@@ -42,7 +42,9 @@ type loop struct {
 	slowToldAt   time.Time                // zero: the disk was never slow
 	releases     map[string]*releaseWatch // by card
 	enforcements map[string]enforcement   // by share
-	reconcileAt  time.Time                // zero: nothing has changed since
+	runs         []*attendee
+	bypasses     bypasses
+	reconcileAt  time.Time // zero: nothing has changed since
 	reconciling  bool
 	reconciled   time.Time
 	lastRequest  time.Time // or since when nobody needs the agent
@@ -161,7 +163,11 @@ func (l *loop) tick() {
 			l.reconciling = true
 			l.begin(func(ctx context.Context, d *daemon) {
 				d.reconcile(ctx)
-				_ = d.do(ctx, func(l *loop) { l.reconciling = false })
+				_ = d.do(ctx, func(l *loop) {
+					if l.reconciling = false; len(l.runs)+len(l.bypasses) > 0 {
+						l.wantReconcile() // of what runs start nobody else tells, nor of its end
+					}
+				})
 			})
 		}
 	}

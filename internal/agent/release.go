@@ -244,6 +244,7 @@ func (d *daemon) reconcile(ctx context.Context) {
 				l.wantReconcile()
 			}
 		})
+		d.findBypasses(ctx, card, account)
 	})
 	d.examine(ctx)
 }

@@ -63,11 +63,15 @@ func TestRun(t *testing.T) {
 		return len(driver.held) == 0
 	})
 
-	// A declared share stays, and takes no hold.
+	// A declared share stays after its run.
 	r.share(api.ShareSpec{Name: "declared", MemoryBytes: gib})
 	run, hold, err = r.client.Run(t.Context(), api.RunSpec{Share: "declared"})
-	if err != nil || hold != nil || run.Share.Name != "declared" || run.Entry.Enforcement != share.EnforcedDriver {
-		t.Errorf("declared: %+v, %v, %v", run, hold, err)
+	if err != nil || run.Share.Name != "declared" || run.Entry.Enforcement != share.EnforcedDriver {
+		t.Fatalf("declared: %+v, %v", run, err)
+	}
+	hold.Close()
+	if !r.hasShare("declared") {
+		t.Error("a declared share went with a run")
 	}
 	// An ephemeral one that somebody else made is held by both.
 	_, first, err := r.client.Run(t.Context(), api.RunSpec{New: &api.ShareSpec{Name: "both", MemoryBytes: gib, Ephemeral: true}})

@@ -57,13 +57,14 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pe
 }
 
 func (l *loop) apiShare(v core.ShareView) api.Share {
+	level, why := l.shown(v.Name)
 	return api.Share{
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: l.enforcements[v.Name].level, EnforcementWhy: l.enforcements[v.Name].why(), MPS: l.enforcements[v.Name].inside(),
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeNs: l.cardTime(v), CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs, Overruns: l.overruns(v),
@@ -274,7 +275,12 @@ func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer socket.
 		return err
 	}
 	defer h.letGo(r, name)
-	h.stay(w, r, peer)
+	var attended *attendee
+	if r.URL.Query().Get("run") == "1" {
+		attended = h.attend(r, name, peer)
+		defer h.leaves(r, attended)
+	}
+	h.stay(w, r, peer, attended)
 	return nil
 }
 
@@ -287,9 +293,10 @@ func (h handlers) letGo(r *http.Request, name string) {
 	}
 }
 
-// stay sends what has been answered and waits until the asker or the agent leaves. An
-// asker that was stopped by force with its command, which has ended since, cannot leave.
-func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer) {
+// stay sends what has been answered, then what a run is to be told, until the asker or
+// the agent leaves. An asker that was stopped by force with its command, which has ended
+// since, cannot leave.
+func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer, attended *attendee) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) || stream.Flush() != nil {
 		return
@@ -302,6 +309,10 @@ func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer)
 			return
 		case <-h.ending:
 			return
+		case n := <-attended.notices():
+			if send(w, stream, n) != nil {
+				return
+			}
 		case <-look.C:
 			if h.table.Stopped(peer.PID) && h.table.ChildrenEnded(peer.PID) {
 				return
@@ -336,10 +347,10 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 	if run.Entry, err = g.enter(r.Context(), peer.PID); err != nil {
 		return err
 	}
+	attended := h.attend(r, run.Share.Name, peer)
+	defer h.leaves(r, attended)
 	write(w, http.StatusOK, run)
-	if run.Share.Ephemeral {
-		h.stay(w, r, peer)
-	}
+	h.stay(w, r, peer, attended)
 	return nil
 }
 

@@ -12,9 +12,10 @@
 //	PATCH  /v1/shares/{name}        ShareChange -> Share
 //	DELETE /v1/shares/{name}        -> 204; refused while processes are attached, unless ?force=1
 //	POST   /v1/shares/{name}/enter  -> Entry; puts the asking process under the share
-//	POST   /v1/shares/{name}/hold   keeps an ephemeral share alive while the connection is open
-//	POST   /v1/runs                 RunSpec -> Run; all that a command needs to run under a share,
-//	                                which is held, if it is ephemeral, while the connection is open
+//	POST   /v1/shares/{name}/hold   keeps an ephemeral share alive while the connection is open; with
+//	                                ?run=1 as the connection of a run does
+//	POST   /v1/runs                 RunSpec -> Run, then a stream of Notice; all that a command needs to
+//	                                run under a share, which is held while the connection is open
 //	GET    /v1/clients              Clients
 //	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line
 //
@@ -243,6 +244,16 @@ type Run struct {
 	Version Version `json:"version"`
 	Share   Share   `json:"share"`
 	Entry   Entry   `json:"entry"`
+}
+
+// Notice tells a run that a process of it uses the GPU and is held less than its share.
+type Notice struct {
+	PID      int               `json:"pid"`
+	Start    uint64            `json:"start"` // in clock ticks since boot: tells it from a later one with its number
+	Command  string            `json:"command"`
+	Bytes    uint64            `json:"bytes"`
+	Level    share.Enforcement `json:"level"`              // that it is held at
+	Demanded share.Enforcement `json:"demanded,omitempty"` // that the share demands and this is not; the run is to end
 }
 
 // Clients answers GET /v1/clients.

@@ -22,11 +22,12 @@ import (
 // by itself; what others send to us is passed on, of all signals that there are; those
 // that we were started with ignored stay so. The command's state is ours: we
 // stop when it does, by the same signal, and go on when it does, whoever made it.
-// It returns the code a shell would give.
+// It returns the code a shell would give, or an error where the run was ended because it
+// is not held as was demanded.
 //
 // If we are killed by SIGKILL the command lives on; its share stays while it is
 // attached.
-func (a *app) passOn(cmd *exec.Cmd) (int, error) {
+func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 	cmd, err := keepIgnored(cmd)
 	if err != nil {
 		return 0, err
@@ -43,6 +44,7 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 	arrivals.Add(signals.Ignored()) // what it does with them is its own affair
 	r := running{pid: cmd.Process.Pid}
 	var next syscall.Signal
+	var e ending
 	for {
 		status, ended, err := r.look()
 		switch {
@@ -50,6 +52,9 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 			return 0, fmt.Errorf("wait for %s: %w", cmd.Path, err)
 		case ended:
 			_ = cmd.Process.Release()
+			if err := e.finish(); err != nil {
+				return 0, err
+			}
 			if status.Signaled() {
 				return exitSignalBase + int(status.Signal()), nil
 			}
@@ -60,7 +65,13 @@ func (a *app) passOn(cmd *exec.Cmd) (int, error) {
 		case r.stop != 0 && len(arrivals.C) == 0: // what has come may continue it
 			r.stopWith(arrivals.C)
 		default:
-			next = <-arrivals.C
+			select {
+			case next = <-arrivals.C:
+			case n := <-w.notices:
+				a.hear(&e, n, r.pid, w.grace)
+			case <-e.next:
+				e.step()
+			}
 		}
 	}
 }

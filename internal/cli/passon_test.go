@@ -23,7 +23,7 @@ func passOnHelper() {
 	path, err := findCommand(os.Args[1])
 	if err == nil {
 		var code int
-		code, err = (&app{}).passOn(&exec.Cmd{Path: path, Args: os.Args[1:], Env: os.Environ()})
+		code, err = (&app{}).passOn(&exec.Cmd{Path: path, Args: os.Args[1:], Env: os.Environ()}, watch{})
 		if err == nil {
 			err = &exitError{code: code}
 		}

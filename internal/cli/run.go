@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +28,7 @@ func (a *app) runCommand() *cobra.Command {
 	var p promise
 	var name, share string
 	var isolated bool
+	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS...]",
 		Short: "Run a command under a share of a GPU",
@@ -61,7 +64,10 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 		if err != nil {
 			return err
 		}
-		u := under{declared: share, spec: spec, isolated: isolated}
+		if grace < 0 {
+			return usage(fmt.Errorf("--enforce-grace: %v is negative", grace))
+		}
+		u := under{declared: share, spec: spec, isolated: isolated, grace: grace}
 		return runFailed(a.runUnder(cmd.Context(), u, path, args))
 	})
 	cmd.Flags().SetInterspersed(false)
@@ -69,6 +75,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
 	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
 	cmd.Flags().BoolVar(&isolated, "isolate", false, "also hold programs that open the driver by its full path")
+	cmd.Flags().DurationVar(&grace, "enforce-grace", defaultGrace, "`time` until a run ends that is held too little")
 	complete(cmd, "share", a.completeShares)
 	a.targetFlags(cmd)
 	return cmd
@@ -79,6 +86,7 @@ type under struct {
 	declared string        // join this share, or
 	spec     api.ShareSpec // make this one
 	isolated bool
+	grace    time.Duration // until a run ends that is not held as was demanded
 }
 
 // runUnder runs the command under the declared share, or a new one by spec.
@@ -111,7 +119,7 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 			return err
 		}
 	}
-	code, err := a.passOn(child)
+	code, err := a.passOn(child, watch{notices: joined.notices(), grace: u.grace})
 	if u.isolated && errors.Is(err, fs.ErrPermission) {
 		return withHint(&codedError{code: exitRunFailed, cause: fmt.Errorf("--isolate: no right to a mount namespace: %w", err)},
 			"run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)")
@@ -146,13 +154,20 @@ func (a *app) isolate(m membership, front string, child *exec.Cmd) (*exec.Cmd, e
 // membership is a share that we may use while we are here.
 type membership struct {
 	api.Run
-	hold *client.Hold // nil: it stays without us
+	hold *client.Hold // nil: we did not get that far
 }
 
 func (m membership) leave() {
 	if m.hold != nil {
 		m.hold.Close()
 	}
+}
+
+func (m membership) notices() <-chan api.Notice {
+	if m.hold == nil {
+		return nil
+	}
+	return m.hold.Notices()
 }
 
 // join gets hold of a share: it finds the declared one, or makes a new one
@@ -214,7 +229,8 @@ func (a *app) checkHeld(demanded, level share.Enforcement, path string) (loads b
 func shareEnvironment(m membership, front string, loads bool) []string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
-		"LD_PRELOAD":       joinParts(":", filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
+		"LD_PRELOAD":       preload(filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
+		"ASAN_OPTIONS":     joinParts(":", os.Getenv("ASAN_OPTIONS"), besideASan),
 		"DIVVY_SOCKET":     m.Share.Socket,
 		"DIVVY_DRIVER_DIR": m.Version.DriverDirectory,
 	}
@@ -237,6 +253,36 @@ func shareEnvironment(m membership, front string, loads bool) []string {
 		env = append(env, name+"="+value)
 	}
 	return env
+}
+
+// besideASan lets programs start that were built with -fsanitize=address: the sanitizer's
+// runtime wants to be the first library, since what comes before it could take its
+// functions' places. The front takes none of them.
+const besideASan = "verify_asan_link_order=0"
+
+// preload puts the front before what others preload, and behind the runtimes of
+// sanitizers, which want to be first.
+func preload(front, others string) string {
+	var first, rest []string
+	for _, name := range strings.FieldsFunc(others, func(r rune) bool { return r == ':' || r == ' ' }) {
+		if isSanitizer(name) {
+			first = append(first, name)
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	return strings.Join(slices.Concat(first, []string{front}, rest), ":")
+}
+
+// isSanitizer says whether a library is a runtime of gcc's or clang's sanitizers.
+func isSanitizer(library string) bool {
+	name := filepath.Base(library)
+	for _, prefix := range []string{"libasan.so", "liblsan.so", "libtsan.so", "libubsan.so", "libhwasan.so", "libclang_rt."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // joinParts puts what is not empty together.

@@ -181,22 +181,24 @@ func TestRun(t *testing.T) {
 			run.Share.ShareSpec = *spec.New
 		}
 		_ = json.NewEncoder(w).Encode(run)
-		if spec.New != nil {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-			close(ended)
-		}
+		_ = json.NewEncoder(w).Encode(api.Notice{PID: 5, Command: "bare"})
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		ended <- struct{}{}
 	}))
-	run, hold, err := New(path).Run(context.Background(), api.RunSpec{Share: "declared"})
-	if err != nil || hold != nil || run.Share.Name != "declared" {
-		t.Errorf("declared: %+v, %v, %v", run, hold, err)
+	for name, spec := range map[string]api.RunSpec{
+		"declared": {Share: "declared"}, "new": {New: &api.ShareSpec{Name: "new", Ephemeral: true}},
+	} {
+		run, hold, err := New(path).Run(context.Background(), spec)
+		if err != nil || run.Share.Name != name {
+			t.Fatalf("%s: %+v, %v", name, run, err)
+		}
+		if n := <-hold.Notices(); n.PID != 5 || n.Command != "bare" {
+			t.Errorf("%s: told %+v", name, n)
+		}
+		hold.Close()
+		<-ended
 	}
-	run, hold, err = New(path).Run(context.Background(), api.RunSpec{New: &api.ShareSpec{Name: "new", Ephemeral: true}})
-	if err != nil || hold == nil || run.Share.Name != "new" {
-		t.Fatalf("new: %+v, %v, %v", run, hold, err)
-	}
-	hold.Close()
-	<-ended
 }
 
 // What answers need not be an agent: its answer has bounds, and half of one is none.

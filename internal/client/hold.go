@@ -23,57 +23,74 @@ const (
 // Hold keeps an ephemeral share alive. It survives an agent restart: the hold
 // is taken again as soon as the agent is back.
 type Hold struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	once   sync.Once
+	cancel  context.CancelFunc
+	done    chan struct{}
+	once    sync.Once
+	path    string
+	notices chan api.Notice
 }
+
+// mostNotices that nobody has taken are kept.
+const mostNotices = 16
 
 // Hold takes hold of a share and returns when the agent has confirmed it. The
 // hold lasts until Close, or until ctx ends.
 func (c *Client) Hold(ctx context.Context, name string) (*Hold, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	response, err := c.hold(ctx, name)
+	path, err := sharePath(name)
+	var held *holding
+	if err == nil {
+		held, err = c.hold(ctx, path+"/hold", nil)
+	}
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return c.holdOn(ctx, cancel, name, response), nil
+	return c.holdOn(ctx, cancel, path+"/hold", held), nil
+}
+
+// holding is a connection that holds a share, and what reads the rest of its answer.
+type holding struct {
+	body    io.Closer
+	decoder *json.Decoder
 }
 
 // holdOn is the hold that a connection is.
-func (c *Client) holdOn(ctx context.Context, cancel context.CancelFunc, name string, response *http.Response) *Hold {
-	h := &Hold{cancel: cancel, done: make(chan struct{})}
-	go h.keep(ctx, c, name, response)
+func (c *Client) holdOn(ctx context.Context, cancel context.CancelFunc, path string, held *holding) *Hold {
+	h := &Hold{cancel: cancel, done: make(chan struct{}), path: path, notices: make(chan api.Notice, mostNotices)}
+	go h.keep(ctx, c, held)
 	return h
 }
 
-// Run asks for all that a command needs to run under a share, and puts this process
-// under it. An ephemeral one is held; for others the hold is nil.
+// Run asks for all that a command needs to run under a share, puts this process under it
+// and holds it.
 func (c *Client) Run(ctx context.Context, spec api.RunSpec) (api.Run, *Hold, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	slow := time.AfterFunc(requestTimeout, cancel)
 	var run api.Run
-	response, err := c.do(ctx, http.MethodPost, "/v1/runs", spec)
+	held, err := c.hold(ctx, "/v1/runs", spec)
 	if err == nil {
-		if err = json.NewDecoder(response.Body).Decode(&run); err != nil {
-			_ = response.Body.Close()
+		if err = held.decoder.Decode(&run); err != nil {
+			_ = held.body.Close()
 			err = c.unreachable(fmt.Errorf("read the answer: %w", err))
 		}
 	}
 	if !slow.Stop() && err != nil {
 		err = c.unreachable(fmt.Errorf("no answer in %v", requestTimeout))
 	}
-	switch {
-	case err != nil:
-		cancel()
-		return run, nil, err
-	case !run.Share.Ephemeral:
-		_ = response.Body.Close()
-		cancel()
-		return run, nil, nil
+	if err == nil {
+		var path string
+		if path, err = sharePath(run.Share.Name); err == nil {
+			return run, c.holdOn(ctx, cancel, path+"/hold?run=1", held), nil
+		}
 	}
-	return run, c.holdOn(ctx, cancel, run.Share.Name, response), nil
+	cancel()
+	return run, nil, err
 }
+
+// Notices tells of processes of a run that are held less than its share. What is not
+// taken is forgotten at last.
+func (h *Hold) Notices() <-chan api.Notice { return h.notices }
 
 // Done is closed when the hold has ended: closed, or the share is gone.
 func (h *Hold) Done() <-chan struct{} { return h.done }
@@ -84,23 +101,41 @@ func (h *Hold) Close() {
 	<-h.done
 }
 
-func (c *Client) hold(ctx context.Context, name string) (*http.Response, error) {
-	path, err := sharePath(name)
+// hold asks for what keeps its connection.
+func (c *Client) hold(ctx context.Context, path string, spec any) (*holding, error) {
+	response, err := c.do(ctx, http.MethodPost, path, spec)
 	if err != nil {
 		return nil, err
 	}
-	return c.do(ctx, http.MethodPost, path+"/hold", nil)
+	return &holding{body: response.Body, decoder: json.NewDecoder(response.Body)}, nil
+}
+
+// listen reads what the agent has to say until the connection breaks.
+func (h *Hold) listen(held *holding) {
+	defer held.body.Close()
+	for {
+		var n api.Notice
+		if held.decoder.Decode(&n) != nil {
+			return
+		}
+		if n.PID == 0 {
+			continue // the share, which comes first
+		}
+		select {
+		case h.notices <- n:
+		default:
+		}
+	}
 }
 
 // keep waits on the connection and takes the hold again when it breaks.
-func (h *Hold) keep(ctx context.Context, c *Client, name string, response *http.Response) {
+func (h *Hold) keep(ctx context.Context, c *Client, held *holding) {
 	defer close(h.done)
 	wait := holdRetryFirst
 	for {
-		if response != nil {
-			_, _ = io.Copy(io.Discard, response.Body) // until the connection breaks
-			_ = response.Body.Close()
-			response = nil
+		if held != nil {
+			h.listen(held)
+			held = nil
 			wait = holdRetryFirst
 		}
 		timer := time.NewTimer(wait)
@@ -111,11 +146,11 @@ func (h *Hold) keep(ctx context.Context, c *Client, name string, response *http.
 		case <-timer.C:
 		}
 		wait = min(2*wait, holdRetryLast)
-		next, err := c.hold(ctx, name)
+		next, err := c.hold(ctx, h.path, nil)
 		var failure *api.Error
 		if errors.As(err, &failure) && failure.Code != api.CodeUnavailable {
 			return // the share is gone
 		}
-		response = next
+		held = next
 	}
 }

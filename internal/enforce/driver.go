@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -135,6 +136,21 @@ func (d *Driver) Admit(_ context.Context, s Share, pid, _ int) error {
 		return fmt.Errorf("%w of the share's control group, in %s", ErrOutside, in)
 	}
 	return nil
+}
+
+// ShareOf names the share in whose group a process is; false: it is in none.
+func (d *Driver) ShareOf(pid int) (string, bool) {
+	tree, err := cgroup.Find(d.proc)
+	if err != nil {
+		return "", false
+	}
+	in, err := tree.Of(pid)
+	if err != nil {
+		return "", false
+	}
+	rest, below := strings.CutPrefix(in, tree.Path(d.folder)+"/")
+	name, _, _ := strings.Cut(rest, "/")
+	return name, below && name != ""
 }
 
 // Verify is Admit: a process can be moved while it runs.

@@ -219,6 +219,7 @@ func parseStat(stat []byte) (status, error) {
 
 // Fields of /proc/PID/stat (proc_pid_stat(5)), counted from the third.
 const (
+	parentField  = 4 - 3
 	flagsField   = 9 - 3
 	utimeField   = 14 - 3
 	stimeField   = 15 - 3

@@ -107,3 +107,20 @@ func TestUserWithoutHome(t *testing.T) {
 		t.Errorf("the share is not held:\n%s", out)
 	}
 }
+
+// TestSandboxWithoutTheFront: a program that the library is not loaded into ends a run
+// that demands it.
+func TestSandboxWithoutTheFront(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("needs bubblewrap: ", err)
+	}
+	out := reported(t, "22-sandbox-escapes-enforce/run.sh", "S="+built(t, "lib", "divvy", "standin"))
+	if strings.Contains(out, "bwrap: ") {
+		t.Skip("no right to make a sandbox: ", out)
+	}
+	for _, want := range []string{"5000 MiB: 0", " booked ", "share=boxed", "code 125"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/process"
+	"github.com/divvy-gpu/divvy/internal/size"
+)
+
+const (
+	// defaultGrace is how long a run goes on that is not held as was demanded.
+	defaultGrace = 5 * time.Second
+	// endingTime is how long its programs may take to end then.
+	endingTime = 5 * time.Second
+)
+
+// watch is what a run hears of its processes that are held less than its share.
+type watch struct {
+	notices <-chan api.Notice // nil: it hears nothing
+	grace   time.Duration
+}
+
+// ending is the end of a run that is not held as was demanded: of the command and all
+// that descends from it, and of nothing else.
+type ending struct {
+	because *api.Notice // nil: it is held
+	table   process.Table
+	members map[int]uint64   // by number, when each started
+	next    <-chan time.Time // when the next step is due; nil: no more
+	asked   bool             // to end; what is left is killed
+}
+
+// hear tells of a process that is held less than its share, and has the run end before
+// long if more was demanded.
+func (a *app) hear(e *ending, n api.Notice, command int, grace time.Duration) {
+	what := fmt.Sprintf("process %d (%s) holds %s of the GPU past Divvy's library: level %s", n.PID, n.Command, size.Short(n.Bytes), n.Level)
+	switch {
+	case n.Demanded == "":
+		a.note("%s", what)
+		return
+	case e.because == nil:
+		a.note("%s; --enforce %s ends the run in %v", what, n.Demanded, grace)
+		*e = ending{because: &n, table: process.New("/proc"), members: map[int]uint64{}, next: time.After(grace)}
+	}
+	e.add(command)
+	e.members[n.PID] = n.Start
+	e.gather()
+}
+
+// step asks the run to end, then makes it.
+func (e *ending) step() {
+	e.gather()
+	if e.asked {
+		e.next = nil
+		e.signal(unix.SIGKILL)
+		return
+	}
+	e.asked, e.next = true, time.After(endingTime)
+	e.signal(unix.SIGTERM)
+	e.signal(unix.SIGCONT)
+}
+
+// gather makes all that descends from the members one.
+func (e *ending) gather() {
+	for pid, start := range maps.Clone(e.members) {
+		if !e.table.Running(pid, start) {
+			continue
+		}
+		for _, child := range e.table.Descendants(pid) {
+			e.add(child)
+		}
+	}
+}
+
+func (e *ending) add(pid int) {
+	if start, err := e.table.Start(pid); err == nil {
+		e.members[pid] = start
+	}
+}
+
+func (e *ending) signal(s syscall.Signal) {
+	for pid, start := range e.members {
+		_ = e.table.Signal(pid, start, s) // it may have gone
+	}
+}
+
+// finish awaits the end of what the command has left behind, and says why the run ended;
+// nil: by itself.
+func (e *ending) finish() error {
+	if e.because == nil {
+		return nil
+	}
+	const look = 20 * time.Millisecond
+	if e.alive() && !e.asked {
+		e.step() // of what has ended these are left
+	}
+	for e.next != nil && e.alive() {
+		select {
+		case <-e.next:
+			e.step()
+		case <-time.After(look):
+		}
+	}
+	n := e.because
+	return withHint(&codedError{code: exitRunFailed, cause: fmt.Errorf("--enforce %s: process %d (%s) held %s of the GPU past Divvy's library: the run was ended",
+		n.Demanded, n.PID, n.Command, size.Short(n.Bytes))}, "let the library into its sandbox (docs/run.md), or leave --enforce out")
+}
+
+func (e *ending) alive() bool {
+	for pid, start := range e.members {
+		if e.table.Running(pid, start) {
+			return true
+		}
+	}
+	return false
+}
