@@ -75,7 +75,7 @@ var rooms = []room{
 	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
 	{path: "internal/enforce", may: []string{"internal/cgroup", "internal/mps", "internal/share"}},
 	{path: "internal/placement", may: []string{"internal/mig"}, pure: true},
-	{path: "internal/plan/trace", may: []string{"internal/mig", "internal/placement"}},
+	{path: "internal/plan/trace", may: []string{"internal/mig", "internal/placement", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},
 	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"},
 		tests: []string{"internal/plan/trace"}, thirdParty: []string{"gonum.org/v1/plot"}},

@@ -60,7 +60,7 @@ func (a *app) planCommand() *cobra.Command {
 		Long: `Places the jobs of a list on the nodes of another, as the scheduler would: by
 arrivals alone (the default), over time (--replay), with whole GPUs against
 shares or MIG (--compare), or one job more (--fits). Lists are CSV, JSON or what
-kubectl get nodes,pods -o json prints, plain or gzip.`,
+kubectl get nodes,pods -A -o json or yaml prints, plain or gzip.`,
 		Example: `  divvy plan --nodes nodes.csv --pods jobs.csv.gz --policy divvy,fgd,bestfit --html plan.html`,
 		Args:    cobra.NoArgs,
 	}
@@ -284,6 +284,7 @@ func (f *planFlags) read() error {
 				return withHint(err, "--allow-unknown-models lets such jobs wait for ever")
 			}
 		}
+		trace.Bind(f.nodeList, jobs)
 		f.jobLists = append(f.jobLists, jobs)
 	}
 	return nil

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,9 @@ func (a *app) planFits(f *planFlags) error {
 	if err != nil {
 		return withHint(usage(err), "--fits cpu=4,mem=16GiB,gpus=1,cores=30,gpu-mem=8GiB")
 	}
+	if strings.Contains(f.fits, "=") {
+		trace.Loose(f.nodeList, &job)
+	}
 	question := plan.Fits{
 		Fleet:  plan.Fleet{Nodes: f.nodeList.Nodes, KeepPercent: f.keepNodes},
 		Rules:  plan.Rules{QuotaMilli: f.quotaMilli, Prefer: f.prefer, Requires: f.requires},
@@ -30,7 +34,8 @@ func (a *app) planFits(f *planFlags) error {
 	if err != nil {
 		return usage(err)
 	}
-	for _, n := range append(f.notes(), answer.Misplaced...) {
+	notes := append(f.notes(), answer.Misplaced...)
+	for _, n := range notes {
 		a.note("%s", n)
 	}
 	if f.asJSON {
@@ -38,7 +43,8 @@ func (a *app) planFits(f *planFlags) error {
 			Schema   string `json:"schema"`
 			Computed bool   `json:"computed"`
 			*plan.Answer
-		}{"divvy.plan.fits/v1", true, answer})
+			Notes []string `json:"notes"`
+		}{"divvy.plan.fits/v1", true, answer, slices.Grow(notes, 1)})
 	} else {
 		err = a.writeAnswer(answer)
 	}

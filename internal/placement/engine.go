@@ -76,7 +76,7 @@ func (e *Engine) Place(r Request) (Spot, bool) {
 // runs there already.
 func (e *Engine) PlaceOn(r Request, i int) (Spot, bool) {
 	k := e.fleet.classify(r)
-	k.linked = false // where it runs is not for us to judge
+	k.linked, k.where = false, 0 // where it runs is not for us to judge
 	spot, ok := e.find(r, &k, []int{i})
 	if ok {
 		e.fleet.put(r, &k, spot)

@@ -33,7 +33,8 @@ func (e *Engine) Find(r Request) (Spot, bool) {
 }
 
 // Obstacles asks every node what keeps the request off it, in the order of the
-// reasons above. A node that fits has no reason.
+// reasons above, then counted resources by their names and what the request's rules say.
+// A node that fits has no reason.
 func (f *Fleet) Obstacles(r Request) []Obstacle {
 	order := []Reason{ReasonModel, ReasonCards, ReasonPartition, ReasonCPU, ReasonMemory, ReasonBusy, ReasonGPUMemory, ReasonIsland}
 	count := map[Reason]*Obstacle{}
@@ -42,8 +43,15 @@ func (f *Fleet) Obstacles(r Request) []Obstacle {
 	}
 	k := f.classify(r)
 	for i := range f.nodes {
-		reasons := f.nodes[i].reasons(&k, r.MemoryMiB)
+		reasons := append(f.nodes[i].reasons(&k, r.MemoryMiB), f.lacks(i, &k)...)
+		if why := f.nodes[i].bars(&k); why != "" {
+			reasons = append(reasons, why)
+		}
 		for _, reason := range reasons {
+			if count[reason] == nil {
+				order = append(order, reason)
+				count[reason] = &Obstacle{Reason: reason}
+			}
 			count[reason].Nodes++
 			if len(reasons) == 1 {
 				count[reason].Alone++

@@ -29,6 +29,8 @@ type node struct {
 	version uint32 // +1 at every change
 	divided bool   // some card serves profiles
 	cards   []card
+	counted []int64  // by the number of the resource
+	barred  []Reason // by the number of the rules, of which 0 are none
 
 	known knownFragment
 }
@@ -49,6 +51,8 @@ type class struct {
 	models  uint64
 	linked  bool
 	profile string
+	asks    *asks
+	where   int
 }
 
 // Fleet is the state of all nodes. It is not safe for concurrent use.
@@ -56,6 +60,9 @@ type Fleet struct {
 	described []Node
 	nodes     []node
 	models    []string // bit i of a model set
+	resources []string // counted, by number
+	asks      map[string]*asks
+	wheres    []*Where
 	free      Totals
 	total     Totals
 }
@@ -134,6 +141,7 @@ func (f *Fleet) CardMilli(i int) []int {
 func (f *Fleet) classify(r Request) class {
 	c := class{cpu: r.CPUMilli, gpus: r.GPUs, milli: int32(r.GPUMilli), memory: r.GPUMemoryMiB, profile: r.Profile}
 	c.linked = r.Linked && r.GPUs > 1
+	c.asks, c.where = f.asksOf(r), f.whereOf(r)
 	if len(r.Models) == 0 || r.GPUs == 0 {
 		c.models = ^uint64(0)
 		return c
@@ -163,7 +171,7 @@ func (c *card) hosts(k *class) bool {
 // candidates returns the cards of n that can host one card's part of k, and
 // whether the node as a whole can take k.
 func (n *node) candidates(k *class) (uint32, bool) {
-	if n.cpu < k.cpu || k.models>>n.model&1 == 0 {
+	if n.cpu < k.cpu || k.models>>n.model&1 == 0 || !n.gives(k) || n.bars(k) != "" {
 		return 0, false
 	}
 	if k.gpus == 0 {
@@ -185,6 +193,7 @@ func (n *node) candidates(k *class) (uint32, bool) {
 // (+1).
 func (n *node) change(k *class, spot Spot, sign int64) {
 	n.cpu += sign * k.cpu
+	n.count(k, sign)
 	n.version++
 	for m := spot.Cards; m != 0; m &= m - 1 {
 		c := &n.cards[bits.TrailingZeros32(m)]
@@ -234,7 +243,7 @@ func (f *Fleet) PutAt(r Request, spot Spot) error {
 		return fmt.Errorf("request %q: %w: no node %d", r.Name, ErrInvalid, spot.Node)
 	}
 	k := f.classify(r)
-	k.linked = false // where it runs is not for us to judge
+	k.linked, k.where = false, 0 // where it runs is not for us to judge
 	n := &f.nodes[spot.Node]
 	mask, ok := n.candidates(&k)
 	ok = ok && n.memory >= r.MemoryMiB && bits.OnesCount32(spot.Cards) == k.gpus && spot.Cards&^mask == 0

@@ -50,6 +50,8 @@ type Request struct {
 	Profile      string   // MIG profile such as "2g.20gb"; excludes GPUMilli
 	Tenant       string
 	Priority     int // higher may preempt lower
+	Counted      Counted
+	Where        *Where // nil: any node with room
 }
 
 // Validate reports a request that no fleet could mean.
@@ -67,6 +69,9 @@ func (r Request) Validate() error {
 		return fmt.Errorf("request %q: %w: %d thousandths of a GPU, want 1 to %d", r.Name, ErrInvalid, r.GPUMilli, WholeCard)
 	case r.GPUs > 1 && r.GPUMilli != WholeCard:
 		return fmt.Errorf("request %q: %w: parts of several GPUs", r.Name, ErrInvalid)
+	}
+	if err := validCounted(r.Counted); err != nil {
+		return fmt.Errorf("request %q: %w", r.Name, err)
 	}
 	return nil
 }
@@ -87,6 +92,7 @@ type Node struct {
 	CPUMilli  int64
 	MemoryMiB int64
 	Cards     []Card
+	Counted   Counted
 }
 
 // Validate reports a node that cannot be.
@@ -103,6 +109,9 @@ func (n Node) Validate() error {
 		if c.MemoryMiB < 0 || c.Island < 0 || c.Island >= MaxCards {
 			return fmt.Errorf("node %s: %w: GPU %d has %d MiB and is of island %d", n.Name, ErrInvalid, i, c.MemoryMiB, c.Island)
 		}
+	}
+	if err := validCounted(n.Counted); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	return nil
 }

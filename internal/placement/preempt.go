@@ -48,6 +48,9 @@ func (e *Engine) Preempt(r Request, running []Running) (victims []int, node int,
 			}
 		}
 	}
+	for i := range running {
+		e.fleet.classify(running[i].Request) // numbers what they count, before nodes are copied
+	}
 	k := e.fleet.classify(r)
 	var least harm
 	for i := range e.fleet.nodes {
@@ -101,7 +104,7 @@ func unitsBelow(priority int, running []Running) []unit {
 // leave room, the most important and largest first. Nil: even then no room.
 func (e *Engine) victims(r Request, k *class, i int, units []unit, here []int, running []Running) []int {
 	n := e.fleet.nodes[i]
-	n.cards = slices.Clone(n.cards)
+	n.cards, n.counted = slices.Clone(n.cards), slices.Clone(n.counted)
 	release := func(u int, sign int64) {
 		for _, t := range units[u].members {
 			if running[t].Spot.Node == i {

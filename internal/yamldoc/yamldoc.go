@@ -5,8 +5,10 @@
 package yamldoc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -25,6 +27,32 @@ func Parse(raw []byte, most int) (*yaml.Node, error) {
 		return nil, errors.New("aliases are not taken: write it out")
 	}
 	return &root, nil
+}
+
+// mostDocuments bounds a stream of them.
+const mostDocuments = 1 << 20
+
+// ParseAll reads all documents of a text of at most most bytes.
+func ParseAll(raw []byte, most int) ([]*yaml.Node, error) {
+	if len(raw) > most {
+		return nil, fmt.Errorf("longer than %d bytes", most)
+	}
+	var all []*yaml.Node
+	for decoder := yaml.NewDecoder(bytes.NewReader(raw)); len(all) < mostDocuments; {
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("not YAML: %s", FirstLine(err))
+		}
+		if hasAlias(&root) {
+			return nil, errors.New("aliases are not taken: write it out")
+		}
+		all = append(all, &root)
+	}
+	return nil, fmt.Errorf("more than %d documents", mostDocuments)
 }
 
 func hasAlias(n *yaml.Node) bool {

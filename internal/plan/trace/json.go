@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/placement"
@@ -54,69 +55,179 @@ func (d *document) wrong(offset int64, err error) error {
 	return &InputError{d.file, d.line(offset), strings.TrimPrefix(err.Error(), "json: ")}
 }
 
-// walkJSON reads an object and hands each element of the arrays named in lists
-// to visit. Other keys are passed over; lists that are not there are not missed.
-func walkJSON(in *input, lists []string, visit func(d *document, list string) error) error {
+// visitor takes what stands in a list.
+type visitor struct {
+	own     string                              // the list of our own shape
+	element func(d *document) error             // of that
+	object  func(o *kubeObject, line int) error // of a cluster's list, whatever its kind
+}
+
+func (v *visitor) wanted() string { return "want an object with " + v.own + " or items" }
+
+// walkJSON reads a list of our own shape, or what kubectl prints: a list, one object, or
+// several of them one after the other or in an array.
+func walkJSON(in *input, v *visitor) error {
 	text, err := io.ReadAll(&bounded{in, maxJSONBytes, errTooLarge})
 	if err != nil {
 		return &InputError{in.file, 0, err.Error()}
 	}
 	d := &document{file: in.file, text: text, Decoder: json.NewDecoder(bytes.NewReader(text))}
 	d.DisallowUnknownFields()
-	if t, err := d.Token(); err != nil {
-		return d.wrong(0, err)
-	} else if t != json.Delim('{') {
-		return &InputError{in.file, d.line(d.InputOffset()), "want an object with " + strings.Join(lists, " or ")}
+	for first := true; ; first = false {
+		at := d.next()
+		if at >= int64(len(text)) && !first {
+			return nil
+		}
+		cluster, err := d.walk(v)
+		if err != nil {
+			return err
+		}
+		if rest := d.next(); rest < int64(len(text)) && !cluster {
+			return &InputError{in.file, d.line(rest), "more text after the end of the JSON"}
+		}
 	}
-	found := false
+}
+
+// walk reads one value and says whether it is a cluster's.
+func (d *document) walk(v *visitor) (cluster bool, err error) {
+	start := d.next()
+	t, err := d.Token()
+	switch {
+	case err != nil:
+		return false, d.wrong(start, err)
+	case t == json.Delim('['):
+		return true, d.array(v, "")
+	case t != json.Delim('{'):
+		return false, &InputError{d.file, d.line(start), v.wanted()}
+	}
+	found, kind := false, ""
 	for d.More() {
 		at := d.next()
 		key, err := d.Token()
 		if err != nil {
-			return d.wrong(at, err)
-		}
-		name := ""
-		for _, l := range lists {
-			if key == l {
-				name = l
-			}
+			return false, d.wrong(at, err)
 		}
 		at = d.next()
-		if name == "" {
-			var ignored json.RawMessage
-			if err := d.Decode(&ignored); err != nil {
-				return d.wrong(at, err)
+		switch key {
+		case v.own:
+			found = true
+			if err := d.list(v.own, v.element); err != nil {
+				return false, err
 			}
-			continue
-		}
-		found = true
-		if t, err := d.Token(); err != nil {
-			return d.wrong(at, err)
-		} else if t != json.Delim('[') {
-			return &InputError{in.file, d.line(at), name + " is no array"}
-		}
-		for n := 0; d.More(); n++ {
-			if n == maxRecords {
-				return &InputError{in.file, d.line(d.next()), fmt.Sprintf("more than %d records", maxRecords)}
+		case "items":
+			found, cluster = true, true
+			if err := d.list("items", func(d *document) error { return d.object(v, kind) }); err != nil {
+				return false, err
 			}
-			if err := visit(d, name); err != nil {
-				return err
+		default:
+			var value json.RawMessage
+			if err := d.Decode(&value); err != nil {
+				return false, d.wrong(at, err)
+			}
+			if key == "kind" {
+				kind, _ = strconv.Unquote(string(value))
 			}
 		}
-		if _, err := d.Token(); err != nil {
-			return d.wrong(d.next(), err)
+	}
+	if _, err := d.Token(); err != nil {
+		return false, d.wrong(d.next(), err)
+	}
+	if found {
+		return cluster, nil
+	}
+	if kind == "" {
+		return false, &InputError{d.file, d.line(start), v.wanted()}
+	}
+	var o kubeObject
+	if err := json.Unmarshal(d.text[start:d.InputOffset()], &o); err != nil {
+		return false, d.wrong(start, err)
+	}
+	return true, v.take(&o, d.line(start), "")
+}
+
+// list hands each element of an array to visit.
+func (d *document) list(name string, visit func(*document) error) error {
+	at := d.next()
+	if t, err := d.Token(); err != nil {
+		return d.wrong(at, err)
+	} else if t == nil {
+		return nil // null, as of an empty list
+	} else if t != json.Delim('[') {
+		return &InputError{d.file, d.line(at), name + " is no array"}
+	}
+	for n := 0; d.More(); n++ {
+		if n == maxRecords {
+			return &InputError{d.file, d.line(d.next()), fmt.Sprintf("more than %d records", maxRecords)}
+		}
+		if err := visit(d); err != nil {
+			return err
 		}
 	}
 	if _, err := d.Token(); err != nil {
 		return d.wrong(d.next(), err)
 	}
-	if rest := d.next(); rest < int64(len(text)) {
-		return &InputError{in.file, d.line(rest), "more text after the end of the JSON"}
+	return nil
+}
+
+// array is the rest of an array of a cluster's objects that has begun.
+func (d *document) array(v *visitor, kind string) error {
+	for n := 0; d.More(); n++ {
+		at := d.next()
+		if n == maxRecords {
+			return &InputError{d.file, d.line(at), fmt.Sprintf("more than %d records", maxRecords)}
+		}
+		if at < int64(len(d.text)) && d.text[at] != '{' {
+			return &InputError{d.file, d.line(at), v.wanted()}
+		}
+		if err := d.object(v, kind); err != nil {
+			return err
+		}
 	}
-	if !found {
-		return &InputError{in.file, 1, "want an object with " + strings.Join(lists, " or ")}
+	if _, err := d.Token(); err != nil {
+		return d.wrong(d.next(), err)
 	}
 	return nil
+}
+
+// object is the next element of a cluster's list of a kind.
+func (d *document) object(v *visitor, kind string) error {
+	var o kubeObject
+	line, err := element(d, &o)
+	if err != nil {
+		return err
+	}
+	return v.take(&o, line, strings.TrimSuffix(kind, "List"))
+}
+
+// take hands an object on, or what is in it if it is a list. The interface behind kubectl
+// leaves the kind of a list's elements out.
+func (v *visitor) take(o *kubeObject, line int, kind string) error {
+	if o.Kind == "" {
+		o.Kind = kind
+	}
+	if o.Kind == "" || o.Kind == "List" && len(o.Items) == 0 {
+		o.Kind = o.looksLike()
+	}
+	if len(o.Items) == 0 {
+		return v.object(o, line)
+	}
+	for i := range o.Items {
+		if err := v.take(&o.Items[i], line, strings.TrimSuffix(o.Kind, "List")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// looksLike tells the kind of an object that does not say it.
+func (o *kubeObject) looksLike() string {
+	switch {
+	case len(o.Spec.Containers) > 0:
+		return "Pod"
+	case len(o.Status.Allocatable) > 0:
+		return "Node"
+	}
+	return o.Kind
 }
 
 // element decodes the next element of a list and returns its line.
@@ -213,18 +324,13 @@ func (j *jsonJob) job(line int) (Job, string) {
 	return out, ""
 }
 
-// readJSON reads nodes of our own shape, or the Nodes of a kubectl list.
-func (l *Nodes) readJSON(in *input) error {
+// readJSON reads nodes of our own shape, or the Nodes of a cluster.
+func (l *Nodes) readJSON(in *input) error { return walkJSON(in, l.visitor()) }
+
+func (l *Nodes) visitor() *visitor {
 	seen := map[string]int{}
-	return walkJSON(in, []string{"nodes", "items"}, func(d *document, list string) error {
-		if list == "items" {
-			var o kubeObject
-			line, err := element(d, &o)
-			if err != nil {
-				return err
-			}
-			return l.addKube(&o, line, seen)
-		}
+	kinds := map[string]bool{}
+	return &visitor{own: "nodes", element: func(d *document) error {
 		var n jsonNode
 		line, err := element(d, &n)
 		if err != nil {
@@ -235,21 +341,25 @@ func (l *Nodes) readJSON(in *input) error {
 			return &InputError{l.File, line, fmt.Sprintf("node %q: %s", n.Name, reason)}
 		}
 		return l.add(node, line, seen)
-	})
+	}, object: func(o *kubeObject, line int) error {
+		switch o.Kind {
+		case "Node", "Pod", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass":
+		default:
+			if !kinds[o.Kind] && len(kinds) < mostKinds {
+				kinds[o.Kind] = true
+				note(&l.Notes, "%s: %ss in the list have no bearing on a plan", l.File, o.Kind)
+			}
+		}
+		return l.addKube(o, line, seen)
+	}}
 }
 
-// readJSON reads jobs of our own shape, or the Pods of a kubectl list.
-func (l *Jobs) readJSON(in *input) error {
+// readJSON reads jobs of our own shape, or the Pods of a cluster.
+func (l *Jobs) readJSON(in *input) error { return l.read(in, walkJSON) }
+
+func (l *Jobs) read(in *input, walk func(*input, *visitor) error) error {
 	c := newKubePods()
-	err := walkJSON(in, []string{"jobs", "items"}, func(d *document, list string) error {
-		if list == "items" {
-			var o kubeObject
-			line, err := element(d, &o)
-			if err != nil {
-				return err
-			}
-			return l.addKube(c, &o, line)
-		}
+	err := walk(in, &visitor{own: "jobs", element: func(d *document) error {
 		var j jsonJob
 		line, err := element(d, &j)
 		if err != nil {
@@ -260,10 +370,12 @@ func (l *Jobs) readJSON(in *input) error {
 			return &InputError{l.File, line, fmt.Sprintf("job %q: %s", j.Name, reason)}
 		}
 		return l.add(job)
-	})
+	}, object: func(o *kubeObject, line int) error {
+		c.take(o, line)
+		return nil
+	}})
 	if err != nil {
 		return err
 	}
-	c.conclude(l)
-	return nil
+	return c.conclude(l)
 }

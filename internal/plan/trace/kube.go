@@ -3,8 +3,9 @@
 package trace
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,15 +18,18 @@ import (
 
 // What the cluster calls things.
 const (
-	labelProduct   = "nvidia.com/gpu.product"
-	labelCount     = "nvidia.com/gpu.count"
-	labelMemory    = "nvidia.com/gpu.memory"
-	labelReplicas  = "nvidia.com/gpu.replicas"
-	resourceWhole  = "nvidia.com/gpu"
-	resourceMIG    = "nvidia.com/mig-"
-	resourceShare  = "divvy.dev/gpu"
-	resourceMemory = "divvy.dev/memory"
-	resourceCores  = "divvy.dev/cores"
+	labelProduct     = "nvidia.com/gpu.product"
+	labelCount       = "nvidia.com/gpu.count"
+	labelMemory      = "nvidia.com/gpu.memory"
+	labelReplicas    = "nvidia.com/gpu.replicas"
+	resourceWhole    = "nvidia.com/gpu"
+	resourceMIG      = "nvidia.com/mig-"
+	resourceShare    = "divvy.dev/gpu"
+	resourceMemory   = "divvy.dev/memory"
+	resourceCores    = "divvy.dev/cores"
+	resourcePods     = "pods"
+	annotationPart   = "gpu-fraction" // of Run:ai and KAI
+	annotationPartOf = "gpu-memory"
 )
 
 var (
@@ -33,74 +37,47 @@ var (
 	gangLabels = []string{"divvy.dev/gang", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io"}
 )
 
-// kubeObject has the fields of a Node or Pod that matter. It takes any others:
-// the decoder's strictness is for our own shapes.
-type kubeObject struct {
-	kubeFields
+// vendors give whole GPUs by a resource of their own.
+var vendors = []struct {
+	resource string
+	product  []string // labels
+}{
+	{resourceWhole, []string{labelProduct}},
+	{"amd.com/gpu", []string{"amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"}},
+	{"gpu.intel.com/xe", []string{"gpu.intel.com/product"}},
+	{"gpu.intel.com/i915", []string{"gpu.intel.com/product"}},
+	{"habana.ai/gaudi", nil},
 }
 
-func (o *kubeObject) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &o.kubeFields) }
-
-type kubeFields struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		Name              string            `json:"name"`
-		Namespace         string            `json:"namespace"`
-		Labels            map[string]string `json:"labels"`
-		CreationTimestamp string            `json:"creationTimestamp"`
-	} `json:"metadata"`
-	Spec struct {
-		Unschedulable  bool              `json:"unschedulable"`
-		NodeName       string            `json:"nodeName"`
-		Priority       int               `json:"priority"`
-		NodeSelector   map[string]string `json:"nodeSelector"`
-		Affinity       kubeAffinity      `json:"affinity"`
-		Containers     []kubeContainer   `json:"containers"`
-		InitContainers []kubeContainer   `json:"initContainers"`
-		Overhead       map[string]string `json:"overhead"`
-		Group          struct {
-			Name string `json:"podGroupName"`
-		} `json:"schedulingGroup"`
-	} `json:"spec"`
-	Status struct {
-		Phase       string            `json:"phase"`
-		Allocatable map[string]string `json:"allocatable"`
-		Conditions  []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions"`
-	} `json:"status"`
+// sharings are how others call parts of GPUs: HAMi, and Volcano's device plugin. Memory is
+// in MiB.
+var sharings = []struct{ cards, memory, percent, cores string }{
+	{resourceWhole, "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"},
+	{"volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"},
 }
 
-type kubeContainer struct {
-	RestartPolicy string `json:"restartPolicy"`
-	Resources     struct {
-		Requests map[string]string `json:"requests"`
-		Limits   map[string]string `json:"limits"`
-	} `json:"resources"`
-}
-
-type kubeAffinity struct {
-	Node struct {
-		Required struct {
-			Terms []struct {
-				Expressions []struct {
-					Key      string   `json:"key"`
-					Operator string   `json:"operator"`
-					Values   []string `json:"values"`
-				} `json:"matchExpressions"`
-			} `json:"nodeSelectorTerms"`
-		} `json:"requiredDuringSchedulingIgnoredDuringExecution"`
-	} `json:"nodeAffinity"`
+// given says that a resource is modelled, or given by something else than the scheduler's
+// counting.
+func given(name string) bool {
+	switch name {
+	case "cpu", "memory", resourceShare, resourceMemory, resourceCores:
+		return true
+	}
+	for _, s := range sharings {
+		if name == s.memory || name == s.percent || name == s.cores {
+			return true
+		}
+	}
+	return name == "nvidia.com/priority" // of HAMi: no amount
 }
 
 // addKube takes a Node that can run pods now.
 func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 	if o.Kind != "Node" {
-		if o.Kind != "Pod" {
-			note(&l.Notes, "%s: %ss in the list have no bearing on a plan", l.File, o.Kind)
-		}
 		return nil
+	}
+	if l.kube == nil {
+		l.kube = map[string]kubeNode{}
 	}
 	name := o.Metadata.Name
 	if o.Spec.Unschedulable {
@@ -116,15 +93,19 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 	fail := func(format string, args ...any) error {
 		return &InputError{l.File, line, fmt.Sprintf("node %s: ", name) + fmt.Sprintf(format, args...)}
 	}
-	amounts := map[string]float64{}
+	has := map[string]float64{}
+	counted := placement.Counted{}
 	divided := false
 	for key, text := range o.Status.Allocatable {
-		amount, err := quantity(text)
+		n, err := quantity(text)
 		if err != nil {
 			return fail("allocatable %s: %v", key, err)
 		}
-		amounts[key] = amount
-		divided = divided || strings.HasPrefix(key, resourceMIG) && amount > 0
+		has[key] = n
+		if !given(key) {
+			counted[key] = clamp(n, mostMiB)
+		}
+		divided = divided || strings.HasPrefix(key, resourceMIG) && n > 0
 	}
 	label := func(key string) (int64, error) {
 		text := o.Metadata.Labels[key]
@@ -149,19 +130,13 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 	if err != nil {
 		return err
 	}
-	cards := int64(amounts[resourceWhole]) / max(1, replicas)
-	if divided || cards == 0 {
-		cards = count
-	} else if replicas > 1 {
-		note(&l.Notes, "node %s slices its %d GPUs by time: a pod there counts as a whole GPU", name, cards)
-	}
-	if cards == 0 && amounts[resourceShare] > 0 {
+	cards, model := l.cards(name, has, o.Metadata.Labels, count, replicas, divided)
+	if cards == 0 && has[resourceShare] > 0 {
 		return fail("has %s but no label %s to tell how many GPUs", resourceShare, labelCount)
 	}
 	if cards > placement.MaxCards {
 		return fail("%d GPUs, want at most %d", cards, placement.MaxCards)
 	}
-	model := o.Metadata.Labels[labelProduct]
 	var product *mig.Product
 	if divided {
 		if product, err = l.product(model); err != nil {
@@ -176,13 +151,52 @@ func (l *Nodes) addKube(o *kubeObject, line int, seen map[string]int) error {
 	}
 	n := placement.Node{
 		Name: name, Model: model, Rack: firstLabel(o.Metadata.Labels, rackLabels),
-		CPUMilli: clamp(amounts["cpu"]*1000, mostMilli), MemoryMiB: clamp(amounts["memory"]/(1<<20), mostMiB),
-		Cards: make([]placement.Card, cards),
+		CPUMilli: clamp(has["cpu"]*1000, mostMilli), MemoryMiB: clamp(has["memory"]/(1<<20), mostMiB),
+		Cards: make([]placement.Card, cards), Counted: counted,
 	}
 	for i := range n.Cards {
 		n.Cards[i] = placement.Card{MemoryMiB: memory, MIG: product}
 	}
+	l.kube[name] = kubeNode{Labels: withName(o.Metadata.Labels, name), Taints: o.Spec.Taints}
 	return l.add(n, line, seen)
+}
+
+// withName adds the label that every node has.
+func withName(labels map[string]string, name string) map[string]string {
+	const host = "kubernetes.io/hostname"
+	if _, there := labels[host]; there {
+		return labels
+	}
+	all := maps.Clone(labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[host] = name
+	return all
+}
+
+// cards says how many GPUs a node has, and of which model.
+func (l *Nodes) cards(name string, has map[string]float64, labels map[string]string, count, replicas int64, divided bool) (int64, string) {
+	for _, v := range vendors {
+		n, listed := has[v.resource]
+		cards := int64(n) / max(1, replicas)
+		model := firstLabel(labels, v.product)
+		switch {
+		case v.resource == resourceWhole && (divided || has[resourceShare] > 0 && cards == 0 || !listed && count > 0):
+			return count, model
+		case cards == 0:
+			continue
+		case v.resource == resourceWhole && replicas > 1:
+			note(&l.Notes, "node %s slices its %d GPUs by time: a pod there counts as a whole GPU", name, cards)
+		case v.resource == resourceWhole && count > 0 && cards > count:
+			cards = count // HAMi: each is given out several times
+		}
+		return cards, model
+	}
+	if n := has["volcano.sh/vgpu-number"]; n > 0 {
+		return cmp.Or(count, 1), labels[labelProduct]
+	}
+	return 0, firstLabel(labels, []string{labelProduct})
 }
 
 func firstLabel(labels map[string]string, keys []string) string {
@@ -196,38 +210,64 @@ func firstLabel(labels map[string]string, keys []string) string {
 
 func clamp(x float64, most int64) int64 { return int64(math.Floor(math.Min(x, float64(most)))) }
 
-// kubePods counts what is left out of a list of pods.
+// kubePods is a list of pods while it is read, and what it leaves out.
 type kubePods struct {
-	finished  int
-	selectors map[string]bool
+	pods   []podAt
+	seen   map[string]bool
+	claims claims
+	left   tally
 }
 
-func newKubePods() *kubePods { return &kubePods{selectors: map[string]bool{}} }
-
-func (c *kubePods) conclude(l *Jobs) {
-	if c.finished > 0 {
-		note(&l.Notes, "%s: %d finished pods hold nothing and are left out", l.File, c.finished)
-	}
-	keys := make([]string, 0, len(c.selectors))
-	for key := range c.selectors {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	if len(keys) > 0 {
-		note(&l.Notes, "%s: node selectors other than %s are not looked at: %s", l.File, labelProduct, strings.Join(keys, ", "))
-	}
+type podAt struct {
+	*kubeObject
+	line int
 }
 
-// addKube takes a Pod that runs or waits.
-func (l *Jobs) addKube(c *kubePods, o *kubeObject, line int) error {
-	if o.Kind != "Pod" {
-		if o.Kind != "Node" {
-			note(&l.Notes, "%s: %ss in the list have no bearing on a plan", l.File, o.Kind)
+func newKubePods() *kubePods {
+	return &kubePods{seen: map[string]bool{}, left: tally{}, claims: newClaims()}
+}
+
+// take keeps a pod until all of the list is read: claims may come after it.
+func (c *kubePods) take(o *kubeObject, line int) {
+	switch o.Kind {
+	case "Pod":
+		key := o.Metadata.Namespace + "/" + o.Metadata.Name
+		if o.Metadata.Name != "" && c.seen[key] {
+			c.left["%d pods stand in the list twice: counted once"]++
+			return
 		}
-		return nil
+		c.seen[key] = true
+		c.pods = append(c.pods, podAt{o, line})
+	case "ResourceClaim", "ResourceClaimTemplate":
+		c.claims.take(o)
+	case "Node", "ResourceSlice", "DeviceClass":
+	default:
+		if c.claims.kinds[o.Kind]++; len(c.claims.kinds) > mostKinds {
+			delete(c.claims.kinds, o.Kind)
+		}
 	}
+}
+
+// mostKinds bounds what is said of kinds that have no bearing.
+const mostKinds = 20
+
+func (c *kubePods) conclude(l *Jobs) error {
+	for _, p := range c.pods {
+		if err := l.addPod(c, p.kubeObject, p.line); err != nil {
+			return err
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.claims.kinds)) {
+		note(&l.Notes, "%s: %ss in the list have no bearing on a plan", l.File, kind)
+	}
+	c.left.notes(l.File, &l.Notes)
+	return nil
+}
+
+// addPod takes a Pod that runs or waits.
+func (l *Jobs) addPod(c *kubePods, o *kubeObject, line int) error {
 	if o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" {
-		c.finished++
+		c.left["%d finished pods hold nothing and are left out"]++
 		return nil
 	}
 	name := o.Metadata.Namespace + "/" + o.Metadata.Name
@@ -235,9 +275,11 @@ func (l *Jobs) addKube(c *kubePods, o *kubeObject, line int) error {
 	if err != nil {
 		return &InputError{l.File, line, fmt.Sprintf("pod %s: %v", name, err)}
 	}
-	j := Job{Line: line, Node: o.Spec.NodeName, Gang: firstLabel(o.Metadata.Labels, gangLabels), Request: placement.Request{
-		Name: name, Tenant: o.Metadata.Namespace, Priority: o.Spec.Priority, Models: o.models(c),
+	rules := &kubeRules{Selector: o.Spec.NodeSelector, Terms: o.Spec.Affinity.Node.Required.Terms, Tolerations: o.Spec.Tolerations}
+	j := Job{Line: line, Node: o.Spec.NodeName, Gang: firstLabel(o.Metadata.Labels, gangLabels), rules: rules, Request: placement.Request{
+		Name: name, Tenant: o.Metadata.Namespace, Priority: o.Spec.Priority, Models: rules.models(),
 		CPUMilli: int64(math.Ceil(asked["cpu"] * 1000)), MemoryMiB: int64(math.Ceil(asked["memory"] / (1 << 20))),
+		Counted: placement.Counted{resourcePods: 1},
 	}}
 	if o.Spec.Group.Name != "" {
 		j.Gang = o.Spec.Group.Name
@@ -248,9 +290,23 @@ func (l *Jobs) addKube(c *kubePods, o *kubeObject, line int) error {
 	if at, err := time.Parse(time.RFC3339, o.Metadata.CreationTimestamp); err == nil {
 		j.Created = float64(at.Unix())
 	}
-	if reason := j.askCards(asked); reason != "" {
+	for key, n := range asked {
+		if n > 0 && !given(key) {
+			j.Counted[key] = int64(math.Ceil(math.Min(n, mostMiB)))
+		}
+	}
+	c.count(o)
+	asked[resourceWhole+" by claims"] = c.claims.cards(c, o)
+	if reason := j.askCards(c, asked); reason != "" && j.Node == "" {
 		note(&l.Notes, "pod %s %s: left out", name, reason)
 		return nil
+	} else if reason != "" {
+		// It runs, and holds what it holds.
+		j.Profile, j.GPUs = "", min(int(asked[resourceShare]), placement.MaxCards)
+		if j.GPUMilli = 0; j.GPUs > 0 {
+			j.GPUMilli = placement.WholeCard
+		}
+		note(&l.Notes, "pod %s %s: counted as %d whole GPUs where it runs", name, reason, j.GPUs)
 	}
 	if j.CPUMilli > mostMilli || j.MemoryMiB > mostMiB || j.GPUMemoryMiB > mostMiB {
 		return &InputError{l.File, line, fmt.Sprintf("pod %s asks for too much", name)}
@@ -258,89 +314,59 @@ func (l *Jobs) addKube(c *kubePods, o *kubeObject, line int) error {
 	return l.add(j)
 }
 
-// asked is what one container asks: its requests, and limits where it has no
-// request.
-func (c *kubeContainer) asked() (map[string]float64, error) {
-	out := map[string]float64{}
-	for _, amounts := range []map[string]string{c.Resources.Limits, c.Resources.Requests} {
-		for key, text := range amounts {
-			amount, err := quantity(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", key, err)
-			}
-			out[key] = amount
+// count notes what a pod says of where it runs, and of what it needs, that a plan does not
+// consider.
+func (c *kubePods) count(o *kubeObject) {
+	const notConsidered = ": not considered"
+	s := &o.Spec
+	is := func(what string, it bool) {
+		if it {
+			c.left[what+notConsidered]++
 		}
 	}
-	return out, nil
-}
-
-// asked adds up a pod's requests as the scheduler does: the containers and
-// sidecars together, or the largest of the containers that run before them.
-func (o *kubeObject) asked() (map[string]float64, error) {
-	total, before := map[string]float64{}, map[string]float64{}
-	sidecars := map[string]float64{}
-	for _, c := range o.Spec.InitContainers {
-		amounts, err := c.asked()
-		if err != nil {
-			return nil, err
-		}
-		for key, amount := range amounts {
-			if c.RestartPolicy == "Always" {
-				sidecars[key] += amount
-				total[key] += amount
-			} else {
-				before[key] = math.Max(before[key], amount+sidecars[key])
+	is("%d pods with pod affinity", len(s.Affinity.Pod.Required) > 0)
+	is("%d pods with anti-affinity", len(s.Affinity.Anti.Required) > 0)
+	is("%d pods with topology spread constraints", slices.ContainsFunc(s.Spread, func(k kubeSpread) bool { return k.WhenUnsatisfiable != "ScheduleAnyway" }))
+	is("%d pods with scheduling gates", s.NodeName == "" && len(s.SchedulingGates) > 0)
+	is("%d pods with volumes that may be tied to nodes", slices.ContainsFunc(s.Volumes, func(v kubeVolume) bool { return v.Claim != nil || v.Own != nil }))
+	is("%d pods with ports of their host", slices.ContainsFunc(slices.Concat(s.Containers, s.InitContainers), func(k kubeContainer) bool {
+		for _, p := range k.Ports {
+			if p.HostPort > 0 {
+				return true
 			}
 		}
-	}
-	for _, c := range o.Spec.Containers {
-		amounts, err := c.asked()
-		if err != nil {
-			return nil, err
-		}
-		for key, amount := range amounts {
-			total[key] += amount
-		}
-	}
-	for key, amount := range before {
-		total[key] = math.Max(total[key], amount)
-	}
-	for key, text := range o.Spec.Overhead {
-		amount, err := quantity(text)
-		if err != nil {
-			return nil, fmt.Errorf("overhead %s: %w", key, err)
-		}
-		total[key] += amount
-	}
-	return total, nil
+		return false
+	}))
+	is("%d pods with a part of a GPU by annotation", o.Metadata.Annotations[annotationPart] != "" || o.Metadata.Annotations[annotationPartOf] != "")
 }
 
 // models reads which card models the pod accepts.
-func (o *kubeObject) models(c *kubePods) []string {
-	var out []string
-	for key, value := range o.Spec.NodeSelector {
-		if key == labelProduct {
-			out = []string{value}
-		} else {
-			c.selectors[key] = true
+func (r *kubeRules) models() []string {
+	if value, there := r.Selector[labelProduct]; there {
+		return []string{value}
+	}
+	if len(r.Terms) != 1 {
+		return nil // what other terms say of other labels decides too
+	}
+	for _, e := range r.Terms[0].Expressions {
+		if e.Key == labelProduct && e.Operator == "In" {
+			return e.Values
 		}
 	}
-	for _, term := range o.Spec.Affinity.Node.Required.Terms {
-		for _, e := range term.Expressions {
-			if e.Key == labelProduct && e.Operator == "In" {
-				out = append(out, e.Values...)
-			} else {
-				c.selectors[e.Key] = true
-			}
-		}
-	}
-	return out
+	return nil
 }
 
 // askCards fills in what the pod wants of cards; the reason says what cannot
 // be planned.
-func (j *Job) askCards(asked map[string]float64) string {
-	whole, shares := asked[resourceWhole], asked[resourceShare]
+func (j *Job) askCards(c *kubePods, asked map[string]float64) string {
+	whole := asked[resourceWhole+" by claims"]
+	for _, v := range vendors {
+		whole += asked[v.resource]
+	}
+	if number := asked["volcano.sh/vgpu-number"]; number > 0 {
+		whole += number
+	}
+	shares := asked[resourceShare]
 	var profiles []string
 	partitions := 0.0
 	for key, amount := range asked {
@@ -362,7 +388,8 @@ func (j *Job) askCards(asked map[string]float64) string {
 	case whole > placement.MaxCards || shares > placement.MaxCards:
 		return fmt.Sprintf("asks for more than %d GPUs", placement.MaxCards)
 	case whole > 0:
-		j.GPUs, j.GPUMilli = int(whole), placement.WholeCard
+		j.GPUs, j.GPUMilli = int(math.Ceil(whole)), placement.WholeCard
+		return j.part(c, asked)
 	case partitions > 1:
 		return "asks for several partitions"
 	case partitions > 0:
@@ -383,21 +410,28 @@ func (j *Job) askCards(asked map[string]float64) string {
 	return ""
 }
 
-// quantity reads a Kubernetes amount such as 250m, 4, 1.5e3, 8Gi or 500M.
-func quantity(text string) (float64, error) {
-	number := strings.TrimRight(text, "numkMGTPEi")
-	suffix := text[len(number):]
-	factors := map[string]float64{
-		"": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-		"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
+// part is what HAMi and the like give of a GPU.
+func (j *Job) part(c *kubePods, asked map[string]float64) string {
+	for _, s := range sharings {
+		memory, percent, cores := asked[s.memory], asked[s.percent], asked[s.cores]
+		if asked[s.cards] == 0 || memory+percent+cores == 0 || percent >= 100 && memory == 0 {
+			continue // all of the GPU's memory
+		}
+		if cores > 100 {
+			return "asks for more cores than a GPU has"
+		}
+		if j.GPUs > 1 {
+			c.left["%d pods ask for parts of several GPUs: counted as whole ones"]++
+			continue
+		}
+		if memory == 0 && percent == 0 {
+			continue // some of its cores, and all of its memory
+		}
+		if memory == 0 {
+			c.left["%d pods ask for a percentage of a GPU's memory: counted as that part of its cores too"]++
+			cores = math.Max(cores, percent)
+		}
+		j.GPUMilli, j.GPUMemoryMiB = max(1, int64(math.Ceil(cores*10))), int64(math.Ceil(math.Min(memory, 2*mostMiB)))
 	}
-	factor, ok := factors[suffix]
-	n, err := strconv.ParseFloat(number, 64)
-	switch {
-	case err != nil || !ok || math.IsNaN(n) || math.IsInf(n*factor, 0) || strings.ContainsAny(number, "xXpP_"):
-		return 0, fmt.Errorf("%q is no amount", text)
-	case n < 0:
-		return 0, fmt.Errorf("%q is negative", text)
-	}
-	return n * factor, nil
+	return ""
 }

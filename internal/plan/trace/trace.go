@@ -2,7 +2,7 @@
 
 // Package trace reads lists of nodes and jobs for the planner: CSV in the
 // format of the public openb lists, a JSON shape of our own, and what
-// `kubectl get nodes,pods -o json` prints; each plain or gzip. It decides by
+// `kubectl get nodes,pods -o json` or `-o yaml` prints; each plain or gzip. It decides by
 // content, not by name.
 //
 // Whatever cannot be used is an *InputError with file, line and reason. What
@@ -14,12 +14,16 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/divvy-gpu/divvy/internal/mig"
 	"github.com/divvy-gpu/divvy/internal/placement"
@@ -45,7 +49,8 @@ type Nodes struct {
 	Nodes []placement.Node
 	Notes []string // what was read and not used
 
-	table *mig.Table // nil: no node needed it so far
+	kube  map[string]kubeNode // of a cluster's list, by name; nil: it is none
+	table *mig.Table          // nil: no node needed it so far
 }
 
 // product finds a card model that serves partitions, by its key, its driver's name
@@ -77,7 +82,7 @@ func WorkloadName(file string) string {
 	name := strings.TrimPrefix(filepath.Base(file), "openb_pod_list_")
 	for {
 		switch ext := filepath.Ext(name); ext {
-		case ".gz", ".csv", ".json":
+		case ".gz", ".csv", ".json", ".yaml", ".yml":
 			name = strings.TrimSuffix(name, ext)
 			continue
 		}
@@ -94,6 +99,8 @@ type Job struct {
 	Created float64
 	Deleted float64
 	Timed   bool // both times are known
+
+	rules *kubeRules // what a pod says of nodes; nil: it is no pod
 }
 
 // InputError names the place in a file that cannot be used.
@@ -133,11 +140,14 @@ func open(file string) (*input, error) {
 	if err != nil {
 		return nil, err
 	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, errors.Join(&InputError{file, 0, "is a folder, want a list"}, f.Close())
+	}
 	in := newInput(file, f)
 	in.closers = []io.Closer{f}
 	magic, _ := in.Peek(2)
 	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return in, nil
+		return in.decoded(), nil
 	}
 	z, err := gzip.NewReader(in.Reader)
 	if err != nil {
@@ -151,26 +161,91 @@ func open(file string) (*input, error) {
 	}
 	in = newInput(file, &bounded{z, max(maxInflation*min(info.Size(), maxFileBytes), leastInflated), errInflated})
 	in.closers = []io.Closer{z, f}
-	return in, nil
+	return in.decoded(), nil
 }
 
-// isJSON looks at the first byte that is not white space.
-func (i *input) isJSON() bool {
-	for n := 1; n < i.Size(); n++ {
-		head, err := i.Peek(n)
-		if err != nil {
-			return false
-		}
-		switch head[n-1] {
-		case ' ', '\t', '\r', '\n':
-		case '{', '[':
-			return true
-		default:
-			return false
-		}
+// decoded reads text that Windows' shells wrote: with a mark of its encoding before it.
+func (i *input) decoded() *input {
+	mark, _ := i.Peek(3)
+	switch {
+	case bytes.Equal(mark, []byte("\xef\xbb\xbf")):
+		_, _ = i.Discard(3)
+	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
+		_, _ = i.Discard(2)
+		wide := &utf16Text{from: i.Reader, big: mark[0] == 0xfe}
+		return &input{file: i.file, Reader: bufio.NewReaderSize(wide, 1<<16), closers: i.closers}
 	}
-	return false
+	return i
 }
+
+// utf16Text reads UTF-16 as UTF-8.
+type utf16Text struct {
+	from *bufio.Reader
+	big  bool
+	left []byte
+}
+
+func (u *utf16Text) unit() (rune, error) {
+	var raw [2]byte
+	if _, err := io.ReadFull(u.from, raw[:]); err != nil {
+		return 0, err
+	}
+	if u.big {
+		return rune(raw[0])<<8 | rune(raw[1]), nil
+	}
+	return rune(raw[1])<<8 | rune(raw[0]), nil
+}
+
+func (u *utf16Text) Read(p []byte) (int, error) {
+	for len(u.left) == 0 {
+		r, err := u.unit()
+		if err == nil && utf16.IsSurrogate(r) {
+			var low rune
+			low, err = u.unit()
+			r = utf16.DecodeRune(r, low)
+		}
+		if err != nil {
+			return 0, err
+		}
+		u.left = utf8.AppendRune(nil, r)
+	}
+	n := copy(p, u.left)
+	u.left = u.left[n:]
+	return n, nil
+}
+
+// form is how a list is written.
+type form int
+
+const (
+	formCSV form = iota
+	formJSON
+	formYAML
+	formUnknown
+)
+
+// yamlStart is how what kubectl prints as YAML begins.
+var yamlStart = regexp.MustCompile(`^(---|- |#|%YAML|[A-Za-z]+:(\s|$))`)
+
+// form looks at the first line that is not empty.
+func (i *input) form() form {
+	head, _ := i.Peek(i.Size()) // less than that has an error, and is looked at all the same
+	head = bytes.TrimLeft(head, " \t\r\n")
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	switch {
+	case len(head) == 0:
+		return formCSV // which says that it is empty
+	case head[0] == '{' || head[0] == '[':
+		return formJSON
+	case yamlStart.Match(line):
+		return formYAML
+	case bytes.IndexByte(line, ',') < 0 || bytes.IndexByte(line, 0) >= 0:
+		return formUnknown
+	}
+	return formCSV
+}
+
+const unknownForm = "none of the lists that are known: CSV with a header, JSON, or what kubectl get nodes,pods -A -o json (or yaml) prints"
 
 // bounded fails, other than io.LimitReader, when there is more than most bytes.
 type bounded struct {
@@ -189,8 +264,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 var (
-	errTooLarge = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d MiB of JSON)", maxFileBytes>>30, maxJSONBytes>>20)
-	errInflated = fmt.Errorf("the compressed file holds more than %d times its size: decompress it if that is meant", maxInflation)
+	errTooLarge     = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d MiB of JSON)", maxFileBytes>>30, maxJSONBytes>>20)
+	errYAMLTooLarge = fmt.Errorf("the YAML is too large (at most %d MiB): ask kubectl for -o json", maxYAMLBytes>>20)
+	errInflated     = fmt.Errorf("the compressed file holds more than %d times its size: decompress it if that is meant", maxInflation)
 )
 
 // ReadNodes reads a node list.
@@ -206,9 +282,14 @@ func ReadNodes(file string) (*Nodes, error) {
 func parseNodes(file string, in *input) (*Nodes, error) {
 	list := &Nodes{File: file}
 	var err error
-	if in.isJSON() {
+	switch in.form() {
+	case formJSON:
 		err = list.readJSON(in)
-	} else {
+	case formYAML:
+		err = walkYAML(in, list.visitor())
+	case formUnknown:
+		err = &InputError{file, 1, unknownForm}
+	default:
 		err = list.readCSV(in)
 	}
 	if err == nil && len(list.Nodes) == 0 {
@@ -233,9 +314,14 @@ func ReadJobs(file string) (*Jobs, error) {
 func parseJobs(file string, in *input) (*Jobs, error) {
 	list := &Jobs{File: file}
 	var err error
-	if in.isJSON() {
+	switch in.form() {
+	case formJSON:
 		err = list.readJSON(in)
-	} else {
+	case formYAML:
+		err = list.read(in, walkYAML)
+	case formUnknown:
+		err = &InputError{file, 1, unknownForm}
+	default:
 		err = list.readCSV(in)
 	}
 	if err == nil && len(list.Jobs) == 0 {

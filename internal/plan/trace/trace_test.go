@@ -318,6 +318,10 @@ func FuzzJSON(f *testing.F) {
 	fuzzList(f, `{"nodes":[{"name":"n","cpuMilli":1,"memoryMiB":1,"gpus":1}]}`, `{"jobs":[{"name":"a","gpus":1,"gpuMilli":10}]}`, `{"jobs":[{]}`)
 }
 
+func FuzzYAML(f *testing.F) {
+	fuzzList(f, "kind: List\nitems:\n- kind: Node\n  metadata: {name: n}\n  status: {allocatable: {cpu: 1}}\n- kind: Pod\n  spec: {containers: [{}]}\n", "---\n- {}\n---\n", "a: &x [*x]\n")
+}
+
 func FuzzKube(f *testing.F) {
 	text, err := os.ReadFile("testdata/cluster.json")
 	if err != nil {

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/divvy-gpu/divvy/internal/yamldoc"
+)
+
+// maxYAMLBytes bounds what is read of YAML, whose reader takes more memory than that of JSON.
+const maxYAMLBytes = 64 << 20
+
+// walkYAML reads what kubectl prints as YAML: documents that are lists or objects.
+func walkYAML(in *input, v *visitor) error {
+	text, err := io.ReadAll(&bounded{in, maxYAMLBytes, errYAMLTooLarge})
+	if err != nil {
+		return &InputError{in.file, 0, err.Error()}
+	}
+	documents, err := yamldoc.ParseAll(text, maxYAMLBytes)
+	if err != nil {
+		return &InputError{in.file, 0, err.Error()}
+	}
+	for _, d := range documents {
+		if len(d.Content) == 0 || d.Content[0].Kind == yaml.ScalarNode && d.Content[0].Tag == "!!null" {
+			continue
+		}
+		if err := walkNode(in.file, d.Content[0], v, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkNode reads an object, the elements of a list one by one.
+func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
+	if n.Kind == yaml.SequenceNode {
+		for _, element := range n.Content {
+			if err := walkNode(file, element, v, kind); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return &InputError{file, n.Line, v.wanted()}
+	}
+	var items *yaml.Node
+	own := ""
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch n.Content[i].Value {
+		case "items":
+			items = n.Content[i+1]
+		case "kind":
+			own = n.Content[i+1].Value
+		}
+	}
+	if items != nil && items.Kind == yaml.SequenceNode {
+		return walkNode(file, items, v, strings.TrimSuffix(own, "List"))
+	}
+	if own == "" && kind == "" {
+		return &InputError{file, n.Line, v.wanted()}
+	}
+	var value any
+	if err := n.Decode(&value); err != nil {
+		return &InputError{file, n.Line, "not YAML: " + yamldoc.FirstLine(err)}
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return &InputError{file, n.Line, fmt.Sprintf("%s is no object", own)}
+	}
+	var o kubeObject
+	if err := json.Unmarshal(raw, &o); err != nil {
+		d := document{file: file, text: []byte(strings.Repeat("\n", n.Line-1))}
+		return d.wrong(int64(n.Line-1), err)
+	}
+	return v.take(&o, n.Line, kind)
+}
