@@ -255,6 +255,9 @@ func TestSiege(t *testing.T) {
 	if err != nil || last.PID != first.PID {
 		t.Errorf("the agent is process %d, was %d: %v", last.PID, first.PID, err)
 	}
+	if devices, err := c.client.Devices(t.Context()); err == nil && devices.Cards[0].Time != nil {
+		t.Logf("what became of the GPU's time: %+v", *devices.Cards[0].Time)
+	}
 	c.agent.stop(t)
 	turns, p99 := c.turns(t)
 	t.Logf("agent: %d MiB resident, %d turns, 99 of 100 within %v", resident/mib, turns, p99)
