@@ -176,6 +176,7 @@ type share struct {
 	kernel   time.Duration // the longest that it launches
 	billed   time.Duration // all that it was charged for its work
 	awaited  awaited
+	idled    time.Duration // what it left idle while others waited, and has not paid for
 
 	// Several processes that measure beside each other count the same time
 	// more than once: together they had the card no longer than there was for

@@ -12,6 +12,21 @@ import (
 // Whatever a share that runs nothing says of its time, the other one gets its part.
 func TestLiesAboutTime(t *testing.T) {
 	const seconds, long = 10, 1000 * time.Second
+	// part is a liar that says that it used so many percent of each lease.
+	part := func(percent int64) func(c *card, now time.Duration) Usage {
+		var had, at time.Duration
+		return func(c *card, now time.Duration) Usage {
+			if now < at {
+				had = 0 // another card
+			}
+			if a := c.arbiter; a.holder != nil && a.holder.Name == "liar" && a.phase == held {
+				had += max(now-max(at, a.begun), 0)
+			}
+			at = now
+			busy := had * time.Duration(percent) / 100
+			return Usage{Busy: busy, Span: busy, LastEnd: now, Processes: 1}
+		}
+	}
 	last := func(c *card) bool { return c.arbiter.holder != nil && c.arbiter.holder.Name == "liar" }
 	for name, lie := range map[string]func(c *card, now time.Duration) Usage{
 		"in flight for ever":    func(_ *card, now time.Duration) Usage { return Usage{Submitted: 1, Remaining: long, Processes: 1} },
@@ -31,6 +46,7 @@ func TestLiesAboutTime(t *testing.T) {
 			}
 			return Usage{Processes: 1}
 		},
+		"a third of each lease": part(33), "half of each lease": part(50), "two thirds": part(67), "most of each lease": part(90),
 		"all there is": func(_ *card, now time.Duration) Usage {
 			return Usage{Busy: 1 << 62, Submitted: 1 << 62, Remaining: 1 << 62, Span: 1 << 62, LastEnd: now, Processes: 1}
 		},

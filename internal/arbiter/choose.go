@@ -129,8 +129,15 @@ func (a *Arbiter) fill(now time.Duration) {
 	if behind <= 0 {
 		return
 	}
-	// The card gives less than was promised. Time stands still for all who want
-	// it, so that each falls short by the same part.
+	// The card gives less than was promised. Those who left it idle pay for that first.
+	for _, s := range a.shares {
+		if s.fixed() {
+			s.pay(s.idled)
+			s.idled = 0
+		}
+	}
+	// Then time stands still for all who want it, so that each falls short by the same
+	// part.
 	for _, s := range a.shares {
 		if s.fixed() && (s.wants() || s == a.holder) {
 			s.balance -= int64(behind) * s.percent

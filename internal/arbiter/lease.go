@@ -356,6 +356,22 @@ func (a *Arbiter) idle(now, until time.Duration) {
 	}
 }
 
+// oweIdle takes note of what a share left idle of its last turn while another waited, and
+// has not paid for. One with a weight pays at once: what it has is a part of the time. A
+// fixed one pays when others fall behind what they were promised (fill).
+func (s *share) oweIdle(most time.Duration, u Usage) {
+	t := s.turn
+	used := max(t.charged-min(t.carried, bound(u.Submitted)), 0)
+	more := t.held - used - t.paid - s.awaited.paid
+	switch {
+	case more <= 0:
+	case s.fixed():
+		s.idled = min(s.idled+more, most)
+	default:
+		s.pay(more)
+	}
+}
+
 // remaining estimates for how long the work on the card still runs: the holder's, and
 // what the one before has left.
 func (a *Arbiter) remaining(now time.Duration) time.Duration {
