@@ -14,6 +14,10 @@ import (
 const (
 	maxAccepted = 1024
 	acceptPause = 20 * time.Millisecond
+	// While programs wait for turns the agent's threads go before all others: one that
+	// never slept would keep the loop's from a processor.
+	acceptBatch = 256
+	breath      = time.Millisecond
 )
 
 // acceptor accepts connections, to the interface and to shares, and does no more at
@@ -38,7 +42,10 @@ func newAcceptor(own int) acceptor {
 
 // accept accepts connections until the listener is closed.
 func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse []byte, serve func(acceptedConn, int)) {
-	for {
+	for n := 1; ; n++ {
+		if n%acceptBatch == 0 && !listener.Idle() {
+			pauseFor(ctx, breath)
+		}
 		accepted, err := listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
