@@ -107,7 +107,7 @@ type Limits struct {
 	Reserved  uint32
 	Name      [64]byte // of the share, NUL-terminated
 	Reserved2 [4]uint64
-	Card      [8]LimitsCard
+	Card      [8]LimitsCard // the slots: by the number of the card inside the share
 }
 
 // Size and offsets of Limits.
