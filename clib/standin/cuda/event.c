@@ -95,7 +95,12 @@ CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream)
 		event->item = 0;
 		event->timens = sd_now();
 		takes(event, &record->step);
+		/* Others may look as soon as this has returned, so it is published by then. */
+		struct sd_step *step = event->handle ? sd_step_keep(&record->step) : NULL;
+
 		sd_step_start(&record->step);
+		sd_step_wait(step);
+		sd_step_drop(step);
 		return CUDA_SUCCESS;
 	}
 	takes(event, NULL);
