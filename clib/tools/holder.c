@@ -20,6 +20,7 @@
  *	close              closes every descriptor above 2         ok
  *	exec               this program starts anew                ok (then: ready PID)
  *	scribble SEED      random bytes over its own page of the ledger   ok PAGES
+ *	past BYTES         device memory, by the driver that the front opens   ok ADDRESS
  *	punch              a hole in its own page of the ledger    ok PAGES
  *	exit                                                       ok
  *
@@ -50,6 +51,22 @@ static void answer(int result)
 		printf("ok\n");
 	else
 		printf("error %d\n", result);
+}
+
+static void past(unsigned long long bytes)
+{
+	struct driver bare;
+	CUdeviceptr address = 0;
+	char path[4096];
+	int result = -1;
+
+	snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("DIVVY_DRIVER_DIR"));
+	if (driver_open(&bare, path) == 0)
+		result = (int)bare.alloc(&address, bytes);
+	if (result == 0)
+		printf("ok %llu\n", (unsigned long long)address);
+	else
+		answer(result);
 }
 
 static uint32_t next(uint32_t *state)
@@ -344,6 +361,8 @@ static int obey(const char *line)
 		printf("error %d\n", errno);
 	} else if (sscanf(line, "scribble %llu", &a) == 1) {
 		printf("ok %d\n", own_pages(random_bytes, (uint32_t)a));
+	} else if (sscanf(line, "past %llu", &a) == 1) {
+		past(a);
 	} else if (strcmp(line, "punch") == 0) {
 		printf("ok %d\n", own_pages(hole, 0));
 	} else if (strcmp(line, "exit") == 0) {

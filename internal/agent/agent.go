@@ -140,6 +140,8 @@ type daemon struct {
 	tasks   sync.WaitGroup
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
+	shared  atomic.Bool   // there are shares
+	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
@@ -171,7 +173,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		daemon: &daemon{
 			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
-			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}),
+			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},

@@ -126,37 +126,52 @@ func send(w http.ResponseWriter, stream *http.ResponseController, n api.Notice) 
 	return stream.Flush()
 }
 
-// findBypasses looks which of the processes that the driver shows on a GPU belong to
-// runs and shares whose front they bypass.
-func (d *daemon) findBypasses(ctx context.Context, card string, account core.Account) {
+// compare compares the ledger of a card with the driver's account, and looks who the
+// processes are that are on none: which belong to runs and shares whose front they bypass.
+func (d *daemon) compare(ctx context.Context, card string, account core.Account) {
 	var unaccounted []core.Holding
 	var runs []*attendee
 	var enforcements map[string]enforcement
 	if d.do(ctx, func(l *loop) {
-		if unaccounted = l.core.Unaccounted(card, account); len(unaccounted) == 0 {
-			l.setBypasses(card, account.At, nil)
+		if unaccounted = l.core.Unaccounted(card, account); len(unaccounted) > 0 {
+			runs, enforcements = slices.Clone(l.runs), maps.Clone(l.enforcements)
 			return
 		}
-		runs, enforcements = slices.Clone(l.runs), maps.Clone(l.enforcements)
+		l.compared(card, account, nil)
 	}) != nil || len(unaccounted) == 0 {
 		return
 	}
 	var found []bypass
+	account.Owners = map[int]core.Owner{}
 	for _, h := range unaccounted {
-		if b, is := d.bypassOf(ctx, h, runs, enforcements); is {
+		b, owner := d.stranger(h, runs)
+		account.Owners[h.PID] = owner
+		if b.start != 0 && d.bypasses(ctx, &b, enforcements) {
 			b.at = account.At
 			found = append(found, b)
 		}
 	}
-	_ = d.do(ctx, func(l *loop) { l.setBypasses(card, account.At, found) })
+	_ = d.do(ctx, func(l *loop) { l.compared(card, account, found) })
 }
 
-// bypassOf says whether a process on no ledger belongs to one of the shares and is held
-// less than that.
-func (d *daemon) bypassOf(ctx context.Context, h core.Holding, runs []*attendee, enforcements map[string]enforcement) (bypass, bool) {
+// compared enters what a comparison has found.
+func (l *loop) compared(card string, account core.Account, found []bypass) {
+	if l.core.Reconcile(l.now, card, account); l.core.Unsure() {
+		l.wantReconcile()
+	}
+	if len(l.core.Unaccounted(card, account)) == 0 {
+		found = nil // by what this account shows, the driver does not name ours
+	}
+	l.setBypasses(card, account.At, found)
+}
+
+// stranger looks who a process on no ledger is: the share and the run that it belongs to,
+// if any. One that is not there any more has no start.
+func (d *daemon) stranger(h core.Holding, runs []*attendee) (bypass, core.Owner) {
+	owner := core.Owner{UID: -1}
 	start, err := d.table.Start(h.PID)
 	if err != nil || !d.table.Running(h.PID, start) {
-		return bypass{}, false
+		return bypass{}, owner
 	}
 	b := bypass{Holding: h, start: start, name: d.table.Name(h.PID), level: share.Booked}
 	byPID := map[int]*attendee{}
@@ -179,18 +194,28 @@ func (d *daemon) bypassOf(ctx context.Context, h core.Holding, runs []*attendee,
 	} else if b.share = d.shareAround(h.PID); b.share != "" {
 		b.run = d.onlyRun(h.PID, b.share, runs)
 	}
+	owner.Name, owner.Share = b.name, b.share
+	if uid, err := d.table.Owner(h.PID); err == nil {
+		owner.UID = uid
+	}
+	return b, owner
+}
+
+// bypasses says whether a process on no ledger belongs to one of the shares and is held
+// less than that.
+func (d *daemon) bypasses(ctx context.Context, b *bypass, enforcements map[string]enforcement) bool {
 	g, known := enforcements[b.share]
 	if !known {
-		return bypass{}, false
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdFor)
 	defer cancel()
 	for _, m := range g.enforcers {
-		if m.Level().Meets(b.level) && m.Verify(ctx, g.share, h.PID) == nil {
+		if m.Level().Meets(b.level) && m.Verify(ctx, g.share, b.PID) == nil {
 			b.level = m.Level()
 		}
 	}
-	return b, !b.level.Meets(g.level)
+	return !b.level.Meets(g.level)
 }
 
 // shareAround is the share of a process whose run is not among its ancestors, as of one

@@ -6,11 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 func sequences(events []api.Event) string {
@@ -99,7 +103,53 @@ func TestUnledgeredMemory(t *testing.T) {
 	}
 }
 
-// An agent with clients and nothing to do asks the driver nothing.
+// Memory that no ledger knows is found without anybody's asking, and told with whose it is:
+// of a process on no ledger, and of one past its own. It cannot be promised. The control: one
+// that holds what its ledger says is not told of.
+func TestMemoryPastTheLedger(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.LookEvery = 10 * time.Millisecond })
+	uid := os.Getuid()
+	sleeper := exec.Command("sleep", "600")
+	must(t, sleeper.Start())
+	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
+	r.source.hold(sleeper.Process.Pid, 20*gib)
+	e := r.awaitEvent(event.UnledgeredMemory)
+	if e.PID != sleeper.Process.Pid || e.UID == nil || *e.UID != uid || e.Bytes != 20*gib || !strings.Contains(e.Message, "(sleep)") {
+		t.Errorf("event %+v", e)
+	}
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "wide", MemoryBytes: 61 * gib})
+	wantCode(t, err, api.CodeNotAllowed)
+	r.source.hold(sleeper.Process.Pid, 0)
+	r.share(api.ShareSpec{Name: "wide", MemoryBytes: 61 * gib}) // asked once more, it is free
+
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	f := r.front("s")
+	must(t, f.alloc(512*mib))
+	r.source.hold(os.Getpid(), 512*mib)
+	before := r.source.questions()
+	eventually(t, "the driver is asked", func() bool { return r.source.questions() > before+2 })
+	r.source.hold(os.Getpid(), 3*gib)
+	eventually(t, "the process past its ledger is told", func() bool {
+		events, err := r.client.Events(t.Context(), e.Sequence)
+		must(t, err)
+		for _, e := range events.Events {
+			if e.Kind != event.UnledgeredMemory {
+				continue
+			}
+			if e.PID != os.Getpid() || e.Share != "s" || e.UID == nil || *e.UID != uid || e.Bytes != 3*gib-512*mib {
+				t.Fatalf("event %+v", e)
+			}
+			return true
+		}
+		return false
+	})
+	if c := r.card(); c.UnledgeredBytes != 3*gib-512*mib || c.FreeToBookBytes != (80-62-2)*gib {
+		t.Errorf("GPU %+v", c)
+	}
+}
+
+// An agent with clients and nothing to do asks the driver nothing, but once a second whose
+// memory is there; its loop sleeps.
 func TestNoTimersWhileNothingIsPending(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.ReconcileEvery = 20 * time.Millisecond })
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})

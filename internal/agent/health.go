@@ -21,6 +21,9 @@ const (
 	// sickEvery is how often a card is looked at that is not well, and how long a
 	// driver is left alone that cannot be asked.
 	sickEvery = time.Second
+	// memoryEvery is how often is looked whose memory is on a card while there are shares,
+	// for whose programs it may be missing.
+	memoryEvery = time.Second
 	// faultEvery is the least from one question for faults to the next: a driver may
 	// answer without waiting.
 	faultEvery = faultPatience
@@ -45,11 +48,13 @@ func (d *daemon) hearFaults() <-chan heard {
 // watchCards tells the core of what happens to cards. What a card is like is
 // looked at after each fault, whenever the ledger is compared with the driver,
 // before a share is made, for as long as it is not well, and now and then: no driver
-// tells that somebody divided a card, or set its compute mode.
+// tells that somebody divided a card, or set its compute mode. Nor does any tell that
+// somebody takes memory past all ledgers: the same goes for that.
 func (d *daemon) watchCards(ctx context.Context) {
-	d.examine(ctx)
+	d.reconcile(ctx)
 	asked, answer := time.Now(), d.hearFaults()
 	looked := time.Now()
+	compared := looked
 	timer := time.NewTimer(0) // when to look, or to ask again
 	defer timer.Stop()
 	again := time.Time{} // when to ask for faults; zero: the driver has been
@@ -57,6 +62,9 @@ func (d *daemon) watchCards(ctx context.Context) {
 		next := looked.Add(d.cfg.LookEvery)
 		if d.sick.Load() {
 			next = looked.Add(sickEvery)
+		}
+		if due := compared.Add(d.memoryEvery()); due.Before(next) {
+			next = due
 		}
 		if !again.IsZero() && again.Before(next) {
 			next = again
@@ -67,6 +75,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-d.sharing: // one looks more often
 		case h := <-answer:
 			pause := faultEvery - time.Since(asked)
 			if errors.Is(h.err, gpu.ErrNotSupported) {
@@ -90,10 +99,21 @@ func (d *daemon) watchCards(ctx context.Context) {
 			d.examine(ctx)
 			looked = time.Now()
 		}
+		if time.Since(compared) >= d.memoryEvery() {
+			d.compareAll(ctx)
+			compared = time.Now()
+		}
 		if !again.IsZero() && !time.Now().Before(again) {
 			again, asked, answer = time.Time{}, time.Now(), d.hearFaults()
 		}
 	}
+}
+
+func (d *daemon) memoryEvery() time.Duration {
+	if d.shared.Load() {
+		return min(memoryEvery, d.cfg.LookEvery)
+	}
+	return d.cfg.LookEvery
 }
 
 // eachCard calls f for every card, for all at once: one whose driver hangs keeps the

@@ -223,6 +223,13 @@ func (l *loop) carryOut() {
 		l.writeLease(name) // how many processes there are has changed, perhaps
 	}
 	l.carryOutLeases()
+	if shared := len(l.sockets) > 0; shared != l.shared.Load() {
+		l.shared.Store(shared)
+		select {
+		case l.sharing <- struct{}{}:
+		default: // watchCards has not seen the one before
+		}
+	}
 	if idle := l.core.Idle(); idle != l.wasIdle {
 		l.wasIdle, l.lastRequest = idle, l.now
 	}
@@ -294,7 +301,7 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 // log puts an event into the log.
 func (l *loop) log(e core.Event) {
 	l.events.add(api.Event{
-		Time: e.Time, Kind: e.Kind, Share: e.Share, CardUUID: e.Card, PID: e.PID, Bytes: e.Bytes, Message: e.Message,
+		Time: e.Time, Kind: e.Kind, Share: e.Share, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, Message: e.Message,
 	})
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }

@@ -231,20 +231,20 @@ func (d *daemon) hearLastWords(ctx context.Context, id core.ClientID, p *socket.
 	}
 }
 
-// reconcile compares the ledger of every card with the driver.
+// reconcile compares the ledger of every card with the driver, and looks how they are.
 func (d *daemon) reconcile(ctx context.Context) {
+	d.compareAll(ctx)
+	d.examine(ctx)
+}
+
+// compareAll compares the ledger of every card with the driver.
+func (d *daemon) compareAll(ctx context.Context) {
 	d.eachCard(func(card string) {
 		account, err := d.driver.account(ctx, card, answerFor)
 		if err != nil {
 			d.cfg.Logger.Debug("reconcile", "card", card, "error", err)
 			return
 		}
-		_ = d.do(ctx, func(l *loop) {
-			if l.core.Reconcile(l.now, card, account); l.core.Unsure() {
-				l.wantReconcile()
-			}
-		})
-		d.findBypasses(ctx, card, account)
+		d.compare(ctx, card, account)
 	})
-	d.examine(ctx)
 }

@@ -130,7 +130,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	}
 	h.examine(r.Context())
 	var view core.ShareView
-	if err := h.ask(r, func(l *loop) (err error) {
+	if err := h.promise(r, func(l *loop) (err error) {
 		view, err = l.core.CreateShare(l.now, core.Spec{
 			Name: spec.Name, GPU: spec.GPU, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
@@ -163,6 +163,22 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 		}
 	}
 	return share, g, failed
+}
+
+// promise is ask for what may find no room. Memory that no ledger knew when the driver was
+// asked last may be free again: then it is asked once more.
+func (h handlers) promise(r *http.Request, f func(*loop) error) error {
+	held := false
+	err := h.ask(r, func(l *loop) error {
+		err := f(l)
+		held = err != nil && l.core.AnyUnaccounted()
+		return err
+	})
+	if !held {
+		return err
+	}
+	h.compareAll(r.Context())
+	return h.ask(r, f)
 }
 
 // open lets processes come to a share that is held; the loop's part of create.
@@ -211,7 +227,7 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket
 		}
 	}
 	var view core.ShareView
-	if err := h.ask(r, func(l *loop) (err error) {
+	if err := h.promise(r, func(l *loop) (err error) {
 		view, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: change.Policy,
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,

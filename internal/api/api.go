@@ -90,7 +90,7 @@ type Card struct {
 	ContextBytes    uint64 `json:"contextBytes"`    // overhead of one context
 	CoresBooked     int    `json:"coresBooked"`     // percent promised by fixed shares
 	Shares          int    `json:"shares"`          // on this card
-	UnledgeredBytes uint64 `json:"unledgeredBytes"` // held by processes that are on no ledger
+	UnledgeredBytes uint64 `json:"unledgeredBytes"` // held by processes on no ledger, or past theirs
 	DriftBytes      int64  `json:"driftBytes"`      // driver's figure minus ledger, attached processes
 	Health          string `json:"health"`          // ok, degraded, unshareable, needs-reset, lost; empty: not looked at yet
 	HealthDetail    string `json:"healthDetail,omitempty"`
@@ -274,6 +274,7 @@ type Event struct {
 	Share    string     `json:"share,omitempty"`
 	CardUUID string     `json:"cardUuid,omitempty"`
 	PID      int        `json:"pid,omitempty"`
+	UID      *int       `json:"uid,omitempty"` // whose the process is, of memory that no ledger knows
 	Bytes    uint64     `json:"bytes,omitempty"`
 	Message  string     `json:"message"`
 }

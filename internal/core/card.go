@@ -33,12 +33,11 @@ type card struct {
 
 	// by the driver's account, when it was last asked
 	driverUsed  uint64
-	unledgered  uint64
 	drift       int64
-	unaccounted map[int]bool // processes on no ledger that an event was raised for
-	named       bool         // it has named a process of ours
-	unseen      time.Time    // since when it names none, though they use memory
-	blind       bool         // it cannot: what it does not name may be there
+	unaccounted unaccounted
+	named       bool      // it has named a process of ours
+	unseen      time.Time // since when it names none, though they use memory
+	blind       bool      // it cannot: what it does not name may be there
 
 	condition Condition
 	detail    string
@@ -64,7 +63,7 @@ func (c *Core) Cards() []CardView {
 	views := make([]CardView, len(c.cards))
 	for i, k := range c.cards {
 		v := CardView{
-			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unledgered, DriftBytes: k.drift,
+			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unaccounted.bytes, DriftBytes: k.drift,
 			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
 			Condition: k.condition, Detail: k.detail,
 		}
@@ -92,9 +91,9 @@ func (c *Core) booked(k *card) uint64 {
 }
 
 // freeToBook is what a new share can be promised: unused credit of shares
-// without a promise does not stand in its way.
+// without a promise does not stand in its way, memory that no ledger knows does.
 func (c *Core) freeToBook(k *card) uint64 {
-	return less(k.UsableBytes, c.booked(k)+c.used(k.rest))
+	return less(k.UsableBytes, c.booked(k)+c.used(k.rest)+k.unaccounted.unpromised)
 }
 
 func (c *Core) coresBooked(k *card, except *share) int {
@@ -225,6 +224,11 @@ func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
 	inUse := c.used(k.rest)
 	if except != nil && !except.promised() {
 		inUse -= c.usedOf(except)
+	}
+	if room := less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised); need > room && k.unaccounted.unpromised > 0 {
+		return refuse(NotAllowed, "%s has %s left to promise, not %s: %s of it are held and on no ledger (%s)",
+			k.Name, size.Short(room), size.Short(need), size.Short(k.unaccounted.unpromised), k.unaccounted.largest()).
+			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
 	}
 	if room := less(k.UsableBytes, booked+inUse); need > room {
 		return refuse(NotAllowed, "%s has %s left to promise, not %s: shares without a quota use %s (%s)",

@@ -88,6 +88,7 @@ type Event struct {
 	Share   string
 	Card    string
 	PID     int
+	UID     *int // whose the process is, where the event is about somebody on no ledger
 	Bytes   uint64
 	Message string
 }
@@ -125,7 +126,7 @@ func New(config Config, cards []Card, credits Credits) *Core {
 	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
 		byPID: map[int][]*client{}, byUser: map[int]int{}}
 	for _, described := range cards {
-		k := &card{Card: described, unaccounted: map[int]bool{}}
+		k := &card{Card: described}
 		k.rest = newPool(k, nil)
 		c.cards = append(c.cards, k)
 	}

@@ -37,6 +37,8 @@ func (c *Core) MayTell(now time.Time, e Event) bool {
 	user, known := 0, false
 	if clients := c.byPID[e.PID]; len(clients) > 0 {
 		user, known = clients[0].user(), true
+	} else if e.UID != nil {
+		user, known = *e.UID, true
 	} else if s := c.byName[e.Share]; s != nil {
 		user, known = s.user(), true
 	}

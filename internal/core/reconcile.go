@@ -20,7 +20,10 @@ type Account struct {
 	At        time.Time // when it was asked, not when it answered
 	UsedBytes uint64
 	Processes []Holding
-	held      map[int]Holding // of each process, added up
+	// Owners says who the processes are that Unaccounted listed. Who is not in it is
+	// counted, and told when somebody says who it is.
+	Owners map[int]Owner
+	held   map[int]Holding // of each process, added up
 }
 
 // Holding is what one process has of a card.
@@ -193,7 +196,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 	held := account.holdings()
 	c.releaseEnded(now, k, account, math.MaxInt)
 	c.endGraceIfAllBack(now)
-	k.driverUsed, k.unledgered, k.drift = account.UsedBytes, 0, 0
+	k.driverUsed, k.drift = account.UsedBytes, 0
 	c.look(now, k, account, held)
 	ours := map[int]uint64{} // ledger by process
 	attached := map[int]bool{}
@@ -216,7 +219,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 		}
 	}
 	if k.blind || !k.unseen.IsZero() {
-		k.unaccounted = map[int]bool{} // whom it names may be ours, by another number
+		k.unaccounted = unaccounted{} // whom it names may be ours, by another number
 		return
 	}
 	for pid := range attached {
@@ -224,7 +227,7 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 			k.drift += int64(p.Bytes) - int64(ours[pid])
 		}
 	}
-	c.findUnaccounted(now, k, account, ours)
+	c.findUnaccounted(now, k, account, held)
 }
 
 // look finds out whether the driver names our processes at all. It does not
@@ -260,25 +263,6 @@ func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holdin
 // slow: ask it again in a second.
 func (c *Core) Unsure() bool {
 	return slices.ContainsFunc(c.cards, func(k *card) bool { return !k.unseen.IsZero() })
-}
-
-// findUnaccounted raises an event for each process that holds memory on the card
-// and is on no ledger.
-func (c *Core) findUnaccounted(now time.Time, k *card, account Account, ours map[int]uint64) {
-	seen := map[int]bool{}
-	for _, p := range account.Processes {
-		if _, known := ours[p.PID]; known {
-			continue
-		}
-		k.unledgered += p.Bytes
-		seen[p.PID] = true
-		if k.unaccounted[p.PID] {
-			continue
-		}
-		c.event(now, Event{Kind: event.UnledgeredMemory, Card: k.UUID, PID: p.PID, Bytes: p.Bytes,
-			Message: fmt.Sprintf("process %d holds %s of %s and is on no ledger", p.PID, size.Short(p.Bytes), k.Name)})
-	}
-	k.unaccounted = seen
 }
 
 // Held tells that the driver still holds the memory of a dead client, and

@@ -219,15 +219,22 @@ func (w *world) do(f []string) {
 		w.core.Held(w.now, id, holders)
 	case "ask": // the driver; the next "driver" is its answer
 		w.asked = w.now
-	case "driver": // driver CARD PID=BYTES...: what the driver shows now, or when it was asked
-		account := Account{At: w.now}
+	case "driver": // driver CARD PID=BYTES[@UID[/SHARE]]...: what the driver shows now, or when it was asked
+		account := Account{At: w.now, Owners: map[int]Owner{}}
 		if !w.asked.IsZero() {
 			account.At, w.asked = w.asked, time.Time{}
 		}
 		for _, p := range f[2:] {
 			pid, bytes, _ := strings.Cut(p, "=")
+			bytes, owner, owned := strings.Cut(bytes, "@")
 			h := Holding{}
 			h.PID, _ = strconv.Atoi(pid)
+			account.Owners[h.PID] = Owner{UID: -1}
+			if uid, share, _ := strings.Cut(owner, "/"); uid == "?" {
+				delete(account.Owners, h.PID)
+			} else if owned {
+				account.Owners[h.PID] = Owner{UID: w.number(uid), Name: "bare", Share: share}
+			}
 			if bytes != "?" {
 				h.Known, h.Bytes = true, w.bytes(bytes)
 			}

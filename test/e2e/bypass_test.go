@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -25,7 +26,25 @@ type commandRun struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	lines  *bufio.Scanner
-	stderr bytes.Buffer
+	stderr heard
+}
+
+// heard is what a program says, while it says it.
+type heard struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (h *heard) Write(text []byte) (int, error) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.text.Write(text)
+}
+
+func (h *heard) String() string {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.text.String()
 }
 
 // startRun runs a holder under flags, behind the words of wrapper.
@@ -157,10 +176,16 @@ func TestLevelThatWasNotDemanded(t *testing.T) {
 	loose := h.startRun(t, "--share loose", h.withoutFront()...)
 	loose.do("start")
 	h.wantLevel(t, "loose", terms.Booked)
+	eventually(t, "the run is told", func() error { // before it ends
+		if !strings.Contains(loose.stderr.String(), "past Divvy's library: level booked") {
+			return errors.New(loose.stderr.String())
+		}
+		return nil
+	})
 	if err := loose.stdin.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code := loose.code(); code != 0 || !strings.Contains(loose.stderr.String(), "past Divvy's library: level booked") {
+	if code := loose.code(); code != 0 {
 		t.Errorf("exit code %d: %s", code, loose.stderr.String())
 	}
 	h.wantLevel(t, "loose", terms.EnforcedFront)
