@@ -5,6 +5,12 @@
  * captured makes a node of a graph instead (graphmem.c) and reserves nothing.
  *
  * Pointers are noted with their pool, so that a free looks at that one only.
+ *
+ * Plain memory may be freed in stream order as well. The driver has it back when the
+ * stream gets there, and until then it is charged: under a number of ours, for its
+ * address may be another's by then, with a host function behind the free that refunds
+ * it. That one is not called in a context with a fault, which keeps the memory; with the
+ * context it goes.
  */
 #include "pool.h"
 #include "front_hooks.h"
@@ -159,10 +165,44 @@ bool pool_take(uint64_t pointer, struct table_record *record)
 	       table_take(&front_held, SPACE_POOLED, pointer, record);
 }
 
+/* A host function: on a thread of the driver's, and no call of the driver may be made. */
+static void reached(void *number)
+{
+	struct table_record record;
+
+	if (table_take(&front_held, SPACE_LEAVING, (uintptr_t)number, &record))
+		front_refund(record.slot, record.bytes);
+}
+
+/* The driver was told to free plain memory when the stream gets there. */
+static void leaving(struct table_record *record, CUstream stream, bool perthread)
+{
+	static _Atomic uint64_t last;
+
+	void *number = (void *)(uintptr_t)(atomic_fetch_add(&last, 1) + 1);
+
+	if (REAL(perthread ? SYM_cuStreamQuery_ptsz : SYM_cuStreamQuery, cuStreamQuery)(stream) == CUDA_SUCCESS) {
+		front_refund(record->slot, record->bytes);
+		return;
+	}
+	record->space = SPACE_LEAVING;
+	record->key = (uintptr_t)number;
+	if (table_put(&front_held, record, NULL) < 0) {
+		front_log("no memory to follow memory that a stream frees: its charge stays");
+		return;
+	}
+	if (REAL(perthread ? SYM_cuLaunchHostFunc_ptsz : SYM_cuLaunchHostFunc, cuLaunchHostFunc)(stream, reached, number) ==
+	    CUDA_SUCCESS)
+		return;
+	if (REAL(perthread ? SYM_cuStreamSynchronize_ptsz : SYM_cuStreamSynchronize, cuStreamSynchronize)(stream) == CUDA_SUCCESS)
+		reached(number);
+}
+
 CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream)
 {
 	struct table_record record;
 	CUresult result;
+	bool perthread = called == SYM_cuMemFreeAsync_ptsz;
 	bool pooled, linear;
 
 	if (!front_enter())
@@ -175,7 +215,7 @@ CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstrea
 	else if (pooled)
 		pool_given(&record);
 	else if (linear)
-		front_refund(record.slot, record.bytes);
+		leaving(&record, hStream, perthread);
 	front_leave();
 	return result;
 }

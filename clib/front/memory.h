@@ -48,6 +48,7 @@ enum front_space {
 	SPACE_MODULE,      /* CUmodule */
 	SPACE_LOADED,      /* CUlibrary; extra: a number of ours */
 	SPACE_LIBRARY,     /* a library in a context, by both; extra: the library's number */
+	SPACE_LEAVING,     /* plain memory that a stream has yet to free, by a number of ours */
 	SPACE_KERNEL,      /* CUkernel; bytes: its library, extra: that one's number */
 	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
 	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */

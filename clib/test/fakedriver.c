@@ -12,7 +12,7 @@
 
 /* -- the driver's things --------------------------------------------------- */
 
-enum sort { NONE, LIBRARY, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC, GREEN };
+enum sort { NONE, LIBRARY, LINEAR, POOLED, ARRAY, MIPMAP, BACKING, CONTEXT, MODULE, POOL, GRAPH, EXEC, GREEN, LEAVING };
 
 struct thing {
 	enum sort sort;
@@ -401,7 +401,7 @@ static void end_context(unsigned context)
 		if (things[i].context != context || i == context)
 			continue;
 		if (things[i].sort == LINEAR || things[i].sort == ARRAY || things[i].sort == MIPMAP ||
-		    things[i].sort == MODULE) {
+		    things[i].sort == MODULE || things[i].sort == LEAVING) {
 			held -= things[i].bytes;
 			things[i].sort = NONE;
 		}
@@ -781,7 +781,47 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 	(void)stream;
 	BEGIN(); /* never fails: it is what takes back an allocation that there is no room for */
 	i = find(pointer, POOLED);
-	LEAVE(i ? give_pooled(i, queueing) : CUDA_ERROR_INVALID_VALUE);
+	if (i)
+		LEAVE(give_pooled(i, queueing));
+	i = find(pointer, LINEAR);
+	if (!i)
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	if (queueing) {
+		things[i].sort = LEAVING;
+		LEAVE(CUDA_SUCCESS);
+	}
+	held -= things[i].bytes;
+	things[i].sort = NONE;
+	LEAVE(CUDA_SUCCESS);
+}
+
+/* One that waits behind a free. */
+static struct {
+	CUhostFn call;
+	void *argument;
+} host_functions[THINGS];
+static unsigned host_functions_count;
+
+static CUresult f_host_function(CUstream stream, CUhostFn call, void *argument)
+{
+	(void)stream;
+	ENTER(CUDA_ERROR_OUT_OF_MEMORY);
+	host_functions[host_functions_count].call = call;
+	host_functions[host_functions_count++].argument = argument;
+	LEAVE(CUDA_SUCCESS);
+}
+
+static CUresult f_query(CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	(void)stream;
+	BEGIN();
+	for (unsigned i = 1; i < THINGS; i++) {
+		if (things[i].sort == LEAVING || (things[i].sort == POOL && things[i].queued))
+			result = CUDA_ERROR_NOT_READY;
+	}
+	LEAVE(result);
 }
 
 static CUresult f_sync(CUstream stream)
@@ -789,11 +829,23 @@ static CUresult f_sync(CUstream stream)
 	(void)stream;
 	BEGIN();
 	for (unsigned i = 1; i < THINGS; i++) {
+		if (things[i].sort == LEAVING) {
+			held -= things[i].bytes;
+			things[i].sort = NONE;
+		}
 		if (things[i].sort == POOL) {
 			things[i].used -= things[i].queued;
 			things[i].queued = 0;
 			shrink_pool(&things[i]);
 		}
+	}
+	while (host_functions_count) {
+		CUhostFn call = host_functions[--host_functions_count].call;
+		void *argument = host_functions[host_functions_count].argument;
+
+		pthread_mutex_unlock(&big); /* a thread of the driver's calls it */
+		call(argument);
+		pthread_mutex_lock(&big);
 	}
 	LEAVE(CUDA_SUCCESS);
 }
@@ -963,6 +1015,8 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuMemAllocFromPoolAsync] = f_alloc_from,
 	[SYM_cuMemFreeAsync] = f_free_async,
 	[SYM_cuStreamSynchronize] = f_sync,
+	[SYM_cuStreamQuery] = f_query,
+	[SYM_cuLaunchHostFunc] = f_host_function,
 	[SYM_cuStreamIsCapturing] = f_is_capturing,
 	[SYM_cuStreamBeginCapture] = f_begin,
 	[SYM_cuStreamEndCapture] = f_end,

@@ -4,6 +4,8 @@
  * the ledger says what the driver holds, and the driver never holds more than
  * the quota. front_walk.c does the same in any order.
  */
+#include <pthread.h>
+
 #include "within.h"
 
 static void linear_rules(void)
@@ -195,6 +197,79 @@ static void pool_rules(void)
 	BALANCED();
 }
 
+/*
+ * Plain memory that is freed in stream order is on the card, and on the ledger, until the
+ * stream gets there; and memory of a pool may be freed at once.
+ */
+static void stream_ordered_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUcontext old = NULL, context = NULL;
+	CUdeviceptr a = alloc_ok(300 * MIB), b = alloc_ok(200 * MIB), c = 0;
+
+	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, b, NULL) == CUDA_SUCCESS); /* it is there already */
+	CHECK(fake_charged() == base + 300 * MIB);
+	fake_queueing(true);
+	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, NULL) == CUDA_SUCCESS);
+	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, NULL) == CUDA_ERROR_INVALID_VALUE); /* twice */
+	CHECK(fake_charged() == base + 300 * MIB);
+	BALANCED();
+	CHECK(hook_cuMemAlloc_v2(SYM_cuMemAlloc_v2, &c, 700 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(fake_most() <= LIMIT);
+	CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, NULL) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	BALANCED();
+
+	/* its context ends first */
+	CHECK(REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&old) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxCreate_v2(SYM_cuCtxCreate_v2, &context, 0, FAKE_CARD) == CUDA_SUCCESS);
+	a = alloc_ok(300 * MIB);
+	CHECK(hook_cuMemFreeAsync(SYM_cuMemFreeAsync, a, NULL) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxDestroy_v2(SYM_cuCtxDestroy_v2, context) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	CHECK(REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(old) == CUDA_SUCCESS);
+	CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, NULL) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	fake_queueing(false);
+
+	CHECK(hook_cuMemAllocAsync(SYM_cuMemAllocAsync, &a, 3 * MIB, NULL) == CUDA_SUCCESS);
+	free_ok(a);
+	CHECK(hook_cuStreamSynchronize(SYM_cuStreamSynchronize, NULL) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
+/* Another thread, without a context, gives back what this one has. */
+static void *strange_free(void *pointer)
+{
+	CUcontext none = (CUcontext)1;
+
+	CHECK(REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&none) == CUDA_SUCCESS && !none);
+	free_ok(*(CUdeviceptr *)pointer);
+	return NULL;
+}
+
+static void thread_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUcontext old = NULL, context = NULL;
+	CUdeviceptr a = alloc_ok(5 * MIB), b = alloc_ok(3 * MIB);
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, strange_free, &a) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(fake_charged() == base + 3 * MIB);
+	/* and in another context: it is not of that one, and does not go with it */
+	CHECK(REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&old) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxCreate_v2(SYM_cuCtxCreate_v2, &context, 0, FAKE_CARD) == CUDA_SUCCESS);
+	free_ok(b);
+	CHECK(fake_charged() == base + FAKE_CONTEXT);
+	CHECK(hook_cuCtxDestroy_v2(SYM_cuCtxDestroy_v2, context) == CUDA_SUCCESS);
+	CHECK(REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(old) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base);
+	BALANCED();
+}
+
 /* What streams have yet to free is on the card, and on the ledger, though its pool is destroyed. */
 static void destroyed_pool_rules(void)
 {
@@ -353,6 +428,8 @@ SCENARIO(module_rules)
 SCENARIO(library_rules)
 SCENARIO(pool_rules)
 SCENARIO(destroyed_pool_rules)
+SCENARIO(stream_ordered_rules)
+SCENARIO(thread_rules)
 SCENARIO(graph_rules)
 
 static const struct scenario scenarios[] = {
@@ -364,6 +441,8 @@ static const struct scenario scenarios[] = {
 	{"libraries", run_library_rules},
 	{"pools", run_pool_rules},
 	{"destroyed-pools", run_destroyed_pool_rules},
+	{"stream-ordered", run_stream_ordered_rules},
+	{"threads", run_thread_rules},
 	{"graphs", run_graph_rules},
 };
 

@@ -17,6 +17,8 @@ static void step_linear(struct world *w)
 
 	if (*pointer) {
 		/* it may have died with its context */
+		if (bytes % 3 == 0)
+			(void)hook_cuMemFreeAsync(SYM_cuMemFreeAsync, *pointer, NULL);
 		if (hook_cuMemFree_v2(SYM_cuMemFree_v2, *pointer) != CUDA_ERROR_UNKNOWN)
 			*pointer = 0;
 	} else if (bytes % 3 == 0) {

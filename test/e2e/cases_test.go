@@ -124,3 +124,24 @@ func TestSandboxWithoutTheFront(t *testing.T) {
 		}
 	}
 }
+
+// TestFreeingWithoutContext: memory is given back by whoever has its address.
+func TestFreeingWithoutContext(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "free")
+	source := filepath.Join(root(t), "test", "e2e", "testdata", "cases", "05-free-without-context", "free.c")
+	if out, err := exec.Command("gcc", "-w", "-o", program, source, "-ldl", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out := reported(t, "free.sh", "FREE="+program)
+	if want := "cuMemFree 0\ncuMemFreeHost 0\ncode 0\n"; out != want+want {
+		t.Errorf("without a quota and with one: %s", out)
+	}
+}
+
+// TestNumbaClose: numba leaves all contexts and frees what it has then.
+func TestNumbaClose(t *testing.T) {
+	out := reported(t, "close.sh")
+	if strings.Count(out, "closed\ncode 0\n") != 2 || strings.Contains(out, "Error") {
+		t.Error(out)
+	}
+}

@@ -50,22 +50,18 @@ CUresult sd_leave(CUresult result)
 	return result;
 }
 
-static CUresult with_context(CUresult entered, struct sd_context **context)
+CUresult sd_enter_context(struct sd_context **context)
 {
-	if (entered != CUDA_SUCCESS)
-		return entered;
-	CUresult result = sd_context_current(context);
+	CUresult result = sd_enter();
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = sd_context_current(context);
 	if (result == CUDA_SUCCESS)
 		result = sd_context_healthy(*context);
 	if (result != CUDA_SUCCESS)
 		sd_unlock();
 	return result;
-}
-
-CUresult sd_enter_context(struct sd_context **context)
-{
-	return with_context(sd_enter(), context);
 }
 
 CUresult sd_enter_idle(void)
@@ -75,9 +71,4 @@ CUresult sd_enter_idle(void)
 	if (result == CUDA_SUCCESS)
 		sd_queue_settle();
 	return result;
-}
-
-CUresult sd_enter_context_idle(struct sd_context **context)
-{
-	return with_context(sd_enter_idle(), context);
 }

@@ -20,9 +20,8 @@ CUresult sd_enter(void);
 CUresult sd_leave(CUresult result);
 /* with the calling thread's current context, which is alive and without a fault */
 CUresult sd_enter_context(struct sd_context **context);
-/* the same when all that was put into streams before has been done */
+/* when all that was put into streams before has been done */
 CUresult sd_enter_idle(void);
-CUresult sd_enter_context_idle(struct sd_context **context);
 
 /* Per-thread twins: handle 0 means the thread's own stream there. */
 static inline CUstream sd_per_thread(CUstream stream)

@@ -67,16 +67,17 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 
 CUresult cuMemFreeHost(void *p)
 {
-	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context_idle(&context);
+	struct sd_memory *memory = NULL;
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!p)
 		return sd_leave(CUDA_SUCCESS);
 	sd_stream_drain_all();
-	struct sd_memory *memory = sd_memory_from((uint64_t)(uintptr_t)p);
-
+	result = sd_memory_returned((uint64_t)(uintptr_t)p, &memory);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	if (!memory || memory->kind != SD_HOST)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	memory->end(memory);
@@ -111,14 +112,15 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 
 CUresult cuMemHostUnregister(void *p)
 {
-	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context_idle(&context);
+	struct sd_memory *memory = NULL;
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	sd_stream_drain_all();
-	struct sd_memory *memory = sd_memory_from((uint64_t)(uintptr_t)p);
-
+	result = sd_memory_returned((uint64_t)(uintptr_t)p, &memory);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	if (!memory || memory->kind != SD_REGISTERED)
 		return sd_leave(p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE);
 	memory->end(memory);

@@ -179,13 +179,15 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned 
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
-	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context_idle(&context);
+	struct sd_memory *memory = NULL;
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	sd_stream_drain_all();
-	struct sd_memory *memory = sd_memory_from(dptr);
+	result = sd_memory_returned(dptr, &memory);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 
 	if (!memory || memory->kind != SD_OPENED || memory->owner)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);

@@ -67,8 +67,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
-	struct sd_context *context = NULL;
-	CUresult result = sd_enter_context_idle(&context);
+	struct sd_memory *memory = NULL;
+	CUresult result = sd_enter_idle();
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -78,8 +78,9 @@ CUresult cuMemFree_v2(CUdeviceptr dptr)
 	if (result != CUDA_SUCCESS)
 		return sd_leave(result);
 	sd_stream_drain_all(); /* the hardware driver waits for the card here */
-	struct sd_memory *memory = sd_memory_from(dptr);
-
+	result = sd_memory_returned(dptr, &memory);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	if (!memory)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	switch (memory->kind) {

@@ -26,6 +26,18 @@ struct sd_memory *sd_memory_from(uint64_t address)
 	return memory && memory->address == address ? memory : NULL;
 }
 
+CUresult sd_memory_returned(uint64_t address, struct sd_memory **memory)
+{
+	struct sd_context *context = NULL;
+
+	*memory = sd_memory_from(address);
+	if (*memory)
+		context = (*memory)->context;
+	if (!context && sd_context_current(&context) != CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	return sd_context_healthy(context);
+}
+
 struct sd_memory *sd_memory_after(uint64_t address)
 {
 	struct sd_node *node = sd_tree_ceiling(&ranges, address, 0);

@@ -53,6 +53,12 @@ struct sd_memory {
 struct sd_memory *sd_memory_at(uint64_t address);
 /* The range that starts at address, or NULL. */
 struct sd_memory *sd_memory_from(uint64_t address);
+/*
+ * Memory that is given back has its owner by its address: whatever is current, or nothing
+ * is. *memory as sd_memory_from; the answer is the fault of the context that it is of, or,
+ * of memory without one, of the current context if there is any.
+ */
+CUresult sd_memory_returned(uint64_t address, struct sd_memory **memory);
 struct sd_memory *sd_memory_after(uint64_t address); /* first that starts at or above it */
 /* Enters a range; it must not overlap another (false). context may be NULL. */
 bool sd_memory_enter(struct sd_memory *memory, struct sd_context *context);

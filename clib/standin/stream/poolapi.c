@@ -96,10 +96,15 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return sd_leave(result);
 	if (stream->capture)
 		return sd_leave(sd_record_free(stream, dptr));
-	struct sd_memory *memory = sd_memory_from(dptr);
+	struct sd_memory *memory = NULL;
 
+	result = sd_memory_returned(dptr, &memory);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
+	/* plain memory, too, goes back when the stream gets there */
 	if (!memory || memory->freeingas ||
-	    !(memory->kind == SD_POOLED || memory->kind == SD_GRAPHED || (memory->kind == SD_OPENED && memory->owner)))
+	    !(memory->kind == SD_LINEAR || memory->kind == SD_POOLED || memory->kind == SD_GRAPHED ||
+	      (memory->kind == SD_OPENED && memory->owner)))
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	if (sd_stream_busy(stream))
 		return sd_leave(release_later(stream, memory));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear, pitched and managed memory, and what the card tells of its memory. */
+#include <pthread.h>
+
 #include "snippet.h"
 
 static int take_linear(struct holding *h, size_t bytes)
@@ -14,6 +16,32 @@ static int take_linear(struct holding *h, size_t bytes)
 static int give_linear(struct holding *h)
 {
 	return (int)DRIVER(cuMemFree_v2)(h->address);
+}
+
+/* By a thread without a context: the driver finds the owner by the address. */
+static void *give(void *argument)
+{
+	struct holding *h = argument;
+
+	h->second = (void *)(uintptr_t)DRIVER(cuMemFree_v2)(h->address);
+	return NULL;
+}
+
+static int give_elsewhere(struct holding *h)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, give, h) != 0 || pthread_join(thread, NULL) != 0)
+		return -1;
+	return (int)(uintptr_t)h->second;
+}
+
+/* When the stream gets there. */
+static int give_async(struct holding *h)
+{
+	int result = (int)DRIVER(cuMemFreeAsync)(h->address, NULL);
+
+	return result ? result : (int)DRIVER(cuCtxSynchronize)();
 }
 
 static int take_pitch(struct holding *h, size_t bytes)
@@ -38,6 +66,8 @@ static int take_managed(struct holding *h, size_t bytes)
 
 static const struct allocator allocators[] = {
 	ALLOCATOR(cuMemAlloc_v2, take_linear, give_linear, COST_EXACT, DATA_LINEAR),
+	ALLOCATOR(cuMemFree_v2, take_linear, give_elsewhere, COST_EXACT, DATA_LINEAR),
+	ALLOCATOR(cuMemFreeAsync, take_linear, give_async, COST_EXACT, DATA_LINEAR),
 	ALLOCATOR(cuMemAllocPitch_v2, take_pitch, give_linear, COST_EXACT, DATA_PITCH),
 	ALLOCATOR(cuMemAllocManaged, take_managed, give_linear, COST_EXACT, DATA_LINEAR),
 };

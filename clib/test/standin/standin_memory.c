@@ -3,10 +3,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -368,6 +370,100 @@ static void pools(void)
 	finish(before);
 }
 
+struct returned {
+	CUdeviceptr linear, managed, pooled;
+	void *host;
+};
+
+static unsigned char registered[8192] __attribute__((aligned(4096)));
+
+static void *give_back(void *argument)
+{
+	struct returned *r = argument;
+	CUcontext current = NULL;
+
+	OK(cuCtxGetCurrent(&current));
+	CHECK(!current);
+	GIVES(cuMemFree_v2(r->linear + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(r->linear));
+	GIVES(cuMemFree_v2(r->linear), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree_v2(r->managed));
+	OK(cuMemFree_v2(r->pooled));
+	GIVES(cuMemFreeHost(registered), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemHostUnregister(registered));
+	GIVES(cuMemHostUnregister(registered), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	OK(cuMemFreeHost(r->host));
+	GIVES(cuMemFreeHost(r->host), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAlloc_v2(&r->linear, 1), CUDA_ERROR_INVALID_CONTEXT); /* where, is not known */
+	return NULL;
+}
+
+static void take(struct returned *r)
+{
+	OK(cuMemAlloc_v2(&r->linear, MIB));
+	OK(cuMemAllocManaged(&r->managed, MIB, CU_MEM_ATTACH_GLOBAL));
+	OK(cuMemAllocAsync(&r->pooled, MIB, NULL));
+	OK(cuMemAllocHost_v2(&r->host, 4096));
+	OK(cuMemHostRegister_v2(registered, sizeof(registered), 0));
+}
+
+static void wait_for(void *flag)
+{
+	while (!__atomic_load_n((int *)flag, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+/* Memory is given back wherever the caller stands: its owner is known by the address. */
+static void giving_back(void)
+{
+	CUcontext own = start(), other = NULL;
+	CUdeviceptr at = 0;
+	CUstream stream = NULL;
+	struct returned r;
+	pthread_t thread;
+	int go = 0;
+	uint64_t before = room();
+
+	take(&r);
+	CHECK(pthread_create(&thread, NULL, give_back, &r) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	OK(cuCtxSynchronize());
+	CHECK(room() == before);
+
+	/* in another context, and in one that has ended */
+	take(&r);
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	OK(cuMemFree_v2(r.linear));
+	OK(cuMemAlloc_v2(&at, MIB));
+	OK(cuCtxSetCurrent(own));
+	OK(cuCtxPushCurrent_v2(other));
+	OK(cuCtxDestroy_v2(other));
+	OK(cuMemFree_v2(r.managed));
+	OK(cuMemFreeHost(r.host));
+	OK(cuMemHostUnregister(registered));
+	OK(cuCtxSetCurrent(own));
+	GIVES(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE); /* went with its context */
+	OK(cuMemFree_v2(r.pooled));
+	OK(cuCtxSynchronize());
+	CHECK(room() == before);
+
+	/* plain memory when the stream gets there */
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAlloc_v2(&at, MIB));
+	OK(cuMemFreeAsync(at, stream));
+	CHECK(room() == before);
+	OK(cuMemAlloc_v2(&at, MIB));
+	OK(cuLaunchHostFunc(stream, wait_for, &go));
+	OK(cuMemFreeAsync(at, stream));
+	GIVES(cuMemFreeAsync(at, stream), CUDA_ERROR_INVALID_VALUE);
+	CHECK(before - room() == MIB);
+	__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+	OK(cuStreamSynchronize(stream));
+	CHECK(room() == before);
+	OK(cuStreamDestroy_v2(stream));
+	finish(before);
+}
+
 static void virtual_memory(void)
 {
 	CUmemGenericAllocationHandle a = 0, b = 0, again = 0;
@@ -440,6 +536,7 @@ static const struct scenario list[] = {
 	{ "memset_values", memset_values },
 	{ "host_memory", host_memory },
 	{ "pools", pools },
+	{ "giving_back", giving_back },
 	{ "virtual_memory", virtual_memory },
 };
 
