@@ -168,7 +168,7 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 		break;
 	case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
 		/* 2 on the cards made for double precision, else 32 or 64 */
-		value = (facts->major == 8 || facts->major == 9) && facts->minorcc == 0 ? 2 : facts->major == 7 ? 32 : 64;
+		value = facts->minorcc == 0 && facts->major >= 7 && facts->major <= 10 ? 2 : facts->major < 8 ? 32 : 64;
 		break;
 	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
 		value = (int)facts->sharedperblockoptin;

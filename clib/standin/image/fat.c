@@ -6,6 +6,7 @@
  * Zstandard too, one frame.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,11 @@
 #define PART_ZSTANDARD 0x8000ull
 #define PART_COMPRESSED 0xf000ull /* in any way */
 #define TEXT_MOST PTX_TEXT_MOST
+
+enum {
+	HEAD_BYTES = 4096, /* of a text: its .target is not further down */
+	MACHINES_MOST = 12, /* that a message names */
+};
 
 struct fat_header {
 	uint32_t magic;
@@ -60,56 +66,6 @@ size_t sd_fat_size(const void *data, size_t size)
 	return size && size < whole ? 0 : whole;
 }
 
-/* A length that goes on for as long as its bytes are 255. */
-static bool lz4_length(const unsigned char **at, const unsigned char *end, size_t *length)
-{
-	unsigned char byte = 255;
-
-	while (byte == 255) {
-		if (*at >= end)
-			return false;
-		byte = *(*at)++;
-		*length += byte;
-		if (*length > SD_IMAGE_MOST)
-			return false;
-	}
-	return true;
-}
-
-int sd_lz4_expand(const unsigned char *at, size_t size, unsigned char *to, size_t room)
-{
-	const unsigned char *end = at + size;
-	size_t made = 0;
-
-	while (at < end) {
-		unsigned char token = *at++;
-		size_t literals = token >> 4;
-		size_t match = (token & 15) + 4u;
-
-		if (literals == 15 && !lz4_length(&at, end, &literals))
-			return -EBADMSG;
-		if (literals > (size_t)(end - at) || literals > room - made)
-			return -EBADMSG;
-		memcpy(to + made, at, literals);
-		at += literals;
-		made += literals;
-		if (at == end || made == room) /* the last sequence has no match */
-			break;
-		if (end - at < 2)
-			return -EBADMSG;
-		size_t back = at[0] | (size_t)at[1] << 8;
-
-		at += 2;
-		if ((token & 15) == 15 && !lz4_length(&at, end, &match))
-			return -EBADMSG;
-		if (!back || back > made || match > room - made)
-			return -EBADMSG;
-		for (size_t i = 0; i < match; i++, made++) /* it may overlap what it makes */
-			to[made] = to[made - back];
-	}
-	return made == room ? 0 : -EBADMSG;
-}
-
 static int expand(const struct part_header *part, const unsigned char *bytes, const char **text, size_t *length,
 		  unsigned char **made, struct ptx_log *log)
 {
@@ -148,6 +104,48 @@ static int expand(const struct part_header *part, const unsigned char *bytes, co
 	return 0;
 }
 
+/* What a part's text says it is for, from its beginning; else what its header says. */
+static struct ptx_head head_of(const struct part_header *part, const unsigned char *bytes)
+{
+	unsigned char begin[HEAD_BYTES];
+	size_t size = part->compressed ? part->compressed : part->bytes;
+	size_t made = 0;
+	struct ptx_head head = { 0 };
+	const char *text = (const char *)begin;
+	int result = 0;
+
+	if (size > part->bytes)
+		size = part->bytes;
+	switch (part->flags & PART_COMPRESSED) {
+	case 0:
+		text = (const char *)bytes;
+		made = part->bytes < HEAD_BYTES ? part->bytes : HEAD_BYTES;
+		break;
+	case PART_LZ4:
+		result = sd_lz4_begin(bytes, size, begin, sizeof(begin), &made);
+		break;
+	case PART_ZSTANDARD:
+		result = sd_zstandard_begin(bytes, size, begin, sizeof(begin), &made);
+		break;
+	default:
+		break;
+	}
+	if (result < 0 || !ptx_head_read(text, strnlen(text, made), &head))
+		head = (struct ptx_head){ .target = part->architecture };
+	return head;
+}
+
+/* Which cards its machine code is for: what it can be run on instead. */
+static void no_ptx(const unsigned int *machine, unsigned int count, struct ptx_log *log)
+{
+	char cards[MACHINES_MOST * 16] = "";
+
+	for (unsigned int i = 0; i < count; i++)
+		snprintf(cards + strlen(cards), sizeof(cards) - strlen(cards), "%s sm_%u", i ? "," : "", machine[i]);
+	ptx_fail(log, 0, "this fat binary has no PTX, and machine code%s%s cannot be run on a simulated card",
+		 count ? " for" : "", cards);
+}
+
 int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
 		unsigned char **made, struct ptx_log *log)
 {
@@ -155,7 +153,9 @@ int sd_fat_text(const void *data, size_t size, unsigned int capability, const ch
 	struct fat_header header;
 	struct part_header best = { 0 };
 	const unsigned char *bestbytes = NULL;
-	unsigned int newest = 0;
+	struct ptx_head newest = { 0 };
+	unsigned int machine[MACHINES_MOST];
+	unsigned int machines = 0;
 
 	memcpy(&header, data, sizeof(header));
 	for (size_t at = header.headerbytes; size - at >= sizeof(best);) {
@@ -166,20 +166,28 @@ int sd_fat_text(const void *data, size_t size, unsigned int capability, const ch
 		    part.bytes > size - at - part.headerbytes)
 			return -EINVAL;
 		if (part.kind == PART_PTX) {
-			if (newest < part.architecture)
-				newest = part.architecture;
-			if (part.architecture <= capability && (!bestbytes || part.architecture > best.architecture)) {
+			struct ptx_head head = { .target = part.architecture };
+			bool better = part.architecture <= capability && (!bestbytes || part.architecture > best.architecture);
+
+			if (better)
+				head = head_of(&part, bytes + at + part.headerbytes);
+			if (newest.target <= head.target)
+				newest = head;
+			if (better && sd_ptx_fits(head.target, head.only, capability)) {
 				best = part;
 				bestbytes = bytes + at + part.headerbytes;
 			}
+		} else if (machines < MACHINES_MOST) {
+			machine[machines++] = part.architecture;
 		}
 		at += part.headerbytes + part.bytes;
 	}
 	if (bestbytes)
 		return expand(&best, bestbytes, text, length, made, log);
-	if (newest)
-		ptx_fail(log, 0, "the PTX of this fat binary is for sm_%u, this card is sm_%u", newest, capability);
+	if (newest.target)
+		ptx_fail(log, 0, "the PTX of this fat binary is for sm_%u%.1s, this card is sm_%u", newest.target, &newest.only,
+			 capability);
 	else
-		ptx_fail(log, 0, "this fat binary has no PTX, and machine code cannot be run on a simulated card");
+		no_ptx(machine, machines, log);
 	return -ENOEXEC;
 }

@@ -124,9 +124,9 @@ static int parse(struct sd_image *image, const char *text, size_t length, unsign
 	image->version = module->version;
 	image->target = module->target;
 	image->wish = (struct sd_register_wish){ module->wishedregisters, module->wishedthreads };
-	if (module->target > capability || (module->exact && module->target != capability))
-		return ptx_fail(log, 0, "PTX for sm_%u%s cannot be run by this card, which is sm_%u", module->target,
-				module->exact ? "a" : "", capability);
+	if (!sd_ptx_fits(module->target, module->only, capability))
+		return ptx_fail(log, 0, "PTX for sm_%u%.1s cannot be run by this card, which is sm_%u", module->target,
+				&module->only, capability);
 	return ptx_link(image->module, log);
 }
 

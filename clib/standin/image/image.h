@@ -67,10 +67,19 @@ int sd_image_text(const void *data, size_t size, unsigned int capability, const 
 /* bytes of the whole image; 0 if it is none */
 size_t sd_image_size(const void *data, size_t size);
 
+/* version.c: the PTX version that a driver generation (12020) reads: 82. Facts: the PTX ISA's
+ * release history. */
+unsigned int sd_ptx_read_by(int generation);
+/* Whether a card of that capability runs PTX of that target (struct ptx_head). */
+bool sd_ptx_fits(unsigned int target, char only, unsigned int capability);
+
 /* fat.c: the size of a fat binary, and its best PTX for a card */
 size_t sd_fat_size(const void *data, size_t size);
 int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
 		unsigned char **made, struct ptx_log *log);
+/* The first made bytes of it, at most room. -EBADMSG for what is none; less than room is no error. */
+int sd_lz4_begin(const unsigned char *from, size_t size, unsigned char *to, size_t room, size_t *made);
+int sd_zstandard_begin(const unsigned char *from, size_t size, unsigned char *to, size_t room, size_t *made);
 /* -EBADMSG unless it makes exactly room bytes */
 int sd_lz4_expand(const unsigned char *from, size_t size, unsigned char *to, size_t room);
 /* the same; -ENOSYS without the system's library */

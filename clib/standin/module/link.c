@@ -56,9 +56,9 @@ static CUresult check(const struct link *link, const char *text, size_t length, 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	int result = ptx_parse(module, text, length, sd_ptx_version(), log);
 
-	if (result == 0 && module->target > sd_capability(link->card))
-		result = ptx_fail(log, 0, "PTX for sm_%u cannot be run by this card, which is sm_%u", module->target,
-				  sd_capability(link->card));
+	if (result == 0 && !sd_ptx_fits(module->target, module->only, sd_capability(link->card)))
+		result = ptx_fail(log, 0, "PTX for sm_%u%.1s cannot be run by this card, which is sm_%u", module->target,
+				  &module->only, sd_capability(link->card));
 	else if (result == 0 && whole)
 		result = ptx_link(module, log);
 	ptx_module_free(module);

@@ -29,11 +29,7 @@ CUresult sd_image_error(int error)
 
 unsigned int sd_ptx_version(void)
 {
-	unsigned int major = (unsigned int)sd_device_generation() / 1000;
-	unsigned int minor = (unsigned int)sd_device_generation() % 1000 / 10;
-
-	/* CUDA 11.8 reads PTX 7.8, 12.2 reads 8.2, 13.0 reads 9.0 */
-	return (major - 4) * 10 + minor;
+	return sd_ptx_read_by(sd_device_generation());
 }
 
 unsigned int sd_capability(const struct sd_card *card)

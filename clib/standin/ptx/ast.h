@@ -254,7 +254,7 @@ struct ptx_module {
 	struct ptx_arena *arena;
 	uint32_t version;  /* 7.8 is 78: the highest of the inputs */
 	uint32_t target;   /* sm_80 is 80: the highest of the inputs */
-	bool exact;        /* sm_90a: of this card only */
+	char only;         /* 'a' of sm_90a: for this card; 'f' of sm_100f: for its family; 0: for all that are newer */
 	bool unifiedtextures; /* texmode_unified, or unspecified */
 	/* .pragma "divvy_max_registers 32", "divvy_threads_per_block 256": the options of a link */
 	uint32_t wishedregisters;
@@ -287,6 +287,13 @@ void ptx_module_free(struct ptx_module *module);
 /* Negative errno: -EBADMSG with a line in the log, -ENOMEM. The text need not end
  * in NUL. Several .version directives start several inputs. */
 int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t maxversion, struct ptx_log *log);
+/* What a text, or its first bytes, says it is for; false: it does not say. */
+struct ptx_head {
+	uint32_t version; /* 7.8 is 78 */
+	uint32_t target;  /* sm_80 is 80 */
+	char only;        /* as in ptx_module */
+};
+bool ptx_head_read(const char *text, size_t size, struct ptx_head *head);
 int ptx_link(struct ptx_module *module, struct ptx_log *log);
 /* Writes the log unless it has a message already; always returns -EBADMSG. */
 int ptx_fail(struct ptx_log *log, uint32_t line, const char *format, ...) __attribute__((format(printf, 3, 4)));

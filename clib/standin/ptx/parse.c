@@ -149,6 +149,18 @@ static bool open_unit(struct ptx_parser *p)
 	return ptx_next(p) && version(p) && ptx_scope_open(p);
 }
 
+/* sm_80, sm_90a, sm_120f */
+static bool card(const struct ptx_token *token, uint32_t *number, char *only)
+{
+	uint32_t i = 3;
+
+	*number = 0;
+	for (; i < token->length && i < 7 && token->text[i] >= '0' && token->text[i] <= '9'; i++)
+		*number = *number * 10 + (uint32_t)(token->text[i] - '0');
+	*only = i + 1 == token->length && (token->text[i] == 'a' || token->text[i] == 'f') ? token->text[i] : 0;
+	return i + (*only != 0) == token->length && *number >= 10;
+}
+
 static bool target(struct ptx_parser *p)
 {
 	do {
@@ -158,17 +170,13 @@ static bool target(struct ptx_parser *p)
 			return ptx_error(p, "expected a target like sm_80 after .target");
 		if (p->token.length > 3 && memcmp(p->token.text, "sm_", 3) == 0) {
 			uint32_t number = 0;
-			uint32_t i = 3;
+			char only = 0;
 
-			for (; i < p->token.length && i < 7 && p->token.text[i] >= '0' && p->token.text[i] <= '9'; i++)
-				number = number * 10 + (uint32_t)(p->token.text[i] - '0');
-			bool suffix = i + 1 == p->token.length && (p->token.text[i] == 'a' || p->token.text[i] == 'f');
-
-			if ((i != p->token.length && !suffix) || number < 10)
+			if (!card(&p->token, &number, &only))
 				return ptx_error(p, "unknown target '%.*s'", (int)p->token.length, p->token.text);
 			if (p->module->target <= number) {
 				p->module->target = number;
-				p->module->exact = p->module->exact || suffix;
+				p->module->only = only ? only : p->module->only;
 			}
 			p->targeted = true;
 		} else if (p->token.length == 19 && memcmp(p->token.text, "texmode_independent", 19) == 0) {
@@ -338,6 +346,35 @@ static bool directive(struct ptx_parser *p)
 	if (space_of(p, &space))
 		return ptx_next(p) && ptx_variables(p, space, linkage);
 	return ptx_error(p, "unknown directive '.%.*s'", (int)p->token.length, p->token.text);
+}
+
+bool ptx_head_read(const char *text, size_t size, struct ptx_head *head)
+{
+	struct ptx_log log = { 0 };
+	struct ptx_parser parser = {
+		.log = &log,
+		.lexer = { .at = text, .end = text + size, .line = 1 },
+	};
+	unsigned int major = 0;
+	unsigned int minor = 0;
+
+	*head = (struct ptx_head){ 0 };
+	while (ptx_next(&parser) && parser.token.kind == PTX_TOKEN_DOTTED) {
+		bool target = ptx_is_dotted(&parser, "target");
+		bool known = target || ptx_is_dotted(&parser, "version");
+		char word[8] = { 0 };
+
+		if (!known || !ptx_next(&parser) || parser.token.length >= sizeof(word))
+			return false;
+		memcpy(word, parser.token.text, parser.token.length);
+		if (target)
+			return parser.token.length > 3 && memcmp(word, "sm_", 3) == 0 &&
+			       card(&parser.token, &head->target, &head->only);
+		if (sscanf(word, "%2u.%1u", &major, &minor) != 2)
+			return false;
+		head->version = major * 10 + minor;
+	}
+	return false;
 }
 
 int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t maxversion, struct ptx_log *log)

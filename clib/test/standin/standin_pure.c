@@ -420,9 +420,84 @@ static void fat(void)
 
 	memcpy(bytes + 8, &only, sizeof(only));
 	CHECK(sd_image_read(bytes, 0, 82, 80, &image, &log) == -ENOEXEC && strstr(log.text, "no PTX"));
+	CHECK(strstr(log.text, "machine code for sm_80 "));
 	Elf64_Ehdr elf = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = sizeof(elf) };
 
 	CHECK(sd_image_read(&elf, 0, 82, 80, &image, &log) == -ENOEXEC);
+}
+
+/* PTX that says it is for other cards is not chosen, whatever its part says; and the driver's version. */
+static void chosen(void)
+{
+	static const char *const texts[] = {
+		".version 7.8\n.target sm_86\n.visible .entry only86() { ret; }\n",
+		"// a comment\n.version 7.8\n.target sm_90a\n.visible .entry only90a() { ret; }\n",
+		".version 7.8\n.target sm_100f\n.visible .entry only100f() { ret; }\n",
+		".version 7.8\n.target sm_120\n.visible .entry only120() { ret; }\n",
+	};
+	static const uint32_t architectures[] = { 86, 90, 100, 120 };
+	static const struct {
+		unsigned int capability;
+		const char *kernel; /* NULL: none that it can run */
+	} rows[] = {
+		{ 61, NULL }, { 80, NULL }, { 86, "only86" }, { 89, "only86" }, { 90, "only90a" }, { 100, "only100f" },
+		{ 103, "only100f" }, { 110, "only86" }, { 120, "only120" }, { 121, "only120" },
+	};
+	static const struct {
+		int generation;
+		unsigned int version;
+	} versions[] = {
+		{ 11040, 74 }, { 11080, 78 }, { 12000, 80 }, { 12020, 82 }, { 12050, 85 }, { 12060, 85 }, { 12070, 86 },
+		{ 12080, 87 }, { 12090, 88 }, { 13000, 90 }, { 13010, 91 },
+	};
+	static unsigned char fat[4096];
+	struct part part = { .kind = 1, .version = 0x101, .headerbytes = sizeof(part) };
+	size_t at = 16;
+
+	for (size_t i = 0; i < COUNT(texts); i++) {
+		char padded[256] = { 0 };
+
+		strcpy(padded, texts[i]);
+		part.bytes = (strlen(texts[i]) + 8) / 8 * 8;
+		part.architecture = architectures[i];
+		at = add_part(fat, at, &part, padded);
+	}
+	const uint64_t header[] = { 0x00100001ba55ed50ull, at - 16 };
+
+	memcpy(fat, header, sizeof(header));
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		struct sd_image image;
+		struct ptx_log log;
+		int result = sd_image_read(fat, at, 90, rows[i].capability, &image, &log);
+
+		CHECK(result == (rows[i].kernel ? 0 : -ENOEXEC));
+		CHECK(rows[i].kernel ? sd_image_entry(&image, rows[i].kernel) != NULL : strstr(log.text, "sm_120") != NULL);
+		if (result == 0)
+			sd_image_free(&image);
+	}
+	for (size_t i = 0; i < COUNT(versions); i++)
+		CHECK(sd_ptx_read_by(versions[i].generation) == versions[i].version);
+}
+
+/* The beginning of what is compressed is that of what it was, and never more than there is room for. */
+static void beginnings(void)
+{
+	unsigned char packed[512];
+	size_t expanded = 0;
+	size_t size = pack(packed, &expanded);
+
+	for (size_t room = 0; room <= expanded + 2; room++) {
+		unsigned char *begin = malloc(room + 1);
+		size_t made = 0;
+
+		CHECK(begin);
+		begin[room] = 0x5a;
+		CHECK(sd_lz4_begin(packed, size, begin, room, &made) == 0);
+		CHECK(made == (room < expanded ? room : expanded) && begin[room] == 0x5a);
+		CHECK(memcmp(begin, packed_text, made) == 0);
+		CHECK(room < expanded || sd_lz4_expand(packed, size, begin, room) == (room == expanded ? 0 : -EBADMSG));
+		free(begin);
+	}
 }
 
 /* How long a parser is fed: 20,000 images, or for DIVVY_FUZZ_SECONDS with another seed. */
@@ -470,6 +545,7 @@ int main(int argc, char **argv)
 		{ "space_against_twin", space_against_twin }, { "space_grows", space_grows },
 		{ "tree_in_order", tree_in_order },	      { "array_rule", array_rule },
 		{ "ptx", ptx },				      { "fat", fat },
+		{ "chosen", chosen },			      { "beginnings", beginnings },
 		{ "fat_mutated", fat_mutated },
 	};
 

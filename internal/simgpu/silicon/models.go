@@ -10,6 +10,7 @@ type Architecture uint32
 
 // The numbers are those of NVML_DEVICE_ARCH_*.
 const (
+	Pascal    Architecture = 4
 	Volta     Architecture = 5
 	Turing    Architecture = 6
 	Ampere    Architecture = 7
@@ -25,6 +26,7 @@ type Brand uint32
 const (
 	BrandTesla   Brand = 2
 	BrandGeForce Brand = 5
+	BrandRTX     Brand = 13
 	BrandNVIDIA  Brand = 14
 )
 
@@ -122,6 +124,20 @@ func Models() []Model {
 			Multiprocessors: 128, TotalMiB: 24564, ReservedMiB: 367, BAR1MiB: 32768, L2KiB: 73728, BusWidthBits: 384,
 			MaxClockMHz: 3105, IdleClockMHz: 210, MemoryClockMHz: 10501, PCIDevice: 0x2684, PCISubsystem: 0x16f3,
 			PCIeGeneration: 4, PowerLimitWatts: 450, IdleWatts: 20, CopyEngines: 2},
+		// The two that follow are the only ones for which wheels of PyTorch, CuPy and JAX have PTX.
+		{Key: "RTXPRO6000", Aliases: []string{"RTXPRO6000-96GB"}, Name: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", Brand: BrandRTX, Architecture: Blackwell, Major: 12,
+			Multiprocessors: 188, TotalMiB: 97887, ReservedMiB: 640, BAR1MiB: 131072, L2KiB: 131072, BusWidthBits: 512,
+			MaxClockMHz: 3090, IdleClockMHz: 180, MemoryClockMHz: 14001, PCIDevice: 0x2bb1, PCISubsystem: 0x204b,
+			PCIeGeneration: 5, PowerLimitWatts: 600, IdleWatts: 15, CopyEngines: 2},
+		{Key: "RTX5090", Aliases: []string{"RTX5090-32GB"}, Name: "NVIDIA GeForce RTX 5090", Brand: BrandGeForce, Architecture: Blackwell, Major: 12,
+			Multiprocessors: 170, TotalMiB: 32607, ReservedMiB: 492, BAR1MiB: 32768, L2KiB: 98304, BusWidthBits: 512,
+			MaxClockMHz: 3090, IdleClockMHz: 180, MemoryClockMHz: 14001, PCIDevice: 0x2b85, PCISubsystem: 0x2057,
+			PCIeGeneration: 5, PowerLimitWatts: 575, IdleWatts: 20, CopyEngines: 2},
+		// Without tensor cores: the kernels that builds of llama.cpp have for PTX 6.1 use none.
+		{Key: "P40", Aliases: []string{"P40-24GB"}, Name: "Tesla P40", Brand: BrandTesla, Architecture: Pascal, Major: 6, Minor: 1,
+			Multiprocessors: 30, TotalMiB: 23040, ReservedMiB: 121, BAR1MiB: 32768, L2KiB: 3072, BusWidthBits: 384,
+			MaxClockMHz: 1531, IdleClockMHz: 544, MemoryClockMHz: 3615, PCIDevice: 0x1b38, PCISubsystem: 0x11d9,
+			PCIeGeneration: 3, PowerLimitWatts: 250, IdleWatts: 10, ECC: true, CopyEngines: 2},
 	}
 }
 
@@ -129,6 +145,8 @@ func Models() []Model {
 func (m Model) Multiprocessor() Multiprocessor {
 	p := Multiprocessor{Cores: 64, Threads: 2048, Blocks: 32, Registers: 65536}
 	switch {
+	case m.Major == 12:
+		p.Cores, p.Threads, p.Blocks, p.SharedBytes, p.SharedBlockMost = 128, 1536, 24, 102400, 101376
 	case m.Major >= 9:
 		p.Cores, p.SharedBytes, p.SharedBlockMost = 128, 233472, 232448
 	case m.Major == 8 && m.Minor == 0:
@@ -137,6 +155,8 @@ func (m Model) Multiprocessor() Multiprocessor {
 		p.Cores, p.Threads, p.Blocks, p.SharedBytes, p.SharedBlockMost = 128, 1536, 24, 102400, 101376
 	case m.Major == 8:
 		p.Cores, p.Threads, p.Blocks, p.SharedBytes, p.SharedBlockMost = 128, 1536, 16, 102400, 101376
+	case m.Major == 6:
+		p.Cores, p.SharedBytes, p.SharedBlockMost = 128, 98304, 49152
 	case m.Minor == 5:
 		p.Threads, p.Blocks, p.SharedBytes, p.SharedBlockMost = 1024, 16, 65536, 65536
 	default:
