@@ -98,6 +98,43 @@ CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocati
 	return result;
 }
 
+CUresult hook_cuMulticastBindMem_v2(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+				    size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+				    unsigned long long flags)
+{
+	uint64_t backing;
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMulticastBindMem_v2)(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
+	backing = held(virtual_of_handle(memHandle));
+	result = REAL(called, cuMulticastBindMem_v2)(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
+	if (result != CUDA_SUCCESS)
+		virtual_drop(backing);
+	else if (backing)
+		bound(mcHandle, mcOffset, backing);
+	front_leave();
+	return result;
+}
+
+CUresult hook_cuMulticastBindAddr_v2(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+				     size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+	uint64_t backing;
+	CUresult result;
+
+	if (!front_enter())
+		return REAL(called, cuMulticastBindAddr_v2)(mcHandle, dev, mcOffset, memptr, size, flags);
+	backing = held(virtual_of_address(memptr));
+	result = REAL(called, cuMulticastBindAddr_v2)(mcHandle, dev, mcOffset, memptr, size, flags);
+	if (result != CUDA_SUCCESS)
+		virtual_drop(backing);
+	else if (backing)
+		bound(mcHandle, mcOffset, backing);
+	front_leave();
+	return result;
+}
+
 CUresult hook_cuMulticastUnbind(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev,
 				size_t mcOffset, size_t size)
 {

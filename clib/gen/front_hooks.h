@@ -126,7 +126,9 @@ CUresult hook_cuModuleLoadDataEx(enum divvy_symbol called, CUmodule *module, con
 CUresult hook_cuModuleLoadFatBinary(enum divvy_symbol called, CUmodule *module, const void *fatCubin);
 CUresult hook_cuModuleUnload(enum divvy_symbol called, CUmodule hmod);
 CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags);
+CUresult hook_cuMulticastBindAddr_v2(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags);
 CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags);
+CUresult hook_cuMulticastBindMem_v2(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags);
 CUresult hook_cuMulticastCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop);
 CUresult hook_cuMulticastUnbind(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size);
 CUresult hook_cuStreamBeginCapture(enum divvy_symbol called, CUstream hStream);

@@ -567,9 +567,19 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOff
 	return hook_cuMulticastBindAddr(SYM_cuMulticastBindAddr, mcHandle, mcOffset, memptr, size, flags);
 }
 
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+	return hook_cuMulticastBindAddr_v2(SYM_cuMulticastBindAddr_v2, mcHandle, dev, mcOffset, memptr, size, flags);
+}
+
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
 {
 	return hook_cuMulticastBindMem(SYM_cuMulticastBindMem, mcHandle, mcOffset, memHandle, memOffset, size, flags);
+}
+
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
+{
+	return hook_cuMulticastBindMem_v2(SYM_cuMulticastBindMem_v2, mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)

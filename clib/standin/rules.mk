@@ -10,7 +10,7 @@ standin_objects += $(filter-out $(standin_objects),$(patsubst clib/%.c,build/%.o
 standin_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-strict-aliasing \
 	-ftls-model=initial-exec -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
 	-Iclib/include -Iclib/gen -Iclib/standin
-standin_dirs := lib/divvy/standin lib/divvy/standin-11.8 lib/divvy/standin-13.0
+standin_dirs := lib/divvy/standin lib/divvy/standin-11.8 lib/divvy/standin-13.0 lib/divvy/standin-13.1
 
 BUILD_TARGETS += $(foreach dir,$(standin_dirs),$(dir)/libcuda.so.1 $(dir)/libcuda.so $(dir)/libnvidia-ml.so.1)
 DEMO_TARGETS += $(addprefix lib/divvy/standin/,libcuda.so.1 libcuda.so libnvidia-ml.so.1)
@@ -47,6 +47,7 @@ endef
 $(eval $(call standin_link,lib/divvy/standin-11.8,11.8,11080,520.61.05))
 $(eval $(call standin_link,lib/divvy/standin,12.2,12020,535.104.05))
 $(eval $(call standin_link,lib/divvy/standin-13.0,13.0,13000,580.65.06))
+$(eval $(call standin_link,lib/divvy/standin-13.1,13.1,13010,590.44.01))
 
 -include $(standin_objects:.o=.d)
 

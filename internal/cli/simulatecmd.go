@@ -87,7 +87,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`GPUs`, like 2xA100-40GB or H100-80GB,L4")
 	flags.StringVar(&cfg.Topology, "topology", silicon.Topologies()[0], "`name`: "+strings.Join(silicon.Topologies(), ", "))
-	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2 or 13.0")
+	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2, 13.0 or 13.1")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
 	flags.StringVar(&hostMemory, "host-memory", "", "`size` of host memory to use; default: half of what is available")
 	flags.StringVar(&profiles, "mig-profiles", "", "`file` like data/mig-profiles.yaml: a driver with other profiles")
@@ -98,7 +98,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	complete(cmd, "cards", a.completeModels)
 	complete(cmd, "mig-profiles", fileCompletion)
 	complete(cmd, "topology", words(silicon.Topologies()...))
-	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
+	complete(cmd, "driver", words("11.8", "12.2", "13.0", "13.1"))
 	cmd.AddCommand(a.faultCommand())
 	return cmd
 }

@@ -42,7 +42,7 @@ func (a *app) targetFlags(cmd *cobra.Command) {
 	flags.StringVar(&a.target.driver, "driver", defaultDriver, "CUDA `version` that simulated GPUs play")
 	a.agentFlag(cmd)
 	complete(cmd, "simulate", a.completeModels)
-	complete(cmd, "driver", words("11.8", "12.2", "13.0"))
+	complete(cmd, "driver", words("11.8", "12.2", "13.0", "13.1"))
 }
 
 // agentFlag adds --agent.
@@ -73,9 +73,9 @@ func (a *app) checkTarget() error {
 		}
 	}
 	switch a.target.driver {
-	case "", "11.8", "12.2", "13.0":
+	case "", "11.8", "12.2", "13.0", "13.1":
 	default:
-		return usage(fmt.Errorf("--driver: %q is not 11.8, 12.2 or 13.0", a.target.driver))
+		return usage(fmt.Errorf("--driver: %q is not 11.8, 12.2, 13.0 or 13.1", a.target.driver))
 	}
 	return nil
 }

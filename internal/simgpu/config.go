@@ -47,6 +47,7 @@ func Drivers() []Driver {
 		{Name: "11.8", Version: "520.61.05", CUDA: 11080},
 		{Name: "12.2", Version: "535.104.05", CUDA: 12020},
 		{Name: "13.0", Version: "580.65.06", CUDA: 13000},
+		{Name: "13.1", Version: "590.44.01", CUDA: 13010},
 	}
 }
 

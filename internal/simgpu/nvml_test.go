@@ -187,7 +187,7 @@ func TestNVMLProcesses(t *testing.T) {
 // simulator that plays another. Each runs in a process of its own: a program
 // keeps the driver library that it opened first.
 func TestNVMLGenerations(t *testing.T) {
-	folders := map[string]string{"11.8": "standin-11.8", "12.2": "standin", "13.0": "standin-13.0"}
+	folders := map[string]string{"11.8": "standin-11.8", "12.2": "standin", "13.0": "standin-13.0", "13.1": "standin-13.1"}
 	for _, driver := range Drivers() {
 		socket, _ := serve(t, Config{Driver: driver.Name})
 		for name, folder := range folders {

@@ -354,7 +354,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{Config{}, "no socket path"},
 		{Config{Socket: strings.Repeat("x", 108)}, "at most 107"},
-		{Config{Socket: "s", Driver: "12.3"}, `driver generation "12.3": known are [11.8 12.2 13.0]`},
+		{Config{Socket: "s", Driver: "12.3"}, `driver generation "12.3": known are [11.8 12.2 13.0 13.1]`},
 		{Config{Socket: "s", Cards: "2xVoodoo2"}, `no model "Voodoo2"`},
 		{Config{Socket: "s", IdleExit: -1}, "negative"},
 		{Config{Socket: "s", Limits: silicon.Limits{Processes: 1}}, "at least 1"},

@@ -92,7 +92,7 @@ func TestFrontExportsItsDriver(t *testing.T) {
 }
 
 func TestLibrariesAreOneFile(t *testing.T) {
-	for _, folder := range []string{"front", "standin", "standin-11.8", "standin-13.0", "null"} {
+	for _, folder := range []string{"front", "standin", "standin-11.8", "standin-13.0", "standin-13.1", "null"} {
 		one, err := os.Stat(built(t, "lib", "divvy", folder, "libcuda.so.1"))
 		if err != nil {
 			t.Fatal(err)

@@ -62,6 +62,7 @@ var generations = []generation{
 	{"11.8", "standin-11.8"},
 	{"12.2", "standin"},
 	{"13.0", "standin-13.0"},
+	{"13.1", "standin-13.1"},
 }
 
 // frontFor is the front library, prepared for a generation's stand-in.

@@ -37,7 +37,7 @@ const oldest = 11040
 var generations = []struct {
 	name    string
 	version int
-}{{"11.8", 11080}, {"12.2", 12020}, {"13.0", 13000}}
+}{{"11.8", 11080}, {"12.2", 12020}, {"13.0", 13000}, {"13.1", 13010}}
 
 var (
 	fates   = []string{"hooked", "passed", "absent"}

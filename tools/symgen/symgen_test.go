@@ -139,7 +139,7 @@ func TestExportListSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []struct{ version, symbols int }{{11080, 556}, {12020, 600}, {12080, 659}, {13000, 682}} {
+	for _, want := range []struct{ version, symbols int }{{11080, 556}, {12020, 600}, {12080, 659}, {13000, 682}, {13010, 692}} {
 		count := 0
 		for _, row := range rows {
 			version, err := parseVersion(row[1])

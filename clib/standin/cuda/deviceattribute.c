@@ -95,7 +95,7 @@ static int end_of_list(int generation)
 		return 125; /* 11.8 */
 	if (generation < 12080)
 		return 135; /* 12.2 */
-	return 148; /* 13.0 */
+	return generation < 13010 ? 148 : 149; /* 13.0, 13.1 */
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)

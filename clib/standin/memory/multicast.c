@@ -170,6 +170,42 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOff
 			     flags));
 }
 
+/* With the device said: it must be the memory's, since peers' memory is not bound here. */
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+			       CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+			       unsigned long long flags)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct sd_physical *physical = sd_physical_get(memHandle);
+
+	if (!sd_card(dev))
+		return sd_leave(CUDA_ERROR_INVALID_DEVICE);
+	if (physical && physical->card != sd_card(dev))
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	return sd_leave(bind(get(mcHandle), mcOffset, physical, memOffset, size, flags));
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr,
+				size_t size, unsigned long long flags)
+{
+	CUresult result = sd_enter();
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	const struct sd_memory *memory = sd_memory_at(memptr);
+
+	if (!sd_card(dev))
+		return sd_leave(CUDA_ERROR_INVALID_DEVICE);
+	if (!memory || memory->kind != SD_MAPPED || size > memory->bytes - (memptr - memory->address) ||
+	    ((const struct sd_physical *)memory->owner)->card != sd_card(dev))
+		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	return sd_leave(bind(get(mcHandle), mcOffset, memory->owner, memory->offset + (memptr - memory->address), size,
+			     flags));
+}
+
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
 {
 	CUresult result = sd_enter();

@@ -249,8 +249,24 @@ static bool no_multicast(CUmemGenericAllocationHandle *object, const CUmulticast
 	return true;
 }
 
+enum how { BY_MEMORY, BY_MEMORY_2, BY_ADDRESS, BY_ADDRESS_2 };
+
+static CUresult bind(enum how how, uint64_t object, uint64_t what, size_t size)
+{
+	switch (how) {
+	case BY_MEMORY:
+		return DRIVER(cuMulticastBindMem)(object, 0, what, 0, size, 0);
+	case BY_MEMORY_2:
+		return DRIVER(cuMulticastBindMem_v2)(object, snippet_run.device, 0, what, 0, size, 0);
+	case BY_ADDRESS:
+		return DRIVER(cuMulticastBindAddr)(object, 0, what, size, 0);
+	default:
+		return DRIVER(cuMulticastBindAddr_v2)(object, snippet_run.device, 0, what, size, 0);
+	}
+}
+
 /* A multicast object has no memory of its own; what is bound to it is counted already. */
-static void multicast(void)
+static void multicast_memory(enum how how)
 {
 	CUmulticastObjectProp prop = {
 		.numDevices = 1,
@@ -265,7 +281,7 @@ static void multicast(void)
 	EQUAL(snippet_room(), before);
 	OK(DRIVER(cuMulticastAddDevice)(object, snippet_run.device));
 	OK(DRIVER(cuMemCreate)(&handle, prop.size, property(), 0));
-	OK(DRIVER(cuMulticastBindMem)(object, 0, handle, 0, prop.size, 0));
+	OK(bind(how, object, handle, prop.size));
 	EQUAL(before - snippet_room(), prop.size);
 	/* The binding holds the memory when its handle is released. */
 	OK(DRIVER(cuMemRelease)(handle));
@@ -275,7 +291,7 @@ static void multicast(void)
 	EQUAL(snippet_room(), before);
 }
 
-static void multicast_address(void)
+static void multicast_mapped(enum how how)
 {
 	CUmulticastObjectProp prop = {
 		.numDevices = 1,
@@ -290,7 +306,7 @@ static void multicast_address(void)
 	OK(DRIVER(cuMulticastAddDevice)(object, snippet_run.device));
 	OK(DRIVER(cuMemCreate)(&handle, prop.size, property(), 0));
 	OK(map(&address, prop.size, handle));
-	OK(DRIVER(cuMulticastBindAddr)(object, 0, address, prop.size, 0));
+	OK(bind(how, object, address, prop.size));
 	EQUAL(before - snippet_room(), prop.size);
 	OK(DRIVER(cuMemRelease)(handle));
 	OK(unmap(address, prop.size));
@@ -298,6 +314,26 @@ static void multicast_address(void)
 	OK(DRIVER(cuMulticastUnbind)(object, snippet_run.device, 0, prop.size));
 	OK(DRIVER(cuMemRelease)(object));
 	EQUAL(snippet_room(), before);
+}
+
+static void multicast(void)
+{
+	multicast_memory(BY_MEMORY);
+}
+
+static void multicast_2(void)
+{
+	multicast_memory(BY_MEMORY_2);
+}
+
+static void multicast_address(void)
+{
+	multicast_mapped(BY_ADDRESS);
+}
+
+static void multicast_address_2(void)
+{
+	multicast_mapped(BY_ADDRESS_2);
 }
 
 static const struct snippet snippets[] = {
@@ -311,6 +347,8 @@ static const struct snippet snippets[] = {
 	SNIPPET(cuMulticastCreate, multicast),
 	SNIPPET(cuMulticastBindMem, multicast),
 	SNIPPET(cuMulticastBindAddr, multicast_address),
+	SNIPPET(cuMulticastBindMem_v2, multicast_2),
+	SNIPPET(cuMulticastBindAddr_v2, multicast_address_2),
 	SNIPPET(cuMulticastUnbind, multicast_address),
 };
 
