@@ -25,6 +25,7 @@ type Card struct {
 	Simulated     bool
 	UsableBytes   uint64
 	ContextBytes  uint64 // what one context costs
+	Island        int    // cards of one number are linked (NVLink, XGMI)
 }
 
 type card struct {
@@ -68,7 +69,7 @@ func (c *Core) Cards() []CardView {
 			Condition: k.condition, Detail: k.detail,
 		}
 		for _, s := range c.shares {
-			if s.card == k {
+			if s.slotOn(k) != nil {
 				v.Shares++
 			}
 		}
@@ -82,9 +83,9 @@ func (c *Core) Cards() []CardView {
 // deleted under its clients).
 func (c *Core) booked(k *card) uint64 {
 	var sum uint64
-	for _, s := range c.shares {
-		if s.card == k && s.promised() {
-			sum += max(s.limit, s.pool.granted)
+	for t := range c.slotsOn(k) {
+		if t.promised() {
+			sum += max(t.limit, t.pool.granted)
 		}
 	}
 	return sum
@@ -98,68 +99,12 @@ func (c *Core) freeToBook(k *card) uint64 {
 
 func (c *Core) coresBooked(k *card, except *share) int {
 	sum := 0
-	for _, s := range c.shares {
-		if s.card == k && s != except && s.Policy == terms.Fixed && !s.revoked {
+	for t := range c.slotsOn(k) {
+		if s := t.share; s != except && s.Policy == terms.Fixed && !s.revoked {
 			sum += s.CoresPercent
 		}
 	}
 	return sum
-}
-
-// choose finds the card for a new share: the one that is named, or of those that
-// have what it asks for the one with the most memory free to book.
-func (c *Core) choose(spec *Spec) (*card, *Failure) {
-	selector, need := spec.GPU, spec.MemoryBytes
-	if len(c.cards) == 0 {
-		return nil, refuse(NotFound, "this machine has no GPU").hint("divvy run --simulate")
-	}
-	cards := slices.DeleteFunc(slices.Clone(c.cards), func(k *card) bool {
-		return len(spec.Among) > 0 && !slices.Contains(spec.Among, k.UUID)
-	})
-	if len(cards) == 0 {
-		return nil, refuse(NotFound, "none of the GPUs to choose from is here").hint("divvy devices")
-	}
-	if selector != "" {
-		k, failure := c.find(selector)
-		switch {
-		case failure != nil:
-			return nil, failure
-		case !slices.Contains(cards, k):
-			return nil, refuse(NotFound, "GPU %s is not among those to choose from", k.UUID).hint("divvy devices")
-		case !k.usable():
-			return nil, k.refusal()
-		}
-		return k, nil
-	}
-	usable := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool { return !k.usable() })
-	if len(usable) == 0 {
-		return nil, cards[0].refusal()
-	}
-	cards = usable
-	var all, able []placement.Vacancy
-	milli := int64(0)
-	if spec.Policy == terms.Fixed {
-		milli = percentMilli(spec.CoresPercent)
-	}
-	for i, k := range cards {
-		v := placement.Vacancy{Card: i, GPUMilli: percentMilli(100 - c.coresBooked(k, nil)), MemoryBytes: c.freeToBook(k)}
-		all = append(all, v)
-		if v.Hosts(milli, need) {
-			able = append(able, v)
-		}
-	}
-	if len(able) > 0 {
-		return cards[placement.Emptiest(able).Card], nil
-	}
-	// None has room: the refusal names what the emptiest one lacks, or one that could hold
-	// the share if it were empty.
-	best := cards[placement.Emptiest(all).Card]
-	if need > best.UsableBytes {
-		best = slices.MaxFunc(cards, func(a, b *card) int {
-			return cmp.Compare(a.UsableBytes, b.UsableBytes)
-		})
-	}
-	return best, nil
 }
 
 func percentMilli(percent int) int64 { return int64(percent) * placement.WholeCard / 100 }
@@ -208,7 +153,7 @@ func trimDomain(address string) string {
 }
 
 // checkRoom says why card k cannot promise need bytes more, if it cannot.
-func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
+func (c *Core) checkRoom(k *card, need uint64, except *slot) *Failure {
 	if need > k.UsableBytes {
 		return refuse(NotAllowed, "a share of %s is larger than the GPU: %s has %s", size.Short(need), k.Name, size.Short(k.UsableBytes)).
 			hint("ask for at most %s", size.Format(k.UsableBytes/size.MiB*size.MiB))
@@ -223,7 +168,7 @@ func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
 	}
 	inUse := c.used(k.rest)
 	if except != nil && !except.promised() {
-		inUse -= c.usedOf(except)
+		inUse -= c.usedIn(except)
 	}
 	if room := less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised); need > room && k.unaccounted.unpromised > 0 {
 		return refuse(NotAllowed, "%s has %s left to promise, not %s: %s of it are held and on no ledger (%s)",
@@ -239,15 +184,15 @@ func (c *Core) checkRoom(k *card, need uint64, except *share) *Failure {
 }
 
 // holders names the largest users of a pool.
-func (c *Core) holders(p *pool, except *share) string {
+func (c *Core) holders(p *pool, except *slot) string {
 	type holder struct {
-		cl   *client
+		b    *balance
 		used uint64
 	}
 	var all []holder
-	for _, cl := range p.members.all {
-		if n := c.usedBy(cl); n > 0 && cl.share != except {
-			all = append(all, holder{cl, n})
+	for _, b := range p.members.all {
+		if n := c.usedBy(b); n > 0 && b.slot != except {
+			all = append(all, holder{b, n})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b holder) int { return cmp.Compare(b.used, a.used) })
@@ -257,7 +202,7 @@ func (c *Core) holders(p *pool, except *share) string {
 			names = append(names, fmt.Sprintf("and %d more", len(all)-i))
 			break
 		}
-		names = append(names, fmt.Sprintf("process %d in share %s: %s", h.cl.PID, h.cl.share.Name, size.Short(h.used)))
+		names = append(names, fmt.Sprintf("process %d in share %s: %s", h.b.PID, h.b.share.Name, size.Short(h.used)))
 	}
 	return strings.Join(names, ", ")
 }

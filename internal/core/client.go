@@ -4,7 +4,6 @@ package core
 
 import (
 	"cmp"
-	"container/list"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,38 +46,27 @@ func (p Process) same(other Process) bool { return p.PID == other.PID && p.Start
 
 type client struct {
 	Process
-	id      ClientID
-	share   *share
-	since   time.Time
-	state   State
-	page    bool // there is one to read
-	frozen  bool // its page is destroyed: it keeps what it has and gets nothing
-	unheld  bool // it is not held as its share demands: the same
-	granted uint64
-	merged  merged
-
-	granteds uint64 // the most that was ever granted
-	peak     uint64
-	reading  Reading // the last good one
-	work     work
-	driver   *uint64 // held, by the driver's account
+	id       ClientID
+	share    *share
+	since    time.Time
+	state    State
+	page     bool // there is one to read
+	frozen   bool // its page is destroyed: it keeps what it has and gets nothing
+	unheld   bool // it is not held as its share demands: the same
+	merged   merged
+	balances []*balance // of each card of its share, by number
 
 	left     time.Time // it takes nothing from then on
 	ended    time.Time // came into its state
 	noticeAt time.Time // when to tell that it lives on
 	heldTold bool
 
-	order, place, member int           // of attachment; in the share's crowd, and in the pool's
-	ender                *list.Element // among those of the card that have ended
-	lively               bool          // is in the share's list of those
-	livelyUntil          time.Time
-	denials              uint64
-	bucket               bucket
+	order, place int // of attachment; in the share's crowd
+	denials      uint64
+	bucket       bucket
 
 	saveChanged bool
 }
-
-func (cl *client) contextBytes() uint64 { return min(cl.reading.ContextBytes, cl.granted) }
 
 // awaited is true of a client of an earlier life that is not back yet.
 func (cl *client) awaited() bool { return cl.state == Detached && !cl.page }
@@ -86,26 +74,20 @@ func (cl *client) awaited() bool { return cl.state == Detached && !cl.page }
 // ending is true of a client that goes as soon as the driver holds nothing for it.
 func (cl *client) ending() bool { return cl.state != Attached && !cl.awaited() }
 
-// agrees is true of a reading that is in line with what the client has been granted.
-func (cl *client) agrees(r Reading) bool {
-	return r.GrantedBytes == cl.granted && r.CreditBytes <= cl.granted
-}
-
-func (cl *client) launches() uint64 { return cl.work.told.launches }
-
-// ClientView is a client and what it holds.
+// ClientView is a client and what it holds: of each card of its share, and summed over them.
 type ClientView struct {
 	Process
 	ID           ClientID
 	Share        string
-	CardUUID     string
+	Balances     []BalanceView // by number
+	CardUUID     string        // of the first
 	State        State
 	Frozen       bool
 	UsedBytes    uint64
 	ContextBytes uint64
 	GrantedBytes uint64
 	PeakBytes    uint64
-	DriverBytes  *uint64
+	DriverBytes  *uint64 // nil: not known of one of them
 	Allocations  uint64
 	Denials      uint64
 	Launches     uint64
@@ -134,16 +116,32 @@ func (c *Core) ClientsOf(name string) []ClientView {
 func (c *Core) viewClients(s *share) []ClientView {
 	views := make([]ClientView, 0, len(s.clients.all))
 	for _, cl := range s.clients.all {
-		used := c.usedBy(cl)
-		views = append(views, ClientView{
-			Process: cl.Process, ID: cl.id, Share: s.Name, CardUUID: s.card.UUID, State: cl.state, Frozen: cl.frozen,
-			UsedBytes: used, ContextBytes: min(cl.contextBytes(), used), GrantedBytes: cl.granted, PeakBytes: cl.peak,
-			DriverBytes: cl.driver, Allocations: cl.reading.Allocations,
-			Denials: cl.denials, Launches: cl.launches(), Since: cl.since, order: cl.order,
-		})
+		v := ClientView{
+			Process: cl.Process, ID: cl.id, Share: s.Name, CardUUID: s.uuid(), State: cl.state, Frozen: cl.frozen,
+			Denials: cl.denials, Since: cl.since, DriverBytes: new(uint64), order: cl.order,
+		}
+		for _, b := range cl.balances {
+			v.add(c.viewBalance(b))
+		}
+		views = append(views, v)
 	}
 	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.order, b.order)) })
 	return views
+}
+
+func (v *ClientView) add(b BalanceView) {
+	v.Balances = append(v.Balances, b)
+	v.UsedBytes += b.UsedBytes
+	v.ContextBytes += b.ContextBytes
+	v.GrantedBytes += b.GrantedBytes
+	v.PeakBytes += b.PeakBytes
+	v.Allocations += b.Allocations
+	v.Launches += b.Launches
+	if b.DriverBytes == nil || v.DriverBytes == nil {
+		v.DriverBytes = nil
+		return
+	}
+	*v.DriverBytes += *b.DriverBytes
 }
 
 // Attach puts a process on the ledger of a share. Its page must be there.
@@ -152,13 +150,13 @@ func (c *Core) Attach(now time.Time, id ClientID, share string, process Process)
 	if s == nil || s.revoked {
 		return ErrGone
 	}
-	return c.attach(now, id, s, process, 0)
+	return c.attach(now, id, s, process, nil)
 }
 
 // Reattach is Attach for a process that comes back with its token and says
-// what it uses; its new page must be there. A client that we know is believed
+// what it uses in each slot; its new page must be there. A client that we know is believed
 // up to what we had granted it, an unknown one as claim says.
-func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes uint64) error {
+func (c *Core) Reattach(now time.Time, id ClientID, share string, process Process, usedBytes []uint64) error {
 	s := c.byName[share]
 	c.splitFor(now, id, process)
 	cl := c.clients[id]
@@ -166,17 +164,18 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		if s == nil || s.revoked {
 			return ErrGone
 		}
-		used, err := c.claim(now, s, process, up(usedBytes))
+		used, err := c.claim(now, s, process, usedBytes)
 		if err != nil {
 			return err
 		}
 		if err := c.attach(now, id, s, process, used); err != nil {
 			return err
 		}
-		w := &c.clients[id].work
-		w.fresh = true
-		if now.Before(c.unknownUntil) {
-			w.firstNs = 0 // the journal that knew is lost
+		for _, b := range c.clients[id].balances {
+			b.work.fresh = true
+			if now.Before(c.unknownUntil) {
+				b.work.firstNs = 0 // the journal that knew is lost
+			}
 		}
 		return nil
 	}
@@ -184,27 +183,36 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 		return err
 	}
 	c.split(now, cl)
-	most := cl.granted
-	if cl.awaited() {
-		// The agent that died may have had no journal to write to.
-		most += s.pool.room(c)
+	used := make(amounts, len(cl.balances))
+	for i, b := range cl.balances {
+		most := b.granted
+		if cl.awaited() {
+			// The agent that died may have had no journal to write to.
+			most += b.slot.pool.room(c)
+		}
+		used[i] = min(up(amounts(usedBytes).of(i)), most)
 	}
 	wasLost := cl.state == Detached
 	c.setState(cl, Attached, true)
 	cl.frozen = false
 	c.come(cl)
-	cl.work.fresh = true
 	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
-	used := min(up(usedBytes), most)
-	c.hold(cl, used)
+	for i, b := range cl.balances {
+		b.work.fresh = true
+		c.hold(b, used[i])
+	}
 	if wasLost {
-		c.event(now, Event{Kind: event.ClientReturned, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: used,
-			Message: fmt.Sprintf("attached again, uses %s", size.Short(used))})
+		c.event(now, Event{Kind: event.ClientReturned, Share: s.Name, Card: s.uuid(), PID: cl.PID, Bytes: used.sum(),
+			Message: "attached again, uses " + used.String()})
 	}
 	c.limitsChanged(s)
-	c.squeeze(now, s)
+	for _, t := range s.slots {
+		c.squeeze(now, t)
+	}
 	c.endGraceIfAllBack(now)
-	c.settle(s.pool)
+	for _, t := range s.slots {
+		c.settle(t.pool)
+	}
 	return nil
 }
 
@@ -214,11 +222,15 @@ func (c *Core) Withhold(now time.Time, id ClientID) {
 	if cl == nil || cl.unheld {
 		return
 	}
-	c.recallFrom(cl, cl.granted)
+	for _, b := range cl.balances {
+		c.recallFrom(b, b.granted)
+	}
 	cl.unheld = true
 	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
-	c.settle(cl.share.pool)
+	for _, t := range cl.share.slots {
+		c.settle(t.pool)
+	}
 }
 
 // CheckToken says whether a process may come back as client id: as one that we
@@ -238,7 +250,7 @@ func (c *Core) checkToken(now time.Time, cl *client, share string, process Proce
 	return ErrToken
 }
 
-func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used uint64) error {
+func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used amounts) error {
 	if err := c.mayJoin(s, process.UID); err != nil {
 		c.Refused(now, s.Name, process.PID, err.Error())
 		return err
@@ -251,25 +263,32 @@ func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, use
 	c.addClient(cl)
 	c.setState(cl, Attached, true)
 	c.come(cl)
-	cl.work.firstNs = c.pageClock(id)
+	first := c.pageClock(id)
 	s.everUsed = true
-	c.hold(cl, used)
+	for i, b := range cl.balances {
+		b.work.firstNs = first
+		c.hold(b, used.of(i))
+	}
 	c.limitsChanged(s)
-	c.squeeze(now, s)
-	c.settle(s.pool)
-	c.event(now, Event{Kind: event.ClientAttached, Share: s.Name, Card: s.card.UUID, PID: process.PID, Bytes: used,
+	for _, t := range s.slots {
+		c.squeeze(now, t)
+		c.settle(t.pool)
+	}
+	c.event(now, Event{Kind: event.ClientAttached, Share: s.Name, Card: s.uuid(), PID: process.PID, Bytes: used.sum(),
 		Message: process.Name})
 	return nil
 }
 
 // come takes note of whose words a client's are.
 func (c *Core) come(cl *client) {
-	cl.work.own = cl.UID == cl.share.owner || c.trusted(cl.UID)
+	for _, b := range cl.balances {
+		b.work.own = cl.UID == cl.share.owner || c.trusted(cl.UID)
+	}
 }
 
 // pageClock is the clock of the pages, as the page of a client that has just come says.
 func (c *Core) pageClock(id ClientID) uint64 {
-	r, _ := c.credits.Read(id)
+	r, _ := c.credits.Read(id, 0)
 	return r.AtNs
 }
 
@@ -283,7 +302,11 @@ func (c *Core) addClient(cl *client) {
 	c.order++
 	cl.order = int(c.order)
 	cl.share.clients.add(cl)
-	cl.share.pool.members.add(cl)
+	for _, t := range cl.share.slots {
+		b := &balance{client: cl, slot: t}
+		cl.balances = append(cl.balances, b)
+		t.pool.members.add(b)
+	}
 }
 
 // Detach: the socket of a client has closed. Its unused credit goes back, what
@@ -308,18 +331,23 @@ func (c *Core) Died(now time.Time, id ClientID) {
 	}
 	c.end(now, cl, Dead)
 	cl.noticeAt = time.Time{}
-	if cl.granted == 0 {
-		c.remove(now, cl)
+	for _, b := range cl.balances {
+		if b.granted == 0 {
+			c.leave(now, b)
+		}
 	}
+	c.removeIfGone(now, cl)
 	c.endGraceIfAllBack(now)
 }
 
 // end leaves the state Attached: all unused credit goes back.
 func (c *Core) end(now time.Time, cl *client, state State) {
 	c.dropWaiting(cl.id)
-	c.read(now, cl)
-	c.observeLately(now, cl.share)
-	c.recallFrom(cl, cl.granted)
+	for _, b := range cl.balances {
+		c.read(now, b)
+		c.observeLately(now, b.slot)
+		c.recallFrom(b, b.granted)
+	}
 	if !cl.ending() {
 		cl.left = now
 	}
@@ -327,14 +355,42 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 	c.setState(cl, state, cl.page)
 	c.clientChanged(cl)
 	c.limitsChanged(cl.share)
-	c.squeeze(now, cl.share)
-	c.settle(cl.share.pool)
+	for _, t := range cl.share.slots {
+		c.squeeze(now, t)
+		c.settle(t.pool)
+	}
 }
 
-// released takes a client off the ledger: the driver holds nothing for it.
-func (c *Core) released(now time.Time, cl *client) {
-	c.hold(cl, 0)
+// released: the driver holds nothing for a client on a card. It goes off the ledger with
+// the last of its cards.
+func (c *Core) released(now time.Time, b *balance) {
+	c.hold(b, 0)
+	c.leave(now, b)
+	if c.removeIfGone(now, b.client) {
+		return
+	}
+	t := b.slot
+	c.limitsChanged(t.share)
+	c.squeeze(now, t)
+	c.chargeAgain(now, t.pool)
+	c.settle(t.pool)
+}
+
+// leave ends what a client has to do with a card.
+func (c *Core) leave(now time.Time, b *balance) {
+	if !b.gone {
+		b.endsNoMore()
+		b.gone = true
+		c.orders.Released = append(c.orders.Released, Slot{b.share.Name, b.number()})
+	}
+}
+
+func (c *Core) removeIfGone(now time.Time, cl *client) bool {
+	if slices.ContainsFunc(cl.balances, func(b *balance) bool { return !b.gone }) {
+		return false
+	}
 	c.remove(now, cl)
+	return true
 }
 
 func (c *Core) remove(now time.Time, cl *client) {
@@ -349,11 +405,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	if after := now.Sub(cl.ended); after >= time.Millisecond && cl.state == Dead {
 		message = fmt.Sprintf("ended, its memory was back after %v", after.Round(100*time.Microsecond))
 	}
-	s.launches += cl.launches()
-	s.busy += cl.work.told.busy
-	s.wait += cl.work.told.wait
-	s.counted += cl.work.counted
-	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.peak, Message: message})
+	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.uuid(), PID: cl.PID, Bytes: cl.peak(), Message: message})
 	same := func(other *client) bool { return other == cl }
 	delete(c.clients, cl.id)
 	if c.byPID[cl.PID] = slices.DeleteFunc(c.byPID[cl.PID], same); len(c.byPID[cl.PID]) == 0 {
@@ -366,36 +418,46 @@ func (c *Core) remove(now time.Time, cl *client) {
 		c.ofUsers--
 	}
 	c.uncount(cl)
-	s.card.enders.remove(cl)
 	s.clients.remove(cl)
-	s.pool.members.remove(cl)
-	s.sum.move(cl.work, work{})
+	for _, b := range cl.balances {
+		c.leave(now, b)
+		t := b.slot
+		t.launches += b.launches()
+		t.busy += b.work.told.busy
+		t.wait += b.work.told.wait
+		t.counted += b.work.counted
+		t.sum.move(b.work, work{})
+		t.pool.members.remove(b)
+	}
 	c.orders.SaveClients = append(c.orders.SaveClients, cl.id)
 	c.orders.GoneClients = append(c.orders.GoneClients, cl.id)
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.squeeze(now, s)
-	c.chargeAgain(now, s.pool)
-	c.settle(s.pool)
+	for _, t := range s.slots {
+		c.squeeze(now, t)
+		c.chargeAgain(now, t.pool)
+		c.settle(t.pool)
+	}
 	c.removeIfUnused(now, s)
 }
 
 // read reads the page of a client; a destroyed one freezes it.
-func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
+func (c *Core) read(now time.Time, b *balance) (Reading, bool) {
+	cl := b.client
 	if cl.frozen {
-		return cl.reading, false
+		return b.reading, false
 	}
 	if !cl.page || cl.merged.any {
-		return cl.reading, true
+		return b.reading, true
 	}
-	r, ok := c.credits.Read(cl.id)
-	if !ok || !cl.agrees(r) {
+	r, ok := c.credits.Read(cl.id, b.number())
+	if !ok || !b.agrees(r) {
 		cl.frozen = true
-		c.event(now, Event{Kind: event.ClientBroken, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
-			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted))})
-		return cl.reading, false
+		c.event(now, Event{Kind: event.ClientBroken, Share: cl.share.Name, Card: b.slot.card.UUID, PID: cl.PID, Bytes: cl.granted(),
+			Message: fmt.Sprintf("destroyed its page; it keeps %s and gets nothing more", size.Short(cl.granted()))})
+		return b.reading, false
 	}
-	cl.observe(r)
+	b.observe(r)
 	return r, true
 }
 
@@ -403,35 +465,36 @@ func (c *Core) read(now time.Time, cl *client) (Reading, bool) {
 func (c *Core) notice(now time.Time, cl *client) {
 	cl.noticeAt = time.Time{}
 	if cl.state == Detached {
-		c.event(now, Event{Kind: event.ClientDetached, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
-			Message: fmt.Sprintf("closed its connection and lives on; it keeps %s and gets nothing until it is back", size.Short(cl.granted))})
+		c.event(now, Event{Kind: event.ClientDetached, Share: cl.share.Name, Card: cl.share.uuid(), PID: cl.PID, Bytes: cl.granted(),
+			Message: fmt.Sprintf("closed its connection and lives on; it keeps %s and gets nothing until it is back", size.Short(cl.granted()))})
 	}
 }
 
-// Sync sums what a client's share uses, for its limits page.
-func (c *Core) Sync(now time.Time, id ClientID) (share string, usedBytes uint64, ok bool) {
-	cl := c.clients[id]
-	if cl == nil {
+// Sync sums what a client's share uses in a slot, for its limits page.
+func (c *Core) Sync(now time.Time, id ClientID, number int) (share string, usedBytes uint64, ok bool) {
+	b := c.balanceOf(id, number)
+	if b == nil {
 		return "", 0, false
 	}
-	c.squeeze(now, cl.share)
-	return cl.share.Name, c.observeLately(now, cl.share), true
+	c.squeeze(now, b.slot)
+	return b.share.Name, c.observeLately(now, b.slot), true
 }
 
-// ShareUses lists who uses memory of a client's share, the largest first.
-func (c *Core) ShareUses(now time.Time, id ClientID) ([]ClientView, error) {
-	cl := c.clients[id]
-	if cl == nil {
+// SlotUses lists who uses memory of a slot of a client's share, the largest first.
+func (c *Core) SlotUses(now time.Time, id ClientID, number int) ([]ClientView, error) {
+	b := c.balanceOf(id, number)
+	if b == nil {
 		return nil, errors.New("not attached")
 	}
-	s := cl.share
-	if !s.stale(now, &s.usesAt) {
-		return s.uses, nil
+	t := b.slot
+	if !t.stale(now, &t.usesAt) {
+		return t.uses, nil
 	}
-	views := slices.DeleteFunc(c.viewClients(s), func(v ClientView) bool { return v.UsedBytes == 0 })
-	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
-	if s.uses = nil; len(s.clients.all) > observedClients {
-		s.uses = views
+	used := func(v ClientView) uint64 { return v.Balances[number].UsedBytes }
+	views := slices.DeleteFunc(c.viewClients(t.share), func(v ClientView) bool { return used(v) == 0 })
+	slices.SortStableFunc(views, func(a, b ClientView) int { return cmp.Compare(used(b), used(a)) })
+	if t.uses = nil; len(t.clients()) > observedClients {
+		t.uses = views
 	}
 	return views, nil
 }

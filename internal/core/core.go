@@ -6,8 +6,9 @@
 // the clients' pages are behind Credits, and what must happen outside is
 // returned by Drain for an adapter to carry out. One goroutine uses it.
 //
-// Every client draws on a pool: the quota of its share, or, for shares without
-// a promise, what their card has left over. In each pool
+// A share has one or more cards, each with a slot: the card's number inside the share.
+// On each, every client draws on a pool: the quota of its share there, or, for shares
+// without a promise, what the card has left over. In each pool
 //
 //	sum of granted <= limit
 //
@@ -36,18 +37,18 @@ const Unit = 512
 type Credits interface {
 	// Recall takes back at most max bytes of what is not used, if the page says
 	// that granted bytes are granted.
-	Recall(id ClientID, granted, max uint64) uint64
+	Recall(id ClientID, slot int, granted, max uint64) uint64
 	// Grant adds to what is granted and not used.
-	Grant(id ClientID, bytes uint64)
+	Grant(id ClientID, slot int, bytes uint64)
 	// Charge adds to what is granted and in use: a charge is granted.
-	Charge(id ClientID, bytes uint64)
+	Charge(id ClientID, slot int, bytes uint64)
 	// Hold makes a page say that this much is granted, and in use.
-	Hold(id ClientID, bytes uint64)
+	Hold(id ClientID, slot int, bytes uint64)
 	// Read returns the client's own words; false when it has destroyed its page.
-	Read(id ClientID) (Reading, bool)
+	Read(id ClientID, slot int) (Reading, bool)
 }
 
-// Reading is what a client's page says. Nothing in it can be trusted.
+// Reading is what a client's page says of one slot. Nothing in it can be trusted.
 type Reading struct {
 	GrantedBytes, CreditBytes      uint64
 	ContextBytes, PeakBytes        uint64
@@ -77,6 +78,7 @@ type Orders struct {
 	Limits      []string   // shares whose limits page must be written
 	Answers     []Answer   // to charges that had to wait
 	Events      []Event
+	Released    []Slot     // the driver holds nothing any more for somebody there who has ended
 	GoneClients []ClientID // off the ledger: close page and connection
 	GoneShares  []string   // close socket and page
 }
@@ -212,7 +214,9 @@ func (c *Core) NextWake() time.Time {
 	}
 	for _, s := range c.shares {
 		sooner(s.lonelyEnd)
-		sooner(s.sweepNext)
+		for _, t := range s.slots {
+			sooner(t.sweepNext)
+		}
 	}
 	sooner(c.flood.tellAt)
 	sooner(c.notices.next(noticed))

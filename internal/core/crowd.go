@@ -12,22 +12,23 @@ import (
 // What the ledger does for one client must not take longer because of others: whoever is
 // many could slow everybody down. This file has what is known without looking through all.
 
-// crowd is clients in no order, each of which knows where it is.
-type crowd struct {
-	all []*client
-	at  func(*client) *int
+// crowd is clients, or what they have of a card, in no order; each knows where it is.
+type crowd[T comparable] struct {
+	all []T
+	at  func(T) *int
 }
 
-func (c *crowd) add(cl *client) {
-	*c.at(cl) = len(c.all)
-	c.all = append(c.all, cl)
+func (c *crowd[T]) add(one T) {
+	*c.at(one) = len(c.all)
+	c.all = append(c.all, one)
 }
 
-func (c *crowd) remove(cl *client) {
-	i, last := *c.at(cl), c.all[len(c.all)-1]
+func (c *crowd[T]) remove(one T) {
+	var none T
+	i, last := *c.at(one), c.all[len(c.all)-1]
 	c.all[i] = last
 	*c.at(last) = i
-	c.all[len(c.all)-1] = nil
+	c.all[len(c.all)-1] = none
 	c.all = c.all[:len(c.all)-1]
 }
 
@@ -70,72 +71,83 @@ func noticed(m moment) bool { return m.cl.noticeAt.Equal(m.at) }
 // looked for.
 type enders struct {
 	dead, detached list.List
-	unsearched     []*client
+	unsearched     []*balance
 	lookedAt       time.Time
 }
 
-func (e *enders) of(cl *client) *list.List {
-	if cl.state == Dead {
+func (e *enders) of(b *balance) *list.List {
+	if b.state == Dead {
 		return &e.dead
 	}
 	return &e.detached
 }
 
-func (e *enders) add(cl *client) {
-	cl.ender = e.of(cl).PushBack(cl)
-	if cl.state == Dead {
-		e.unsearched = append(e.unsearched, cl)
+// ends enters that a client ends, and the driver may hold something for it on the card.
+func (b *balance) ends() {
+	e := &b.slot.card.enders
+	b.gone = false
+	b.ender = e.of(b).PushBack(b)
+	b.slot.ending++
+	if b.state == Dead {
+		e.unsearched = append(e.unsearched, b)
 	}
 }
 
-// remove must come before the state changes.
-func (e *enders) remove(cl *client) {
-	if cl.ender != nil {
-		e.of(cl).Remove(cl.ender)
-		cl.ender = nil
+// endsNoMore must come before the state changes.
+func (b *balance) endsNoMore() {
+	if b.ender != nil {
+		b.slot.card.enders.of(b).Remove(b.ender)
+		b.ender = nil
+		b.slot.ending--
 	}
 }
 
-// setState keeps count of what depends on the state of a client.
+// setState keeps count of what depends on the state of a client. On a card on which the
+// driver holds nothing for it any more, it does not end again.
 func (c *Core) setState(cl *client, state State, page bool) {
-	s, k := cl.share, cl.share.card
 	c.uncount(cl)
-	k.enders.remove(cl)
 	cl.state, cl.page = state, page
 	if state == Attached {
-		s.attached++
-		s.pool.attached[cl] = true
+		cl.share.attached++
+		for _, b := range cl.balances {
+			b.gone = false
+			b.slot.pool.attached[b] = true
+		}
 	}
 	if cl.awaited() {
 		c.awaited++
 	}
 	if cl.ending() {
-		k.enders.add(cl)
-		s.ending++
+		for _, b := range cl.balances {
+			if !b.gone {
+				b.ends()
+			}
+		}
 	}
 }
 
 // uncount takes a client out of the counts.
 func (c *Core) uncount(cl *client) {
+	for _, b := range cl.balances {
+		b.endsNoMore()
+		delete(b.slot.pool.attached, b)
+	}
 	switch {
 	case cl.state == "": // it is new
 	case cl.state == Attached:
 		cl.share.attached--
-		delete(cl.share.pool.attached, cl)
 	case cl.awaited():
 		c.awaited--
-	case cl.ending():
-		cl.share.ending--
 	}
 }
 
 // lookEvery is how old what a share uses may be that has more than observedClients.
 const lookEvery = 2 * time.Millisecond
 
-// stale says whether the pages of a share are to be looked through again, which were at
-// that time, and takes note of it.
-func (s *share) stale(now time.Time, at *time.Time) bool {
-	if len(s.clients.all) <= observedClients {
+// stale says whether the pages of a slot's share are to be looked through again, which
+// were at that time, and takes note of it.
+func (t *slot) stale(now time.Time, at *time.Time) bool {
+	if len(t.clients()) <= observedClients {
 		return true
 	}
 	if age := now.Sub(*at); age >= 0 && age < lookEvery {
@@ -146,11 +158,11 @@ func (s *share) stale(now time.Time, at *time.Time) bool {
 }
 
 // observeLately is observe, of a share with many clients not each time.
-func (c *Core) observeLately(now time.Time, s *share) uint64 {
-	if s.stale(now, &s.observedAt) {
-		s.usedLately = c.observe(s)
+func (c *Core) observeLately(now time.Time, t *slot) uint64 {
+	if t.stale(now, &t.observedAt) {
+		t.usedLately = c.observe(t)
 	}
-	return s.usedLately
+	return t.usedLately
 }
 
 // Of a share with more clients, the pages of so many that may have work on the card are read
@@ -161,42 +173,42 @@ const (
 	livelyFor     = 100 * time.Millisecond
 )
 
-// Asked: launches of a client wait.
-func (c *Core) Asked(now time.Time, id ClientID) {
-	if cl := c.clients[id]; cl != nil {
-		c.enliven(now, cl)
+// Asked: launches of a client in a slot wait.
+func (c *Core) Asked(now time.Time, id ClientID, number int) {
+	if b := c.balanceOf(id, number); b != nil {
+		c.enliven(now, b)
 	}
 }
 
-func (c *Core) enliven(now time.Time, cl *client) {
-	cl.livelyUntil = now.Add(livelyFor)
-	if !cl.lively {
-		cl.lively = true
-		cl.share.lively = append(cl.share.lively, cl)
+func (c *Core) enliven(now time.Time, b *balance) {
+	b.livelyUntil = now.Add(livelyFor)
+	if !b.lively {
+		b.lively = true
+		b.slot.lively = append(b.slot.lively, b)
 	}
 }
 
-// readLively reads the pages that matter most for what a share has in flight.
-func (c *Core) readLively(now time.Time, s *share, each func(Reading)) {
-	for range min(len(s.lively), livelyClients) {
-		cl := s.lively[0]
-		s.lively = s.lively[1:]
-		cl.lively = false
-		if c.clients[cl.id] != cl {
+// readLively reads the pages that matter most for what a share has in flight on a card.
+func (c *Core) readLively(now time.Time, t *slot, each func(Reading)) {
+	for range min(len(t.lively), livelyClients) {
+		b := t.lively[0]
+		t.lively = t.lively[1:]
+		b.lively = false
+		if c.clients[b.id] != b.client {
 			continue // it has gone
 		}
-		if r, ok := c.read(now, cl); ok && cl.state == Attached && (r.InFlightNs > 0 || now.Before(cl.livelyUntil)) {
+		if r, ok := c.read(now, b); ok && b.state == Attached && (r.InFlightNs > 0 || now.Before(b.livelyUntil)) {
 			each(r)
-			cl.lively = true
-			s.lively = append(s.lively, cl)
+			b.lively = true
+			t.lively = append(t.lively, b)
 		}
 	}
-	for range min(otherClients, len(s.clients.all)) {
-		s.turn++
-		cl := s.clients.all[s.turn%len(s.clients.all)]
-		if r, ok := c.read(now, cl); ok && cl.state == Attached && !cl.lively && r.InFlightNs > 0 {
+	for range min(otherClients, len(t.clients())) {
+		t.turn++
+		b := t.of(t.clients()[t.turn%len(t.clients())])
+		if r, ok := c.read(now, b); ok && b.state == Attached && !b.lively && r.InFlightNs > 0 {
 			each(r)
-			c.enliven(now, cl)
+			c.enliven(now, b)
 		}
 	}
 }

@@ -14,14 +14,14 @@ type countingPages struct {
 	looks int
 }
 
-func (p *countingPages) Read(id ClientID) (Reading, bool) {
+func (p *countingPages) Read(id ClientID, slot int) (Reading, bool) {
 	p.looks++
-	return p.fakePages.Read(id)
+	return p.fakePages.Read(id, slot)
 }
 
-func (p *countingPages) Recall(id ClientID, granted, most uint64) uint64 {
+func (p *countingPages) Recall(id ClientID, slot int, granted, most uint64) uint64 {
 	p.looks++
-	return p.fakePages.Recall(id, granted, most)
+	return p.fakePages.Recall(id, slot, granted, most)
 }
 
 // crowded is a ledger with many clients in one share, and one that is measured in another.
@@ -88,12 +88,12 @@ func (w *crowded) steps() map[string]func() {
 	return map[string]func(){
 		"charge":        func() { w.core.Charge(w.now, quiet, Charge{Bytes: Unit}); w.pages.free(quiet, Unit) },
 		"chargeInCrowd": func() { w.core.Charge(w.now, last, Charge{Bytes: Unit}); w.pages.free(last, Unit) },
-		"sync":          func() { w.core.Sync(w.now, quiet) },
-		"syncInCrowd":   func() { w.core.Sync(w.now, last) },
-		"work":          func() { w.core.Work(w.now, 1, "quiet") },
-		"workOfCrowd":   func() { w.core.Work(w.now, 1, "crowd") },
+		"sync":          func() { w.core.Sync(w.now, quiet, 0) },
+		"syncInCrowd":   func() { w.core.Sync(w.now, last, 0) },
+		"work":          func() { w.core.Work(w.now, 1, "quiet", 0) },
+		"workOfCrowd":   func() { w.core.Work(w.now, 1, "crowd", 0) },
 		"limits":        func() { _, _ = w.core.Limits(w.now, "crowd") },
-		"uses":          func() { _, _ = w.core.ShareUses(w.now, last) },
+		"uses":          func() { _, _ = w.core.SlotUses(w.now, last, 0) },
 		"wake":          func() { w.core.NextWake() },
 		"tick":          func() { w.core.Tick(w.now) },
 		"ended":         func() { w.core.LastEnded(crowdedCard, w.now.Add(-time.Second)); w.core.Lingering(crowdedCard, w.now) },
@@ -117,7 +117,7 @@ func TestManySlowNobodyDown(t *testing.T) {
 		if _, err := w.core.Limits(w.now, "crowd"); err != nil { // which looks once in a while, as does:
 			t.Fatal(err)
 		}
-		if _, err := w.core.ShareUses(w.now, 1); err != nil {
+		if _, err := w.core.SlotUses(w.now, 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		w.pages.looks = 0
@@ -133,17 +133,17 @@ func TestManySlowNobodyDown(t *testing.T) {
 func TestWorkAmongMany(t *testing.T) {
 	w := newCrowded(t, 1000, 0)
 	w.pages.pages[500].InFlightNs, w.pages.pages[500].DrainNs = 5, 7
-	w.core.Asked(w.now, 500)
-	if got := w.core.Work(w.now, 3, "crowd"); got.InFlight != 5 || got.Remaining != 4 || got.Processes != 1000 {
+	w.core.Asked(w.now, 500, 0)
+	if got := w.core.Work(w.now, 3, "crowd", 0); got.InFlight != 5 || got.Remaining != 4 || got.Processes != 1000 {
 		t.Errorf("of one that asked: %+v", got)
 	}
 	w.pages.pages[500].InFlightNs, w.pages.pages[500].BusyNs = 0, 5
 	w.pages.pages[700].InFlightNs, w.pages.pages[700].DrainNs = 9, 9
 	sum := time.Duration(0)
 	for range 1000/otherClients + 2 {
-		sum += w.core.Work(w.now, 3, "crowd").InFlight
+		sum += w.core.Work(w.now, 3, "crowd", 0).InFlight
 	}
-	if got := w.core.Work(w.now, 3, "crowd"); got.InFlight != 9 || got.Busy != 5 || sum == 0 {
+	if got := w.core.Work(w.now, 3, "crowd", 0); got.InFlight != 9 || got.Busy != 5 || sum == 0 {
 		t.Errorf("of one that did not: %+v", got)
 	}
 }

@@ -40,17 +40,17 @@ func (b *bucket) takeOf(now time.Time, size, perSecond float64) bool {
 }
 
 // deny refuses a charge. It counts when the program is refused with it.
-func (c *Core) deny(now time.Time, cl *client, w waiting, free uint64, reason Reason) Answer {
+func (c *Core) deny(now time.Time, b *balance, w waiting, free uint64, reason Reason) Answer {
 	if w.Final {
-		cl.denials++
-		cl.share.denials[reason]++ // saved when something else of the share is
-		c.tellDenied(now, cl, w.Charge, free, reason)
+		b.denials++
+		b.slot.denials[reason]++ // saved when something else of the share is
+		c.tellDenied(now, b, w.Charge, free, reason)
 	}
-	return Answer{Client: cl.id, Reason: reason, FreeBytes: free, UsedBytes: c.observe(cl.share)}
+	return Answer{Client: b.id, Slot: w.Slot, Reason: reason, FreeBytes: free, UsedBytes: c.observe(b.slot)}
 }
 
-func (c *Core) tellDenied(now time.Time, cl *client, w Charge, free uint64, reason Reason) {
-	limit, call := c.limitOf(cl.share), w.Call
+func (c *Core) tellDenied(now time.Time, b *balance, w Charge, free uint64, reason Reason) {
+	limit, call := c.limitOf(b.slot), w.Call
 	if call == "" {
 		call = "an allocation"
 	}
@@ -69,18 +69,19 @@ func (c *Core) tellDenied(now time.Time, cl *client, w Charge, free uint64, reas
 	case Unheld:
 		why = "the process is not held as its share demands"
 	}
-	c.clientEvent(now, cl, event.Denied, w.Bytes, fmt.Sprintf("%s of %s denied: %s", call, size.Short(w.Bytes), why))
+	c.clientEvent(now, b, event.Denied, w.Bytes, fmt.Sprintf("%s of %s denied%s: %s", call, size.Short(w.Bytes), b.slot.which(), why))
 }
 
-func (c *Core) limitOf(s *share) uint64 {
-	if s.promised() {
-		return s.limit
+// which names the GPU of a slot in a sentence about a share that has several.
+func (t *slot) which() string {
+	if len(t.share.slots) == 1 {
+		return ""
 	}
-	return s.card.UsableBytes
+	return fmt.Sprintf(" on GPU %d of the share (%s)", t.number, t.card.Name)
 }
 
-// clientEvent is an event that a client caused, unless it causes too many.
-func (c *Core) clientEvent(now time.Time, cl *client, kind event.Kind, bytes uint64, message string) {
+// clientEvent is an event that a client caused on a card, unless it causes too many.
+func (c *Core) clientEvent(now time.Time, cl *balance, kind event.Kind, bytes uint64, message string) {
 	if !cl.bucket.take(now) {
 		return
 	}
@@ -88,7 +89,7 @@ func (c *Core) clientEvent(now time.Time, cl *client, kind event.Kind, bytes uin
 		cl.bucket.dropped = 0
 		message += fmt.Sprintf(" (%d more events of this process were left out)", n)
 	}
-	c.event(now, Event{Kind: kind, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: bytes, Message: message})
+	c.event(now, Event{Kind: kind, Share: cl.share.Name, Card: cl.slot.card.UUID, PID: cl.PID, Bytes: bytes, Message: message})
 }
 
 // Refused tells that a process may not attach, unless a share has too many, and says
@@ -102,7 +103,7 @@ func (c *Core) Refused(now time.Time, share string, pid int, why string) bool {
 		s.refusals.dropped = 0
 		why += fmt.Sprintf(" (%d more refusals were left out)", n)
 	}
-	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.card.UUID, PID: pid, Message: why})
+	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.uuid(), PID: pid, Message: why})
 	return true
 }
 
@@ -119,9 +120,9 @@ const (
 	ReportDriverOOM
 )
 
-// Report takes a client's report.
-func (c *Core) Report(now time.Time, id ClientID, report Report, bytes uint64, text string) {
-	cl := c.clients[id]
+// Report takes a client's report, about the card of a slot.
+func (c *Core) Report(now time.Time, id ClientID, number int, report Report, bytes uint64, text string) {
+	cl := c.balanceOf(id, number)
 	if cl == nil {
 		return
 	}

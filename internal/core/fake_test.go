@@ -14,15 +14,24 @@ type fakePages struct {
 	pages map[ClientID]*fakePage
 }
 
+// fakePage has one word per slot; tests of shares with one card use that of the first.
 type fakePage struct {
 	Reading
+	more    [MaxSlots - 1]Reading
 	smashed bool
+}
+
+func (p *fakePage) slot(number int) *Reading {
+	if number == 0 {
+		return &p.Reading
+	}
+	return &p.more[number-1]
 }
 
 func newFakePages() *fakePages { return &fakePages{pages: map[ClientID]*fakePage{}} }
 
-func (f *fakePages) Recall(id ClientID, granted, most uint64) uint64 {
-	p := f.pages[id]
+func (f *fakePages) Recall(id ClientID, slot int, granted, most uint64) uint64 {
+	p := f.pages[id].slot(slot)
 	if p.GrantedBytes != granted {
 		return 0
 	}
@@ -32,20 +41,24 @@ func (f *fakePages) Recall(id ClientID, granted, most uint64) uint64 {
 	return n
 }
 
-func (f *fakePages) Grant(id ClientID, bytes uint64) {
-	f.pages[id].GrantedBytes += bytes
-	f.pages[id].CreditBytes += bytes
+func (f *fakePages) Grant(id ClientID, slot int, bytes uint64) {
+	p := f.pages[id].slot(slot)
+	p.GrantedBytes += bytes
+	p.CreditBytes += bytes
 }
 
-func (f *fakePages) Charge(id ClientID, bytes uint64) { f.pages[id].GrantedBytes += bytes }
-
-func (f *fakePages) Hold(id ClientID, bytes uint64) {
-	f.pages[id].GrantedBytes, f.pages[id].CreditBytes = bytes, 0
+func (f *fakePages) Charge(id ClientID, slot int, bytes uint64) {
+	f.pages[id].slot(slot).GrantedBytes += bytes
 }
 
-func (f *fakePages) Read(id ClientID) (Reading, bool) {
+func (f *fakePages) Hold(id ClientID, slot int, bytes uint64) {
+	p := f.pages[id].slot(slot)
+	p.GrantedBytes, p.CreditBytes = bytes, 0
+}
+
+func (f *fakePages) Read(id ClientID, slot int) (Reading, bool) {
 	p := f.pages[id]
-	return p.Reading, !p.smashed
+	return *p.slot(slot), !p.smashed
 }
 
 func (f *fakePages) attach(now time.Time, id ClientID, share string, process Process) error {
@@ -61,7 +74,11 @@ func (f *fakePages) attach(now time.Time, id ClientID, share string, process Pro
 // that the agent makes anew.
 func (f *fakePages) comeBack(now time.Time, id ClientID, share string, process Process) error {
 	old := f.pages[id]
-	used := old.GrantedBytes - old.CreditBytes
+	var used []uint64
+	for number := range MaxSlots {
+		r := old.slot(number)
+		used = append(used, r.GrantedBytes-r.CreditBytes)
+	}
 	if err := f.core.CheckToken(now, id, share, process); err != nil {
 		return err
 	}
@@ -72,34 +89,45 @@ func (f *fakePages) comeBack(now time.Time, id ClientID, share string, process P
 // alloc is the front library's way, in whole Units: credit when there is enough and the share
 // is not tight, else a charge.
 func (f *fakePages) alloc(now time.Time, id ClientID, bytes uint64) (Answer, string) {
-	p := f.pages[id]
-	cl := f.core.clients[id]
-	tight := cl != nil && (cl.share.tight || cl.share.revoked)
+	return f.allocOn(now, id, 0, bytes)
+}
+
+func (f *fakePages) allocOn(now time.Time, id ClientID, slot int, bytes uint64) (Answer, string) {
+	p := f.pages[id].slot(slot)
+	b := f.core.balanceOf(id, slot)
+	tight := b != nil && (b.slot.tight || b.share.revoked)
 	if !tight && p.CreditBytes >= up(bytes) {
 		p.CreditBytes -= up(bytes)
 		p.peak()
-		return Answer{Client: id, Granted: true}, "credit"
+		return Answer{Client: id, Slot: slot, Granted: true}, "credit"
 	}
-	a := f.core.Charge(now, id, Charge{Bytes: bytes, Call: "cuMemAlloc", Final: true})
+	a := f.core.Charge(now, id, Charge{Slot: slot, Bytes: bytes, Call: "cuMemAlloc", Final: true})
 	if a.Granted {
 		p.peak()
 	}
 	return a, "asked"
 }
 
-func (p *fakePage) peak() { p.PeakBytes = max(p.PeakBytes, p.GrantedBytes-p.CreditBytes) }
+func (r *Reading) peak() { r.PeakBytes = max(r.PeakBytes, r.GrantedBytes-r.CreditBytes) }
 
-func (f *fakePages) free(id ClientID, bytes uint64) { f.pages[id].CreditBytes += bytes }
+func (f *fakePages) free(id ClientID, bytes uint64) { f.freeOn(id, 0, bytes) }
+
+func (f *fakePages) freeOn(id ClientID, slot int, bytes uint64) {
+	f.pages[id].slot(slot).CreditBytes += bytes
+}
 
 // check says which rule of the ledger does not hold.
 func (c *Core) check() error {
 	pools := map[*pool]uint64{}
 	for _, s := range c.shares {
-		for _, cl := range s.clients.all {
-			pools[s.pool] += cl.granted
-		}
-		if _, ok := pools[s.pool]; !ok {
-			pools[s.pool] = 0
+		for _, t := range s.slots {
+			pools[t.pool] += 0
+			for b := range t.balances {
+				pools[t.pool] += b.granted
+				if b.slot != t || b.number() != t.number || t.promised() != s.promised() {
+					return fmt.Errorf("share %s: slot %d is confused", s.Name, t.number)
+				}
+			}
 		}
 		if c.byName[s.Name] != s {
 			return fmt.Errorf("share %s cannot be found", s.Name)
@@ -110,10 +138,10 @@ func (c *Core) check() error {
 			return fmt.Errorf("pool says %d granted, its clients %d", p.granted, sum)
 		}
 		over := p.granted > p.limit(c)
-		if p.share != nil && over != p.share.tight && !p.share.revoked {
-			return fmt.Errorf("share %s: granted %d of %d, tight %v", p.share.Name, p.granted, p.share.limit, p.share.tight)
+		if t := p.slot; t != nil && over != t.tight && !t.share.revoked {
+			return fmt.Errorf("share %s: granted %d of %d, tight %v", t.share.Name, p.granted, t.limit, t.tight)
 		}
-		if p.share == nil && over {
+		if p.slot == nil && over {
 			return fmt.Errorf("granted %d of the %d that %s has left over", p.granted, p.limit(c), p.card.Name)
 		}
 	}

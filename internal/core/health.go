@@ -85,19 +85,18 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 	if usable == k.usable() {
 		return
 	}
-	then := "get errors"
-	if condition == ConditionUnresponsive {
-		then = "may hang"
-	}
-	for _, s := range c.shares {
-		if s.card != k {
-			continue
+	for t := range c.slotsOn(k) {
+		its, then := fmt.Sprintf("its GPU (%s)", k.Name), "get errors"
+		if len(t.share.slots) > 1 {
+			its, then = fmt.Sprintf("GPU %d of its %d (%s)", t.number, len(t.share.slots), k.Name), "get errors there and can go on with the others"
+		}
+		if condition == ConditionUnresponsive {
+			then = "may hang"
 		}
 		if usable {
-			c.event(now, Event{Kind: event.ShareUnusable, Share: s.Name, Card: k.UUID, Bytes: c.usedOf(s),
-				Message: fmt.Sprintf("its GPU (%s) cannot be used: %s; its programs %s", k.Name, detail, then)})
+			c.slotEvent(now, t, event.ShareUnusable, c.usedIn(t), "%s cannot be used: %s; its programs %s", its, detail, then)
 		} else {
-			c.event(now, Event{Kind: event.ShareUsable, Share: s.Name, Card: k.UUID, Message: "its GPU (" + k.Name + ") can be used again"})
+			c.slotEvent(now, t, event.ShareUsable, 0, "%s can be used again", its)
 		}
 	}
 }

@@ -36,13 +36,13 @@ func TestLiesOnThePage(t *testing.T) {
 	liar := pages.pages[2]
 	for range 3 {
 		liar.BusyNs, liar.WaitNs, liar.LateNs, liar.SpanNs, liar.GapNs, liar.Launches = ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)
-		w := c.Work(now, at, "s")
+		w := c.Work(now, at, "s", 0)
 		if most := now.Sub(time.Unix(1000, 0)); w.Busy != most+4e8 || w.Late != most || w.Span != most || w.Gap != most {
 			t.Errorf("after %v: %+v", most, w)
 		}
 		pass(time.Second)
 	}
-	busy := c.Work(now, at, "s").Busy
+	busy := c.Work(now, at, "s", 0).Busy
 	c.Died(now, 2)
 	c.ReleaseEnded(now, "GPU-a", Account{At: now})
 	v, err := c.Share("s")
@@ -51,7 +51,7 @@ func TestLiesOnThePage(t *testing.T) {
 	}
 	pass(time.Second)
 	pages.pages[1].BusyNs += 3e8
-	if got := c.Work(now, at, "s").Busy - busy; got != 3e8 {
+	if got := c.Work(now, at, "s", 0).Busy - busy; got != 3e8 {
 		t.Errorf("the owner's next 300 ms count as %v", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestClockIsSetWhileTheAgentIsAway(t *testing.T) {
 			now, at = now.Add(ran), at+uint64(ran)
 			page := pages.pages[1]
 			page.AtNs, page.BusyNs, page.SpanNs, page.Launches = at, uint64(ran/3), uint64(ran/3), 1000
-			if w := c.Work(now, at, "s"); w.Busy != ran/3 {
+			if w := c.Work(now, at, "s", 0); w.Busy != ran/3 {
 				t.Fatalf("before: %+v", w)
 			}
 			shares, clients := c.Saved()
@@ -96,20 +96,20 @@ func TestClockIsSetWhileTheAgentIsAway(t *testing.T) {
 			}
 			now = now.Add(test.jump)
 			c = start(shares, clients)
-			if err := c.Reattach(now, 1, "s", process, 0); err != nil {
+			if err := c.Reattach(now, 1, "s", process, nil); err != nil {
 				t.Fatal(err)
 			}
-			was := c.Work(now, at, "s")
+			was := c.Work(now, at, "s", 0)
 			for range 3 {
 				now, at = now.Add(after/3), at+uint64(after/3)
 				page.AtNs, page.BusyNs, page.SpanNs = at, page.BusyNs+uint64(after/9), page.SpanNs+uint64(after/9)
-				c.Work(now, at, "s")
+				c.Work(now, at, "s", 0)
 			}
-			if is := c.Work(now, at, "s"); is.Busy-was.Busy != after/3 || is.Span-was.Span != after/3 {
+			if is := c.Work(now, at, "s", 0); is.Busy-was.Busy != after/3 || is.Span-was.Span != after/3 {
 				t.Errorf("in %v it used %v and is charged %v (of %v)", after, after/3, is.Busy-was.Busy, is.Span-was.Span)
 			}
 			page.BusyNs = ^uint64(0)
-			if is := c.Work(now, at, "s").Busy - was.Busy; is > ran+after+time.Duration(5e9) {
+			if is := c.Work(now, at, "s", 0).Busy - was.Busy; is > ran+after+time.Duration(5e9) {
 				t.Errorf("a liar is believed %v", is)
 			}
 		})

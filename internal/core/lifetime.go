@@ -56,8 +56,10 @@ func (c *Core) removeShare(now time.Time, s *share, why string) {
 	c.dropShare(s)
 	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
 	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)
-	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: why})
-	c.settle(s.card.rest)
+	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Card: s.uuid(), Bytes: s.limit(), Message: why})
+	for _, t := range s.slots {
+		c.settle(t.card.rest)
+	}
 }
 
 func (c *Core) dropShare(s *share) {
@@ -75,58 +77,66 @@ func (c *Core) tickShare(now time.Time, s *share) {
 			return
 		}
 	}
-	if s.sweepNext.IsZero() || now.Before(s.sweepNext) {
-		return
+	for _, t := range s.slots {
+		c.tickSlot(now, t)
 	}
-	c.squeeze(now, s)
-	if s.revoked {
-		s.sweepNext = now.Add(sweepLast)
-		c.settle(s.card.rest)
-		return
-	}
-	c.settle(s.pool)
-	if !s.tight {
-		return
-	}
-	if !s.overdueTold && now.Sub(s.tightSince) >= c.config.ShrinkDeadline {
-		s.overdueTold = true
-		c.event(now, Event{Kind: event.ShrinkOverdue, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
-			Message: fmt.Sprintf("still %s over its limit of %s after %v (%s)", size.Short(s.pool.granted-s.limit),
-				size.Short(s.limit), c.config.ShrinkDeadline, c.holders(s.pool, nil))})
-	}
-	s.sweepEvery = min(2*s.sweepEvery, sweepLast)
-	s.sweepNext = now.Add(s.sweepEvery)
 }
 
-// squeeze brings a share under its limit as far as unused credit goes, and
+func (c *Core) tickSlot(now time.Time, t *slot) {
+	if t.sweepNext.IsZero() || now.Before(t.sweepNext) {
+		return
+	}
+	c.squeeze(now, t)
+	if t.share.revoked {
+		t.sweepNext = now.Add(sweepLast)
+		c.settle(t.card.rest)
+		return
+	}
+	c.settle(t.pool)
+	if !t.tight {
+		return
+	}
+	if !t.overdueTold && now.Sub(t.tightSince) >= c.config.ShrinkDeadline {
+		t.overdueTold = true
+		c.slotEvent(now, t, event.ShrinkOverdue, t.pool.granted-t.limit, "still %s over its limit of %s%s after %v (%s)",
+			size.Short(t.pool.granted-t.limit), size.Short(t.limit), t.which(), c.config.ShrinkDeadline, c.holders(t.pool, nil))
+	}
+	t.sweepEvery = min(2*t.sweepEvery, sweepLast)
+	t.sweepNext = now.Add(t.sweepEvery)
+}
+
+func (c *Core) slotEvent(now time.Time, t *slot, kind event.Kind, bytes uint64, format string, args ...any) {
+	c.event(now, Event{Kind: kind, Share: t.share.Name, Card: t.card.UUID, Bytes: bytes, Message: fmt.Sprintf(format, args...)})
+}
+
+// squeeze brings a slot under its limit as far as unused credit goes, and
 // keeps its state: tight as long as more is in use than the limit allows.
-func (c *Core) squeeze(now time.Time, s *share) {
-	if s.revoked {
-		c.recall(s.pool, s.pool.granted)
+func (c *Core) squeeze(now time.Time, t *slot) {
+	if t.share.revoked {
+		c.recall(t.pool, t.pool.granted)
 		return
 	}
-	if !s.promised() {
+	if !t.promised() {
 		return
 	}
-	if (s.pool.granted > s.limit || s.tight) && (!s.tight || s.stale(now, &s.squeezedAt)) {
+	if (t.pool.granted > t.limit || t.tight) && (!t.tight || t.stale(now, &t.squeezedAt)) {
 		// A tight share has no credit: each free counts at once.
-		c.recall(s.pool, s.pool.granted)
+		c.recall(t.pool, t.pool.granted)
 	}
-	tight := s.pool.granted > s.limit
-	if tight == s.tight {
+	tight := t.pool.granted > t.limit
+	if tight == t.tight {
 		return
 	}
-	s.tight = tight
-	c.limitsChanged(s)
+	t.tight = tight
+	c.limitsChanged(t.share)
 	if tight {
-		s.tightSince, s.overdueTold = now, false
-		s.sweepEvery, s.sweepNext = sweepFirst, now.Add(sweepFirst)
-		c.event(now, Event{Kind: event.ShareShrinking, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted - s.limit,
-			Message: fmt.Sprintf("%s in use over the limit of %s: nothing is granted until it is freed",
-				size.Short(s.pool.granted-s.limit), size.Short(s.limit))})
+		t.tightSince, t.overdueTold = now, false
+		t.sweepEvery, t.sweepNext = sweepFirst, now.Add(sweepFirst)
+		c.slotEvent(now, t, event.ShareShrinking, t.pool.granted-t.limit, "%s in use over the limit of %s%s: nothing is granted until it is freed",
+			size.Short(t.pool.granted-t.limit), size.Short(t.limit), t.which())
 		return
 	}
-	s.sweepNext = time.Time{}
-	c.event(now, Event{Kind: event.ShareShrunk, Share: s.Name, Card: s.card.UUID, Bytes: s.limit,
-		Message: fmt.Sprintf("under its limit of %s after %v", size.Short(s.limit), now.Sub(s.tightSince).Round(time.Millisecond))})
+	t.sweepNext = time.Time{}
+	c.slotEvent(now, t, event.ShareShrunk, t.limit, "under its limit of %s%s after %v",
+		size.Short(t.limit), t.which(), now.Sub(t.tightSince).Round(time.Millisecond))
 }

@@ -12,7 +12,6 @@ import (
 type merged struct {
 	any   bool     // its page says nothing about what it is granted in all
 	into  bool     // it is one of those others
-	own   uint64   // what it was granted itself
 	other ClientID // the last of the others that holds anything; 0: none does
 }
 
@@ -21,20 +20,27 @@ type merged struct {
 func (c *Core) merge(now time.Time, cl *client) {
 	i := slices.IndexFunc(c.byPID[cl.PID], func(other *client) bool {
 		return other != cl && other.share == cl.share && other.same(cl.Process) && !other.frozen && !cl.frozen &&
-			(other.state == Detached && !other.awaited() || other.state == Attached && cl.granted == 0)
+			(other.state == Detached && !other.awaited() || other.state == Attached && cl.granted() == 0)
 	})
 	if i < 0 {
 		return
 	}
 	into := c.byPID[cl.PID][i]
 	cl.merged.into = true
-	if bytes := cl.granted; bytes > 0 {
+	if cl.granted() > 0 {
 		if !into.merged.any {
-			into.merged = merged{any: true, own: into.granted}
+			into.merged.any = true
+			into.own()
 		}
 		into.merged.other = cl.id
-		c.book(cl, 0)
-		c.book(into, into.granted+bytes)
+		for i, b := range cl.balances {
+			to, bytes := into.balances[i], b.granted
+			c.book(b, 0)
+			c.book(to, to.granted+bytes)
+			if bytes > 0 && to.gone {
+				to.ends()
+			}
+		}
 		c.clientChanged(into)
 	}
 	if into.state == Detached {
@@ -49,19 +55,32 @@ func (c *Core) split(now time.Time, cl *client) {
 	if !cl.merged.any {
 		return
 	}
-	rest := cl.granted - cl.merged.own
+	var rest uint64
+	for _, b := range cl.balances {
+		rest += b.granted - b.own
+	}
 	if id := cl.merged.other; rest > 0 && c.clients[id] == nil {
 		other := &client{Process: cl.Process, id: id, share: cl.share, since: cl.since,
 			merged: merged{any: true}, left: cl.left, ended: now}
-		other.work.firstNs = cl.work.firstNs
 		c.addClient(other)
 		c.setState(other, Detached, true)
-		c.book(cl, cl.merged.own)
-		c.book(other, rest)
-		other.merged.own = rest
+		for i, b := range cl.balances {
+			to, bytes := other.balances[i], b.granted-b.own
+			to.work.firstNs = b.work.firstNs
+			c.book(b, b.own)
+			c.book(to, bytes)
+		}
+		other.own()
 		c.clientChanged(other)
 	}
 	cl.merged = merged{}
+}
+
+// own notes what a client is granted as its own.
+func (cl *client) own() {
+	for _, b := range cl.balances {
+		b.own = b.granted
+	}
 }
 
 // splitFor splits off the client with this token, if the process has one so.
@@ -72,7 +91,8 @@ func (c *Core) splitFor(now time.Time, id ClientID, process Process) {
 	for _, cl := range c.byPID[process.PID] {
 		if cl.merged.any && cl.merged.other == id && cl.same(process) {
 			c.split(now, cl)
-			cl.merged = merged{any: true, own: cl.granted} // its page has been closed long ago
+			cl.merged = merged{any: true} // its page has been closed long ago
+			cl.own()
 			return
 		}
 	}

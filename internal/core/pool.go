@@ -11,22 +11,22 @@ import (
 // pool is memory that clients draw on.
 type pool struct {
 	card    *card
-	share   *share // nil: what the card has left over
+	slot    *slot  // nil: what the card has left over
 	granted uint64 // sum over members
-	members crowd
+	members crowd[*balance]
 	// those that are
-	attached map[*client]bool
+	attached map[*balance]bool
 }
 
-func newPool(k *card, s *share) *pool {
-	return &pool{card: k, share: s, members: crowd{at: func(cl *client) *int { return &cl.member }}, attached: map[*client]bool{}}
+func newPool(k *card, t *slot) *pool {
+	return &pool{card: k, slot: t, members: crowd[*balance]{at: func(b *balance) *int { return &b.member }}, attached: map[*balance]bool{}}
 }
 
 // limit of an overfull card's rest is 0, never negative. What is less than a
 // Unit is nobody's.
 func (p *pool) limit(c *Core) uint64 {
-	if p.share != nil {
-		return p.share.limit
+	if p.slot != nil {
+		return p.slot.limit
 	}
 	return less(p.card.UsableBytes, c.booked(p.card))
 }
@@ -40,7 +40,7 @@ func down(bytes uint64) uint64 { return bytes - bytes%Unit }
 func up(bytes uint64) uint64 { return down(min(bytes, math.MaxUint64-Unit+1) + Unit - 1) }
 
 type takenCredit struct {
-	cl    *client
+	from  *balance
 	bytes uint64
 }
 
@@ -64,12 +64,14 @@ type Answer struct {
 	Waiting   bool // comes later, in Orders.Answers
 	Granted   bool
 	Reason    Reason // when denied
+	Slot      int
 	FreeBytes uint64 // when denied: exactly what would have been granted
-	UsedBytes uint64 // when denied: by all processes of the share
+	UsedBytes uint64 // when denied: by all processes of the share, in the slot
 }
 
 // Charge is what a process asks for.
 type Charge struct {
+	Slot  int
 	Bytes uint64
 	Call  string // what it is for
 	// Final: when it is denied, so is the program. Else the process makes room and asks again.
@@ -92,27 +94,27 @@ const comingFor = 20 * time.Millisecond
 // has left and what the pool's clients do not use, its own credit first. Either
 // all of it is granted and counts as in use, or nothing is.
 func (c *Core) Charge(now time.Time, id ClientID, wanted Charge) Answer {
-	cl := c.clients[id]
-	if cl == nil {
-		return Answer{Client: id, Reason: NoClient}
+	b := c.balanceOf(id, wanted.Slot)
+	if b == nil {
+		return Answer{Client: id, Slot: wanted.Slot, Reason: NoClient}
 	}
 	wanted.Bytes = up(wanted.Bytes)
 	w := waiting{Charge: wanted, id: id}
 	if !c.graceEnd.IsZero() {
 		c.waiting = append(c.waiting, w)
-		return Answer{Client: id, Waiting: true}
+		return Answer{Client: id, Slot: w.Slot, Waiting: true}
 	}
 	w.until = now.Add(comingFor)
-	return c.charge(now, cl, w)
+	return c.charge(now, b, w)
 }
 
 // comes says until when the driver may release so much of a pool: its holders have
 // just ended, or closed their sockets, as those do that end. Zero: it is not expected.
 func (p *pool) comes(now time.Time, bytes uint64) (until time.Time) {
 	var sum uint64
-	for _, cl := range p.members.all {
-		if end := cl.left.Add(comingFor); cl.ending() && now.Before(end) && !p.card.blind {
-			sum += cl.granted
+	for _, b := range p.members.all {
+		if end := b.left.Add(comingFor); b.ending() && now.Before(end) && !p.card.blind {
+			sum += b.granted
 			if until.Before(end) {
 				until = end
 			}
@@ -133,76 +135,76 @@ func (c *Core) chargeAgain(now time.Time, p *pool) {
 	waiting := c.waiting
 	c.waiting = nil
 	for _, w := range waiting {
-		cl := c.clients[w.id]
-		if cl.share.pool != p && now.Before(w.until) {
+		b := c.balanceOf(w.id, w.Slot)
+		if b.slot.pool != p && now.Before(w.until) {
 			c.waiting = append(c.waiting, w)
-		} else if a := c.charge(now, cl, w); !a.Waiting {
+		} else if a := c.charge(now, b, w); !a.Waiting {
 			c.orders.Answers = append(c.orders.Answers, a)
 		}
 	}
 }
 
-func (c *Core) charge(now time.Time, cl *client, w waiting) Answer {
+func (c *Core) charge(now time.Time, b *balance, w waiting) Answer {
 	bytes := w.Bytes
-	s, p := cl.share, cl.share.pool
-	c.squeeze(now, s)
-	switch _, whole := c.read(now, cl); {
-	case s.revoked:
-		return c.deny(now, cl, w, 0, Revoked)
+	t, p := b.slot, b.slot.pool
+	c.squeeze(now, t)
+	switch _, whole := c.read(now, b); {
+	case t.share.revoked:
+		return c.deny(now, b, w, 0, Revoked)
 	case !whole:
-		return c.deny(now, cl, w, 0, Broken)
-	case cl.state != Attached:
-		return c.deny(now, cl, w, 0, NoClient)
-	case cl.unheld:
-		return c.deny(now, cl, w, 0, Unheld)
-	case s.tight:
-		return c.deny(now, cl, w, 0, Shrinking)
+		return c.deny(now, b, w, 0, Broken)
+	case b.state != Attached:
+		return c.deny(now, b, w, 0, NoClient)
+	case b.unheld:
+		return c.deny(now, b, w, 0, Unheld)
+	case t.tight:
+		return c.deny(now, b, w, 0, Shrinking)
 	}
 	c.taken = c.taken[:0]
-	take := func(from *client, most uint64) uint64 {
+	take := func(from *balance, most uint64) uint64 {
 		n := c.recallFrom(from, most)
 		if n > 0 {
 			c.taken = append(c.taken, takenCredit{from, n})
 		}
 		return n
 	}
-	take(cl, bytes)
+	take(b, bytes)
 	room := p.room(c)
 	for _, other := range p.members.all {
 		if room >= bytes {
 			break
 		}
-		if other != cl {
+		if other != b {
 			room += take(other, bytes-room)
 		}
 	}
 	if room < bytes {
-		for _, t := range c.taken {
-			c.grant(t.cl, t.bytes)
+		for _, taken := range c.taken {
+			c.grant(taken.from, taken.bytes)
 		}
 		if until := p.comes(now, bytes-room); now.Before(w.until) && now.Before(until) {
 			if until.Before(w.until) {
 				w.until = until
 			}
 			c.waiting = append(c.waiting, w)
-			return Answer{Client: cl.id, Waiting: true}
+			return Answer{Client: b.id, Slot: w.Slot, Waiting: true}
 		}
 		reason := OverQuota
-		if p.share == nil {
+		if p.slot == nil {
 			reason = CardFull
 		}
-		return c.deny(now, cl, w, room, reason)
+		return c.deny(now, b, w, room, reason)
 	}
-	for _, t := range c.taken {
-		c.clientChanged(t.cl)
+	for _, taken := range c.taken {
+		c.clientChanged(taken.from.client)
 	}
-	c.book(cl, cl.granted+bytes)
-	c.credits.Charge(cl.id, bytes)
-	c.clientChanged(cl)
-	if len(s.clients.all) <= observedClients {
-		c.observe(s)
+	c.book(b, b.granted+bytes)
+	c.credits.Charge(b.id, w.Slot, bytes)
+	c.clientChanged(b.client)
+	if len(t.clients()) <= observedClients {
+		c.observe(t)
 	}
-	return Answer{Client: cl.id, Granted: true}
+	return Answer{Client: b.id, Slot: w.Slot, Granted: true}
 }
 
 // observedClients bounds the pages that are read for the sake of the peak on
@@ -211,13 +213,13 @@ const observedClients = 64
 
 // recall takes back at most bytes of unused credit from the members of a pool.
 func (c *Core) recall(p *pool, bytes uint64) {
-	for _, cl := range p.members.all {
+	for _, b := range p.members.all {
 		if bytes == 0 {
 			return
 		}
-		if n := c.recallFrom(cl, bytes); n > 0 {
+		if n := c.recallFrom(b, bytes); n > 0 {
 			bytes = less(bytes, n)
-			c.clientChanged(cl)
+			c.clientChanged(b.client)
 		}
 	}
 }
@@ -228,124 +230,124 @@ func (c *Core) settle(p *pool) {
 	if len(p.attached) != 1 || !c.graceEnd.IsZero() {
 		return
 	}
-	var alone *client
+	var alone *balance
 	for alone = range p.attached {
 	}
-	if alone == nil || alone.frozen || alone.unheld || !alone.page || alone.share.tight || alone.share.revoked {
+	if alone == nil || alone.frozen || alone.unheld || !alone.page || alone.slot.tight || alone.share.revoked {
 		return
 	}
 	if room := p.room(c); room > 0 {
 		c.grant(alone, room)
-		c.clientChanged(alone)
+		c.clientChanged(alone.client)
 	}
 }
 
-// move puts a share and its clients into another pool.
-func (c *Core) move(s *share, to *pool, limit uint64) {
-	from := s.pool
-	for _, cl := range s.clients.all {
-		from.granted -= cl.granted
-		to.granted += cl.granted
-		from.members.remove(cl)
-		to.members.add(cl)
-		if from.attached[cl] {
-			delete(from.attached, cl)
-			to.attached[cl] = true
+// move puts a slot and its clients into another pool.
+func (c *Core) move(t *slot, to *pool, limit uint64) {
+	from := t.pool
+	for b := range t.balances {
+		from.granted -= b.granted
+		to.granted += b.granted
+		from.members.remove(b)
+		to.members.add(b)
+		if from.attached[b] {
+			delete(from.attached, b)
+			to.attached[b] = true
 		}
 	}
-	s.pool, s.limit = to, limit
+	t.pool, t.limit = to, limit
 }
 
 // recallFrom takes back at most bytes of what a client does not use, and returns
 // how many it was.
-func (c *Core) recallFrom(cl *client, bytes uint64) uint64 {
-	if !cl.page || cl.frozen {
+func (c *Core) recallFrom(b *balance, bytes uint64) uint64 {
+	if !b.page || b.frozen {
 		return 0
 	}
-	most := min(bytes, cl.granted)
+	most := min(bytes, b.granted)
 	if most == 0 {
 		return 0
 	}
-	n := min(c.credits.Recall(cl.id, cl.granted, up(most)), cl.granted)
-	c.book(cl, cl.granted-n)
+	n := min(c.credits.Recall(b.id, b.number(), b.granted, up(most)), b.granted)
+	c.book(b, b.granted-n)
 	return n
 }
 
 // grant gives a client bytes that it does not use yet.
-func (c *Core) grant(cl *client, bytes uint64) {
-	c.book(cl, cl.granted+bytes)
-	c.credits.Grant(cl.id, bytes)
+func (c *Core) grant(b *balance, bytes uint64) {
+	c.book(b, b.granted+bytes)
+	c.credits.Grant(b.id, b.number(), bytes)
 }
 
 // hold enters that a client has been granted bytes, and uses them.
-func (c *Core) hold(cl *client, bytes uint64) {
-	c.book(cl, bytes)
-	if cl.page {
-		c.credits.Hold(cl.id, bytes)
+func (c *Core) hold(b *balance, bytes uint64) {
+	c.book(b, bytes)
+	if b.page {
+		c.credits.Hold(b.id, b.number(), bytes)
 	}
-	c.clientChanged(cl)
+	c.clientChanged(b.client)
 }
 
 // book enters what a client has been granted.
-func (c *Core) book(cl *client, bytes uint64) {
-	cl.share.pool.granted += bytes - cl.granted
-	cl.granted = bytes
-	cl.granteds = max(cl.granteds, bytes)
+func (c *Core) book(b *balance, bytes uint64) {
+	b.slot.pool.granted += bytes - b.granted
+	b.granted = bytes
+	b.granteds = max(b.granteds, bytes)
 }
 
 // used is what all members of a pool use.
 func (c *Core) used(p *pool) uint64 {
 	var sum uint64
-	for _, cl := range p.members.all {
-		sum += c.usedBy(cl)
+	for _, b := range p.members.all {
+		sum += c.usedBy(b)
 	}
 	return sum
 }
 
-func (c *Core) usedOf(s *share) uint64 {
+func (c *Core) usedIn(t *slot) uint64 {
 	var sum uint64
-	for _, cl := range s.clients.all {
-		sum += c.usedBy(cl)
+	for b := range t.balances {
+		sum += c.usedBy(b)
 	}
 	return sum
 }
 
-// observe sums what a share uses and keeps its peak. What a client of an
+// observe sums what a slot's share uses there and keeps the peak. What a client of an
 // earlier life uses is not known: all it was granted counts, for no peak.
-func (c *Core) observe(s *share) uint64 {
-	sum := c.usedOf(s)
-	if slices.ContainsFunc(s.clients.all, (*client).awaited) {
+func (c *Core) observe(t *slot) uint64 {
+	sum := c.usedIn(t)
+	if slices.ContainsFunc(t.clients(), (*client).awaited) {
 		return sum
 	}
-	s.peak = max(s.peak, sum)
-	if len(s.clients.all) == 1 {
-		s.peak = max(s.peak, s.clients.all[0].peak)
+	t.peak = max(t.peak, sum)
+	if len(t.clients()) == 1 {
+		t.peak = max(t.peak, t.of(t.clients()[0]).peak)
 	}
 	return sum
 }
 
 // usedNow is usedBy, and freezes a client whose page is destroyed.
-func (c *Core) usedNow(now time.Time, cl *client) uint64 {
-	r, ok := c.read(now, cl)
-	if !ok || !cl.page || cl.merged.any {
-		return c.usedBy(cl)
+func (c *Core) usedNow(now time.Time, b *balance) uint64 {
+	r, ok := c.read(now, b)
+	if !ok || !b.page || b.merged.any {
+		return c.usedBy(b)
 	}
-	cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds), cl.granted-r.CreditBytes)
-	return cl.granted - r.CreditBytes
+	b.peak = max(b.peak, min(r.PeakBytes, b.granteds), b.granted-r.CreditBytes)
+	return b.granted - r.CreditBytes
 }
 
 // usedBy is what a client uses by its own account, within its grant.
-func (c *Core) usedBy(cl *client) uint64 {
-	used := cl.granted
-	if cl.page && !cl.frozen && !cl.merged.any {
-		if r, ok := c.credits.Read(cl.id); ok && cl.agrees(r) {
-			cl.observe(r)
+func (c *Core) usedBy(b *balance) uint64 {
+	used := b.granted
+	if b.page && !b.frozen && !b.merged.any {
+		if r, ok := c.credits.Read(b.id, b.number()); ok && b.agrees(r) {
+			b.observe(r)
 			used -= r.CreditBytes
-			cl.peak = max(cl.peak, min(r.PeakBytes, cl.granteds))
+			b.peak = max(b.peak, min(r.PeakBytes, b.granteds))
 		}
 	}
-	if !cl.awaited() {
-		cl.peak = max(cl.peak, used)
+	if !b.awaited() {
+		b.peak = max(b.peak, used)
 	}
 	return used
 }

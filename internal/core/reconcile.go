@@ -57,13 +57,13 @@ func (c *Core) LastEnded(cardUUID string, after time.Time) (EndedClient, bool) {
 	if k == nil {
 		return EndedClient{}, false
 	}
-	var last *client
+	var last *balance
 	if e := k.enders.dead.Back(); e != nil {
-		last = e.Value.(*client)
+		last = e.Value.(*balance)
 	}
 	if e := k.enders.detached.Back(); e != nil {
-		if cl := e.Value.(*client); !cl.ended.Before(after) && (last == nil || last.ended.Before(cl.ended)) {
-			last = cl
+		if b := e.Value.(*balance); !b.ended.Before(after) && (last == nil || last.ended.Before(b.ended)) {
+			last = b
 		}
 	}
 	if last == nil {
@@ -76,12 +76,12 @@ func (c *Core) LastEnded(cardUUID string, after time.Time) (EndedClient, bool) {
 func (c *Core) Lingering(cardUUID string, before time.Time) (ids []ClientID) {
 	k := c.cardOf(cardUUID)
 	for k != nil && len(k.enders.unsearched) > 0 {
-		cl := k.enders.unsearched[0]
-		if c.clients[cl.id] == cl {
-			if !cl.ended.Before(before) {
+		b := k.enders.unsearched[0]
+		if c.clients[b.id] == b.client && !b.gone {
+			if !b.ended.Before(before) {
 				break
 			}
-			ids = append(ids, cl.id)
+			ids = append(ids, b.id)
 		}
 		k.enders.unsearched = k.enders.unsearched[1:]
 	}
@@ -134,54 +134,55 @@ const (
 )
 
 func (c *Core) releaseEnded(now time.Time, k *card, account Account, most int) {
-	var free []*client
+	var free []*balance
 	held := account.holdings()
 	if most == math.MaxInt {
 		k.enders.lookedAt = now
 	}
 	for _, ended := range []*list.List{&k.enders.dead, &k.enders.detached} {
 		for e, n := ended.Back(), 0; e != nil && n < most; e, n = e.Prev(), n+1 {
-			cl := e.Value.(*client)
-			if !account.At.Before(cl.left) && !c.mayHold(cl, held) && (!k.blind || account.At.Sub(cl.ended) >= blindRelease) {
-				free = append(free, cl)
+			b := e.Value.(*balance)
+			if !account.At.Before(b.left) && !c.mayHold(b, held) && (!k.blind || account.At.Sub(b.ended) >= blindRelease) {
+				free = append(free, b)
 			}
 		}
 	}
-	slices.SortFunc(free, func(a, b *client) int { return cmp.Compare(a.order, b.order) })
-	for _, cl := range free {
-		c.released(now, cl)
+	slices.SortFunc(free, func(a, b *balance) int { return cmp.Compare(a.order, b.order) })
+	for _, b := range free {
+		c.released(now, b)
 	}
 }
 
 // mayHold is false when the driver accounts for all memory of the process
-// number without this client: none, or what a later attachment of it uses
+// number on the card without this client: none, or what a later attachment of it uses
 // (a program that became another one by exec).
-func (c *Core) mayHold(cl *client, held map[int]Holding) bool {
-	p, shown := held[cl.PID]
+func (c *Core) mayHold(b *balance, held map[int]Holding) bool {
+	p, shown := held[b.PID]
 	if !shown || !p.Known {
 		return shown
 	}
 	var others uint64
-	for _, other := range c.byPID[cl.PID] {
-		if other != cl && other.state == Attached && other.share.card == cl.share.card {
-			others += c.usedBy(other)
+	for _, other := range c.byPID[b.PID] {
+		if t := other.share.slotOn(b.slot.card); other != b.client && other.state == Attached && t != nil {
+			others += c.usedBy(t.of(other))
 		}
 	}
 	return p.Bytes > others
 }
 
-// Measured is what the driver says that a client's process holds; false: it does not say.
-func (c *Core) Measured(now time.Time, id ClientID, account Account) (bytes uint64, known bool) {
-	cl := c.clients[id]
-	if cl == nil {
+// Measured is what the driver says that a client's process holds on the card of a slot;
+// false: it does not say.
+func (c *Core) Measured(now time.Time, id ClientID, number int, account Account) (bytes uint64, known bool) {
+	b := c.balanceOf(id, number)
+	if b == nil {
 		return 0, false
 	}
-	k := cl.share.card
+	k := b.slot.card
 	if len(c.clients) <= observedClients {
 		c.Reconcile(now, k.UUID, account) // while it costs little
 	}
-	p, shown := account.holdings()[cl.PID]
-	if cl = c.clients[id]; cl == nil || !shown && (k.blind || !k.unseen.IsZero()) || shown && !p.Known {
+	p, shown := account.holdings()[b.PID]
+	if c.clients[id] == nil || !shown && (k.blind || !k.unseen.IsZero()) || shown && !p.Known {
 		return 0, false
 	}
 	return p.Bytes, true
@@ -200,21 +201,18 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 	c.look(now, k, account, held)
 	ours := map[int]uint64{} // ledger by process
 	attached := map[int]bool{}
-	for _, s := range c.shares {
-		for _, cl := range s.clients.all {
-			if s.card != k {
-				continue
-			}
-			ours[cl.PID] += c.usedNow(now, cl)
-			attached[cl.PID] = attached[cl.PID] || cl.state == Attached
-			cl.driver = nil
-			if p, ok := held[cl.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
+	for t := range c.slotsOn(k) {
+		for b := range t.balances {
+			ours[b.PID] += c.usedNow(now, b)
+			attached[b.PID] = attached[b.PID] || b.state == Attached
+			b.driver = nil
+			if p, ok := held[b.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
 				continue // unknown
 			} else if !ok {
-				cl.driver = new(uint64)
+				b.driver = new(uint64)
 			} else if p.Known {
 				bytes := p.Bytes
-				cl.driver = &bytes
+				b.driver = &bytes
 			}
 		}
 	}
@@ -236,14 +234,15 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holding) {
 	unseen := false
 	for _, cl := range c.clients {
-		if cl.share.card != k || cl.state != Attached {
+		t := cl.share.slotOn(k)
+		if t == nil || cl.state != Attached {
 			continue
 		}
 		if _, ok := held[cl.PID]; ok {
 			k.named, k.blind, k.unseen = true, false, time.Time{}
 			return
 		}
-		unseen = unseen || c.usedBy(cl) > 0
+		unseen = unseen || c.usedBy(t.of(cl)) > 0
 	}
 	switch {
 	case k.named || k.blind:
@@ -282,6 +281,6 @@ func (c *Core) Held(now time.Time, id ClientID, holders []int) {
 	if len(names) > 0 {
 		by = "process " + strings.Join(names, ", ")
 	}
-	c.event(now, Event{Kind: event.MemoryHeld, Share: cl.share.Name, Card: cl.share.card.UUID, PID: cl.PID, Bytes: cl.granted,
-		Message: fmt.Sprintf("process %d has ended, %s stays booked: kept by %s", cl.PID, size.Short(cl.granted), by)})
+	c.event(now, Event{Kind: event.MemoryHeld, Share: cl.share.Name, Card: cl.share.uuid(), PID: cl.PID, Bytes: cl.granted(),
+		Message: fmt.Sprintf("process %d has ended, %s stays booked: kept by %s", cl.PID, size.Short(cl.granted()), by)})
 }

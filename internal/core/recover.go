@@ -3,6 +3,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -15,10 +16,16 @@ import (
 // SavedShare is what must survive of a share.
 type SavedShare struct {
 	Spec
+	SavedSlot             // the first of its cards
+	More      []SavedSlot `json:",omitempty"` // the others
+	Owner     int
+	Created   time.Time
+	Revoked   bool
+}
+
+// SavedSlot is what must survive of one card of a share.
+type SavedSlot struct {
 	CardUUID string
-	Owner    int
-	Created  time.Time
-	Revoked  bool
 	Peak     uint64
 	Denials  map[Reason]uint64
 	Launches uint64
@@ -31,11 +38,38 @@ type SavedClient struct {
 	Process
 	ID      ClientID
 	Share   string
-	Granted uint64
-	Peak    uint64
+	Granted uint64         // on the first card of its share
+	Peak    uint64         // there
+	More    []SavedBalance `json:",omitempty"` // of the others
 	Denials uint64
 	Since   time.Time
 	FirstNs uint64 `json:",omitempty"` // the same by the clock of the pages, which nobody sets
+}
+
+// SavedBalance is what a client had on a card.
+type SavedBalance struct{ Granted, Peak uint64 }
+
+// Amounts are what a client was granted on each card.
+func (s *SavedClient) Amounts() []uint64 {
+	all := []uint64{s.Granted}
+	for _, b := range s.More {
+		all = append(all, b.Granted)
+	}
+	return all
+}
+
+// SetAmounts is the reverse.
+func (s *SavedClient) SetAmounts(granted []uint64) {
+	for i, bytes := range granted {
+		switch {
+		case i == 0:
+			s.Granted = bytes
+		case i <= len(s.More):
+			s.More[i-1].Granted = bytes
+		default:
+			s.More = append(s.More, SavedBalance{Granted: bytes})
+		}
+	}
 }
 
 // SavedShare returns what to save of a share; false: it is gone.
@@ -44,11 +78,16 @@ func (c *Core) SavedShare(name string) (SavedShare, bool) {
 	if s == nil {
 		return SavedShare{}, false
 	}
-	return SavedShare{
-		Spec: s.Spec, CardUUID: s.card.UUID, Owner: s.owner, Created: s.created, Revoked: s.revoked,
-		Peak: s.peak, Denials: s.denials, Launches: s.launches,
-		BusyNs: s.busy, WaitNs: s.wait,
-	}, true
+	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked}
+	for _, t := range s.slots {
+		one := SavedSlot{CardUUID: t.card.UUID, Peak: t.peak, Denials: t.denials, Launches: t.launches, BusyNs: t.busy, WaitNs: t.wait}
+		if t.number == 0 {
+			saved.SavedSlot = one
+		} else {
+			saved.More = append(saved.More, one)
+		}
+	}
+	return saved, true
 }
 
 // SavedClient returns what to save of a client; false: it is gone.
@@ -57,9 +96,14 @@ func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
 	if cl == nil {
 		return SavedClient{}, false
 	}
-	return SavedClient{
-		Process: cl.Process, ID: id, Share: cl.share.Name, Granted: cl.granted, Peak: cl.peak, Denials: cl.denials, Since: cl.since, FirstNs: cl.work.firstNs,
-	}, true
+	first := cl.balances[0]
+	saved := SavedClient{
+		Process: cl.Process, ID: id, Share: cl.share.Name, Granted: first.granted, Peak: first.peak, Denials: cl.denials, Since: cl.since, FirstNs: first.work.firstNs,
+	}
+	for _, b := range cl.balances[1:] {
+		saved.More = append(saved.More, SavedBalance{b.granted, b.peak})
+	}
+	return saved, true
 }
 
 // Saved lists everything to save.
@@ -80,25 +124,18 @@ func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 // nothing is granted to anybody until all are back or the grace has passed.
 func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient) {
 	for _, saved := range shares {
-		k := c.cardOf(saved.CardUUID)
-		if k == nil || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
-			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: "its GPU is not there any more"})
+		slots := append([]SavedSlot{saved.SavedSlot}, saved.More...)
+		cards, missing := c.cardsOf(slots)
+		if missing != "" || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
+			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: cmp.Or(missing, saved.CardUUID), Message: lostMessage(len(slots))})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
 			continue
 		}
-		s := newShare(saved.Spec, k, saved.Owner, saved.Created)
-		s.revoked, s.peak, s.launches, s.busy, s.wait = saved.Revoked, saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs
-		if saved.Denials != nil {
-			s.denials = saved.Denials
-		}
-		if s.MemoryBytes > 0 || s.revoked {
-			s.pool = newPool(k, s)
-			s.limit = s.MemoryBytes
-		}
-		if s.revoked {
-			s.limit = 0
-			s.sweepNext = now.Add(sweepLast)
+		s := newShare(saved.Spec, cards, saved.Owner, saved.Created)
+		s.revoked = saved.Revoked
+		for i, t := range s.slots {
+			t.recover(now, slots[i])
 		}
 		if s.Ephemeral {
 			s.lonelyEnd = now.Add(c.config.EphemeralGrace)
@@ -112,20 +149,24 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			c.orders.SaveClients = append(c.orders.SaveClients, saved.ID)
 			continue
 		}
-		cl := &client{
-			Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now,
-			granteds: saved.Granted, peak: saved.Peak, denials: saved.Denials,
-		}
-		cl.work.firstNs = saved.FirstNs
+		cl := &client{Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now, denials: saved.Denials}
 		c.addClient(cl)
 		c.setState(cl, Detached, false)
-		cl.granted = up(saved.Granted)
-		s.pool.granted += cl.granted
+		had := append([]SavedBalance{{saved.Granted, saved.Peak}}, saved.More...)
+		for i, b := range cl.balances {
+			b.work.firstNs = saved.FirstNs
+			if i < len(had) {
+				b.peak = had[i].Peak
+				c.book(b, up(had[i].Granted))
+			}
+		}
 		s.everUsed = true
 		c.graceEnd = now.Add(c.config.RestartGrace)
 	}
 	for _, s := range slices.Clone(c.shares) {
-		c.squeeze(now, s)
+		for _, t := range s.slots {
+			c.squeeze(now, t)
+		}
 		c.removeIfUnused(now, s)
 	}
 	if len(shares) > 0 {
@@ -134,31 +175,75 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 	}
 }
 
+func lostMessage(gpus int) string {
+	if gpus > 1 {
+		return "one of its GPUs is not there any more"
+	}
+	return "its GPU is not there any more"
+}
+
+// cardsOf finds the cards of a share's slots, each once, or says which is missing.
+func (c *Core) cardsOf(slots []SavedSlot) (cards []*card, missing string) {
+	for _, saved := range slots {
+		k := c.cardOf(saved.CardUUID)
+		if k == nil || slices.Contains(cards, k) || len(cards) == MaxSlots {
+			return nil, cmp.Or(saved.CardUUID, "GPU")
+		}
+		cards = append(cards, k)
+	}
+	return cards, ""
+}
+
+func (t *slot) recover(now time.Time, saved SavedSlot) {
+	t.peak, t.launches, t.busy, t.wait = saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs
+	if saved.Denials != nil {
+		t.denials = saved.Denials
+	}
+	if s := t.share; s.MemoryBytes > 0 || s.revoked {
+		t.pool = newPool(t.card, t)
+		t.limit = s.MemoryBytes
+	}
+	if t.share.revoked {
+		t.limit = 0
+		t.sweepNext = now.Add(sweepLast)
+	}
+}
+
 // claim is what a process is believed to use that comes with a token which we do not
 // know. An agent that was restarted may have had no journal: in its grace all is
 // believed for which there is room, of one client per process. Later a claim is what a
 // charge would be: it has room, or the process is refused.
-func (c *Core) claim(now time.Time, s *share, process Process, bytes uint64) (uint64, error) {
-	if bytes == 0 {
-		return 0, nil
+func (c *Core) claim(now time.Time, s *share, process Process, usedBytes []uint64) (amounts, error) {
+	used := make(amounts, len(s.slots))
+	for i := range used {
+		used[i] = up(amounts(usedBytes).of(i))
+	}
+	if used.sum() == 0 {
+		return used, nil
 	}
 	restarted := now.Before(c.unknownUntil)
 	if restarted && slices.ContainsFunc(c.byPID[process.PID], func(cl *client) bool { return cl.share == s && cl.same(process) }) {
 		c.Refused(now, s.Name, process.PID, "came with a second token that is not known")
-		return 0, ErrToken
+		return nil, ErrToken
 	}
-	room := s.pool.room(c)
-	if room < bytes {
-		c.recall(s.pool, bytes-room)
-		room = s.pool.room(c)
+	for i, t := range s.slots {
+		bytes, room := used[i], t.pool.room(c)
+		if room < bytes {
+			c.recall(t.pool, bytes-room)
+			room = t.pool.room(c)
+		}
+		if room >= bytes || restarted {
+			used[i] = min(bytes, room)
+			continue
+		}
+		for _, asked := range s.slots[:i+1] {
+			c.settle(asked.pool)
+		}
+		err := fmt.Errorf("%w: %s%s; there is room for %s", ErrClaim, size.Short(bytes), t.which(), size.Short(room))
+		c.Refused(now, s.Name, process.PID, err.Error())
+		return nil, err
 	}
-	if room >= bytes || restarted {
-		return min(bytes, room), nil
-	}
-	c.settle(s.pool)
-	err := fmt.Errorf("%w: %s; there is room for %s", ErrClaim, size.Short(bytes), size.Short(room))
-	c.Refused(now, s.Name, process.PID, err.Error())
-	return 0, err
+	return used, nil
 }
 
 // Awaited is how many clients of an earlier life are not back yet.
@@ -176,22 +261,24 @@ func (c *Core) endGrace(now time.Time) {
 	for _, s := range c.shares {
 		for _, cl := range s.clients.all {
 			if cl.awaited() {
-				c.event(now, Event{Kind: event.ClientMissing, Share: s.Name, Card: s.card.UUID, PID: cl.PID, Bytes: cl.granted,
-					Message: fmt.Sprintf("has not come back to the restarted agent; it keeps %s until it does or ends", size.Short(cl.granted))})
+				c.event(now, Event{Kind: event.ClientMissing, Share: s.Name, Card: s.uuid(), PID: cl.PID, Bytes: cl.granted(),
+					Message: fmt.Sprintf("has not come back to the restarted agent; it keeps %s until it does or ends", size.Short(cl.granted()))})
 			}
 		}
 	}
 	waiting := c.waiting
 	c.waiting = nil
 	for _, w := range waiting {
-		if cl := c.clients[w.id]; cl != nil {
-			c.orders.Answers = append(c.orders.Answers, c.charge(now, cl, w)) // it has waited long enough
+		if b := c.balanceOf(w.id, w.Slot); b != nil {
+			c.orders.Answers = append(c.orders.Answers, c.charge(now, b, w)) // it has waited long enough
 		}
 	}
 	for _, s := range c.shares {
-		if s.promised() {
-			c.squeeze(now, s)
-			c.settle(s.pool)
+		for _, t := range s.slots {
+			if t.promised() {
+				c.squeeze(now, t)
+				c.settle(t.pool)
+			}
 		}
 	}
 	for _, k := range c.cards {

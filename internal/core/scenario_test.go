@@ -71,6 +71,14 @@ func (w *world) number(text string) int {
 	return n
 }
 
+// on is the slot that a command names with its last words, or the first.
+func (w *world) on(f []string) int {
+	if len(f) > 4 && f[3] == "on" {
+		return w.number(f[4])
+	}
+	return 0
+}
+
 func (w *world) process(pid string) (ClientID, Process) {
 	n, err := strconv.Atoi(pid)
 	if err != nil {
@@ -90,7 +98,11 @@ func (w *world) do(f []string) {
 		w.share = map[string]string{}
 	}
 	if f[0] == "card" {
-		w.cards = append(w.cards, Card{UUID: f[1], Name: f[2], PCIAddress: f[3], UsableBytes: w.bytes(f[4]), ContextBytes: 64 << 20})
+		k := Card{UUID: f[1], Name: f[2], PCIAddress: f[3], UsableBytes: w.bytes(f[4]), ContextBytes: 64 << 20, Island: len(w.cards)}
+		if len(f) > 6 { // island NUMBER
+			k.Island = w.number(f[6])
+		}
+		w.cards = append(w.cards, k)
 		w.start()
 		return
 	}
@@ -117,6 +129,9 @@ func (w *world) do(f []string) {
 			case "gpu":
 				i++
 				spec.GPU = f[i]
+			case "gpus":
+				i++
+				spec.GPUs = w.number(f[i])
 			case "among":
 				i++
 				spec.Among = strings.Split(f[i], ",")
@@ -181,21 +196,21 @@ func (w *world) do(f []string) {
 		_, process := w.process(arg(2))
 		id, _ := w.process(arg(3))
 		w.pages[id] = &fakePage{}
-		w.fail(w.core.Reattach(w.now, id, arg(1), process, w.bytes(arg(4))))
+		w.fail(w.core.Reattach(w.now, id, arg(1), process, []uint64{w.bytes(arg(4))}))
 	case "steal": // steal PID TOKEN: another process with a foreign token
 		_, process := w.process(arg(1))
 		id, _ := w.process(arg(2))
 		w.fail(w.core.CheckToken(w.now, id, w.share[arg(2)], process))
-	case "alloc":
+	case "alloc": // alloc PID BYTES [on SLOT]
 		id, _ := w.process(arg(1))
-		answer, way := w.alloc(w.now, id, w.bytes(arg(2)))
+		answer, way := w.allocOn(w.now, id, w.on(f), w.bytes(arg(2)))
 		w.answer(answer, way)
 	case "try": // alloc of a process that makes room and asks again when it is denied
 		id, _ := w.process(arg(1))
 		w.answer(w.core.Charge(w.now, id, Charge{Bytes: w.bytes(arg(2))}), "asked")
 	case "free":
 		id, _ := w.process(arg(1))
-		w.free(id, w.bytes(arg(2)))
+		w.freeOn(id, w.on(f), w.bytes(arg(2)))
 	case "close":
 		id, _ := w.process(arg(1))
 		w.core.Detach(w.now, id)
@@ -208,7 +223,7 @@ func (w *world) do(f []string) {
 	case "report":
 		id, _ := w.process(arg(1))
 		reports := map[string]Report{"unclassified": ReportUnclassified, "driver-oom": ReportDriverOOM}
-		w.core.Report(w.now, id, reports[arg(2)], w.bytes(arg(3)), arg(4))
+		w.core.Report(w.now, id, 0, reports[arg(2)], w.bytes(arg(3)), arg(4))
 	case "held":
 		id, _ := w.process(arg(1))
 		var holders []int
@@ -271,6 +286,11 @@ func (w *world) do(f []string) {
 		for _, s := range w.core.Shares() {
 			w.printf("%-8s %s %s, %s of %s used, peak %s, %d clients, %d denials", s.Name, s.CardUUID, s.State,
 				size.Short(s.UsedBytes), size.Short(s.LimitBytes), size.Short(s.PeakBytes), s.Clients, s.Denials)
+			for i, t := range s.Slots {
+				if len(s.Slots) > 1 {
+					w.printf("  %d: %s, %s of %s used, peak %s, %d denials", i, t.CardUUID, size.Short(t.UsedBytes), size.Short(t.LimitBytes), size.Short(t.PeakBytes), t.Denials)
+				}
+			}
 		}
 	case "clients":
 		for _, cl := range w.core.Clients() {
@@ -279,6 +299,11 @@ func (w *world) do(f []string) {
 				driver = ", driver says " + size.Short(*cl.DriverBytes)
 			}
 			w.printf("%d in %s %s, %s used of %s granted%s", cl.PID, cl.Share, cl.State, size.Short(cl.UsedBytes), size.Short(cl.GrantedBytes), driver)
+			for i, b := range cl.Balances {
+				if len(cl.Balances) > 1 {
+					w.printf("  %d: %s used of %s granted", i, size.Short(b.UsedBytes), size.Short(b.GrantedBytes))
+				}
+			}
 		}
 	case "cards":
 		for _, k := range w.core.Cards() {
@@ -324,6 +349,11 @@ func (w *world) drain() {
 			about += fmt.Sprintf(" %d", e.PID)
 		}
 		w.printf("  * %s%s: %s", e.Kind, about, e.Message)
+	}
+	for _, t := range orders.Released {
+		if t.Number > 0 || w.core.slot(t.Share, 1) != nil {
+			w.printf("  released: GPU %d of %s", t.Number, t.Share)
+		}
 	}
 	for _, name := range orders.GoneShares {
 		w.printf("  gone: share %s", name)

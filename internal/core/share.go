@@ -5,6 +5,8 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -20,9 +22,10 @@ const (
 // Spec asks for a share.
 type Spec struct {
 	Name         string       // empty: made up
-	GPU          string       // UUID, its prefix, PCI address, or empty: most free
-	Among        []string     `json:"-"` // UUIDs of the cards to choose from; empty: all
-	MemoryBytes  uint64       // 0: no promise
+	GPU          string       // UUID, its prefix, PCI address, or several after commas; empty: most free
+	GPUs         int          `json:",omitempty"` // how many; 0: one, or those that are named
+	Among        []string     `json:"-"`          // UUIDs of the cards to choose from; empty: all
+	MemoryBytes  uint64       // of each card, as all that follows; 0: no promise
 	CoresPercent int          // 0: 100
 	Policy       terms.Policy // empty: best-effort, fixed when cores are given
 	Weight       int          // 0: 1
@@ -50,42 +53,18 @@ type Change struct {
 
 type share struct {
 	Spec
-	card    *card
-	pool    *pool  // its own, or card.rest
-	limit   uint64 // of its own pool
+	slots   []*slot // its cards, by their number inside the share
 	owner   int
 	created time.Time
 	revoked bool
 
-	tight       bool      // over its limit
-	tightSince  time.Time // for the deadline
-	overdueTold bool
-	sweepNext   time.Time
-	sweepEvery  time.Duration
-
-	clients   crowd
+	clients   crowd[*client]
 	attached  int
-	ending    int
-	lively    []*client // that may have work on the card, in turns
-	turn      int       // of the others
 	holders   int
 	everUsed  bool      // had a holder or a client
 	lonelyEnd time.Time // until then it waits for its first holder, or for them to come back
 
-	peak     uint64
-	denials  map[Reason]uint64
-	launches uint64 // of clients that are gone
-	busy     uint64 // of clients that are gone, as the next two
-	wait     uint64
-	counted  uint64
-	sum      sums          // of clients that are there
-	lastEnd  time.Duration // of a share with many clients
-	refusals bucket        // of processes that wanted to attach
-
-	usedLately             uint64
-	uses                   []ClientView
-	usesAt                 time.Time
-	observedAt, squeezedAt time.Time // of a share with many clients
+	refusals bucket // of processes that wanted to attach
 
 	limitsChanged, saveChanged bool
 }
@@ -95,22 +74,43 @@ func (s *share) user() int {
 	return cmp.Or(s.Payer, s.owner)
 }
 
-func newShare(spec Spec, k *card, owner int, created time.Time) *share {
-	return &share{Spec: spec, card: k, pool: k.rest, owner: owner, created: created, denials: map[Reason]uint64{},
-		clients: crowd{at: func(cl *client) *int { return &cl.place }}}
+// newShare has no promise on its cards yet.
+func newShare(spec Spec, cards []*card, owner int, created time.Time) *share {
+	s := &share{Spec: spec, owner: owner, created: created, clients: crowd[*client]{at: func(cl *client) *int { return &cl.place }}}
+	for i, k := range cards {
+		s.slots = append(s.slots, &slot{share: s, number: i, card: k, pool: k.rest, denials: map[Reason]uint64{}})
+	}
+	return s
 }
 
-func (s *share) promised() bool { return s.pool.share == s }
+// promised is true of a share with quotas, which it has on all its cards or on none.
+func (s *share) promised() bool { return s.slots[0].promised() }
 
-// ShareView is a share and what became of it.
+// granted is what its clients have been granted on all its cards, if it has quotas.
+func (s *share) granted() (sum uint64) {
+	for _, t := range s.slots {
+		sum += t.pool.granted
+	}
+	return sum
+}
+
+// limit is the sum of its quotas.
+func (s *share) limit() (sum uint64) {
+	for _, t := range s.slots {
+		sum += t.limit
+	}
+	return sum
+}
+
+// uuid is of its first card, for events.
+func (s *share) uuid() string { return s.slots[0].card.UUID }
+
+// ShareView is a share and what became of it: of each of its cards, and summed over them.
 type ShareView struct {
 	Spec
-	CardUUID, CardName string
-	CardUUIDBytes      [16]byte
-	CardBytes          uint64 // usable, of the card
-	CardContextBytes   uint64
-	State              string // active, shrinking, paused, revoked
-	Tight, Unlimited   bool
+	Slots              []SlotView // by number
+	CardUUID, CardName string     // of the first
+	State              string     // active, shrinking, paused, revoked
 	LimitBytes         uint64
 	UsedBytes          uint64
 	ContextBytes       uint64
@@ -160,18 +160,19 @@ func (c *Core) share(name string) (*share, *Failure) {
 }
 
 func (c *Core) viewShare(s *share) ShareView {
-	v := c.viewPage(s, c.observe(s))
+	v := c.viewPage(s, c.observe)
 	v.DenialsBy = map[Reason]uint64{}
-	v.Launches, v.CardTimeNs, v.WaitNs = s.launches, s.busy, s.wait
-	for _, cl := range s.clients.all {
-		v.ContextBytes += cl.contextBytes()
-		v.Launches += cl.launches()
-		v.CardTimeNs += cl.work.told.busy
-		v.WaitNs += cl.work.told.wait
-	}
-	for reason, n := range s.denials {
-		v.DenialsBy[reason] = n
-		v.Denials += n
+	for i, t := range s.slots {
+		of := &v.Slots[i]
+		of.count(t)
+		v.ContextBytes += of.ContextBytes
+		v.Launches += of.Launches
+		v.CardTimeNs += of.CardTimeNs
+		v.WaitNs += of.WaitNs
+		v.Denials += of.Denials
+		for reason, n := range t.denials {
+			v.DenialsBy[reason] += n
+		}
 	}
 	return v
 }
@@ -182,29 +183,32 @@ func (c *Core) Limits(now time.Time, name string) (ShareView, error) {
 	if failure != nil {
 		return ShareView{}, failure
 	}
-	return c.viewPage(s, c.observeLately(now, s)), nil
+	return c.viewPage(s, func(t *slot) uint64 { return c.observeLately(now, t) }), nil
 }
 
-func (c *Core) viewPage(s *share, used uint64) ShareView {
+func (c *Core) viewPage(s *share, used func(*slot) uint64) ShareView {
 	v := ShareView{
-		Spec: s.Spec, CardUUID: s.card.UUID, CardName: s.card.Name, CardUUIDBytes: s.card.UUIDBytes,
-		CardBytes: s.card.UsableBytes, CardContextBytes: s.card.ContextBytes,
-		State: StateActive, Tight: s.tight || s.revoked, Unlimited: !s.promised(),
-		LimitBytes: s.limit, UsedBytes: used, PeakBytes: s.peak, Clients: len(s.clients.all),
-		Created: s.created, Owner: s.owner, Holders: s.holders,
+		Spec: s.Spec, CardUUID: s.uuid(), CardName: s.slots[0].card.Name,
+		State: StateActive, Clients: len(s.clients.all), Created: s.created, Owner: s.owner, Holders: s.holders,
+	}
+	tight := false
+	for _, t := range s.slots {
+		of := c.viewSlot(t, used(t))
+		v.Slots = append(v.Slots, of)
+		v.LimitBytes += of.LimitBytes
+		v.UsedBytes += of.UsedBytes
+		v.PeakBytes += of.PeakBytes
+		tight = tight || t.tight
 	}
 	switch {
 	case s.revoked:
 		v.State = StateRevoked
-	case s.tight:
+	case tight:
 		v.State = StateShrinking
 	case s.Paused:
 		v.State = StatePaused
 	}
 	v.Open = c.open(s)
-	if !s.promised() {
-		v.LimitBytes = s.card.UsableBytes
-	}
 	return v
 }
 
@@ -219,35 +223,38 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	if failure := c.checkPart(cmp.Or(spec.Payer, owner)); failure != nil {
 		return ShareView{}, failure
 	}
-	k, failure := c.choose(&spec)
+	cards, failure := c.choose(&spec)
 	if failure != nil {
 		return ShareView{}, failure
 	}
 	spec.Among = nil // of no use any more
-	if failure := checkContext(k, spec.MemoryBytes); failure != nil {
-		return ShareView{}, failure
-	}
-	if failure := c.checkCores(k, spec.Policy, spec.CoresPercent, nil); failure != nil {
-		return ShareView{}, failure
-	}
-	if spec.MemoryBytes > 0 {
-		if failure := c.checkRoom(k, spec.MemoryBytes, nil); failure != nil {
+	for _, k := range cards {
+		if failure := c.lacks(k, &spec); failure != nil {
 			return ShareView{}, failure
 		}
 	}
 	if spec.Name == "" {
 		spec.Name = c.makeName()
 	}
-	s := newShare(spec, k, owner, now)
+	s := newShare(spec, cards, owner, now)
 	if spec.MemoryBytes > 0 {
-		s.limit = spec.MemoryBytes
-		s.pool = newPool(k, s)
+		for _, t := range s.slots {
+			t.limit = spec.MemoryBytes
+			t.pool = newPool(t.card, t)
+		}
 	}
 	c.addShare(s)
-	// The promise stands; what its card lent to others without one comes back.
-	if failure := c.clearRest(k); failure != nil {
-		c.dropShare(s)
+	// The promise stands; what its cards lent to others without one comes back.
+	for _, k := range cards {
+		if failure = c.clearRest(k); failure != nil {
+			c.dropShare(s)
+			break
+		}
+	}
+	for _, k := range cards {
 		c.settle(k.rest)
+	}
+	if failure != nil {
 		return ShareView{}, failure
 	}
 	if s.Ephemeral {
@@ -255,15 +262,14 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	}
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.settle(k.rest)
-	c.event(now, Event{Kind: event.ShareCreated, Share: s.Name, Card: k.UUID, Bytes: s.limit, Message: describe(s)})
+	c.event(now, Event{Kind: event.ShareCreated, Share: s.Name, Card: s.uuid(), Bytes: s.limit(), Message: describe(s)})
 	return c.viewShare(s), nil
 }
 
 func describe(s *share) string {
 	memory := "memory without a promise"
 	if s.promised() {
-		memory = size.Short(s.limit)
+		memory = size.Short(s.slots[0].limit)
 	}
 	time := fmt.Sprintf("%d%% of the cores (%s)", s.CoresPercent, s.Policy)
 	if s.Policy == terms.Weighted {
@@ -272,7 +278,22 @@ func describe(s *share) string {
 	if s.Priority != 0 {
 		time += fmt.Sprintf(", priority %d,", s.Priority)
 	}
-	return fmt.Sprintf("%s and %s of %s", memory, time, s.card.Name)
+	return fmt.Sprintf("%s and %s of %s", memory, time, s.cards())
+}
+
+// cards names the cards of a share, and says where they differ.
+func (s *share) cards() string {
+	var models []string
+	for _, t := range s.slots {
+		models = append(models, t.card.Name)
+	}
+	switch {
+	case len(models) == 1:
+		return models[0]
+	case len(slices.Compact(slices.Sorted(slices.Values(models)))) == 1:
+		return fmt.Sprintf("each of %d %s", len(models), models[0])
+	}
+	return fmt.Sprintf("each of %d GPUs of different models: %s", len(models), strings.Join(models, ", "))
 }
 
 func (c *Core) addShare(s *share) {
@@ -313,6 +334,9 @@ func (c *Core) complete(spec *Spec) *Failure {
 	}
 	if spec.CoresPercent == 0 {
 		spec.CoresPercent = 100
+	}
+	if spec.GPUs < 0 {
+		return refuse(Usage, "%d GPUs make no share", spec.GPUs)
 	}
 	if spec.Weight == 0 {
 		spec.Weight = 1
@@ -424,8 +448,10 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	if failure := checkNumbers(&next); failure != nil {
 		return ShareView{}, failure
 	}
-	if failure := c.checkCores(s.card, next.Policy, next.CoresPercent, s); failure != nil {
-		return ShareView{}, failure
+	for _, t := range s.slots {
+		if failure := c.checkCores(t.card, next.Policy, next.CoresPercent, s); failure != nil {
+			return ShareView{}, failure
+		}
 	}
 	if change.MemoryBytes != nil && *change.MemoryBytes != s.MemoryBytes {
 		if failure := c.resize(now, s, *change.MemoryBytes); failure != nil {
@@ -443,7 +469,7 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	s.Spec = next
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.event(now, Event{Kind: kind, Share: s.Name, Card: s.card.UUID, Bytes: s.limit, Message: describe(s)})
+	c.event(now, Event{Kind: kind, Share: s.Name, Card: s.uuid(), Bytes: s.limit(), Message: describe(s)})
 	return c.viewShare(s), nil
 }
 
@@ -453,33 +479,42 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 	if bytes == 0 {
 		return refuse(Usage, "a share keeps its quota").hint("make another share without --mem")
 	}
-	if failure := checkContext(s.card, bytes); failure != nil {
+	for _, t := range s.slots {
+		if failure := checkContext(t.card, bytes); failure != nil {
+			return failure
+		}
+		if !t.promised() || bytes > t.limit {
+			if failure := c.checkRoom(t.card, bytes, t); failure != nil {
+				return failure
+			}
+		}
+	}
+	promised, old := s.promised(), s.slots[0].limit
+	for i, t := range s.slots {
+		if promised {
+			t.limit = bytes
+		} else {
+			c.move(t, newPool(t.card, t), bytes)
+		}
+		failure := c.clearRest(t.card)
+		if failure == nil {
+			continue
+		}
+		for _, done := range s.slots[:i+1] {
+			if promised {
+				done.limit = old
+			} else {
+				c.move(done, done.card.rest, 0)
+			}
+			c.settle(done.card.rest)
+		}
 		return failure
 	}
-	if !s.promised() || bytes > s.limit {
-		if failure := c.checkRoom(s.card, bytes, s); failure != nil {
-			return failure
-		}
+	for _, t := range s.slots {
+		c.squeeze(now, t)
+		c.settle(t.pool)
+		c.settle(t.card.rest)
 	}
-	rest, old := s.card.rest, s.limit
-	if s.promised() {
-		s.limit = bytes
-		if failure := c.clearRest(s.card); failure != nil {
-			s.limit = old
-			c.settle(rest)
-			return failure
-		}
-	} else {
-		c.move(s, newPool(s.card, s), bytes)
-		if failure := c.clearRest(s.card); failure != nil {
-			c.move(s, rest, 0)
-			c.settle(rest)
-			return failure
-		}
-	}
-	c.squeeze(now, s)
-	c.settle(s.pool)
-	c.settle(rest)
 	return nil
 }
 
@@ -511,17 +546,19 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		return nil
 	}
 	s.revoked = true
-	if !s.promised() {
-		c.move(s, newPool(s.card, s), 0)
+	for _, t := range s.slots {
+		if !t.promised() {
+			c.move(t, newPool(t.card, t), 0)
+		}
+		t.limit = 0
+		t.tight = false
+		t.sweepNext = now.Add(sweepLast)
+		c.recall(t.pool, t.pool.granted)
+		c.settle(t.card.rest)
 	}
-	s.limit = 0
-	s.tight = false
-	s.sweepNext = now.Add(sweepLast)
-	c.recall(s.pool, s.pool.granted)
 	c.shareChanged(s)
 	c.limitsChanged(s)
-	c.settle(s.card.rest)
-	c.event(now, Event{Kind: event.ShareRevoked, Share: s.Name, Card: s.card.UUID, Bytes: s.pool.granted,
-		Message: fmt.Sprintf("deleted under %d processes, which hold %s until they end", alive, size.Short(s.pool.granted))})
+	c.event(now, Event{Kind: event.ShareRevoked, Share: s.Name, Card: s.uuid(), Bytes: s.granted(),
+		Message: fmt.Sprintf("deleted under %d processes, which hold %s until they end", alive, size.Short(s.granted()))})
 	return nil
 }

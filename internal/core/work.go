@@ -92,21 +92,21 @@ func (s *sums) move(before, now work) {
 	s.gap += counted(now.gap) - counted(before.gap)
 }
 
-func (cl *client) observe(r Reading) {
-	before := cl.work
-	cl.reading = r
-	cl.work.observe(r)
-	cl.share.sum.move(before, cl.work)
+func (b *balance) observe(r Reading) {
+	before := b.work
+	b.reading = r
+	b.work.observe(r)
+	b.slot.sum.move(before, b.work)
 }
 
-// Work reads the pages of a share, or where it has many clients, those of some;
-// monotonicNs is the clock of the pages.
-func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
-	s := c.byName[name]
-	if s == nil {
+// Work reads the pages of a share for one slot, or where it has many clients, those of
+// some; monotonicNs is the clock of the pages.
+func (c *Core) Work(now time.Time, monotonicNs uint64, name string, number int) Work {
+	t := c.slot(name, number)
+	if t == nil {
 		return Work{}
 	}
-	w := Work{Processes: len(s.clients.all)}
+	w := Work{Processes: len(t.clients())}
 	flies := func(r Reading) {
 		w.Kernel = max(w.Kernel, nanoseconds(r.KernelNs))
 		if r.InFlightNs > 0 {
@@ -114,23 +114,23 @@ func (c *Core) Work(now time.Time, monotonicNs uint64, name string) Work {
 			w.Remaining = max(w.Remaining, nanoseconds(less(r.DrainNs, monotonicNs)))
 		}
 	}
-	if len(s.clients.all) <= observedClients {
-		for _, cl := range s.clients.all {
-			r, ok := c.read(now, cl)
+	if len(t.clients()) <= observedClients {
+		for b := range t.balances {
+			r, ok := c.read(now, b)
 			w.LastEnd = max(w.LastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
-			if ok && cl.state == Attached && cl.page {
+			if ok && b.state == Attached && b.page {
 				flies(r)
 			}
 		}
 	} else {
-		c.readLively(now, s, func(r Reading) {
-			s.lastEnd = max(s.lastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
+		c.readLively(now, t, func(r Reading) {
+			t.lastEnd = max(t.lastEnd, nanoseconds(min(r.LastEndNs, monotonicNs)))
 			flies(r)
 		})
-		w.LastEnd = s.lastEnd
+		w.LastEnd = t.lastEnd
 	}
-	w.Busy = time.Duration(min(s.counted, mostOfShare)) + s.sum.counted
-	w.Late, w.Span, w.Gap = s.sum.late, s.sum.span, s.sum.gap
+	w.Busy = time.Duration(min(t.counted, mostOfShare)) + t.sum.counted
+	w.Late, w.Span, w.Gap = t.sum.late, t.sum.span, t.sum.gap
 	return w
 }
 
@@ -155,16 +155,17 @@ func (c *Core) Attached(name string) int {
 	return 0
 }
 
-// Ending says whether the driver may still show a process of a share that has
-// ended.
-func (c *Core) Ending(name string) bool {
-	s := c.byName[name]
-	return s != nil && s.ending > 0
+// Ending says whether the driver may still show a process of a share, on the card of a
+// slot, that has ended.
+func (c *Core) Ending(name string, number int) bool {
+	t := c.slot(name, number)
+	return t != nil && t.ending > 0
 }
 
-// Terms are what a share was promised of its card's time.
+// Terms are what a share was promised of a card's time.
 type Terms struct {
 	Name, CardUUID string
+	Slot           int
 	Policy         terms.Policy
 	CoresPercent   int
 	Weight         int
@@ -172,13 +173,15 @@ type Terms struct {
 	Paused         bool
 }
 
-// Terms lists them in order of creation. Programs of a deleted share are held to
+// Terms lists them in order of creation, and of slots. Programs of a deleted share are held to
 // its terms until they end.
 func (c *Core) Terms() []Terms {
 	terms := make([]Terms, 0, len(c.shares))
 	for _, s := range c.shares {
-		terms = append(terms, Terms{Name: s.Name, CardUUID: s.card.UUID, Policy: s.Policy,
-			CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused})
+		for _, t := range s.slots {
+			terms = append(terms, Terms{Name: s.Name, CardUUID: t.card.UUID, Slot: t.number, Policy: s.Policy,
+				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused})
+		}
 	}
 	return terms
 }
