@@ -49,7 +49,7 @@ func (c *connection) verify(ctx context.Context, id core.ClientID, pid int, a ad
 		if a.why == "" {
 			return
 		}
-		l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.enforcement.share.CardUUID, PID: pid,
+		l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: c.share, Card: a.enforcement.share.CardUUIDs[0], PID: pid,
 			Message: fmt.Sprintf("held at level %q: %s", a.level, a.why)})
 		if !a.level.Meets(a.enforcement.demanded) {
 			l.core.Withhold(l.now, id)

@@ -159,14 +159,15 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
 	var described []core.Card
-	for _, c := range cards {
+	islands := islandsOf(source, cards)
+	for i, c := range cards {
 		uuid, err := gpu.ParseUUID(c.UUID)
 		if err != nil {
 			return nil, fmt.Errorf("GPU %s: %w", c.Name, err)
 		}
 		described = append(described, core.Card{
 			UUID: c.UUID, UUIDBytes: uuid, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: c.DriverVersion,
-			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c),
+			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c), Island: islands[i],
 		})
 	}
 	l := &loop{
@@ -192,6 +193,36 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		return nil, err
 	}
 	return l, nil
+}
+
+// islandsOf numbers the cards so that those that are linked, or linked with a linked one,
+// have one number.
+func islandsOf(source gpu.Source, cards []gpu.Card) []int {
+	islands := make([]int, len(cards))
+	at := map[string]int{} // by address
+	for i, c := range cards {
+		islands[i], at[c.PCIAddress] = i, i
+	}
+	linked, ok := source.(interface{ Links() []gpu.Link })
+	if !ok || len(cards) < 2 {
+		return islands
+	}
+	for _, link := range linked.Links() {
+		a, b := at[link.A], at[link.B]
+		if _, here := at[link.A]; !here {
+			continue
+		}
+		if _, here := at[link.B]; !here {
+			continue
+		}
+		one, other := islands[a], islands[b]
+		for i, island := range islands {
+			if island == other {
+				islands[i] = one
+			}
+		}
+	}
+	return islands
 }
 
 func (c Config) contextBytes(card gpu.Card) uint64 {

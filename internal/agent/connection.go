@@ -32,7 +32,7 @@ type connection struct {
 	conn  *net.UnixConn
 	payer int           // to whose part of the connections its process counts
 	id    core.ClientID // after HELLO
-	card  string
+	cards []string      // of its share, by slot
 	turn  uint64        // of its process among those that launch
 	ended chan struct{} // closed when nothing is read any more
 }
@@ -147,10 +147,10 @@ type arrival struct {
 	page    *wire.ClientPage
 	member  *member
 	id      core.ClientID
-	again   bool // comes with a token
-	watched bool // for its end, already
-	used    uint64
-	files   [2]int // descriptors to send: limits page, client page
+	again   bool     // comes with a token
+	watched bool     // for its end, already
+	used    []uint64 // by slot
+	files   [2]int   // descriptors to send: limits page, client page
 }
 
 func (a *arrival) closeFiles() {
@@ -244,7 +244,7 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 	if c.cfg.Private && peer.UID != c.uid && peer.UID != 0 {
 		return nil, fmt.Errorf("the agent serves uid %d only", c.uid)
 	}
-	a := &arrival{process: core.Process{PID: peer.PID, UID: peer.UID, Payer: c.payer}, again: m.Token != 0, used: m.Bytes[theSlot]}
+	a := &arrival{process: core.Process{PID: peer.PID, UID: peer.UID, Payer: c.payer}, again: m.Token != 0, used: m.Bytes[:]}
 	if a.handle, err = socket.ProcessOf(c.conn, peer); err != nil {
 		return nil, err
 	}
@@ -321,8 +321,6 @@ func (l *loop) admit(c *connection, a *arrival) error {
 		l.clientMoved(old, a.member)
 		a.member.process, a.watched = old.process, true
 	}
-	if v, err := l.core.Limits(l.now, c.share); err == nil {
-		c.card = v.CardUUID
-	}
+	c.cards = l.core.CardsOf(c.share)
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // loop, in which everybody waits for it.
 type Containers interface {
 	// Offer makes a share known, or known anew.
-	Offer(share api.Share, card gpu.Card) error
+	Offer(share api.Share, cards []gpu.Card) error
 	// Withdraw takes a share away; one that was never offered is no error.
 	Withdraw(share string) error
 	// Keep withdraws what an earlier agent has offered but for these shares.
@@ -29,11 +29,16 @@ func (l *loop) offer(v core.ShareView) {
 	if l.cfg.Containers == nil || v.Ephemeral {
 		return
 	}
-	i := slices.IndexFunc(l.cards, func(c gpu.Card) bool { return c.UUID == v.CardUUID })
-	if i < 0 {
+	var cards []gpu.Card
+	for _, of := range v.Slots {
+		if i := slices.IndexFunc(l.cards, func(c gpu.Card) bool { return c.UUID == of.CardUUID }); i >= 0 {
+			cards = append(cards, l.cards[i])
+		}
+	}
+	if len(cards) == 0 {
 		return
 	}
-	if err := l.cfg.Containers.Offer(l.apiShare(v), l.cards[i]); err != nil {
+	if err := l.cfg.Containers.Offer(l.apiShare(v), cards); err != nil {
 		l.notOffered(v.Name, fmt.Sprintf("containers cannot have share %s: %v", v.Name, err))
 	}
 }

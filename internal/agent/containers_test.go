@@ -30,7 +30,8 @@ func (f *fakeContainers) note(words string) error {
 	return f.fail
 }
 
-func (f *fakeContainers) Offer(share api.Share, card gpu.Card) error {
+func (f *fakeContainers) Offer(share api.Share, cards []gpu.Card) error {
+	card := cards[0]
 	if share.CardUUID != card.UUID || share.Socket == "" {
 		return errors.New("not the share's GPU")
 	}

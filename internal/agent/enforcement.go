@@ -60,7 +60,7 @@ func (e enforcers) fallback() fallback {
 // take has a share held by all enforcers that can, and says how strongly it is.
 func (e enforcers) take(ctx context.Context, v core.ShareView) enforcement {
 	g := enforcement{
-		share:    enforce.Share{Name: v.Name, CardUUID: v.CardUUID, MemoryBytes: v.MemoryBytes, ThreadsPercent: v.ThreadsPercent},
+		share:    enforce.Share{Name: v.Name, CardUUIDs: v.CardUUIDs(), MemoryBytes: v.MemoryBytes, ThreadsPercent: v.ThreadsPercent},
 		demanded: v.Enforce, base: e.fallback(),
 	}
 	return e.rate(ctx, g, enforce.Enforcer.Hold)

@@ -39,13 +39,13 @@ func (l *loop) setEnforcement(g enforcement) {
 	if _, before := old.by(share.EnforcedMPS); !before {
 		l.verifyAgain(g)
 	}
-	if !reflect.DeepEqual(old.inside(), g.inside()) || old.share != g.share {
+	if !reflect.DeepEqual(old.inside(), g.inside()) || !old.share.Equal(g.share) {
 		if v, err := l.core.Share(g.share.Name); err == nil {
 			l.offer(v)
 		}
 	}
 	if old.level != g.level {
-		l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.share.Name, Card: g.share.CardUUID,
+		l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.share.Name, Card: g.share.CardUUIDs[0],
 			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.level, old.level, g.why())})
 	}
 }
@@ -114,7 +114,7 @@ func (d *daemon) lookAgain(ctx context.Context, enforcements []enforcement) {
 	_ = d.do(ctx, func(l *loop) {
 		for _, g := range enforcements {
 			old := l.enforcements[g.share.Name]
-			if old.share == g.share && old.demanded == g.demanded { // else it is another one by now
+			if old.share.Equal(g.share) && old.demanded == g.demanded { // else it is another one by now
 				l.setEnforcement(g)
 			}
 		}
@@ -139,13 +139,14 @@ func (d *daemon) watchMPS(ctx context.Context) {
 		}
 		serves := map[string]bool{} // by card
 		d.lookAgain(ctx, slices.DeleteFunc(d.allEnforcements(ctx), func(g enforcement) bool {
-			now, asked := serves[g.share.CardUUID]
+			card := g.share.CardUUIDs[0]
+			now, asked := serves[card]
 			if !asked {
-				now = d.enforcers.all[i].Serves(ctx, g.share.CardUUID)
-				serves[g.share.CardUUID] = now
+				now = d.enforcers.all[i].Serves(ctx, card)
+				serves[card] = now
 			}
 			_, before := g.by(share.EnforcedMPS)
-			return now == before
+			return now == before || len(g.share.CardUUIDs) > 1 // which MPS does not hold
 		}))
 	}
 }

@@ -33,6 +33,9 @@ type fakeSource struct {
 	account func() map[int]uint64 // instead of held
 	health  gpu.Health
 	faults  chan gpu.Fault
+	more    []gpu.Card // besides the one that there always is
+	links   []gpu.Link
+	others  map[string]map[int]uint64 // held of the other cards, by UUID
 }
 
 func newFakeSource() *fakeSource {
@@ -40,11 +43,13 @@ func newFakeSource() *fakeSource {
 }
 
 func (s *fakeSource) Cards() ([]gpu.Card, error) {
-	return []gpu.Card{{UUID: testUUID, Name: "H100 (simulated)", PCIAddress: "0000:01:00.0", DriverVersion: "535.0",
-		MemoryBytes: 80 * gib, Simulated: true}}, nil
+	return append([]gpu.Card{{UUID: testUUID, Name: "H100 (simulated)", PCIAddress: "0000:01:00.0", DriverVersion: "535.0",
+		MemoryBytes: 80 * gib, Simulated: true}}, s.more...), nil
 }
 
-func (s *fakeSource) Account(string) (gpu.Account, error) {
+func (s *fakeSource) Links() []gpu.Link { return s.links }
+
+func (s *fakeSource) Account(uuid string) (gpu.Account, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.asked++
@@ -54,6 +59,9 @@ func (s *fakeSource) Account(string) (gpu.Account, error) {
 	held := s.held
 	if s.account != nil {
 		held = s.account()
+	}
+	if uuid != testUUID {
+		held = s.others[uuid]
 	}
 	var a gpu.Account
 	for pid, bytes := range held {

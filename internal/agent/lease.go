@@ -23,9 +23,9 @@ import (
 type leases struct {
 	cards []*leasedCard
 	timer *leaseTimer
-	next  time.Duration     // when the timer is set to go off; 0: it is not
-	trace *leaseTrace       // nil: none is kept
-	used  map[string]uint64 // ns, what was said last of each share's card time
+	next  time.Duration        // when the timer is set to go off; 0: it is not
+	trace *leaseTrace          // nil: none is kept
+	used  map[core.Slot]uint64 // ns, what was said last of each share's card time
 }
 
 // leasedCard is a card whose time is leased, or would be.
@@ -46,7 +46,7 @@ func (l *loop) openLeases() error {
 		}
 	}
 	for _, c := range l.cards {
-		k := &leasedCard{uuid: c.UUID, arbiter: arbiter.New(l.cfg.arbiter(), meter{l})}
+		k := &leasedCard{uuid: c.UUID, arbiter: arbiter.New(l.cfg.arbiter(), meter{l, c.UUID})}
 		l.time.cards = append(l.time.cards, k)
 		if l.time.trace != nil {
 			k.arbiter.Record(c.UUID, l.time.trace.keep)
@@ -67,11 +67,18 @@ func oversleep(host lateness.Profile) {
 // monotonic is the clock of the pages and of the arbiters.
 func monotonic() time.Duration { return time.Duration(wire.MonotonicNs()) }
 
-// meter reads what the processes of a share say on their pages.
-type meter struct{ *loop }
+// meter reads what the processes of a share say on their pages about one card.
+type meter struct {
+	*loop
+	card string
+}
 
 func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
-	w := m.core.Work(time.Now(), uint64(now), share)
+	slot, on := m.core.SlotOn(share, m.card)
+	if !on {
+		return arbiter.Usage{}
+	}
+	w := m.core.Work(time.Now(), uint64(now), share, slot)
 	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late,
 		Span: w.Span, Gap: w.Gap, LastEnd: w.LastEnd, Kernel: w.Kernel}
 }
@@ -85,14 +92,22 @@ func (l *loop) leasedCard(uuid string) *leasedCard {
 	return nil
 }
 
-// cardOf is the card of a share, nil when the share is gone.
-func (l *loop) cardOf(share string) *leasedCard {
-	for _, k := range l.time.cards {
-		if k.arbiter.Has(share) {
-			return k
-		}
+// cardOf is the card of a slot, nil when the share is gone.
+func (l *loop) cardOf(of core.Slot) *leasedCard {
+	if k := l.leasedCard(l.core.CardOf(of)); k != nil && k.arbiter.Has(of.Share) {
+		return k
 	}
 	return nil
+}
+
+// cardsOf are the cards of a share whose arbiters know it.
+func (l *loop) cardsOf(share string) (cards []*leasedCard) {
+	for _, k := range l.time.cards {
+		if k.arbiter.Has(share) {
+			cards = append(cards, k)
+		}
+	}
+	return cards
 }
 
 // setTerms tells the arbiters which shares there are.
@@ -105,14 +120,14 @@ func (l *loop) setTerms() {
 		})
 	}
 	now := monotonic()
-	maps.DeleteFunc(l.time.used, func(name string, _ uint64) bool {
-		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == name })
+	maps.DeleteFunc(l.time.used, func(of core.Slot, _ uint64) bool {
+		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == of.Share })
 	})
 	for _, k := range l.time.cards {
 		k.arbiter.Set(now, byCard[k.uuid])
-		for _, t := range byCard[k.uuid] {
-			l.writeLease(t.Name)
-		}
+	}
+	for _, t := range terms {
+		l.writeLease(core.Slot{Share: t.Name, Number: t.Slot})
 	}
 }
 
@@ -123,7 +138,9 @@ func (l *loop) carryOutLeases() {
 	for _, k := range l.time.cards {
 		orders := k.arbiter.Drain()
 		for _, lease := range orders.Leases {
-			l.writeLease(lease.Share)
+			if slot, on := l.core.SlotOn(lease.Share, k.uuid); on {
+				l.writeLease(core.Slot{Share: lease.Share, Number: slot})
+			}
 		}
 		for _, e := range orders.Events {
 			l.logBounded(core.Event{Time: l.now, Kind: event.LeaseOverrun, Share: e.Share, Card: k.uuid, Message: e.Message})
@@ -144,48 +161,56 @@ func (l *loop) carryOutLeases() {
 	}
 }
 
-// writeLease writes a share's lease on its page and wakes who waits for it.
-func (l *loop) writeLease(share string) {
-	s, k := l.sockets[share], l.cardOf(share)
+// writeLeases writes a share's leases of all its cards.
+func (l *loop) writeLeases(share string) {
+	for slot := range l.core.CardsOf(share) {
+		l.writeLease(core.Slot{Share: share, Number: slot})
+	}
+}
+
+// writeLease writes a share's lease of one card on its page and wakes who waits for it.
+func (l *loop) writeLease(of core.Slot) {
+	share := of.Share
+	s, k := l.sockets[share], l.cardOf(of)
 	if s == nil {
 		return
 	}
 	lease := wire.Lease{}
 	if k != nil && k.arbiter.Gated(share) {
-		of := k.arbiter.Lease(share)
-		lease = wire.Lease{Gated: true, EndNs: uint64(of.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(of.Backlog), Turn: of.Process,
-			BesideToNs: uint64(of.BesideTo), BesideFromNs: uint64(of.BesideFrom)}
+		held := k.arbiter.Lease(share)
+		lease = wire.Lease{Gated: true, EndNs: uint64(held.End), BeginNs: uint64(k.arbiter.LeaseBegin(share)), BacklogNs: uint64(held.Backlog), Turn: held.Process,
+			BesideToNs: uint64(held.BesideTo), BesideFromNs: uint64(held.BesideFrom)}
 	}
-	if err := s.limits.SetLease(theSlot, lease); err != nil {
-		l.cfg.Logger.Error("lease", "share", share, "error", err)
+	if err := s.limits.SetLease(of.Number, lease); err != nil {
+		l.cfg.Logger.Error("lease", "share", share, "slot", of.Number, "error", err)
 	}
 }
 
-// wantLease: launches of a process wait.
-func (c *connection) wantLease(ctx context.Context) error {
+// wantLease: launches of a process on the card of a slot wait.
+func (c *connection) wantLease(ctx context.Context, slot int) error {
 	oversleep(c.cfg.SlowHost)
 	return c.do(ctx, func(l *loop) {
-		k := l.cardOf(c.share)
+		k := l.cardOf(core.Slot{Share: c.share, Number: slot})
 		if k == nil {
 			return
 		}
 		if !k.arbiter.Gated(c.share) {
 			// It has not seen yet that it need not wait.
 			if s := l.sockets[c.share]; s != nil {
-				_ = s.limits.Renotify(theSlot)
+				_ = s.limits.Renotify(slot)
 			}
 			return
 		}
-		l.core.Asked(l.now, c.id)
+		l.core.Asked(l.now, c.id, slot)
 		k.arbiter.Want(monotonic(), c.share, c.turn)
 	})
 }
 
-// leaseBack: a process has nothing in flight any more.
-func (c *connection) leaseBack(ctx context.Context) error {
+// leaseBack: a process has nothing in flight any more on the card of a slot.
+func (c *connection) leaseBack(ctx context.Context, slot int) error {
 	oversleep(c.cfg.SlowHost)
 	return c.do(ctx, func(l *loop) {
-		if k := l.cardOf(c.share); k != nil {
+		if k := l.cardOf(core.Slot{Share: c.share, Number: slot}); k != nil {
 			k.arbiter.Back(monotonic(), c.share, c.turn)
 		}
 	})
@@ -193,25 +218,25 @@ func (c *connection) leaseBack(ctx context.Context) error {
 
 // clientEnded: a process of a share has closed its socket or ended.
 func (l *loop) clientEnded(m *member) {
-	if k := l.cardOf(m.share); k != nil {
+	for _, k := range l.cardsOf(m.share) {
 		k.arbiter.Ended(monotonic(), m.share, m.turn, l.core.Attached(m.share) == 0)
 	}
 }
 
 // clientMoved: a process of a share has attached again.
 func (l *loop) clientMoved(from, to *member) {
-	if k := l.cardOf(from.share); k != nil {
+	for _, k := range l.cardsOf(from.share) {
 		k.arbiter.Moved(monotonic(), from.share, from.turn, to.turn)
 	}
 }
 
-// clientReleased: the driver no longer shows a process of a share.
-func (l *loop) clientReleased(share string) {
-	if l.core.Ending(share) {
+// clientReleased: the driver no longer shows a process of a share on the card of a slot.
+func (l *loop) clientReleased(of core.Slot) {
+	if l.core.Ending(of) {
 		return
 	}
-	if k := l.cardOf(share); k != nil {
-		k.arbiter.Released(monotonic(), share)
+	if k := l.cardOf(of); k != nil {
+		k.arbiter.Released(monotonic(), of.Share)
 	}
 }
 
@@ -231,22 +256,22 @@ func (d *daemon) awaitLeaseTimer(ctx context.Context, timer *leaseTimer) {
 	}
 }
 
-// cardTime is what a share has used until now: what its processes measured, corrected
-// by what all turns on the card add up to, and what has run of their work in flight. It
-// never falls.
-func (l *loop) cardTime(v core.ShareView) uint64 {
+// cardTime is what a share has used of one card until now: what its processes measured,
+// corrected by what all turns on the card add up to, and what has run of their work in
+// flight. It never falls.
+func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 	k := l.leasedCard(v.CardUUID)
 	if k == nil {
 		return v.CardTimeNs
 	}
-	w := l.core.Work(time.Now(), uint64(monotonic()), v.Name)
+	w := l.core.Work(time.Now(), uint64(monotonic()), of.Share, of.Number)
 	running := max(w.InFlight-w.Remaining, 0)
-	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-k.arbiter.Overcount(v.Name)+running, 0))
+	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-k.arbiter.Overcount(of.Share)+running, 0))
 	if l.time.used == nil {
-		l.time.used = map[string]uint64{}
+		l.time.used = map[core.Slot]uint64{}
 	}
-	l.time.used[v.Name] = max(l.time.used[v.Name], used)
-	return l.time.used[v.Name]
+	l.time.used[of] = max(l.time.used[of], used)
+	return l.time.used[of]
 }
 
 // timeOf is what became of a card's time; nil: launches never needed leases.
@@ -267,10 +292,10 @@ func (l *loop) timeOf(uuid string) *api.CardTime {
 	}}
 }
 
-// overruns is how often the work of a share was not awaited any longer.
-func (l *loop) overruns(v core.ShareView) uint64 {
-	if k := l.leasedCard(v.CardUUID); k != nil {
-		return k.arbiter.Overruns(v.Name)
+// overruns is how often the work of a share on a card was not awaited any longer.
+func (l *loop) overruns(share, card string) uint64 {
+	if k := l.leasedCard(card); k != nil {
+		return k.arbiter.Overruns(share)
 	}
 	return 0
 }

@@ -34,7 +34,7 @@ func (f *front) lease() time.Duration {
 
 // work says on the page what the process uses.
 func (f *front) work(busy, inFlight time.Duration) {
-	f.page.Load().Work(theSlot, uint64(busy), uint64(inFlight), uint64(monotonic()+inFlight))
+	f.page.Load().Work(0, uint64(busy), uint64(inFlight), uint64(monotonic()+inFlight))
 }
 
 func TestOnlyCardsWithAFixedShareAreGated(t *testing.T) {

@@ -199,8 +199,10 @@ func (l *loop) carryOut() {
 		if m := l.members[id]; m != nil {
 			delete(l.members, id)
 			l.task(m.close) // which takes longer than all else here
-			l.clientReleased(m.share)
 		}
+	}
+	for _, of := range orders.Released {
+		l.clientReleased(of)
 	}
 	for _, name := range orders.GoneShares {
 		l.removeSocket(name)
@@ -220,7 +222,7 @@ func (l *loop) carryOut() {
 		l.setTerms()
 	}
 	for _, name := range orders.Limits {
-		l.writeLease(name) // how many processes there are has changed, perhaps
+		l.writeLeases(name) // how many processes there are has changed, perhaps
 	}
 	l.carryOutLeases()
 	if shared := len(l.sockets) > 0; shared != l.shared.Load() {
@@ -272,7 +274,7 @@ func (l *loop) saveAll() error {
 // answered writes what a denial has just counted on the limits page.
 func (l *loop) answered(m *member, a core.Answer) {
 	if !a.Granted && m.conn != nil && l.sockets[m.conn.share] != nil {
-		l.sockets[m.conn.share].limits.Used(theSlot, a.UsedBytes, wire.MonotonicNs())
+		l.sockets[m.conn.share].limits.Used(a.Slot, a.UsedBytes, wire.MonotonicNs())
 	}
 }
 

@@ -17,7 +17,7 @@ func (c *connection) handle(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		return fmt.Errorf("%w: version %d", errProtocol, m.Version)
 	}
-	if m.Slot != theSlot {
+	if m.Slot >= uint32(len(c.cards)) {
 		return fmt.Errorf("%w: slot %d", errProtocol, m.Slot)
 	}
 	switch m.Type {
@@ -32,9 +32,9 @@ func (c *connection) handle(ctx context.Context, m wire.Message) error {
 	case wire.Event:
 		return c.report(ctx, m)
 	case wire.LeaseWant:
-		return c.wantLease(ctx)
+		return c.wantLease(ctx, int(m.Slot))
 	case wire.LeaseBack:
-		return c.leaseBack(ctx)
+		return c.leaseBack(ctx, int(m.Slot))
 	}
 	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
 }
@@ -53,10 +53,10 @@ func (c *connection) charge(ctx context.Context, m wire.Message) error {
 	err := c.do(ctx, func(l *loop) {
 		mine := l.members[c.id]
 		if mine == nil || mine.conn != c {
-			a = core.Answer{Client: c.id, Reason: core.NoClient}
+			a = core.Answer{Client: c.id, Slot: int(m.Slot), Reason: core.NoClient}
 			return
 		}
-		a = l.core.Charge(l.now, c.id, core.Charge{Bytes: m.Amount, Call: m.Line(), Final: m.Kind == wire.ChargeFinal})
+		a = l.core.Charge(l.now, c.id, core.Charge{Slot: int(m.Slot), Bytes: m.Amount, Call: m.Line(), Final: m.Kind == wire.ChargeFinal})
 		switch {
 		case a.Waiting:
 			mine.waiter = later
@@ -91,9 +91,9 @@ func (c *connection) charge(ctx context.Context, m wire.Message) error {
 func (c *connection) sync(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Synced, wire.StatusOK)
 	err := c.do(ctx, func(l *loop) {
-		_, used, ok := l.core.Sync(l.now, c.id)
+		_, used, ok := l.core.Sync(l.now, c.id, int(m.Slot))
 		if s := l.sockets[c.share]; ok && s != nil {
-			s.limits.Used(theSlot, used, wire.MonotonicNs())
+			s.limits.Used(int(m.Slot), used, wire.MonotonicNs())
 		}
 	})
 	if err != nil {
@@ -108,12 +108,12 @@ const measurePatience = time.Second
 // measure asks the driver what the process holds.
 func (c *connection) measure(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Measured, wire.StatusUnknown)
-	account, err := c.driver.account(ctx, c.card, measurePatience)
+	account, err := c.driver.account(ctx, c.cards[m.Slot], measurePatience)
 	if err != nil {
 		return c.reply(answer)
 	}
 	if err := c.do(ctx, func(l *loop) {
-		if bytes, known := l.core.Measured(l.now, c.id, account); known {
+		if bytes, known := l.core.Measured(l.now, c.id, int(m.Slot), account); known {
 			answer.Status, answer.Amount = wire.StatusOK, bytes
 		}
 	}); err != nil {
@@ -122,11 +122,11 @@ func (c *connection) measure(ctx context.Context, m wire.Message) error {
 	return c.reply(answer)
 }
 
-// processes lists who uses memory of the share, from the index asked for.
+// processes lists who uses memory of the share on a GPU, from the index asked for.
 func (c *connection) processes(ctx context.Context, m wire.Message) error {
 	answer := m.Answer(wire.Processed, wire.StatusOK)
 	if err := c.do(ctx, func(l *loop) {
-		uses, err := l.core.ShareUses(l.now, c.id)
+		uses, err := l.core.SlotUses(l.now, c.id, int(m.Slot))
 		if err != nil {
 			answer.Status = wire.StatusUnknown
 			return
@@ -138,7 +138,7 @@ func (c *connection) processes(ctx context.Context, m wire.Message) error {
 		var pids []uint32
 		for i, u := range uses[m.Amount:min(uint64(len(uses)), m.Amount+wire.ProcessesPerMessage)] {
 			pids = append(pids, l.numberFor(c.id, u))
-			answer.Bytes[i] = u.UsedBytes
+			answer.Bytes[i] = u.Balances[m.Slot].UsedBytes
 		}
 		answer.SetProcesses(pids)
 	}); err != nil {
@@ -173,7 +173,7 @@ func (c *connection) report(ctx context.Context, m wire.Message) error {
 	if !ok {
 		return nil // of a newer library
 	}
-	return c.do(ctx, func(l *loop) { l.core.Report(l.now, c.id, kind, m.Amount, m.Line()) })
+	return c.do(ctx, func(l *loop) { l.core.Report(l.now, c.id, int(m.Slot), kind, m.Amount, m.Line()) })
 }
 
 // Where the stand-in driver finds its simulator: DefaultSimulator, unless the

@@ -9,10 +9,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-// theSlot is the only slot of a share's table of cards: pages and messages go by slot,
-// the core gives a share one card.
-const theSlot = 0
-
 // member is what the loop holds of one client besides its place in the core.
 type member struct {
 	share     string
@@ -21,16 +17,16 @@ type member struct {
 	inode     uint64           // of the page, 0 without one
 	conn      *connection      // nil while it is detached
 	process   *socket.Process
-	insidePID int              // in its own pid namespace
-	namespace string           // its pid namespace
-	waiter    chan core.Answer // of a charge, of one; nil: it waits for none
-	scanned   bool             // for holders of its memory
-	refused   bool             // for its version, which was told
-	pending   pendingGrant
+	insidePID int                         // in its own pid namespace
+	namespace string                      // its pid namespace
+	waiter    chan core.Answer            // of a charge, of one; nil: it waits for none
+	scanned   bool                        // for holders of its memory
+	refused   bool                        // for its version, which was told
+	pending   [wire.MaxCards]pendingGrant // by slot
 	level     share.Enforcement
 }
 
-// pendingGrant is what a client has been granted and its page does not say yet.
+// pendingGrant is what a client has been granted in a slot and its page does not say yet.
 type pendingGrant struct {
 	credit, used uint64
 	charged      bool
@@ -57,6 +53,7 @@ var (
 	_ core.Credits                              = (*pages)(nil)
 	_ [core.Unit - wire.AllocationUnit]struct{} // the two are the same
 	_ [wire.AllocationUnit - core.Unit]struct{}
+	_ [wire.MaxCards - core.MaxSlots]struct{} // a page has room for all slots
 )
 
 // member returns whose page can be used.
@@ -67,61 +64,69 @@ func (p *pages) member(id core.ClientID) *member {
 	return nil
 }
 
-func (p *pages) Recall(id core.ClientID, granted, most uint64) uint64 {
+func (p *pages) Recall(id core.ClientID, slot int, granted, most uint64) uint64 {
 	m := p.member(id)
 	if m == nil {
 		return 0
 	}
-	n := min(most, m.pending.credit)
-	m.pending.credit -= n
-	return n + m.page.Recall(theSlot, granted-n-m.pending.credit-m.pending.used, most-n)
+	pending := &m.pending[slot]
+	n := min(most, pending.credit)
+	pending.credit -= n
+	return n + m.page.Recall(slot, granted-n-pending.credit-pending.used, most-n)
 }
 
-func (p *pages) Grant(id core.ClientID, bytes uint64) { p.add(id, pendingGrant{credit: bytes}) }
-
-func (p *pages) Charge(id core.ClientID, bytes uint64) {
-	p.add(id, pendingGrant{used: bytes, charged: true})
+func (p *pages) Grant(id core.ClientID, slot int, bytes uint64) {
+	p.add(id, slot, pendingGrant{credit: bytes})
 }
 
-func (p *pages) add(id core.ClientID, more pendingGrant) {
+func (p *pages) Charge(id core.ClientID, slot int, bytes uint64) {
+	p.add(id, slot, pendingGrant{used: bytes, charged: true})
+}
+
+func (p *pages) add(id core.ClientID, slot int, more pendingGrant) {
 	m := p.member(id)
 	if m == nil {
 		return
 	}
 	p.unwritten = append(p.unwritten, m)
-	m.pending.credit += more.credit
-	m.pending.used += more.used
-	m.pending.charged = m.pending.charged || more.charged
+	pending := &m.pending[slot]
+	pending.credit += more.credit
+	pending.used += more.used
+	pending.charged = pending.charged || more.charged
 }
 
 // write puts on the pages what has been granted.
 func (p *pages) write() {
 	for _, m := range p.unwritten {
-		if m.page != nil && m.pending != (pendingGrant{}) {
-			m.page.Grant(theSlot, m.pending.credit, m.pending.used, m.pending.charged)
+		for slot := range m.pending {
+			if pending := &m.pending[slot]; *pending != (pendingGrant{}) {
+				if m.page != nil {
+					m.page.Grant(slot, pending.credit, pending.used, pending.charged)
+				}
+				*pending = pendingGrant{}
+			}
 		}
-		m.pending = pendingGrant{}
 	}
 	clear(p.unwritten)
 	p.unwritten = p.unwritten[:0]
 }
 
-func (p *pages) Hold(id core.ClientID, bytes uint64) {
+func (p *pages) Hold(id core.ClientID, slot int, bytes uint64) {
 	if m := p.member(id); m != nil {
-		m.pending = pendingGrant{}
-		m.page.Hold(theSlot, bytes)
+		m.pending[slot] = pendingGrant{}
+		m.page.Hold(slot, bytes)
 	}
 }
 
-func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
+func (p *pages) Read(id core.ClientID, slot int) (core.Reading, bool) {
 	m := p.member(id)
 	if m == nil {
 		return core.Reading{}, true
 	}
-	page, n := m.page, m.page.Counters(theSlot)
+	page, n, pending := m.page, m.page.Counters(slot), &m.pending[slot]
 	return core.Reading{
-		GrantedBytes: n.GrantedBytes + m.pending.credit + m.pending.used,
-		CreditBytes:  n.CreditBytes + m.pending.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
+		GrantedBytes: n.GrantedBytes + pending.credit + pending.used,
+		CreditBytes:  n.CreditBytes + pending.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
 		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs, AtNs: wire.MonotonicNs(),
@@ -130,21 +135,23 @@ func (p *pages) Read(id core.ClientID) (core.Reading, bool) {
 
 // words are what the limits page of a share says.
 func words(v core.ShareView) wire.Words {
-	w := wire.Words{Clients: uint32(v.Clients), Policy: policies[v.Policy], Cards: 1}
-	card := &w.Card[theSlot]
-	*card = wire.CardWords{
-		UUID: v.CardUUIDBytes, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.CardContextBytes,
-		CoresPercent: uint32(v.CoresPercent),
-	}
-	if v.Tight {
-		card.Flags |= wire.CardTight
-	}
-	if v.Unlimited {
-		card.Flags |= wire.CardUnlimited
-	}
-	if v.State == core.StateRevoked {
-		// Its quota is nothing; the page still needs a number that makes sense.
-		card.LimitBytes = max(v.UsedBytes, wire.AllocationUnit)
+	w := wire.Words{Clients: uint32(v.Clients), Policy: policies[v.Policy], Cards: uint32(len(v.Slots))}
+	for i, of := range v.Slots {
+		card := &w.Card[i]
+		*card = wire.CardWords{
+			UUID: of.CardUUIDBytes, LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes, ContextBytes: of.CardContextBytes,
+			CoresPercent: uint32(v.CoresPercent),
+		}
+		if of.Tight {
+			card.Flags |= wire.CardTight
+		}
+		if of.Unlimited {
+			card.Flags |= wire.CardUnlimited
+		}
+		if v.State == core.StateRevoked {
+			// Its quota is nothing; the page still needs a number that makes sense.
+			card.LimitBytes = max(of.UsedBytes, wire.AllocationUnit)
+		}
 	}
 	return w
 }

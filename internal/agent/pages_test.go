@@ -30,8 +30,8 @@ func (m *mortal) step() {
 	}
 }
 
-func (m *mortal) Recall(id core.ClientID, granted, most uint64) uint64 {
-	n := m.pages.Recall(id, granted, most)
+func (m *mortal) Recall(id core.ClientID, slot int, granted, most uint64) uint64 {
+	n := m.pages.Recall(id, slot, granted, most)
 	m.step()
 	return n
 }
@@ -74,8 +74,8 @@ func (s *survivor) join(t *testing.T, m *mortal) {
 	if s.page == nil {
 		must(t, m.core.Attach(m.now, s.id, "s", s.process()))
 	} else {
-		_, used := s.page.SetAside(theSlot)
-		must(t, m.core.Reattach(m.now, s.id, "s", s.process(), used))
+		_, used := s.page.SetAside(0)
+		must(t, m.core.Reattach(m.now, s.id, "s", s.process(), []uint64{used}))
 		s.page.Close()
 	}
 	s.page = page
@@ -104,18 +104,18 @@ func TestKilledAtEveryStep(t *testing.T) {
 			whole := (bytes + wire.AllocationUnit - 1) / wire.AllocationUnit * wire.AllocationUnit
 			if random.IntN(2) == 0 && s.used > 0 {
 				whole = min(whole, s.used)
-				s.page.Give(theSlot, whole)
+				s.page.Give(0, whole)
 				s.used -= whole
 				continue
 			}
-			if s.page.Take(theSlot, bytes) {
+			if s.page.Take(0, bytes) {
 				s.used += whole
 				continue
 			}
-			mark := s.page.Mark(theSlot)
+			mark := s.page.Mark(0)
 			m.steps = random.IntN(12) // 0: it lives
 			granted, died := m.charge(s.id, bytes)
-			paid := s.page.Mark(theSlot) != mark
+			paid := s.page.Mark(0) != mark
 			if paid {
 				s.used += whole
 			}

@@ -58,17 +58,30 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pe
 
 func (l *loop) apiShare(v core.ShareView) api.Share {
 	level, why := l.shown(v.Name)
-	return api.Share{
+	share := api.Share{
 		ShareSpec: api.ShareSpec{
-			Name: v.Name, GPU: v.GPU, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
+			Name: v.Name, GPU: v.GPU, GPUs: v.GPUs, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
-		CardTimeNs: l.cardTime(v), CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs, Overruns: l.overruns(v),
+		CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs,
 	}
+	var cards []api.ShareCard
+	for i, of := range v.Slots {
+		card := api.ShareCard{
+			CardUUID: of.CardUUID, CardName: of.CardName, Health: string(of.Condition), LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes,
+			ContextBytes: of.ContextBytes, PeakBytes: of.PeakBytes, Denials: of.Denials, Launches: of.Launches,
+			CardTimeNs: l.cardTime(core.Slot{Share: v.Name, Number: i}, of), WaitNs: of.WaitNs, Overruns: l.overruns(v.Name, of.CardUUID),
+		}
+		cards = append(cards, card)
+		share.CardTimeNs += card.CardTimeNs
+		share.Overruns += card.Overruns
+	}
+	share.Cards = several(cards)
+	return share
 }
 
 func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
@@ -132,7 +145,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	var view core.ShareView
 	if err := h.promise(r, func(l *loop) (err error) {
 		view, err = l.core.CreateShare(l.now, core.Spec{
-			Name: spec.Name, GPU: spec.GPU, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
+			Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
 			Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 			Payer: payer(h.table, peer),
@@ -413,17 +426,30 @@ func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string
 	})
 }
 
+// several are the parts of something that has more than one.
+func several[T any](parts []T) []T {
+	if len(parts) == 1 {
+		return nil
+	}
+	return parts
+}
+
 func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
 	h.reconcile(r.Context())
 	h.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {
-			clients.Clients = append(clients.Clients, api.Client{
+			client := api.Client{
 				PID: c.PID, UID: c.UID, Command: h.commandFor(peer, c), Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
 				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
 				Denials: c.Denials, Launches: c.Launches, Since: c.Since, Enforcement: l.levelOf(c),
-			})
+			}
+			for _, b := range several(c.Balances) {
+				client.Cards = append(client.Cards, api.ClientCard{CardUUID: b.CardUUID, UsedBytes: b.UsedBytes, ContextBytes: b.ContextBytes,
+					DriverBytes: b.DriverBytes, Allocations: b.Allocations, Launches: b.Launches})
+			}
+			clients.Clients = append(clients.Clients, client)
 		}
 		clients.Unresponsive = l.unresponsive()
 		return nil

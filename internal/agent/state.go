@@ -21,10 +21,11 @@ type record struct {
 }
 
 // What a known client has been granted changes often and has a short form: this
-// letter, the client and the bytes, little endian.
+// letter, the client and the bytes of each slot, little endian.
 const (
 	grantedLetter = 'g'
-	grantedBytes  = 1 + 8 + 8
+	grantedHead   = 1 + 8
+	grantedBytes  = 8 // of each slot
 )
 
 // records is the journal, as far as it is written.
@@ -66,9 +67,9 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 	shareAt := map[string]int{}
 	clientAt := map[core.ClientID]int{}
 	for _, raw := range records {
-		if len(raw) == grantedBytes && raw[0] == grantedLetter {
-			if i, ok := clientAt[core.ClientID(binary.LittleEndian.Uint64(raw[1:]))]; ok {
-				clients[i].Granted = binary.LittleEndian.Uint64(raw[9:])
+		if id, granted, ok := decodeGranted(raw); ok {
+			if i, known := clientAt[id]; known {
+				clients[i].SetAmounts(granted)
 			}
 			continue
 		}
@@ -129,7 +130,7 @@ func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) err
 			delete(s.known, id)
 			records = append(records, encodeRecord(record{ClientGone: id}))
 		case s.known[id]:
-			records = append(records, encodeGranted(id, saved.Granted))
+			records = append(records, encodeGranted(id, saved.Amounts()))
 		default:
 			s.known[id] = true
 			records = append(records, encodeRecord(record{Client: &saved}))
@@ -170,9 +171,23 @@ func (s *state) compact(c *core.Core) error {
 	return nil
 }
 
-func encodeGranted(id core.ClientID, bytes uint64) []byte {
+func encodeGranted(id core.ClientID, granted []uint64) []byte {
 	raw := binary.LittleEndian.AppendUint64([]byte{grantedLetter}, uint64(id))
-	return binary.LittleEndian.AppendUint64(raw, bytes)
+	for _, bytes := range granted {
+		raw = binary.LittleEndian.AppendUint64(raw, bytes)
+	}
+	return raw
+}
+
+func decodeGranted(raw []byte) (id core.ClientID, granted []uint64, ok bool) {
+	slots := (len(raw) - grantedHead) / grantedBytes
+	if slots < 1 || slots > core.MaxSlots || len(raw) != grantedHead+slots*grantedBytes || raw[0] != grantedLetter {
+		return 0, nil, false
+	}
+	for i := range slots {
+		granted = append(granted, binary.LittleEndian.Uint64(raw[grantedHead+i*grantedBytes:]))
+	}
+	return core.ClientID(binary.LittleEndian.Uint64(raw[1:])), granted, true
 }
 
 func encodeRecord(r record) []byte {

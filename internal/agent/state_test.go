@@ -20,7 +20,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 	s, _, _, _, err := readState(path)
 	must(t, err)
 	members := &pages{of: map[core.ClientID]*member{}}
-	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}}, members)
+	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}, {UUID: "GPU-other", UsableBytes: gib}}, members)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	save := func() {
 		t.Helper()
@@ -29,7 +29,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 	}
 	for i := range 200 {
 		name := string(rune('a' + i%3))
-		_, _ = c.CreateShare(now, core.Spec{Name: name, MemoryBytes: 10 * mib}, 5)
+		_, _ = c.CreateShare(now, core.Spec{Name: name, MemoryBytes: 10 * mib, GPUs: 1 + i%2}, 5)
 		save()
 		id := core.ClientID(i + 1)
 		page, err := wire.NewClientPage(uint64(id), 1)
@@ -37,7 +37,9 @@ func TestStateFollowsTheCore(t *testing.T) {
 		defer page.Close()
 		members.of[id] = &member{page: page}
 		if c.Attach(now, id, name, core.Process{PID: i + 1, Start: 3, Command: "x"}) == nil {
-			c.Charge(now, id, core.Charge{Bytes: uint64(i), Final: true})
+			for slot := range c.CardsOf(name) {
+				c.Charge(now, id, core.Charge{Slot: slot, Bytes: uint64(i * (slot + 1)), Final: true})
+			}
 			save()
 			if i%2 == 0 {
 				c.Died(now, id)
@@ -58,6 +60,30 @@ func TestStateFollowsTheCore(t *testing.T) {
 		}
 		must(t, again.compact(c))
 		must(t, again.journal.Close())
+	}
+}
+
+// What an agent wrote that gave a share one GPU is still read.
+func TestJournalOfOneGPU(t *testing.T) {
+	shares, clients := replay([][]byte{
+		[]byte(`{"share":{"Name":"s","GPU":"","MemoryBytes":1073741824,"CoresPercent":30,"Policy":"fixed","Weight":1,"Priority":0,"Tenant":"",` +
+			`"Enforce":"","Ephemeral":false,"Open":false,"JoinUID":null,"Paused":false,"CardUUID":"` + testUUID + `","Owner":5,` +
+			`"Created":"2026-01-01T00:00:00Z","Revoked":false,"Peak":7,"Denials":{"over-quota":2},"Launches":9,"BusyNs":11,"WaitNs":13}}`),
+		[]byte(`{"client":{"PID":4,"UID":5,"Start":6,"Command":"x","Name":"x","ID":77,"Share":"s","Granted":1024,"Peak":8,"Denials":1,` +
+			`"Since":"2026-01-01T00:00:00Z","FirstNs":3}}`),
+		append([]byte{'g', 77, 0, 0, 0, 0, 0, 0, 0}, 0, 8, 0, 0, 0, 0, 0, 0),
+	})
+	pages := &pages{of: map[core.ClientID]*member{}}
+	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: 2 * gib}}, pages)
+	c.Recover(time.Unix(1, 0), shares, clients)
+	v, err := c.Share("s")
+	must(t, err)
+	if len(v.Slots) != 1 || v.CardUUID != testUUID || v.LimitBytes != gib || v.PeakBytes != 7 || v.Denials != 2 || v.Launches != 9 ||
+		v.CardTimeNs != 11 || v.WaitNs != 13 || v.Owner != 5 || v.UsedBytes != 2048 {
+		t.Errorf("%+v", v)
+	}
+	if all := c.Clients(); len(all) != 1 || all[0].GrantedBytes != 2048 || all[0].ID != 77 {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -86,6 +112,7 @@ func sortedClients(clients []core.SavedClient) map[core.ClientID]string {
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"share":{"Name":"a"}}`), []byte(`{"shareGone":"a"}`))
 	f.Add([]byte(`{"client":{"ID":3,"Share":"a"}}`), []byte(`{"clientGone":3}`))
+	f.Add([]byte(`{"client":{"ID":3,"Share":"a","More":[{"Granted":5}]}}`), encodeGranted(3, []uint64{1, 2, 3}))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		shares, clients := replay([][]byte{one, two, one})
 		names := map[string]bool{"": true}

@@ -131,7 +131,8 @@ type Devices struct {
 // ShareSpec asks for a share.
 type ShareSpec struct {
 	Name         string            `json:"name,omitempty"`         // empty: the agent makes one up
-	GPU          string            `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or empty: most free
+	GPU          string            `json:"gpu,omitempty"`          // UUID, its prefix, PCI address, or several after commas; empty: most free
+	GPUs         int               `json:"gpus,omitempty"`         // how many; 0: one, or those that are named. What follows is of each
 	Among        []string          `json:"among,omitempty"`        // UUIDs of the GPUs to choose from; empty: all. Not kept
 	MemoryBytes  uint64            `json:"memoryBytes,omitempty"`  // 0: the card, without a promise
 	CoresPercent int               `json:"coresPercent,omitempty"` // 0: 100
@@ -160,10 +161,11 @@ type ShareChange struct {
 	Paused       *bool         `json:"paused,omitempty"`
 }
 
-// Share is a named promise on a card and what became of it.
+// Share is a named promise on a card and what became of it, or on several: then figures
+// are sums over them.
 type Share struct {
 	ShareSpec
-	CardUUID       string            `json:"cardUuid"`
+	CardUUID       string            `json:"cardUuid"` // of the first
 	CardName       string            `json:"cardName"`
 	Socket         string            `json:"socket"`                   // where its processes attach
 	Enforcement    share.Enforcement `json:"enforcement"`              // in force
@@ -183,6 +185,37 @@ type Share struct {
 	Overruns       uint64            `json:"overruns"`     // how often its work outlasted a lease for so long that others went on beside it
 	Created        time.Time         `json:"created"`
 	OwnerUID       int               `json:"ownerUid"` // besides root, may change and delete it
+	// Cards are those of a share of several, by their number inside the share. Absent: it
+	// has one.
+	Cards []ShareCard `json:"cards,omitempty"`
+}
+
+// CardUUIDs lists the cards of a share by number.
+func (s Share) CardUUIDs() []string {
+	if len(s.Cards) == 0 {
+		return []string{s.CardUUID}
+	}
+	var uuids []string
+	for _, c := range s.Cards {
+		uuids = append(uuids, c.CardUUID)
+	}
+	return uuids
+}
+
+// ShareCard is one card of a share and what became of it. The fields are those of Share.
+type ShareCard struct {
+	CardUUID     string `json:"cardUuid"`
+	CardName     string `json:"cardName"`
+	Health       string `json:"health"` // of the card, as devices have it
+	LimitBytes   uint64 `json:"limitBytes"`
+	UsedBytes    uint64 `json:"usedBytes"`
+	ContextBytes uint64 `json:"contextBytes"`
+	PeakBytes    uint64 `json:"peakBytes"`
+	Denials      uint64 `json:"denials"`
+	Launches     uint64 `json:"launches"`
+	CardTimeNs   uint64 `json:"cardTimeNs"`
+	WaitNs       uint64 `json:"waitNs"`
+	Overruns     uint64 `json:"overruns"`
 }
 
 // MPS is what programs need to be held by MPS that come to a share past `divvy run`,
@@ -209,8 +242,8 @@ type Client struct {
 	UID          int       `json:"uid"`
 	Command      string    `json:"command"`
 	Share        string    `json:"share"`
-	CardUUID     string    `json:"cardUuid"`
-	State        string    `json:"state"` // attached, detached (lives on without its socket), dead (driver still holds memory)
+	CardUUID     string    `json:"cardUuid"` // the first of its share's
+	State        string    `json:"state"`    // attached, detached (lives on without its socket), dead (driver still holds memory)
 	UsedBytes    uint64    `json:"usedBytes"`
 	ContextBytes uint64    `json:"contextBytes"`
 	DriverBytes  *uint64   `json:"driverBytes,omitempty"` // by the driver's account, where it tells
@@ -221,6 +254,19 @@ type Client struct {
 	// Enforcement is what holds this process; weaker than its share's when it came
 	// past what holds that, as from a container.
 	Enforcement share.Enforcement `json:"enforcement"`
+	// Cards are what it holds of each card of a share of several, by number; the figures
+	// above are sums over them. Absent: the share has one.
+	Cards []ClientCard `json:"cards,omitempty"`
+}
+
+// ClientCard is what a client holds of one card. The fields are those of Client.
+type ClientCard struct {
+	CardUUID     string  `json:"cardUuid"`
+	UsedBytes    uint64  `json:"usedBytes"`
+	ContextBytes uint64  `json:"contextBytes"`
+	DriverBytes  *uint64 `json:"driverBytes,omitempty"`
+	Allocations  uint64  `json:"allocations"`
+	Launches     uint64  `json:"launches"`
 }
 
 // Entry answers POST /v1/shares/{name}/enter: the process that asked, and what it

@@ -73,11 +73,11 @@ type Front struct {
 	Preload string // a file that names it, for /etc/ld.so.preload
 }
 
-// Share is a share of a card.
+// Share is a share of one card or several.
 type Share struct {
 	Name   string
 	Socket string   // of the share, alone in its folder
-	Nodes  []string // device files of its card
+	Nodes  []string // device files of its cards
 	// Folder is one that programs need at the same path, and Env what they need in
 	// their environment, to be held by more than the front; empty: nothing more is.
 	Folder string
@@ -92,7 +92,7 @@ type Hardware struct {
 	Env   []string
 }
 
-// ForShare describes a share of a card.
+// ForShare describes a share.
 func ForShare(share Share, driver Driver, front Front) (*specs.Spec, error) {
 	real, err := filepath.EvalSymlinks(front.Library)
 	if err != nil {

@@ -24,8 +24,8 @@ type Offers struct {
 	Written []string     // files
 }
 
-// Offer writes the file of a share.
-func (o *Offers) Offer(share api.Share, card gpu.Card) error {
+// Offer writes the file of a share on cards.
+func (o *Offers) Offer(share api.Share, cards []gpu.Card) error {
 	if o.Driver == nil {
 		return errors.New("no driver for containers")
 	}
@@ -41,12 +41,15 @@ func (o *Offers) Offer(share api.Share, card gpu.Card) error {
 			described.Env = append(described.Env, entry)
 		}
 	}
-	if !card.Simulated {
+	for _, card := range cards {
+		if card.Simulated {
+			continue
+		}
 		d := o.find(card)
 		if d == nil {
 			return noFiles(card)
 		}
-		described.Nodes = cardNodes(*d)
+		described.Nodes = append(described.Nodes, cardNodes(*d)...)
 	}
 	spec, err := ForShare(described, *o.Driver, o.Front)
 	if err != nil {

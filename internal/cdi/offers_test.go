@@ -120,14 +120,14 @@ func TestOffersOfHardware(t *testing.T) {
 	// kernel does not show, nobody can say which.
 	o.Front = cdi.Front{Library: library, Preload: library}
 	share := api.Share{ShareSpec: api.ShareSpec{Name: "train"}, Socket: filepath.Join(folder, "share.sock")}
-	if err := o.Offer(share, gpu.Card{UUID: "GPU-1", PCIAddress: "0000:01:00.0"}); err != nil {
+	if err := o.Offer(share, []gpu.Card{{UUID: "GPU-1", PCIAddress: "0000:01:00.0"}}); err != nil {
 		t.Fatal(err)
 	}
 	spec, err := runtime.ReadSpec(o.Written[len(o.Written)-1], 0)
 	if err != nil || len(spec.Devices[0].ContainerEdits.DeviceNodes) < 3 {
 		t.Errorf("%+v (%v)", spec, err)
 	}
-	if err := o.Offer(share, gpu.Card{UUID: "GPU-2", PCIAddress: "0000:02:00.0"}); err == nil {
+	if err := o.Offer(share, []gpu.Card{{UUID: "GPU-1", PCIAddress: "0000:01:00.0"}, {UUID: "GPU-2", PCIAddress: "0000:02:00.0"}}); err == nil {
 		t.Error("a share of a GPU without device files")
 	}
 }

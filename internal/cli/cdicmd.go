@@ -295,12 +295,17 @@ func (a *app) generateShares(o *cdi.Offers, known agentState) error {
 		return err
 	}
 	for _, s := range known.shares {
-		i := slices.IndexFunc(known.devices.Cards, func(c api.Card) bool { return c.UUID == s.CardUUID })
-		if i < 0 {
+		var cards []gpu.Card
+		for _, uuid := range s.CardUUIDs() {
+			if i := slices.IndexFunc(known.devices.Cards, func(c api.Card) bool { return c.UUID == uuid }); i >= 0 {
+				c := known.devices.Cards[i]
+				cards = append(cards, gpu.Card{UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated})
+			}
+		}
+		if len(cards) == 0 {
 			continue
 		}
-		c := known.devices.Cards[i]
-		err := o.Offer(s, gpu.Card{UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated})
+		err := o.Offer(s, cards)
 		if errors.Is(err, cdi.ErrName) {
 			a.note("%v", err)
 		} else if err != nil {

@@ -241,7 +241,7 @@ func shareEnvironment(m membership, front string, loads bool) []string {
 		name, value, _ := strings.Cut(entry, "=")
 		set[name] = value
 	}
-	set[visibleVariable] = visibleGPUs([]string{m.Share.CardUUID}, loads)
+	set[visibleVariable] = visibleGPUs(m.Share.CardUUIDs(), loads)
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")

@@ -71,10 +71,15 @@ func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
 		return nil
 	}
 	share, err := p.client.Share(ctx, wanted.Share)
-	if err == nil && !slices.Contains(shown, share.CardUUID) {
-		err = withHint(notThere(fmt.Errorf("share %s is on %s, which %s=%s hides", share.Name, share.CardUUID, visibleVariable, list)), anyGPU)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, uuid := range share.CardUUIDs() {
+		if !slices.Contains(shown, uuid) {
+			return withHint(notThere(fmt.Errorf("share %s is on %s, which %s=%s hides", share.Name, uuid, visibleVariable, list)), anyGPU)
+		}
+	}
+	return nil
 }
 
 // limitedChoice tells whoever gets no GPU that the variable has left few to choose from.

@@ -126,6 +126,14 @@ type ShareView struct {
 	Holders            int
 }
 
+// CardUUIDs lists its cards by number.
+func (v ShareView) CardUUIDs() (uuids []string) {
+	for _, of := range v.Slots {
+		uuids = append(uuids, of.CardUUID)
+	}
+	return uuids
+}
+
 // States of a share.
 const (
 	StateActive    = "active"

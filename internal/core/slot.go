@@ -55,8 +55,11 @@ func (t *slot) balances(yield func(*balance) bool) {
 	}
 }
 
-// slotOn is a share's slot on a card; nil: it has none there.
+// slotOn is a share's slot on a card; nil: it has none there, or there is no share.
 func (s *share) slotOn(k *card) *slot {
+	if s == nil {
+		return nil
+	}
 	for _, t := range s.slots {
 		if t.card == k {
 			return t
@@ -89,6 +92,38 @@ func (c *Core) slot(name string, number int) *slot {
 type Slot struct {
 	Share  string
 	Number int
+}
+
+// CardsOf lists the UUIDs of a share's cards by number; none: there is no such share.
+func (c *Core) CardsOf(name string) (uuids []string) {
+	if s := c.byName[name]; s != nil {
+		for _, t := range s.slots {
+			uuids = append(uuids, t.card.UUID)
+		}
+	}
+	return uuids
+}
+
+// CardOf is the UUID of the card of a slot; empty: there is no such slot.
+func (c *Core) CardOf(of Slot) string {
+	if t := c.slot(of.Share, of.Number); t != nil {
+		return t.card.UUID
+	}
+	return ""
+}
+
+// SlotOn is the number that a card has inside a share; false: the share is not on it.
+func (c *Core) SlotOn(name, cardUUID string) (number int, on bool) {
+	s := c.byName[name]
+	if s == nil {
+		return 0, false
+	}
+	for _, t := range s.slots {
+		if t.card.UUID == cardUUID {
+			return t.number, true
+		}
+	}
+	return 0, false
 }
 
 // SlotView is one GPU of a share, and what became of it.

@@ -61,7 +61,7 @@ func (c *Core) OnLedger(pid int) bool { return len(c.byPID[pid]) > 0 }
 func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map[int]Holding) {
 	before := k.unaccounted.told
 	u := unaccounted{told: map[int]uint64{}}
-	past := map[*share]uint64{}
+	past := map[*slot]uint64{}
 	pids := make([]int, 0, len(held))
 	for pid := range held {
 		pids = append(pids, pid)
@@ -75,8 +75,8 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 		}
 		u.bytes += e.Bytes
 		u.found = append(u.found, Holding{PID: pid, Bytes: e.Bytes, Known: true})
-		if s != nil && s.card == k {
-			past[s] += e.Bytes
+		if t := s.slotOn(k); t != nil {
+			past[t] += e.Bytes
 		} else {
 			u.unpromised += e.Bytes
 		}
@@ -88,9 +88,9 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 			c.event(now, e)
 		}
 	}
-	for s, bytes := range past {
-		if s.promised() {
-			bytes = less(c.usedOf(s)+bytes, max(s.limit, s.pool.granted))
+	for t, bytes := range past {
+		if t.promised() {
+			bytes = less(c.usedIn(t)+bytes, max(t.limit, t.pool.granted))
 		}
 		u.unpromised += bytes
 	}
@@ -122,11 +122,12 @@ func (c *Core) pastLedger(k *card, h Holding, account Account) (*share, Event) {
 	var used, most uint64
 	var ours *client
 	for _, cl := range clients {
-		if cl.share.card != k {
+		t := cl.share.slotOn(k)
+		if t == nil {
 			continue
 		}
-		u := c.usedBy(cl)
-		used, most = used+u, most+max(u, cl.peak)+k.ContextBytes
+		u := c.usedBy(t.of(cl))
+		used, most = used+u, most+max(u, t.of(cl).peak)+k.ContextBytes
 		ours = cl
 	}
 	if !h.Known || h.Bytes <= most || ours != nil && h.Bytes <= used {

@@ -157,8 +157,8 @@ func (c *Core) Attached(name string) int {
 
 // Ending says whether the driver may still show a process of a share, on the card of a
 // slot, that has ended.
-func (c *Core) Ending(name string, number int) bool {
-	t := c.slot(name, number)
+func (c *Core) Ending(of Slot) bool {
+	t := c.slot(of.Share, of.Number)
 	return t != nil && t.ending > 0
 }
 

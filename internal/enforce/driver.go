@@ -62,8 +62,10 @@ func (d *Driver) can(s Share) error {
 	if s.MemoryBytes == 0 {
 		return fmt.Errorf("%w: the driver limits memory, and the share has no quota of it", ErrCannot)
 	}
-	if err := d.limits.LimitsMemory(s.CardUUID); err != nil {
-		return fmt.Errorf("%w: %w", ErrCannot, err)
+	for _, card := range s.CardUUIDs {
+		if err := d.limits.LimitsMemory(card); err != nil {
+			return fmt.Errorf("%w: %w", ErrCannot, err)
+		}
 	}
 	return nil
 }
@@ -80,7 +82,14 @@ func (d *Driver) Hold(_ context.Context, s Share) error {
 	if _, err := tree.Make(d.folder + "/" + s.Name); err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
-	if err := d.limits.SetMemoryLimit(s.CardUUID, path, s.MemoryBytes); err != nil {
+	for i, card := range s.CardUUIDs {
+		err := d.limits.SetMemoryLimit(card, path, s.MemoryBytes)
+		if err == nil {
+			continue
+		}
+		for _, limited := range s.CardUUIDs[:i] {
+			err = errors.Join(err, d.limits.SetMemoryLimit(limited, path, 0))
+		}
 		return fmt.Errorf("%w: %w", ErrCannot, errors.Join(err, tree.Remove(path), d.tidy(tree)))
 	}
 	return nil
@@ -95,12 +104,14 @@ func (d *Driver) Holds(_ context.Context, s Share) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
 	}
-	limit, _, err := d.limits.MemoryLimit(s.CardUUID, path)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCannot, err)
-	}
-	if limit == 0 || limit > s.MemoryBytes {
-		return fmt.Errorf("%w: the driver's limit is %d bytes, not %d", ErrCannot, limit, s.MemoryBytes)
+	for _, card := range s.CardUUIDs {
+		limit, _, err := d.limits.MemoryLimit(card, path)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrCannot, err)
+		}
+		if limit == 0 || limit > s.MemoryBytes {
+			return fmt.Errorf("%w: the driver's limit is %d bytes, not %d", ErrCannot, limit, s.MemoryBytes)
+		}
 	}
 	return nil
 }
@@ -178,7 +189,10 @@ func (d *Driver) Drop(ctx context.Context, s Share) error {
 		return nil // there is no such group
 	}
 	// The limit first: an ancestor may count what a removed group had reserved.
-	failed := d.limits.SetMemoryLimit(s.CardUUID, path, 0)
+	var failed error
+	for _, card := range s.CardUUIDs {
+		failed = errors.Join(failed, d.limits.SetMemoryLimit(card, path, 0))
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -12,6 +12,7 @@ package enforce
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/share"
 )
@@ -29,9 +30,14 @@ var ErrBlocked = errors.New("the process would wait for others to end")
 // Share is what is to be held.
 type Share struct {
 	Name           string
-	CardUUID       string
-	MemoryBytes    uint64 // 0: no quota
-	ThreadsPercent int    // of the card's processors at once; 0: no limit
+	CardUUIDs      []string // at least one; what follows is of each
+	MemoryBytes    uint64   // 0: no quota
+	ThreadsPercent int      // of the card's processors at once; 0: no limit
+}
+
+// Equal says whether the same is to be held.
+func (s Share) Equal(other Share) bool {
+	return s.Name == other.Name && slices.Equal(s.CardUUIDs, other.CardUUIDs) && s.MemoryBytes == other.MemoryBytes && s.ThreadsPercent == other.ThreadsPercent
 }
 
 // Enforcer is one way of holding shares. Its methods may block for as long as the

@@ -58,7 +58,7 @@ func TestDriver(t *testing.T) {
 	groups, folder := tree(t)
 	limits := &fakeLimits{limits: map[string]uint64{}}
 	d := NewDriver(limits, "/proc", folder)
-	s := Share{Name: "a", CardUUID: "GPU-1", MemoryBytes: 1 << 30}
+	s := Share{Name: "a", CardUUIDs: []string{"GPU-1"}, MemoryBytes: 1 << 30}
 	path := groups.Path(folder + "/a")
 
 	if err := d.Hold(t.Context(), Share{Name: "a"}); !errors.Is(err, ErrCannot) {
@@ -100,7 +100,7 @@ func TestDriver(t *testing.T) {
 func TestDriverThatForgets(t *testing.T) {
 	_, folder := tree(t)
 	d := NewDriver(&fakeLimits{limits: map[string]uint64{}, lies: true}, "/proc", folder)
-	s := Share{Name: "a", CardUUID: "GPU-1", MemoryBytes: 1 << 30}
+	s := Share{Name: "a", CardUUIDs: []string{"GPU-1"}, MemoryBytes: 1 << 30}
 	err := errors.Join(d.Hold(t.Context(), s), d.Holds(t.Context(), s))
 	if !errors.Is(err, ErrCannot) {
 		t.Error(err)
@@ -124,7 +124,7 @@ func TestMPSIsAskedOnceForAll(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	m := NewMPS(filepath.Join(bin, "mps"))
 	m.lasts = time.Hour
-	daemon, err := m.daemon(Share{CardUUID: "GPU-1"})
+	daemon, err := m.daemon(Share{CardUUIDs: []string{"GPU-1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestMPSIsAskedOnceForAll(t *testing.T) {
 	}
 	before := asked()
 	for _, name := range []string{"a", "b", "c"} {
-		if err := m.Hold(t.Context(), Share{Name: name, CardUUID: "GPU-1", MemoryBytes: 1 << 30}); err != nil {
+		if err := m.Hold(t.Context(), Share{Name: name, CardUUIDs: []string{"GPU-1"}, MemoryBytes: 1 << 30}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,10 +176,10 @@ func TestMPSIsAskedOnceForAll(t *testing.T) {
 func TestMPSWithoutADaemon(t *testing.T) {
 	m := NewMPS(t.TempDir())
 	for _, s := range []Share{
-		{Name: "a", CardUUID: "GPU-1"},
-		{Name: "a", CardUUID: "GPU-1", MemoryBytes: 1 << 30},
-		{Name: "a", CardUUID: "GPU-1", MemoryBytes: 1},
-		{Name: "a", CardUUID: "1", ThreadsPercent: 10},
+		{Name: "a", CardUUIDs: []string{"GPU-1"}},
+		{Name: "a", CardUUIDs: []string{"GPU-1"}, MemoryBytes: 1 << 30},
+		{Name: "a", CardUUIDs: []string{"GPU-1"}, MemoryBytes: 1},
+		{Name: "a", CardUUIDs: []string{"1"}, ThreadsPercent: 10},
 	} {
 		if err := m.Hold(t.Context(), s); !errors.Is(err, ErrCannot) {
 			t.Errorf("%+v: %v", s, err)

@@ -49,8 +49,12 @@ func NewMPS(folder string) *MPS {
 // Level is that of MPS.
 func (m *MPS) Level() share.Enforcement { return share.EnforcedMPS }
 
+// daemon is that of the share's card. A process has one daemon, which serves one card.
 func (m *MPS) daemon(s Share) (*mps.Daemon, error) {
-	return mps.New(mps.Config{UUID: s.CardUUID, Directory: filepath.Join(m.folder, s.CardUUID)})
+	if len(s.CardUUIDs) > 1 {
+		return nil, fmt.Errorf("the share has %d GPUs, and a control daemon serves one", len(s.CardUUIDs))
+	}
+	return mps.New(mps.Config{UUID: s.CardUUIDs[0], Directory: filepath.Join(m.folder, s.CardUUIDs[0])})
 }
 
 func limitsOf(s Share) mps.Limits {
@@ -63,7 +67,7 @@ func (m *MPS) Hold(ctx context.Context, s Share) error { return m.Holds(ctx, s) 
 
 // Serves says whether the card's daemon answers.
 func (m *MPS) Serves(ctx context.Context, cardUUID string) bool {
-	return m.Holds(ctx, Share{CardUUID: cardUUID}) == nil
+	return m.Holds(ctx, Share{CardUUIDs: []string{cardUUID}}) == nil
 }
 
 // Holds looks whether the card's daemon answers.
@@ -73,7 +77,7 @@ func (m *MPS) Holds(ctx context.Context, s Share) error {
 		err = limitsOf(s).Validate()
 	}
 	if err == nil {
-		err = m.answers(ctx, s.CardUUID, d)
+		err = m.answers(ctx, s.CardUUIDs[0], d)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannot, err)
