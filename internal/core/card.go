@@ -32,6 +32,8 @@ type card struct {
 	Card
 	rest *pool // of the shares without a promise
 
+	absent bool // the driver does not show it any more
+
 	// by the driver's account, when it was last asked
 	driverUsed  uint64
 	drift       int64

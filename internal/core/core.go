@@ -100,6 +100,7 @@ type Core struct {
 	config  Config
 	credits Credits
 	cards   []*card
+	absent  []*card  // of shares that have others, too
 	shares  []*share // in order of creation
 	byName  map[string]*share
 	clients map[ClientID]*client

@@ -119,6 +119,10 @@ func (c *Core) setState(cl *client, state State, page bool) {
 	}
 	if cl.ending() {
 		for _, b := range cl.balances {
+			if b.slot.card.absent {
+				c.book(b, 0)
+				b.gone = true
+			}
 			if !b.gone {
 				b.ends()
 			}

@@ -3,9 +3,10 @@
 package core
 
 import (
-	"cmp"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -125,9 +126,13 @@ func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient) {
 	for _, saved := range shares {
 		slots := append([]SavedSlot{saved.SavedSlot}, saved.More...)
-		cards, missing := c.cardsOf(slots)
-		if missing != "" || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
-			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: cmp.Or(missing, saved.CardUUID), Message: lostMessage(len(slots))})
+		cards := c.cardsOf(slots)
+		if len(cards) == 0 || c.byName[saved.Name] != nil || terms.CheckName(saved.Name) != nil {
+			message := "its GPU is not there any more"
+			if len(slots) > 1 {
+				message = "none of its GPUs is there any more"
+			}
+			c.event(now, Event{Kind: event.ShareLost, Share: saved.Name, Card: saved.CardUUID, Message: message})
 			c.orders.SaveShares = append(c.orders.SaveShares, saved.Name)
 			c.orders.GoneShares = append(c.orders.GoneShares, saved.Name)
 			continue
@@ -142,6 +147,11 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		}
 		c.addShare(s)
 		c.limitsChanged(s)
+		for _, t := range s.slots {
+			if t.card.absent {
+				c.slotEvent(now, t, event.ShareUnusable, 0, "GPU %d of its %d is not there any more; its programs can go on with the others", t.number, len(s.slots))
+			}
+		}
 	}
 	for _, saved := range clients {
 		s := c.byName[saved.Share]
@@ -175,23 +185,43 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 	}
 }
 
-func lostMessage(gpus int) string {
-	if gpus > 1 {
-		return "one of its GPUs is not there any more"
-	}
-	return "its GPU is not there any more"
-}
-
-// cardsOf finds the cards of a share's slots, each once, or says which is missing.
-func (c *Core) cardsOf(slots []SavedSlot) (cards []*card, missing string) {
+// cardsOf finds the cards of a share's slots. Of several, some may not be there; none: all
+// are not, or the slots make no sense.
+func (c *Core) cardsOf(slots []SavedSlot) (cards []*card) {
+	here := 0
 	for _, saved := range slots {
 		k := c.cardOf(saved.CardUUID)
-		if k == nil || slices.Contains(cards, k) || len(cards) == MaxSlots {
-			return nil, cmp.Or(saved.CardUUID, "GPU")
+		if k != nil {
+			here++
+		} else {
+			k = c.absentCard(saved.CardUUID)
+		}
+		if slices.Contains(cards, k) {
+			return nil
 		}
 		cards = append(cards, k)
 	}
-	return cards, ""
+	if here == 0 || len(cards) > MaxSlots {
+		return nil
+	}
+	return cards
+}
+
+// absentCard stands for one that the driver does not show any more: nobody holds anything
+// of it, and nothing is promised of it anew.
+func (c *Core) absentCard(uuid string) *card {
+	for _, k := range c.absent {
+		if k.UUID == uuid {
+			return k
+		}
+	}
+	k := &card{Card: Card{UUID: uuid, Name: "a GPU that is not there"}, absent: true, condition: ConditionLost, detail: "the driver does not show it"}
+	if raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", "")); err == nil {
+		copy(k.UUIDBytes[:], raw)
+	}
+	k.rest = newPool(k, nil)
+	c.absent = append(c.absent, k)
+	return k
 }
 
 func (t *slot) recover(now time.Time, saved SavedSlot) {

@@ -5,6 +5,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -275,12 +276,17 @@ func (w *world) do(f []string) {
 			w.drain()
 		}
 		w.now = end
-	case "restart":
+	case "restart": // restart [forgetful], restart without CARD
 		shares, clients := w.core.Saved()
 		if len(f) > 1 && f[1] == "forgetful" {
 			clients = nil
 		}
+		all := w.cards
+		if len(f) > 2 && f[1] == "without" {
+			w.cards = slices.DeleteFunc(slices.Clone(all), func(k Card) bool { return k.UUID == f[2] })
+		}
 		w.start()
+		w.cards = all
 		w.core.Recover(w.now, shares, clients)
 	case "shares":
 		for _, s := range w.core.Shares() {

@@ -491,6 +491,9 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 		if failure := checkContext(t.card, bytes); failure != nil {
 			return failure
 		}
+		if t.card.absent {
+			continue
+		}
 		if !t.promised() || bytes > t.limit {
 			if failure := c.checkRoom(t.card, bytes, t); failure != nil {
 				return failure
@@ -505,7 +508,7 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 			c.move(t, newPool(t.card, t), bytes)
 		}
 		failure := c.clearRest(t.card)
-		if failure == nil {
+		if failure == nil || t.card.absent {
 			continue
 		}
 		for _, done := range s.slots[:i+1] {
