@@ -32,16 +32,6 @@ static bool is_capturing(CUstream stream, bool perthread)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static int slot_of_stream(CUstream stream)
-{
-	CUcontext context = NULL;
-
-	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
-	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
-		return front_current_slot();
-	return context_slot_of(context);
-}
-
 struct demand {
 	enum divvy_symbol called;
 	const char *call;
@@ -73,7 +63,7 @@ void pool_given(const struct table_record *record)
 
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
 {
-	int slot = slot_of_stream(demand->stream);
+	int slot = front_stream_slot(demand->stream);
 	CUmemoryPool handle = demand->pool;
 	CUdeviceptr pointer = 0;
 	struct table_record record = { .space = SPACE_POOLED }, old;

@@ -211,6 +211,16 @@ int context_slot_of(CUcontext handle)
 	return recall((uintptr_t)handle, &place) ? place.slot : front_context_slot(handle);
 }
 
+int front_stream_slot(CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if (front_cards() == 1 || (uintptr_t)stream <= 2 ||
+	    REAL(SYM_cuStreamGetCtx, cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context)
+		return front_current_slot();
+	return context_slot_of(context);
+}
+
 /* The versions of cuCtxCreate differ in what they take besides. */
 struct making {
 	enum divvy_symbol called;

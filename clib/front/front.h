@@ -75,7 +75,8 @@ struct burst;
 struct front_thread {
 	uint32_t inside;   /* a hook is running: calls from below are the driver's own */
 	uint32_t launches; /* not yet on the client page */
-	struct burst *burst; /* of the gate; may be somebody else's by now */
+	uint8_t counted[DIVVY_MAX_CARDS]; /* of a share of several cards: the same, by slot */
+	uint8_t burst[DIVVY_MAX_CARDS];   /* number in the slot's gate, from 1; may be somebody else's by now */
 };
 extern __thread struct front_thread front_thread __attribute__((tls_model("initial-exec")));
 
@@ -121,18 +122,20 @@ int front_slot(CUdevice device);              /* -1: not ours, answer CUDA_ERROR
 CUdevice front_device(int slot);              /* the handle, -1 when the driver does not show the card */
 int front_current_slot(void);                 /* of the current context, -1 without one; with one card always 0 and no driver call */
 int front_context_slot(CUcontext context);    /* NULL: the current one */
+int front_stream_slot(CUstream stream);       /* of its context; a default stream's is the current one */
 unsigned front_cards(void);                   /* slots in use */
 
 /*
  * One launch: a thread-local count, added to the client page every 64th. True: the
  * launch goes through the gate (gate.h), because that is the 64th or because
- * launches are gated.
+ * launches are gated, or may be: on one of several cards.
  *
- * front_gate_before waits for its turn where there is one; sample: time it where
- * there is none. What it returns, if not NULL, is for front_gate_after, after
- * the driver was asked. front_gate_forget comes before a context or what is in it
+ * front_gate_before waits for its turn on the card of slot where there is one; sample:
+ * time it where there is none. What it returns, if not NULL, is for front_gate_after,
+ * after the driver was asked. front_gate_forget comes before a context or what is in it
  * is destroyed; NULL: all of them. front_gate_waits and front_gate_waited stand
- * around calls that wait for the card; the latter is given what the former returned.
+ * around calls that wait for a card; the latter is given what the former returned: the
+ * gates that look when the call returns, a bit for each slot.
  */
 #define FRONT_LAUNCH_STEP 64u
 
@@ -142,11 +145,11 @@ static inline bool front_launched(void)
 	       __atomic_load_n(__atomic_load_n(&front_gated, __ATOMIC_RELAXED), __ATOMIC_RELAXED) != 0;
 }
 
-struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample);
+struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, bool sample);
 void front_gate_after(struct burst *burst, CUresult result);
 void front_gate_forget(CUcontext context);
-bool front_gate_waits(void);
-void front_gate_waited(bool watched);
+uint32_t front_gate_waits(void);
+void front_gate_waited(uint32_t watched);
 
 /* The share's idea of a card's total memory, where the driver says drivertotal. */
 uint64_t front_total(int slot, uint64_t drivertotal);

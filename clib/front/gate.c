@@ -110,8 +110,9 @@ struct gate_context {
 /* Wiped in a forked child: zeros are a gate that was never used. */
 struct gate {
 	struct front_lock lock;
+	uint32_t slot;
 	uint32_t asleep;      /* futex: 1 while the monitor waits for work */
-	uint32_t captures;    /* open ones of this process */
+	uint32_t captures;    /* open ones of this process, of whatever card: the first gate's alone */
 	uint32_t watching;    /* threads in a call that waits for the card: they look when it returns */
 	bool monitored;
 	bool backdue;         /* work was launched since LEASE_BACK */
@@ -149,12 +150,23 @@ struct gate {
 	struct estimates estimates;
 };
 
-struct gate *front_gate_now;
+struct gate *front_gates[DIVVY_MAX_CARDS];
+static uint32_t used; /* a bit for each slot whose gate was made */
+
+/* NULL: it was never needed. In a forked child it forgets its slot with all else. */
+static struct gate *gate_now(unsigned slot)
+{
+	struct gate *gate = __atomic_load_n(&front_gates[slot], __ATOMIC_ACQUIRE);
+
+	if (gate != NULL && GATE_GET(gate->slot) != slot)
+		GATE_SET(gate->slot, slot);
+	return gate;
+}
 
 /* Makes it; NULL when there is no memory. */
-static struct gate *gate_use(void)
+static struct gate *gate_use(unsigned slot)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+	struct gate *gate = gate_now(slot);
 	struct gate *fresh;
 
 	if (gate != NULL)
@@ -162,12 +174,32 @@ static struct gate *gate_use(void)
 	fresh = mmap(NULL, sizeof(*fresh), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (fresh == MAP_FAILED)
 		return NULL;
+	fresh->slot = slot;
 	if (madvise(fresh, sizeof(*fresh), 18 /* MADV_WIPEONFORK, newer than some libcs */) < 0 ||
-	    !__atomic_compare_exchange_n(&front_gate_now, &gate, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+	    !__atomic_compare_exchange_n(&front_gates[slot], &gate, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		munmap(fresh, sizeof(*fresh));
 		return gate;
 	}
+	__atomic_fetch_or(&used, 1u << slot, __ATOMIC_RELEASE);
 	return fresh;
+}
+
+/* The gates that were ever used, by slot: for (unsigned slot = first; slot < DIVVY_MAX_CARDS; slot = the next one). */
+static unsigned gate_next(unsigned slot)
+{
+	uint32_t left = __atomic_load_n(&used, __ATOMIC_ACQUIRE) >> slot;
+
+	return left == 0 ? DIVVY_MAX_CARDS : slot + (unsigned)__builtin_ctz(left);
+}
+
+#define EACH_GATE(slot) (unsigned slot = gate_next(0); (slot) < DIVVY_MAX_CARDS; (slot) = gate_next((slot) + 1))
+
+/* Of all cards: a capture forbids to ask about any. */
+static uint32_t captures_now(void)
+{
+	struct gate *first = gate_now(0);
+
+	return first == NULL ? 0 : GATE_GET(first->captures);
 }
 
 static struct front_pages *pages_now(void)
@@ -188,7 +220,7 @@ static void gate_publish(struct gate *gate)
 
 	if (pages == NULL)
 		return;
-	card = &pages->client.card[FRONT_GATE_SLOT];
+	card = &pages->client.card[gate->slot];
 	store(&card->busyns, gate->backlog.busy);
 	__atomic_store_n(&card->drainns, gate->backlog.drain, __ATOMIC_RELEASE);
 	__atomic_store_n(&card->inflightns, gate->backlog.inflight, __ATOMIC_RELEASE);
@@ -200,18 +232,18 @@ static void gate_publish(struct gate *gate)
 	store(&card->kernelns, longest_of(&gate->kernel));
 }
 
-static bool is_gated(const struct front_pages *pages)
+static const struct divvy_limits_card *limits_of(const struct gate *gate, const struct front_pages *pages)
 {
-	return GATE_GET(front_gate_limits(pages)->gated) != 0;
+	return &pages->limits.card[gate->slot];
 }
 
 /* Until when launches of this process need no asking: 0 without a lease, UINT64_MAX where none is needed. */
-static uint64_t gate_lease_of(const struct front_pages *pages)
+static uint64_t gate_lease_of(const struct gate *gate, const struct front_pages *pages)
 {
-	const struct divvy_limits_card *limits = front_gate_limits(pages);
+	const struct divvy_limits_card *limits = limits_of(gate, pages);
 	uint64_t end, turn;
 
-	if (!is_gated(pages))
+	if (GATE_GET(limits->gated) == 0)
 		return UINT64_MAX;
 	do {
 		end = __atomic_load_n(&limits->leaseendns, __ATOMIC_ACQUIRE);
@@ -227,17 +259,23 @@ static uint64_t gate_lease_end(struct gate *gate, const struct front_pages *page
 		gate->away = false;
 		gate->bucket = (struct bucket){.since = 0};
 	}
-	return gate_lease_of(pages);
+	return gate_lease_of(gate, pages);
 }
 
 /* -- bursts --------------------------------------------------------------- */
 
 /* This thread's, if it is still open. */
-static struct burst *own_burst(void)
+static struct burst *own_burst(struct gate *gate)
 {
-	struct burst *burst = front_thread.burst;
+	unsigned number = front_thread.burst[gate->slot];
+	struct burst *burst = number == 0 ? NULL : &gate->burst[number - 1];
 
 	return burst != NULL && GATE_GET(burst->owner) == &front_thread && GATE_GET(burst->state) == BURST_OPEN ? burst : NULL;
+}
+
+static void own(struct gate *gate, const struct burst *burst)
+{
+	front_thread.burst[gate->slot] = burst == NULL ? 0 : (uint8_t)(burst - gate->burst + 1);
 }
 
 static int context_index(struct gate *gate)
@@ -332,7 +370,7 @@ static void give_free(struct gate *gate, struct burst *burst)
 static struct burst *burst_open(struct gate *gate, CUstream stream, uint64_t now)
 {
 	struct burst *burst = take_free(gate);
-	bool measured = GATE_GET(gate->captures) == 0;
+	bool measured = captures_now() == 0;
 
 	if (burst == NULL)
 		return NULL;
@@ -406,7 +444,7 @@ static void burst_close(struct gate *gate, struct burst *burst, uint64_t now, bo
 		give_free(gate, burst);
 		return;
 	}
-	if (record && burst->context >= 0 && GATE_GET(gate->captures) == 0) {
+	if (record && burst->context >= 0 && captures_now() == 0) {
 		while (burst->ends < burst->streams && event_record(burst->end[burst->ends], burst->stream[burst->ends]))
 			burst->ends++;
 		burst->measured = burst->ends == burst->streams;
@@ -527,9 +565,9 @@ static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t spa
 }
 
 /* Whether work of others may have run between its beginning and its end. */
-static bool beside(const struct burst *burst, uint64_t end)
+static bool beside(const struct gate *gate, const struct burst *burst, uint64_t end)
 {
-	uint64_t from = GATE_GET(front_gate_limits(front_pages_now)->besidefromns);
+	uint64_t from = GATE_GET(limits_of(gate, front_pages_now)->besidefromns);
 
 	return burst->beside || (from > burst->admitted && from < end);
 }
@@ -548,7 +586,7 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 		if (end > now)
 			end = now;
 	}
-	burst->beside = beside(burst, end);
+	burst->beside = beside(gate, burst, end);
 	if (end > gate->backlog.lastend)
 		gate->backlog.lastend = end;
 	if (measured) {
@@ -594,7 +632,7 @@ static bool ended(const struct burst *burst, uint64_t now, bool mayask)
 /* Takes note of what has ended. */
 static void burst_look(struct gate *gate, uint64_t now)
 {
-	bool mayask = GATE_GET(gate->captures) == 0;
+	bool mayask = captures_now() == 0;
 	uint8_t *link = &gate->first;
 	uint8_t before = 0;
 	unsigned misses = 0;
@@ -699,7 +737,7 @@ static bool burst_unknown_pending(const struct gate *gate, uint64_t key)
 /* Asks once for each value of the word, and now and then again; a new agent too. */
 static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uint64_t now)
 {
-	struct divvy_message message = {.type = DIVVY_LEASE_WANT, .slot = FRONT_GATE_SLOT};
+	struct divvy_message message = {.type = DIVVY_LEASE_WANT, .slot = gate->slot};
 	bool asked;
 
 	front_lock_take(&gate->lock);
@@ -725,11 +763,11 @@ static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uin
 static void gate_await_lease(struct gate *gate, uint64_t ahead)
 {
 	struct front_pages *pages = pages_now();
-	const struct divvy_limits_card *limits = front_gate_limits(pages);
+	const struct divvy_limits_card *limits = limits_of(gate, pages);
 	uint32_t word = __atomic_load_n(&limits->leaseword, __ATOMIC_ACQUIRE);
 	uint64_t now = clock_now(), end, wait = LONGEST_WAIT_NS;
 
-	end = gate_lease_of(pages);
+	end = gate_lease_of(gate, pages);
 	if (end > now + ahead)
 		return;
 	if (!ask(gate, pages, word, now))
@@ -747,8 +785,8 @@ static void gate_await_lease(struct gate *gate, uint64_t ahead)
 static void gate_ask_ahead(struct gate *gate, uint64_t now)
 {
 	struct front_pages *pages = pages_now();
-	uint32_t word = __atomic_load_n(&front_gate_limits(pages)->leaseword, __ATOMIC_ACQUIRE);
-	uint64_t end = gate_lease_of(pages);
+	uint32_t word = __atomic_load_n(&limits_of(gate, pages)->leaseword, __ATOMIC_ACQUIRE);
+	uint64_t end = gate_lease_of(gate, pages);
 
 	if (end > now && end - now < ASK_AHEAD_NS)
 		ask(gate, pages, word, now);
@@ -804,7 +842,7 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 	}
 	if (gate->idlesince == 0)
 		gate->idlesince = now;
-	if (!gate->backdue || GATE_GET(front_gate_limits(pages)->gated) == 0) {
+	if (!gate->backdue || GATE_GET(limits_of(gate, pages)->gated) == 0) {
 		*wait = 0;
 		return false;
 	}
@@ -812,21 +850,21 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 		*wait = GATE_IDLE_NS - (now - gate->idlesince);
 		return false;
 	}
-	leased = gate_lease_of(pages) > now;
+	leased = gate_lease_of(gate, pages) > now;
 	*wait = SHORTEST_LOOK_NS;
 	if (leased && gate->waiting > 0)
 		return false; /* they are about to launch */
 	gate->backdue = false;
 	back->type = DIVVY_LEASE_BACK;
-	back->slot = FRONT_GATE_SLOT;
+	back->slot = gate->slot;
 	return true;
 }
 
+/* Each gate has its own. */
 static void *monitor(void *argument)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+	struct gate *gate = argument;
 
-	(void)argument;
 	front_thread.inside = 1; /* nothing here is the program's */
 	for (;;) {
 		struct divvy_message back = {.type = 0};
@@ -871,7 +909,7 @@ static void gate_monitor(struct gate *gate)
 	if (!start)
 		return;
 	front_watch();
-	front_thread_start(monitor);
+	front_thread_start(monitor, gate);
 }
 
 /* -- launches ------------------------------------------------------------- */
@@ -882,7 +920,7 @@ static unsigned away_rate(const struct gate *gate, const struct divvy_limits *li
 	unsigned clients = GATE_GET(limits->clients);
 
 	if (GATE_GET(limits->policy) == DIVVY_POLICY_FIXED)
-		return GATE_GET(limits->card[FRONT_GATE_SLOT].corespercent) * 100 / (clients > 0 ? clients : 1);
+		return GATE_GET(limits->card[gate->slot].corespercent) * 100 / (clients > 0 ? clients : 1);
 	return gate->rate > 0 ? gate->rate : FIRST_RATE;
 }
 
@@ -953,7 +991,7 @@ static bool exhausted(const struct burst *burst, uint32_t high)
 /* A launch that has waited since then may go. The first one of a lease tells how late it is. */
 static void waited_locked(struct gate *gate, const struct front_pages *pages, uint64_t since, uint64_t now)
 {
-	uint64_t begins = __atomic_load_n(&front_gate_limits(pages)->leasebeginns, __ATOMIC_RELAXED);
+	uint64_t begins = __atomic_load_n(&limits_of(gate, pages)->leasebeginns, __ATOMIC_RELAXED);
 
 	gate->backlog.waited += now - since;
 	if (begins == gate->lateof)
@@ -971,7 +1009,7 @@ static void waited_locked(struct gate *gate, const struct front_pages *pages, ui
  */
 static uint64_t backlog_of(const struct gate *gate, const struct front_pages *pages, uint64_t *refill)
 {
-	uint64_t most = GATE_GET(front_gate_limits(pages)->backlogns), late = lateness_of(&gate->lateness);
+	uint64_t most = GATE_GET(limits_of(gate, pages)->backlogns), late = lateness_of(&gate->lateness);
 
 	*refill = most / 2;
 	if (most < WHOLE_BACKLOG_NS)
@@ -996,7 +1034,7 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		enum backlog_verdict verdict;
 
 		*now = clock_now();
-		*word = __atomic_load_n(&front_gate_limits(pages)->leaseword, __ATOMIC_ACQUIRE);
+		*word = __atomic_load_n(&limits_of(gate, pages)->leaseword, __ATOMIC_ACQUIRE);
 		keep_rate(gate, *now);
 		end = gate_lease_end(gate, pages);
 		most = backlog_of(gate, pages, &refill);
@@ -1074,7 +1112,7 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 		room = backlog_room(&gate->backlog, now, gate_lease_end(gate, pages), most, high, BURST_NS);
 	GATE_SET(burst->word, word);
 	burst->unknown = estimate == NULL;
-	burst->beside = gate->away || now < GATE_GET(front_gate_limits(pages)->besidetons);
+	burst->beside = gate->away || now < GATE_GET(limits_of(gate, pages)->besidetons);
 	GATE_SET(burst->left, (uint32_t)room);
 	GATE_SET(burst->launchesleft, estimate == NULL || gate->sporadic ? 1 : BURST_LAUNCHES);
 	gate->sporadic = false;
@@ -1096,12 +1134,12 @@ static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream str
 
 	burst_look(gate, now);
 	gate_publish(gate);
-	if (gate->samples >= SAMPLES_PENDING || GATE_GET(gate->captures) != 0)
+	if (gate->samples >= SAMPLES_PENDING || captures_now() != 0)
 		return NULL;
 	burst = burst_open(gate, stream, now);
 	if (burst == NULL)
 		return NULL;
-	GATE_SET(burst->word, GATE_GET(front_gate_limits(pages_now())->leaseword));
+	GATE_SET(burst->word, GATE_GET(limits_of(gate, pages_now())->leaseword));
 	burst->weight = FRONT_LAUNCH_STEP;
 	GATE_SET(burst->launchesleft, 1);
 	has_key(burst, key, 0, &index);
@@ -1110,11 +1148,11 @@ static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream str
 }
 
 /* The launch becomes part of a graph and runs later, if it does. */
-static bool captured(const struct gate *gate, CUstream stream)
+static bool captured(CUstream stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return GATE_GET(gate->captures) != 0 &&
+	return captures_now() != 0 &&
 	       REAL(SYM_cuStreamIsCapturing, cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -1127,10 +1165,10 @@ static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 	uint32_t word;
 
 	front_lock_take(&gate->lock);
-	burst = own_burst();
+	burst = own_burst(gate);
 	if (burst != NULL)
 		burst_close(gate, burst, clock_now(), true);
-	front_thread.burst = NULL;
+	own(gate, NULL);
 	burst = NULL;
 	if (admit_locked(gate, key, estimate != NULL, &now, &word)) {
 		estimate = estimate_find(&gate->estimates, key);
@@ -1155,7 +1193,7 @@ static bool quick(struct burst *burst, struct gate *gate, const struct estimate 
 		bool more;
 
 		front_lock_take(&gate->lock);
-		more = own_burst() == burst && burst_extend(gate, burst, stream);
+		more = own_burst(gate) == burst && burst_extend(gate, burst, stream);
 		front_lock_drop(&gate->lock);
 		if (!more)
 			return false;
@@ -1166,20 +1204,22 @@ static bool quick(struct burst *burst, struct gate *gate, const struct estimate 
 	return true;
 }
 
-struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample)
+struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, bool sample)
 {
 	struct front_pages *pages = pages_now();
+	const struct divvy_limits_card *limits;
 	const struct estimate *estimate;
 	struct gate *gate;
 	struct burst *burst;
 
 	if (!front_enter())
 		return NULL;
-	gate = pages == NULL ? NULL : gate_use();
+	gate = pages == NULL ? NULL : gate_use(slot);
 	burst = NULL;
-	if (gate == NULL || captured(gate, stream))
+	if (gate == NULL || captured(stream))
 		goto out;
-	if (!is_gated(pages)) {
+	limits = &pages->limits.card[slot];
+	if (GATE_GET(limits->gated) == 0) {
 		if (sample) {
 			front_lock_take(&gate->lock);
 			burst = sample_locked(gate, key, stream);
@@ -1187,12 +1227,11 @@ struct burst *front_gate_before(CUstream stream, uint64_t key, bool sample)
 		}
 		goto out;
 	}
-	burst = own_burst();
+	burst = own_burst(gate);
 	estimate = estimate_find(&gate->estimates, key);
-	if (burst == NULL || estimate == NULL ||
-	    !quick(burst, gate, estimate, key, stream, GATE_GET(front_gate_limits(pages)->leaseword))) {
+	if (burst == NULL || estimate == NULL || !quick(burst, gate, estimate, key, stream, GATE_GET(limits->leaseword))) {
 		burst = gated(gate, key, stream);
-		front_thread.burst = burst;
+		own(gate, burst);
 	}
 	/* another launch like this does not fit: what was launched ends here */
 	if (burst != NULL && !exhausted(burst, estimate != NULL ? estimate_high(estimate) : 0))
@@ -1202,9 +1241,21 @@ out:
 	return burst;
 }
 
+/* Whose it is; NULL: nobody's. */
+static struct gate *gate_of(const struct burst *burst)
+{
+	for EACH_GATE(slot) {
+		struct gate *gate = gate_now(slot);
+
+		if (burst >= gate->burst && burst < gate->burst + GATE_BURSTS)
+			return gate;
+	}
+	return NULL;
+}
+
 void front_gate_after(struct burst *burst, CUresult result)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+	struct gate *gate = gate_of(burst);
 	uint64_t now;
 
 	if (gate == NULL || !front_enter())
@@ -1224,36 +1275,47 @@ void front_gate_after(struct burst *burst, CUresult result)
 		gate_publish(gate);
 	}
 	front_lock_drop(&gate->lock);
-	front_thread.burst = NULL;
+	own(gate, NULL);
 	front_leave();
 }
 
 void front_gate_forget(CUcontext context)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+	for EACH_GATE(slot) {
+		struct gate *gate = gate_now(slot);
 
-	if (gate == NULL)
-		return;
-	front_lock_take(&gate->lock);
-	burst_forget_context(gate, context, clock_now());
-	front_lock_drop(&gate->lock);
+		front_lock_take(&gate->lock);
+		burst_forget_context(gate, context, clock_now());
+		front_lock_drop(&gate->lock);
+	}
 }
 
 /* -- what the program's calls tell --------------------------------------- */
 
-static struct gate *gate_in_use(void)
+static bool gates_in_use(void)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
-
-	return gate != NULL && front_enter() ? gate : NULL;
+	return gate_next(0) < DIVVY_MAX_CARDS && front_enter();
 }
 
-static void close_own_locked(struct gate *gate)
+/* An end can be marked in streams that have a name of their own, whatever context is current. */
+static bool has_default_stream(const struct burst *burst)
 {
-	struct burst *burst = own_burst();
+	for (unsigned i = 0; i < GATE_GET(burst->streams); i++) {
+		if ((uintptr_t)GATE_GET(burst->stream[i]) <= (uintptr_t)2)
+			return true;
+	}
+	return false;
+}
+
+/* current: its card is that of the current context. Else what has no name here stays open, until it has or nothing comes. */
+static void close_own_locked(struct gate *gate, bool current)
+{
+	struct burst *burst = own_burst(gate);
 	uint64_t now = clock_now();
 
-	front_thread.burst = NULL;
+	if (burst != NULL && !current && has_default_stream(burst))
+		return;
+	own(gate, NULL);
 	if (burst == NULL)
 		return;
 	if (GATE_GET(burst->launches) == 1)
@@ -1261,30 +1323,41 @@ static void close_own_locked(struct gate *gate)
 	burst_close(gate, burst, now, true);
 }
 
-bool front_gate_waits(void)
+static bool is_current(unsigned slot)
 {
-	struct gate *gate = gate_in_use();
-
-	if (gate == NULL)
-		return false;
-	if (front_thread.burst != NULL) {
-		front_lock_take(&gate->lock);
-		close_own_locked(gate);
-		front_lock_drop(&gate->lock);
-	}
-	__atomic_fetch_add(&gate->watching, 1, __ATOMIC_RELAXED);
-	front_leave();
-	return true;
+	return front_cards() == 1 || front_current_slot() == (int)slot;
 }
 
-void front_gate_waited(bool watched)
+static void close_own(struct gate *gate)
 {
-	struct gate *gate = gate_in_use();
+	front_lock_take(&gate->lock);
+	close_own_locked(gate, is_current(gate->slot));
+	front_lock_drop(&gate->lock);
+}
+
+uint32_t front_gate_waits(void)
+{
+	uint32_t watched = 0;
+
+	if (!gates_in_use())
+		return 0;
+	for EACH_GATE(slot) {
+		struct gate *gate = gate_now(slot);
+
+		if (front_thread.burst[slot] != 0)
+			close_own(gate);
+		__atomic_fetch_add(&gate->watching, 1, __ATOMIC_RELAXED);
+		watched |= 1u << slot;
+	}
+	front_leave();
+	return watched;
+}
+
+static void gate_waited(struct gate *gate, bool watched)
+{
 	uint64_t now;
 	bool wake;
 
-	if (gate == NULL)
-		return;
 	if (watched)
 		__atomic_fetch_sub(&gate->watching, 1, __ATOMIC_RELAXED);
 	front_lock_take(&gate->lock);
@@ -1298,12 +1371,20 @@ void front_gate_waited(bool watched)
 	front_lock_drop(&gate->lock);
 	if (wake)
 		wake_monitor(gate);
+}
+
+void front_gate_waited(uint32_t watched)
+{
+	if (!gates_in_use())
+		return;
+	for EACH_GATE(slot)
+		gate_waited(gate_now(slot), (watched & 1u << slot) != 0);
 	front_leave();
 }
 
 static CUresult capture_began(CUresult result)
 {
-	struct gate *gate = __atomic_load_n(&front_gate_now, __ATOMIC_ACQUIRE);
+	struct gate *gate = gate_now(0);
 
 	if (result != CUDA_SUCCESS && gate != NULL)
 		__atomic_fetch_sub(&gate->captures, 1, __ATOMIC_RELAXED);
@@ -1318,10 +1399,11 @@ static bool capture_begins(void)
 
 	if (!front_enter())
 		return false;
-	gate = gate_use();
+	gate = gate_use(0);
+	for EACH_GATE(slot)
+		close_own(gate_now(slot));
 	if (gate != NULL) {
 		front_lock_take(&gate->lock);
-		close_own_locked(gate);
 		__atomic_fetch_add(&gate->captures, 1, __ATOMIC_RELAXED);
 		front_lock_drop(&gate->lock);
 	}
@@ -1355,9 +1437,9 @@ CUresult hook_cuStreamBeginCaptureToGraph(enum divvy_symbol called, CUstream hSt
 CUresult hook_cuStreamEndCapture(enum divvy_symbol called, CUstream hStream, CUgraph *phGraph)
 {
 	CUresult result = REAL(called, cuStreamEndCapture)(hStream, phGraph);
-	struct gate *gate = gate_in_use();
+	struct gate *gate = gate_now(0);
 
-	if (gate == NULL)
+	if (gate == NULL || !front_enter())
 		return result;
 	/* these end a capture, too */
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
@@ -1373,13 +1455,15 @@ CUresult hook_cuStreamEndCapture(enum divvy_symbol called, CUstream hStream, CUg
 
 static void stream_ends(CUstream stream)
 {
-	struct gate *gate = gate_in_use();
-
-	if (gate == NULL)
+	if (!gates_in_use())
 		return;
-	front_lock_take(&gate->lock);
-	burst_forget_stream(gate, stream, clock_now());
-	front_lock_drop(&gate->lock);
+	for EACH_GATE(slot) {
+		struct gate *gate = gate_now(slot);
+
+		front_lock_take(&gate->lock);
+		burst_forget_stream(gate, stream, clock_now());
+		front_lock_drop(&gate->lock);
+	}
 	front_leave();
 }
 
@@ -1396,9 +1480,9 @@ CUresult hook_cuStreamDestroy_v2(enum divvy_symbol called, CUstream hStream)
 }
 
 #ifdef FRONT_PLAIN
-struct gate_sight front_gate_sight(void)
+struct gate_sight front_gate_sight(unsigned slot)
 {
-	struct gate *gate = front_gate_now;
+	struct gate *gate = front_gates[slot];
 
 	return (struct gate_sight){.estimates = &gate->estimates, .captures = gate->captures, .bursts = gate->everused};
 }

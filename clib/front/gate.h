@@ -18,8 +18,8 @@
 #define GATE_BACKLOG_NS 12000000u /* in flight, at most, however late threads wake */
 #define GATE_IDLE_NS 200000u   /* nothing in flight for so long: give the lease back */
 
-/* The gate of this process, NULL until it is needed. */
-extern struct gate *front_gate_now;
+/* The gates of this process, by slot; NULL until they are needed. */
+extern struct gate *front_gates[DIVVY_MAX_CARDS];
 
 #ifdef FRONT_PLAIN
 /* What tests see of it, once it is there. */
@@ -28,7 +28,7 @@ struct gate_sight {
 	uint32_t captures; /* open ones of this process */
 	unsigned bursts;   /* that were ever used at once */
 };
-struct gate_sight front_gate_sight(void);
+struct gate_sight front_gate_sight(unsigned slot);
 #endif
 
 #pragma GCC visibility pop

@@ -12,26 +12,41 @@
 	((stream) == NULL && (called) == (twin) ? (CUstream)2 /* per thread */ : (stream))
 
 /* The step is full, or launches are gated: true in the former case. */
-static bool step(void)
+static bool step(int slot)
 {
 	uint32_t launches = front_thread.launches;
 
+	if (front_cards() > 1) {
+		/* each card has its own step: every launch comes here */
+		launches += front_thread.counted[slot];
+		front_thread.launches = 0;
+		front_thread.counted[slot] = launches < FRONT_LAUNCH_STEP ? (uint8_t)launches : 0;
+	}
 	if (launches < FRONT_LAUNCH_STEP)
 		return false;
 	front_thread.launches = 0;
 	if (front_enter()) {
-		front_count_launches(front_current_slot(), launches);
+		front_count_launches(slot, launches);
 		front_leave();
 	}
 	return true;
 }
 
+static struct burst *before_on(int slot, CUstream stream, const void *function, const uint32_t grid[3], const uint32_t block[3],
+			       uint32_t shared)
+{
+	bool sample;
+
+	if (slot < 0)
+		return NULL; /* without a context it will fail */
+	sample = step(slot);
+	return front_gate_before((unsigned)slot, stream, estimate_key(function, grid, block, shared), sample);
+}
+
 static struct burst *before(CUstream stream, const void *function, const uint32_t grid[3], const uint32_t block[3],
 			    uint32_t shared)
 {
-	bool sample = step();
-
-	return front_gate_before(stream, estimate_key(function, grid, block, shared), sample);
+	return before_on(front_current_slot(), stream, function, grid, block, shared);
 }
 
 static CUresult after(struct burst *burst, CUresult result)
@@ -124,20 +139,32 @@ CUresult hook_cuLaunchCooperativeKernel(enum divvy_symbol called, CUfunction fun
 								    sharedbytes, stream, parameters));
 }
 
-/* Of the list only what runs on the first stream is timed: with one card there is no more. */
+/* Each of the list is on another card, and waits for that one's gate. */
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUDA_LAUNCH_PARAMS *list,
 						   unsigned int devices, unsigned int flags)
 {
-	struct burst *burst;
+	struct burst *burst[DIVVY_MAX_CARDS] = {NULL};
+	CUresult result;
 
-	if (!front_launched() || list == NULL || devices == 0)
+	if (!front_launched() || list == NULL)
 		return REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
-	burst = before(list->hStream, list->function, (uint32_t[3]){list->gridDimX, list->gridDimY, list->gridDimZ},
-		       (uint32_t[3]){list->blockDimX, list->blockDimY, list->blockDimZ}, list->sharedMemBytes);
-	return after(burst, REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags));
+	for (unsigned i = 0; i < devices && i < DIVVY_MAX_CARDS; i++) {
+		const CUDA_LAUNCH_PARAMS *one = &list[i];
+
+		burst[i] = before_on(front_stream_slot(one->hStream), one->hStream, one->function,
+				     (uint32_t[3]){one->gridDimX, one->gridDimY, one->gridDimZ},
+				     (uint32_t[3]){one->blockDimX, one->blockDimY, one->blockDimZ}, one->sharedMemBytes);
+	}
+	result = REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
+	for (unsigned i = 0; i < DIVVY_MAX_CARDS; i++)
+		after(burst[i], result);
+	return result;
 }
 
-/* A graph with memory nodes may take memory when it runs (graphmem.c). */
+/*
+ * A graph with memory nodes may take memory when it runs (graphmem.c). What it does on
+ * other cards than its stream's counts for that of its stream.
+ */
 CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstream stream)
 {
 	struct front_graph_launch launch;
@@ -145,7 +172,7 @@ CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstrea
 	CUresult rc;
 
 	if (front_launched())
-		burst = before(LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
+		burst = before_on(front_stream_slot(stream), LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
 	if (!front_enter())
 		return REAL(called, cuGraphLaunch)(graph, stream);
 	launch.call = "cuGraphLaunch";

@@ -56,6 +56,7 @@ struct front_pages *front_pages_now;
 void (*front_yield)(void);
 
 static const uint32_t ungated;
+static const uint32_t several = 1;
 const uint32_t *front_gated = &ungated;
 
 static struct front_pages *pages_now(void)
@@ -72,8 +73,12 @@ static void wake_waiting(const struct front_pages *pages)
 
 static void use_pages(struct front_pages *pages)
 {
+	const uint32_t *gated = &ungated;
+
+	if (pages != NULL)
+		gated = pages->limits.cards > 1 ? &several : &pages->limits.card[0].gated;
 	__atomic_store_n(&front_pages_now, pages, __ATOMIC_RELEASE);
-	__atomic_store_n(&front_gated, pages != NULL ? &front_gate_limits(pages)->gated : &ungated, __ATOMIC_RELEASE);
+	__atomic_store_n(&front_gated, gated, __ATOMIC_RELEASE);
 }
 
 static void sweep_locked(void)
@@ -256,7 +261,7 @@ static void watch_begin_locked(void)
 			break;
 	}
 	__atomic_store_n(&process->watched, 1, __ATOMIC_RELEASE);
-	front_thread_start(watch);
+	front_thread_start(watch, NULL);
 }
 
 static struct process *process_page(void)

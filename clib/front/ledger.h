@@ -31,7 +31,7 @@ extern uint32_t *front_live;
 /* What the process is attached to; NULL before. Swapped when the agent comes back. */
 extern struct front_pages *front_pages_now;
 
-/* Points at gated of that, of the gate's slot, or at a zero. */
+/* Points at gated of that, where it has one card; at a one where it has several, each with its own gate; or at a zero. */
 extern const uint32_t *front_gated;
 
 /*

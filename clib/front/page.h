@@ -10,9 +10,6 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The slot of the card whose time the gate looks after: a process has one gate, as a share has one card. */
-#define FRONT_GATE_SLOT 0u
-
 struct front_pages {
 	_Alignas(DIVVY_PAGE_BYTES) struct divvy_limits limits;
 	_Alignas(DIVVY_PAGE_BYTES) struct divvy_client client;
@@ -27,11 +24,6 @@ _Static_assert(sizeof(struct front_pages) == 2 * DIVVY_PAGE_BYTES, "two pages");
  */
 int front_pages_map(int limitsfd, int clientfd, struct front_pages **pages);
 void front_pages_unmap(struct front_pages *pages);
-
-static inline const struct divvy_limits_card *front_gate_limits(const struct front_pages *pages)
-{
-	return &pages->limits.card[FRONT_GATE_SLOT];
-}
 
 /* The contents alone, as front_pages_map checks them: 0 or -EPROTO. */
 int front_limits_check(const struct divvy_limits *limits);

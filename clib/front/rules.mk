@@ -61,7 +61,7 @@ front_sanitize_plain :=
 front_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 front_sanitize_thread := -fsanitize=thread -fno-sanitize-recover=all
 front_tests := front_page front_names front_attach front_ledger front_processes front_table front_memory front_walk \
-	front_turns front_backlog front_gate front_host front_visible
+	front_turns front_backlog front_gate front_slots front_host front_visible
 front_gate_files := gate.c estimate.c backlog.c
 front_share_files := $(addprefix clib/test/,fakecard.c fakeshare.c crowd.c) $(addprefix clib/front/,launch.c lock.c $(front_gate_files))
 front_page_sources := clib/front/page.c
@@ -75,6 +75,7 @@ front_memory_files := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix 
 	external.c $(front_gate_files))
 front_memory_sources := $(front_memory_files) $(addprefix clib/front/,clock.c thread.c)
 front_gate_sources := $(front_share_files) $(front_test_dir)/fakeclock.o
+front_slots_sources := $(front_gate_sources)
 front_host_sources := $(front_share_files) clib/test/hostclock.c $(addprefix clib/front/,clock.c thread.c)
 front_visible_sources := $(addprefix clib/front/,visible.c lock.c clock.c)
 front_backlog_sources := $(addprefix clib/front/,estimate.c backlog.c)

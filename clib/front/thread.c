@@ -8,7 +8,7 @@
 
 #define STACK_BYTES (128 * 1024)
 
-int front_thread_start(void *(*run)(void *))
+int front_thread_start(void *(*run)(void *), void *argument)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;
@@ -22,10 +22,10 @@ int front_thread_start(void *(*run)(void *))
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&thread, &attributes, run, NULL);
+	rc = pthread_create(&thread, &attributes, run, argument);
 	pthread_attr_destroy(&attributes);
 	if (rc != 0) {
-		rc = pthread_create(&thread, NULL, run, NULL);
+		rc = pthread_create(&thread, NULL, run, argument);
 		if (rc == 0)
 			pthread_detach(thread);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * thread.h: starting the library's one thread. Apart, because the versions of
+ * thread.h: starting the library's own threads. Apart, because the versions of
  * the symbols it needs are chosen by hand in the library and not in the test
  * programs.
  */
@@ -10,7 +10,7 @@
 #pragma GCC visibility push(hidden)
 
 /* A detached thread with all signals blocked and a small stack; 0 or a negative errno. */
-int front_thread_start(void *(*run)(void *));
+int front_thread_start(void *(*run)(void *), void *argument);
 
 #pragma GCC visibility pop
 

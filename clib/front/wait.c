@@ -7,7 +7,7 @@
 #include "memory.h"
 #include "front_hooks.h"
 
-static void after(bool watched)
+static void after(uint32_t watched)
 {
 	front_gate_waited(watched);
 	if (__atomic_load_n(&front_pools_live, __ATOMIC_RELAXED) && front_enter()) {
@@ -18,7 +18,7 @@ static void after(bool watched)
 
 CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
 {
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 	CUresult result = REAL(called, cuStreamSynchronize)(hStream);
 
 	after(watched);
@@ -27,7 +27,7 @@ CUresult hook_cuStreamSynchronize(enum divvy_symbol called, CUstream hStream)
 
 CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
 {
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 	CUresult result = REAL(called, cuEventSynchronize)(hEvent);
 
 	after(watched);
@@ -36,7 +36,7 @@ CUresult hook_cuEventSynchronize(enum divvy_symbol called, CUevent hEvent)
 
 CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
 {
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 	CUresult result = REAL(called, cuCtxSynchronize)();
 
 	after(watched);
@@ -45,7 +45,7 @@ CUresult hook_cuCtxSynchronize(enum divvy_symbol called)
 
 CUresult hook_cuCtxSynchronize_v2(enum divvy_symbol called, CUcontext ctx)
 {
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 	CUresult result = REAL(called, cuCtxSynchronize_v2)(ctx);
 
 	after(watched);

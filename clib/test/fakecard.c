@@ -13,11 +13,13 @@
 #define ASK_NS 300
 
 struct fakecard fakecard = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+__thread unsigned fakecard_current;
 
 static bool destroyed[FAKECARD_STREAMS], capturing[FAKECARD_STREAMS];
 static struct {
 	bool live;
 	bool recorded;
+	unsigned card;
 	uint64_t at;
 } event[EVENTS];
 
@@ -46,6 +48,22 @@ uint64_t fakecard_kernels(void)
 	return word(&fakecard.kernels);
 }
 
+uint64_t fakecard_second_busy(void)
+{
+	return word(&fakecard.second.busy);
+}
+
+uint64_t fakecard_second_kernels(void)
+{
+	return word(&fakecard.second.kernels);
+}
+
+/* Whose stream it is, for the calling thread. */
+static unsigned card_of(unsigned stream)
+{
+	return !fakecard.two || stream < FAKECARD_NAMELESS ? fakecard_current : stream >= FAKECARD_SECOND;
+}
+
 /* When a call of so much work is done. */
 static uint64_t worked(uint64_t ns)
 {
@@ -71,9 +89,16 @@ static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsig
 	if (fakecard.refusing) {
 		fakecard.refused++;
 		result = CUDA_ERROR_INVALID_VALUE;
+	} else if (!capturing[at] && card_of(at) == 1) {
+		CHECK(fakecard_current == 1);
+		fakecard.second.end = (fakecard.second.end > now ? fakecard.second.end : now) + ns;
+		fakecard.streamend[card_of(at)][at] = fakecard.second.end;
+		fakecard.second.busy += ns;
+		fakecard.second.kernels++;
 	} else if (!capturing[at]) {
+		CHECK(fakecard_current == 0);
 		fakecard.end = (fakecard.end > now ? fakecard.end : now) + ns;
-		fakecard.streamend[at] = fakecard.end;
+		fakecard.streamend[card_of(at)][at] = fakecard.end;
 		fakecard.busy += ns;
 		fakecard.kernels++;
 	}
@@ -91,6 +116,7 @@ static CUresult fake_create(CUevent *made, unsigned flags)
 		if (!event[i].live) {
 			event[i].live = true;
 			event[i].recorded = false;
+			event[i].card = fakecard_current;
 			*made = (CUevent)(uintptr_t)i;
 			fakecard.events++;
 			fakecard.eventsmade++;
@@ -119,8 +145,13 @@ static CUresult fake_record(CUevent which, CUstream stream)
 
 	pthread_mutex_lock(&fakecard.mutex);
 	CHECK(event[(uintptr_t)which].live && !destroyed[at] && !capturing[at]);
+	if (event[(uintptr_t)which].card != card_of(at)) {
+		fakecard.misplaced++;
+		pthread_mutex_unlock(&fakecard.mutex);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
 	event[(uintptr_t)which].recorded = true;
-	event[(uintptr_t)which].at = fakecard.streamend[at] > now ? fakecard.streamend[at] : now;
+	event[(uintptr_t)which].at = fakecard.streamend[card_of(at)][at] > now ? fakecard.streamend[card_of(at)][at] : now;
 	pthread_mutex_unlock(&fakecard.mutex);
 	return CUDA_SUCCESS;
 }
@@ -151,7 +182,7 @@ static CUresult fake_elapsed(float *ms, CUevent from, CUevent to)
 
 static CUresult fake_current(CUcontext *context)
 {
-	*context = (CUcontext)0x1000;
+	*context = (CUcontext)(uintptr_t)(0x1000 + fakecard_current);
 	return CUDA_SUCCESS;
 }
 

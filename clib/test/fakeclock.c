@@ -249,9 +249,9 @@ void fakeclock_join(unsigned thread)
 	CHECK(pthread_join(threads[thread].id, NULL) == 0);
 }
 
-int front_thread_start(void *(*run)(void *))
+int front_thread_start(void *(*run)(void *), void *argument)
 {
-	return pthread_detach(threads[fakeclock_start(run, NULL)].id);
+	return pthread_detach(threads[fakeclock_start(run, argument)].id);
 }
 
 void fakeclock_forked(void)

@@ -9,7 +9,9 @@ struct fakeshare fakeshare = {
 	.live = 1,
 	.pages.limits = {
 		.card[0] = {.backlogns = FAKESHARE_BACKLOG_NS, .corespercent = FAKESHARE_PERCENT},
+		.card[1] = {.backlogns = FAKESHARE_BACKLOG_NS, .corespercent = FAKESHARE_PERCENT},
 		.clients = 1,
+		.cards = 1,
 		.policy = DIVVY_POLICY_FIXED,
 	},
 };
@@ -25,22 +27,50 @@ int front_tell(struct divvy_message *message)
 {
 	if (fakeshare.away)
 		return -ENOTCONN;
+	CHECK(message->slot < fakeshare_cards());
 	if (message->type == DIVVY_LEASE_WANT) {
 		fakeshare.wants++;
+		fakeshare.wantsof[message->slot]++;
 	} else {
 		CHECK(message->type == DIVVY_LEASE_BACK);
 		fakeshare.backat = clock_now();
 		fakeshare.backns = __atomic_load_n(&fakeshare.pages.client.card[0].busyns, __ATOMIC_RELAXED);
 		fakeshare.backs++;
+		fakeshare.backsof[message->slot]++;
 	}
 	return 0;
 }
 
 void front_watch(void) {}
 
+static const uint32_t several = 1;
+
+unsigned fakeshare_cards(void)
+{
+	return front_pages_now->limits.cards;
+}
+
+void fakeshare_second(void)
+{
+	fakeshare.pages.limits.cards = 2;
+	fakecard.two = true;
+	front_gated = &several;
+}
+
+unsigned front_cards(void)
+{
+	return fakeshare_cards();
+}
+
 int front_current_slot(void)
 {
-	return 0;
+	return (int)fakecard_current;
+}
+
+int front_stream_slot(CUstream stream)
+{
+	(void)stream;
+	return (int)fakecard_current;
 }
 
 void front_count_launches(int slot, uint64_t launches)
@@ -68,9 +98,14 @@ static void set_lease(struct divvy_limits_card *limits, uint64_t end)
 	clock_wake(&limits->leaseword, INT32_MAX, true);
 }
 
+void fakeshare_lease_of(unsigned slot, uint64_t end)
+{
+	set_lease(&__atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE)->limits.card[slot], end);
+}
+
 void fakeshare_lease(uint64_t end)
 {
-	set_lease(&__atomic_load_n(&front_pages_now, __ATOMIC_ACQUIRE)->limits.card[0], end);
+	fakeshare_lease_of(0, end);
 }
 
 void fakeshare_move(struct front_pages *fresh)
@@ -83,10 +118,15 @@ void fakeshare_move(struct front_pages *fresh)
 	set_lease(&old->limits.card[0], 0);
 }
 
+void fakeshare_gate_of(unsigned slot, bool gated)
+{
+	__atomic_store_n(&fakeshare.pages.limits.card[slot].gated, gated, __ATOMIC_RELEASE);
+	fakeshare_lease_of(slot, 0);
+}
+
 void fakeshare_gate(bool gated)
 {
-	__atomic_store_n(&fakeshare.pages.limits.card[0].gated, gated, __ATOMIC_RELEASE);
-	fakeshare_lease(0);
+	fakeshare_gate_of(0, gated);
 }
 
 /* -- a program --------------------------------------------------------------- */
@@ -106,7 +146,7 @@ void launches(unsigned count, uint64_t ns, unsigned stream)
 void synchronise(void)
 {
 	uint64_t end = fakecard_end();
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 
 	while (clock_now() < end)
 		clock_sleep_until(end);

@@ -25,22 +25,30 @@ struct fakeshare {
 	_Atomic bool away;        /* the agent does not answer */
 	_Atomic unsigned wants;   /* leases asked for */
 	_Atomic unsigned backs;   /* leases given back */
+	_Atomic unsigned wantsof[DIVVY_MAX_CARDS], backsof[DIVVY_MAX_CARDS]; /* the same, by slot */
 	_Atomic uint64_t backns;  /* card time that the page said at the last of them */
 	_Atomic uint64_t backat;  /* instant of the last one */
 };
 
 extern struct fakeshare fakeshare;
 
+/* How many cards it has: one, or with fakeshare_second two. */
+unsigned fakeshare_cards(void);
+void fakeshare_second(void);
+
 /* Launches wait for leases from now on, or do not. There is no lease. */
 void fakeshare_gate(bool gated);
+void fakeshare_gate_of(unsigned slot, bool gated);
 /* On the pages that are in use; wakes who waits there. end: an instant; 0: no lease. */
 void fakeshare_lease(uint64_t end);
+void fakeshare_lease_of(unsigned slot, uint64_t end);
 
 /* The agent is back, with other pages and no lease: swaps them and wakes who waits on the old ones. */
 void fakeshare_move(struct front_pages *fresh);
 
 /* What the process says of itself on the pages that are in use. */
-#define SAID(name) __atomic_load_n(&front_pages_now->client.card[0].name, __ATOMIC_ACQUIRE)
+#define SAID(name) SAID_OF(0, name)
+#define SAID_OF(slot, name) __atomic_load_n(&front_pages_now->client.card[slot].name, __ATOMIC_ACQUIRE)
 
 /* A kernel of so many ns. */
 CUresult launch(uint64_t ns, unsigned stream);

@@ -170,7 +170,7 @@ static void knows_when_its_work_will_have_run(void)
 		launches(3, 300 * US, 3);
 		end = fakecard_end();
 		while (clock_now() < end) {
-			front_gate_waited(false);
+			front_gate_waited(0);
 			CHECK(!fakeclock_steady() || SAID(inflightns) == 0 || near(SAID(drainns) - start, end - start, 5));
 		}
 	}
@@ -286,7 +286,7 @@ static void lets_a_tangle_go(void)
 	launches(12, 1 * MS, 3);
 	start = clock_now();
 	pthread_mutex_lock(&fakecard.mutex);
-	fakecard.end = fakecard.streamend[3] = start + LONG_NS; /* for all that anybody knows */
+	fakecard.end = fakecard.streamend[0][3] = start + LONG_NS; /* for all that anybody knows */
 	pthread_mutex_unlock(&fakecard.mutex);
 	launches(12, 1 * MS, 3);
 	CHECK(clock_now() - start < 12 * 21 * MS); /* 20 ms for each, at most */
@@ -315,7 +315,7 @@ static void takes_no_slow_launch_for_a_short_kernel(void)
 	fakecard.lag = 100 * US;
 	launches(12, 50 * US, 3);
 	synchronise();
-	estimate = estimate_find(front_gate_sight().estimates,
+	estimate = estimate_find(front_gate_sight(0).estimates,
 				 estimate_key((void *)(uintptr_t)(50 * US), (uint32_t[3]){1, 1, 1}, (uint32_t[3]){32, 1, 1}, 0));
 	CHECK(estimate != NULL);
 	CHECK(estimate_high(estimate) >= 50 * US);
@@ -330,8 +330,8 @@ static void learns_of_what_takes_no_time(void)
 	fakeshare_lease(clock_now() + LONG_NS);
 	launches(6400, 0, 3);
 	synchronise();
-	CHECK(front_gate_sight().estimates->lessons > 0);
-	CHECK(!fakeclock_steady() || front_gate_sight().estimates->lessons < 300);
+	CHECK(front_gate_sight(0).estimates->lessons > 0);
+	CHECK(!fakeclock_steady() || front_gate_sight(0).estimates->lessons < 300);
 }
 
 /* Everything together is charged what the card did. */
@@ -450,7 +450,7 @@ static void leaves_captures_alone(void)
 	synchronise();
 	WITHIN(SAID(inflightns) == 0, 5 * MS);
 	CHECK(hook_cuStreamEndCapture(SYM_cuStreamEndCapture, (CUstream)3, &graph) == CUDA_SUCCESS);
-	CHECK(front_gate_sight().captures == 0);
+	CHECK(front_gate_sight(0).captures == 0);
 	launches(10, 20 * US, 3);
 	synchronise();
 	CHECK(near(SAID(busyns), fakecard_busy(), fakeclock_steady() ? 10 : 50));
@@ -471,7 +471,7 @@ static void passes_in_a_forked_child(void)
 		fakeshare_lease(0);
 		launches(200, 20 * US, 3);
 		front_gate_waited(front_gate_waits());
-		CHECK(fakeshare.wants == 0 && front_gate_sight().bursts == 0);
+		CHECK(fakeshare.wants == 0 && front_gate_sight(0).bursts == 0);
 		_exit(0);
 	}
 	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);

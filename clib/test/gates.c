@@ -69,8 +69,8 @@ __thread struct front_thread front_thread;
 
 static void change(unsigned from, unsigned to)
 {
-	processes[from].gate = front_gate_now;
-	front_gate_now = processes[to].gate;
+	processes[from].gate = front_gates[0];
+	front_gates[0] = processes[to].gate;
 	front_pages_now = &processes[to].pages;
 	front_live = &processes[to].live;
 	front_gated = &processes[to].pages.limits.card[0].gated;
@@ -89,8 +89,19 @@ int front_tell(struct divvy_message *message)
 
 void front_watch(void) {}
 
+unsigned front_cards(void)
+{
+	return 1;
+}
+
 int front_current_slot(void)
 {
+	return 0;
+}
+
+int front_stream_slot(CUstream stream)
+{
+	(void)stream;
 	return 0;
 }
 
@@ -199,7 +210,7 @@ static void launch(uint64_t ns)
 /* Until no more than so much of what was launched is left. */
 static void synchronise(uint64_t left)
 {
-	bool watched = front_gate_waits();
+	uint32_t watched = front_gate_waits();
 	uint64_t now, end;
 
 	while ((end = roundcard_end(roundcard.process)) > (now = clock_now()) + left + 1)
