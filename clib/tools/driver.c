@@ -51,10 +51,15 @@ int driver_open(struct driver *driver, const char *name)
 
 int driver_start(struct driver *driver, CUdevice *device, CUcontext *context)
 {
+	return driver_start_on(driver, 0, device, context);
+}
+
+int driver_start_on(struct driver *driver, int number, CUdevice *device, CUcontext *context)
+{
 	int result = (int)driver->init(0);
 
 	if (result == 0)
-		result = (int)driver->device_get(device, 0);
+		result = (int)driver->device_get(device, number);
 	if (result == 0)
 		result = (int)driver->retain(context, *device);
 	if (result == 0)

@@ -38,6 +38,8 @@ struct driver {
 int driver_open(struct driver *driver, const char *name);
 /* cuInit, the first card and its primary context, current in this thread; a CUresult. */
 int driver_start(struct driver *driver, CUdevice *device, CUcontext *context);
+/* The same of another card. */
+int driver_start_on(struct driver *driver, int number, CUdevice *device, CUcontext *context);
 /* 0, or -1 after a line on stderr that names the call */
 int driver_check(CUresult result, const char *call);
 /* CLOCK_MONOTONIC */

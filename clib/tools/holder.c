@@ -3,6 +3,7 @@
  * holder: a program that does with the card what it is told, line by line.
  *
  *	start              the first card's primary context        ok
+ *	gpu NUMBER         the same of another card, and what follows is there   ok
  *	context            one more context                        ok HANDLE
  *	alloc BYTES        device memory                           ok ADDRESS
  *	free ADDRESS                                               ok
@@ -305,10 +306,12 @@ static int obey(const char *line)
 	unsigned long long a = 0, b = 0;
 	CUdeviceptr address = 0;
 	size_t room = 0, total = 0;
-	int result;
+	int result, number = 0;
 
 	if (strcmp(line, "start") == 0) {
 		answer(driver_start(&driver, &device, &context));
+	} else if (sscanf(line, "gpu %d", &number) == 1) {
+		answer(driver_start_on(&driver, number, &device, &context));
 	} else if (strcmp(line, "context") == 0) {
 		CUcontext more = NULL;
 

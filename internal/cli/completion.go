@@ -128,7 +128,7 @@ func (a *app) completeShares(cmd *cobra.Command, args []string, typed string) ([
 	}
 	var names []string
 	for _, share := range list.Shares {
-		names = append(names, share.Name+"\t"+quota(share)+" on "+share.CardName)
+		names = append(names, share.Name+"\t"+quota(share)+" on "+gpusOf(share))
 	}
 	return startingWith(typed, names), cobra.ShellCompDirectiveNoFileComp
 }

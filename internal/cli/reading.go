@@ -58,16 +58,18 @@ also who runs them, on which GPU, and at what level each is held.`,
 		}
 		rows := newTable(append(head, "COMMAND")...)
 		for _, c := range list.Clients {
-			driver := "-"
-			if c.DriverBytes != nil {
-				driver = size.Short(*c.DriverBytes)
-			}
-			row := []string{strconv.Itoa(c.PID), c.Share, size.Short(c.UsedBytes), size.Short(c.ContextBytes), driver,
+			row := []string{strconv.Itoa(c.PID), c.Share, size.Short(c.UsedBytes), size.Short(c.ContextBytes), driverBytes(c.DriverBytes),
 				strconv.FormatUint(c.Denials, 10), c.State}
 			if wide {
-				row = append(row, string(c.Enforcement), shortUUID(c.CardUUID), strconv.Itoa(c.UID))
+				row = append(row, string(c.Enforcement), onGPU(c.CardUUID, len(c.Cards)), strconv.Itoa(c.UID))
 			}
 			rows.add(append(row, c.Command)...)
+			for i, of := range c.Cards {
+				if wide {
+					rows.add("", "GPU "+strconv.Itoa(i), size.Short(of.UsedBytes), size.Short(of.ContextBytes), driverBytes(of.DriverBytes), "", "", "",
+						shortUUID(of.CardUUID), "", "")
+				}
+			}
 		}
 		return rows.write(a.stdout)
 	})
@@ -75,6 +77,14 @@ also who runs them, on which GPU, and at what level each is held.`,
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// driverBytes is an amount that the driver need not tell.
+func driverBytes(bytes *uint64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return size.Short(*bytes)
 }
 
 func (a *app) eventsCommand() *cobra.Command {

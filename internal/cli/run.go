@@ -52,7 +52,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 			return err
 		}
 		if share != "" {
-			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "name", "tenant", "enforce", "mps-threads", "open", "user"} {
+			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "gpus", "name", "tenant", "enforce", "mps-threads", "open", "user"} {
 				if cmd.Flags().Changed(flag) {
 					return withHint(usage(fmt.Errorf("--share joins a declared share: --%s cannot go with it", flag)),
 						"divvy share set "+share+" changes the share")
@@ -107,6 +107,9 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 		a.tellUnheld(entry.Enforcement, cmp.Or(entry.Why, joined.Share.EnforcementWhy))
 	} else if entry.Why != "" {
 		a.note("held at level %s: %s", entry.Enforcement, entry.Why)
+	}
+	if differ(joined.Share) {
+		a.note("the share is on %s", gpusOf(joined.Share))
 	}
 	loads, err := a.checkHeld(joined.Share.Enforce, joined.Entry.Enforcement, path)
 	if err != nil {

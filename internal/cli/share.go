@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +35,7 @@ type promise struct {
 	weight   int
 	priority int
 	gpu      string
+	gpus     int
 	tenant   string
 	enforce  string
 	threads  int
@@ -55,13 +58,15 @@ func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
 func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	p.addChangeable(a, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&p.gpu, "gpu", "", "`GPU` by UUID, its start, or PCI address; default: most free")
+	flags.StringVar(&p.gpu, "gpu", "", "`GPUs` by UUID, its start, or PCI address; default: most free")
+	flags.IntVar(&p.gpus, "gpus", 1, "`number` of GPUs, each with this quota and time")
 	flags.StringVar(&p.tenant, "tenant", "", "`name` of who pays")
 	flags.StringVar(&p.enforce, "enforce", "", "least `level` to hold it: mig, driver, mps, front, booked")
 	flags.IntVar(&p.threads, "mps-threads", 0, "`percent` of the processors for each process, by MPS")
 	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
 	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
 	complete(cmd, "gpu", a.completeCards)
+	complete(cmd, "gpus", words("1", "2", "4", "8"))
 	complete(cmd, "enforce", words(share.Enforcements()...))
 }
 
@@ -114,6 +119,9 @@ func userNumber(name string) (int, error) {
 
 // check refuses flags that make no sense whatever the machine has.
 func (p *promise) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("gpus") && p.gpus < 1 {
+		return usage(fmt.Errorf("--gpus: %d is no number of GPUs", p.gpus))
+	}
 	for _, f := range []struct {
 		flag   string
 		within share.Range
@@ -150,8 +158,12 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 	if err != nil {
 		return api.ShareSpec{}, err
 	}
+	gpus := 0 // as many as --gpu names
+	if cmd.Flags().Changed("gpus") {
+		gpus = p.gpus
+	}
 	return api.ShareSpec{
-		Open: p.open, JoinUID: joins, GPU: p.gpu, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
+		Open: p.open, JoinUID: joins, GPU: p.gpu, GPUs: gpus, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
 		Priority: p.priority, Tenant: p.tenant, Enforce: share.Enforcement(p.enforce), ThreadsPercent: p.threads,
 	}, nil
 }
@@ -181,7 +193,7 @@ func (a *app) shareCreateCommand() *cobra.Command {
 		if asJSON {
 			return a.writeJSON(share)
 		}
-		_, err = fmt.Fprintf(a.stdout, "share %s: %s on %s (%s)\n", share.Name, quota(share), share.CardName, shortUUID(share.CardUUID))
+		_, err = fmt.Fprintf(a.stdout, "share %s: %s on %s\n", share.Name, quota(share), gpusOf(share))
 		return err
 	})
 	p.addAll(a, cmd)
@@ -399,12 +411,16 @@ func (a *app) shareListCommand() *cobra.Command {
 		}
 		rows := newTable(head...)
 		for _, s := range list.Shares {
-			row := []string{s.Name, shortUUID(s.CardUUID), quota(s), size.Short(s.UsedBytes), size.Short(s.PeakBytes),
+			row := []string{s.Name, onGPU(s.CardUUID, len(s.Cards)), quota(s), size.Short(s.UsedBytes), size.Short(s.PeakBytes),
 				strconv.FormatUint(s.Denials, 10), strconv.Itoa(s.Clients), string(s.Enforcement), s.State}
 			if wide {
 				row = append(row, cmp.Or(string(s.Enforce), "-"), cmp.Or(s.EnforcementWhy, "-"))
 			}
 			rows.add(row...)
+			for i, c := range s.Cards {
+				rows.add("GPU "+strconv.Itoa(i), shortUUID(c.CardUUID), memory(s), size.Short(c.UsedBytes), size.Short(c.PeakBytes),
+					strconv.FormatUint(c.Denials, 10), "", "", c.Health)
+			}
 		}
 		return rows.write(a.stdout)
 	})
@@ -414,12 +430,49 @@ func (a *app) shareListCommand() *cobra.Command {
 	return cmd
 }
 
-// quota is a share's memory for people.
-func quota(s api.Share) string {
+// memory is a share's quota on a GPU for people.
+func memory(s api.Share) string {
 	if s.MemoryBytes == 0 {
 		return "the GPU"
 	}
 	return size.Format(s.MemoryBytes)
+}
+
+// quota is a share's memory for people.
+func quota(s api.Share) string {
+	if len(s.Cards) > 1 {
+		return fmt.Sprintf("%d x %s", len(s.Cards), memory(s))
+	}
+	return memory(s)
+}
+
+// onGPU names the GPU of a share in a table, or how many it has.
+func onGPU(s string, cards int) string {
+	if cards > 1 {
+		return fmt.Sprintf("%d GPUs", cards)
+	}
+	return shortUUID(s)
+}
+
+// gpusOf names the GPUs of a share, and says where they differ.
+func gpusOf(s api.Share) string {
+	if len(s.Cards) < 2 {
+		return fmt.Sprintf("%s (%s)", s.CardName, shortUUID(s.CardUUID))
+	}
+	var names []string
+	for _, c := range s.Cards {
+		names = append(names, fmt.Sprintf("%s (%s)", c.CardName, shortUUID(c.CardUUID)))
+	}
+	text := strings.Join(names, ", ")
+	if differ(s) {
+		text += ": different models"
+	}
+	return text
+}
+
+// differ says whether the GPUs of a share are of different models.
+func differ(s api.Share) bool {
+	return slices.ContainsFunc(s.Cards, func(c api.ShareCard) bool { return c.CardName != s.CardName })
 }
 
 // oneName takes exactly one argument, a name.

@@ -18,13 +18,18 @@ import (
 // cardTimes is what each process had of the first card, by process id.
 func (h *host) cardTimes(t testing.TB, truth *simgpu.Truth) map[int]simgpu.TimeState {
 	t.Helper()
+	return h.cardTimesOf(t, truth, 0)
+}
+
+func (h *host) cardTimesOf(t testing.TB, truth *simgpu.Truth, card int) map[int]simgpu.TimeState {
+	t.Helper()
 	states, err := truth.CardTime(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[int]simgpu.TimeState{}
 	for _, s := range states {
-		if s.Card == 0 {
+		if int(s.Card) == card {
 			found[s.PID] = s
 		}
 	}
