@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define LOWEST_DESCRIPTOR 512 /* out of the way of programs that use low numbers */
-#define CONNECT_SECONDS 3
+#define CONNECT_MS 3000
 #define PAGES 2
 
 /* fstat itself is GLIBC_2.33 in newer libraries */
@@ -51,10 +51,10 @@ int front_agent_init(struct front_agent *agent, const char *path, const uint8_t 
 	return 0;
 }
 
-int front_agent_connect(struct front_agent *agent)
+static int connect_within(struct front_agent *agent, int timeoutms)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval patience = {.tv_sec = CONNECT_SECONDS};
+	struct timeval patience = {.tv_sec = timeoutms / 1000, .tv_usec = timeoutms % 1000 * 1000};
 	int fd, high, rc;
 
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -84,6 +84,11 @@ fail:
 	rc = errno == EAGAIN ? -ETIMEDOUT : -errno;
 	close(fd);
 	return rc;
+}
+
+int front_agent_connect(struct front_agent *agent)
+{
+	return connect_within(agent, CONNECT_MS);
 }
 
 void front_agent_drop(struct front_agent *agent)
@@ -205,6 +210,20 @@ int front_agent_ask(struct front_agent *agent, struct divvy_message *message, in
 	int rc = front_agent_send(agent, message);
 
 	return rc < 0 ? rc : front_agent_receive(agent, message, timeoutms);
+}
+
+bool front_agent_answers(const struct front_agent *agent, int timeoutms)
+{
+	struct divvy_message message = {.type = DIVVY_SYNC};
+	struct front_agent other;
+	int rc = front_agent_init(&other, agent->path, agent->buildid);
+
+	if (rc == 0)
+		rc = connect_within(&other, timeoutms);
+	if (rc == 0)
+		rc = front_agent_ask(&other, &message, timeoutms);
+	front_agent_drop(&other);
+	return rc != -ETIMEDOUT && rc != -ECONNREFUSED && rc != -ENOENT;
 }
 
 int front_agent_hello(struct front_agent *agent, uint64_t token, const uint64_t *bytes, int timeoutms,

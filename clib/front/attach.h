@@ -49,6 +49,12 @@ int front_agent_receive(struct front_agent *agent, struct divvy_message *answer,
 int front_agent_ask(struct front_agent *agent, struct divvy_message *message, int timeoutms);
 
 /*
+ * Whether somebody answers who connects to it now: not if it is stopped, or gone. True, too,
+ * where that cannot be found out. Needs no mutex.
+ */
+bool front_agent_answers(const struct front_agent *agent, int timeoutms);
+
+/*
  * HELLO. token is 0 for a new process, else bytes holds what is in use per
  * slot. 0 and the new pages; -ECONNREFUSED when the agent says no: message then
  * holds status and text.

@@ -25,11 +25,12 @@ void front_credit_put(struct divvy_client_card *card, uint64_t bytes)
 	__atomic_fetch_add(&card->memory, divvy_memory_units(bytes), __ATOMIC_RELEASE);
 }
 
-uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used)
+uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used, bool *mark)
 {
 	uint64_t word = __atomic_fetch_and(&card->memory, ~DIVVY_MEMORY_CREDIT, __ATOMIC_ACQ_REL);
 
 	*used = divvy_memory_used(word);
+	*mark = (word & DIVVY_MEMORY_MARK) != 0;
 	return divvy_memory_credit(word);
 }
 
@@ -59,7 +60,8 @@ void front_credit_sweep(struct front_pages *from, struct front_pages *to)
 	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
 		struct divvy_client_card *old = &from->client.card[slot];
 		struct divvy_client_card *card = &to->client.card[slot];
-		uint64_t used, late = front_credit_set_aside(old, &used);
+		bool mark;
+		uint64_t used, late = front_credit_set_aside(old, &used, &mark);
 
 		if (late != 0)
 			front_credit_put(card, late);

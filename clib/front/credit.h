@@ -19,7 +19,7 @@ bool front_credit_take(struct divvy_client_card *card, uint64_t bytes, uint64_t 
 void front_credit_put(struct divvy_client_card *card, uint64_t bytes);
 
 /* Takes all credit and returns it; used is what was in use at that moment. */
-uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used);
+uint64_t front_credit_set_aside(struct divvy_client_card *card, uint64_t *used, bool *mark);
 
 /* Another than before: the agent has granted a CHARGE meanwhile. */
 bool front_credit_mark(const struct divvy_client_card *card);

@@ -45,6 +45,8 @@
 #define DRIFT_NS 50000
 
 #define WANT_AGAIN_NS 100000000ull
+#define SILENCE_NS 500000000ull          /* without a lease for so long: is the agent there? */
+#define LONGEST_SILENCE_NS 8000000000ull /* of one that was there each time */
 #define LONGEST_WAIT_NS 50000000ull
 #define SHORTEST_WAIT_NS 200000ull
 #define ASK_AHEAD_NS 1000000ull
@@ -120,6 +122,8 @@ struct gate {
 	uint8_t retries;      /* of timing a function for the first time */
 	bool away;            /* the agent did not answer, with these pages */
 	struct front_pages *awaypages;
+	uint64_t doubted;     /* when it was asked whether it is there */
+	uint64_t patience;    /* how long without a lease until it is again; 0: as long as at first */
 	struct front_pages *wantedpages; /* LEASE_WANT was sent with these, NULL: none was, */
 	uint32_t wantedword;  /* for this value of leaseword */
 	uint32_t waiting;     /* threads that wait for a lease */
@@ -759,6 +763,20 @@ static bool ask(struct gate *gate, struct front_pages *pages, uint32_t word, uin
 	return false;
 }
 
+/* Whether a thread that has waited since then is to ask if the agent is there. */
+static bool doubts_locked(struct gate *gate, uint64_t since, uint64_t now)
+{
+	uint64_t patience = gate->patience != 0 ? gate->patience : SILENCE_NS;
+
+	if (gate->doubted > since)
+		since = gate->doubted;
+	if (now - since < patience)
+		return false;
+	gate->doubted = now;
+	gate->patience = 2 * patience < LONGEST_SILENCE_NS ? 2 * patience : LONGEST_SILENCE_NS;
+	return true;
+}
+
 /* Without the lock: waits until the lease may have changed. */
 static void gate_await_lease(struct gate *gate, uint64_t ahead)
 {
@@ -994,6 +1012,7 @@ static void waited_locked(struct gate *gate, const struct front_pages *pages, ui
 	uint64_t begins = __atomic_load_n(&limits_of(gate, pages)->leasebeginns, __ATOMIC_RELAXED);
 
 	gate->backlog.waited += now - since;
+	gate->patience = 0;
 	if (begins == gate->lateof)
 		return;
 	gate->lateof = begins;
@@ -1032,6 +1051,7 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		struct front_pages *pages = pages_now();
 		uint64_t until = 0, end, ahead, most, refill;
 		enum backlog_verdict verdict;
+		bool doubt, gone = false;
 
 		*now = clock_now();
 		*word = __atomic_load_n(&limits_of(gate, pages)->leaseword, __ATOMIC_ACQUIRE);
@@ -1081,8 +1101,11 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		if (verdict == BACKLOG_LEASE && waitsince == 0)
 			waitsince = *now;
 		gate->waiting += verdict == BACKLOG_LEASE;
+		doubt = verdict == BACKLOG_LEASE && !gate->away && doubts_locked(gate, waitsince, *now);
 		front_lock_drop(&gate->lock);
-		if (verdict == BACKLOG_FULL || (gate->away && until > *now))
+		if (doubt)
+			gone = !front_there();
+		else if (verdict == BACKLOG_FULL || (gate->away && until > *now))
 			clock_sleep_until(until);
 		else
 			gate_await_lease(gate, ahead);
@@ -1091,6 +1114,10 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		if (verdict == BACKLOG_FULL && woke > until)
 			lateness_note(&gate->lateness, woke - until);
 		gate->waiting -= verdict == BACKLOG_LEASE;
+		if (gone && pages == pages_now()) {
+			gate->away = true;
+			gate->awaypages = pages;
+		}
 	}
 }
 

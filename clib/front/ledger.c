@@ -16,6 +16,8 @@
 #define OLD_PAGES 64
 #define AWAY_NS (3 * 1000000000ull)        /* how long a charge waits for an agent that has gone */
 #define ANSWER_MS 3000                     /* how long for one that is there */
+#define SILENCE_MS 1000                    /* without an answer for so long it may be stopped, and is asked */
+#define SIGN_MS 500                        /* whether it is, for so long */
 #define FIRST_ANSWER_MS 10000              /* of a new process: an agent may be starting */
 #define PROBE_MS 50                        /* at most this long at a time with the mutex held */
 #define WATCH_MS 1000                      /* a program that closed our descriptor is found after this */
@@ -39,6 +41,11 @@ struct ledger {
 	uint64_t awaysince;    /* when the connection was found broken; 0: it is not */
 	uint64_t pause;        /* between two tries to attach */
 	uint64_t token;
+	struct {
+		uint64_t bytes; /* of a CHARGE without an answer, which its agent may still grant; 0: none */
+		unsigned slot;
+		bool mark;      /* of the page then: another one says that it has */
+	} owed;
 	unsigned olds;         /* pages left behind, oldest first */
 	struct front_pages *old[OLD_PAGES];
 };
@@ -135,6 +142,24 @@ static bool attached_locked(void)
 	return false;
 }
 
+/*
+ * A request and its answer. An agent that leaves it open is asked on another connection
+ * whether it is there: for one that is stopped nobody waits any longer.
+ */
+static int exchange_locked(struct divvy_message *message)
+{
+	uint64_t begun = clock_now();
+	int rc = front_agent_ask(&ledger.agent, message, SILENCE_MS);
+
+	if (rc != -ETIMEDOUT)
+		return rc;
+	if (front_agent_answers(&ledger.agent, SIGN_MS))
+		return front_agent_receive(&ledger.agent, message, ANSWER_MS - SILENCE_MS);
+	broken_locked();
+	ledger.awaysince = begun;
+	return rc;
+}
+
 /* Is an agent there? A listening socket outlives its agent, so a connection alone proves nothing. */
 static int probe_locked(void)
 {
@@ -185,8 +210,13 @@ static int attach_again_locked(void)
 		return rc;
 	sweep_locked();
 	__atomic_store_n(&aside, true, __ATOMIC_RELEASE);
-	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++)
-		credit[slot] = front_credit_set_aside(&old->client.card[slot], &bytes[slot]);
+	for (unsigned slot = 0; slot < DIVVY_MAX_CARDS; slot++) {
+		bool mark;
+
+		credit[slot] = front_credit_set_aside(&old->client.card[slot], &bytes[slot], &mark);
+		if (ledger.owed.bytes != 0 && ledger.owed.slot == slot && ledger.owed.mark != mark)
+			bytes[slot] -= ledger.owed.bytes; /* it was granted when nobody waited for it any more */
+	}
 	rc = front_agent_hello(&ledger.agent, ledger.token, bytes, ANSWER_MS, &answer, &fresh);
 	if (rc == 0 && !same_cards(&old->limits, &fresh->limits)) {
 		front_pages_unmap(fresh);
@@ -205,6 +235,7 @@ static int attach_again_locked(void)
 		return rc;
 	}
 	ledger.token = fresh->client.token;
+	ledger.owed.bytes = 0;
 	leave_behind_locked(old);
 	front_time_carry(old, fresh);
 	use_pages(fresh);
@@ -420,12 +451,17 @@ static int ask_locked(struct divvy_message *message, bool patient)
 			bool mark = front_credit_mark(card);
 
 			*message = request;
-			rc = front_agent_ask(&ledger.agent, message, ANSWER_MS);
+			rc = exchange_locked(message);
 			if (rc == 0)
 				return 0;
 			broken_locked();
 			if (charge && front_credit_mark(card) != mark)
 				return -EINPROGRESS;
+			if (charge) {
+				ledger.owed.bytes = divvy_memory_units(request.amount) * DIVVY_ALLOCATION_UNIT;
+				ledger.owed.slot = slot;
+				ledger.owed.mark = mark;
+			}
 		}
 		if (!patient || ledger.refused || clock_now() - ledger.awaysince > AWAY_NS)
 			return -ENOTCONN;
@@ -470,7 +506,7 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 		return;
 	rc = front_agent_send(&ledger.agent, &message);
 	if (rc == 0)
-		rc = front_agent_ask(&ledger.agent, &question, ANSWER_MS);
+		rc = exchange_locked(&question);
 	if (rc < 0 && rc != -EAGAIN)
 		broken_locked();
 }
@@ -586,4 +622,17 @@ int front_tell(struct divvy_message *message)
 	}
 	pthread_mutex_unlock(&process->mutex);
 	return rc;
+}
+
+bool front_there(void)
+{
+	struct front_pages *pages = pages_now();
+
+	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE) || front_agent_answers(&ledger.agent, SIGN_MS))
+		return true;
+	pthread_mutex_lock(&process->mutex);
+	if (pages == pages_now())
+		broken_locked();
+	pthread_mutex_unlock(&process->mutex);
+	return false;
 }

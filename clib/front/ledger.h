@@ -56,6 +56,9 @@ int front_ask(struct divvy_message *message);
 /* Sends without an answer, with nothing but the present connection: 0, -EAGAIN (try again) or -ENOTCONN. */
 int front_tell(struct divvy_message *message);
 
+/* Whether the agent is there, and not stopped. One that is not is attached to again when it is. */
+bool front_there(void);
+
 /*
  * Called before a denial is final, without a lock, and then the charge is tried
  * once more: gives back what the process holds without using it. NULL: nothing.

@@ -34,6 +34,7 @@ struct agent {
 	int stop;
 	pthread_t thread;
 	pthread_mutex_t mutex; /* guards what follows */
+	bool paused;
 	struct divvy_limits *limits;
 	int limitsfd;
 	unsigned clients;
@@ -314,6 +315,13 @@ static void *run(void *argument)
 		if (poller[0].revents != 0)
 			return NULL;
 		pthread_mutex_lock(&agent->mutex);
+		while (agent->paused) {
+			struct timespec nap = {.tv_nsec = 1000000};
+
+			pthread_mutex_unlock(&agent->mutex);
+			nanosleep(&nap, NULL);
+			pthread_mutex_lock(&agent->mutex);
+		}
 		for (unsigned i = clients; i-- > 0;) {
 			struct divvy_message message;
 
@@ -476,4 +484,21 @@ uint64_t agent_charges(struct agent *agent)
 	charges = agent->charges;
 	pthread_mutex_unlock(&agent->mutex);
 	return charges;
+}
+
+static void set_paused(struct agent *agent, bool paused)
+{
+	pthread_mutex_lock(&agent->mutex);
+	agent->paused = paused;
+	pthread_mutex_unlock(&agent->mutex);
+}
+
+void agent_pause(struct agent *agent)
+{
+	set_paused(agent, true);
+}
+
+void agent_resume(struct agent *agent)
+{
+	set_paused(agent, false);
 }

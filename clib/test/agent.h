@@ -43,5 +43,8 @@ void agent_set_tight(struct agent *agent, bool tight);
 void agent_set_limit(struct agent *agent, uint64_t limitbytes);
 unsigned agent_denials(struct agent *agent, struct divvy_message *last); /* that were final */
 uint64_t agent_charges(struct agent *agent); /* CHARGE messages so far */
+/* Like SIGSTOP, and SIGCONT. */
+void agent_pause(struct agent *agent);
+void agent_resume(struct agent *agent);
 
 #endif

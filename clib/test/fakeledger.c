@@ -35,6 +35,11 @@ int front_tell(struct divvy_message *message)
 	return -ENOTCONN;
 }
 
+bool front_there(void)
+{
+	return true;
+}
+
 void front_watch(void) {}
 
 static int charge(uint64_t bytes)

@@ -28,6 +28,8 @@ int front_tell(struct divvy_message *message)
 	if (fakeshare.away)
 		return -ENOTCONN;
 	CHECK(message->slot < fakeshare_cards());
+	if (fakeshare.stopped)
+		return 0;
 	if (message->type == DIVVY_LEASE_WANT) {
 		fakeshare.wants++;
 		fakeshare.wantsof[message->slot]++;
@@ -39,6 +41,16 @@ int front_tell(struct divvy_message *message)
 		fakeshare.backsof[message->slot]++;
 	}
 	return 0;
+}
+
+bool front_there(void)
+{
+	fakeshare.doubts++;
+	if (!fakeshare.stopped)
+		return true;
+	clock_pause(FAKESHARE_SIGN_NS);
+	fakeshare.away = true;
+	return false;
 }
 
 void front_watch(void) {}

@@ -17,12 +17,15 @@
 #define US 1000ull
 #define FAKESHARE_BACKLOG_NS (5 * MS)
 #define FAKESHARE_PERCENT 30u
+#define FAKESHARE_SIGN_NS (500 * MS) /* until it is known that it is stopped */
 #define LONG_NS (100000 * MS)
 
 struct fakeshare {
 	struct front_pages pages; /* the first ones */
 	uint32_t live;            /* 0: the process is none of it */
-	_Atomic bool away;        /* the agent does not answer */
+	_Atomic bool away;        /* the agent has gone */
+	_Atomic bool stopped;     /* it does nothing, and its socket is open */
+	_Atomic unsigned doubts;  /* questions whether it is there */
 	_Atomic unsigned wants;   /* leases asked for */
 	_Atomic unsigned backs;   /* leases given back */
 	_Atomic unsigned wantsof[DIVVY_MAX_CARDS], backsof[DIVVY_MAX_CARDS]; /* the same, by slot */

@@ -251,6 +251,56 @@ static void keeps_its_rate_without_an_agent(void)
 	CHECK(near(fakecard_busy() - before, 1000 * MS * FAKESHARE_PERCENT / 100, 2));
 }
 
+/* Its socket is open, and nothing comes: after a second it goes on by itself, until there are other pages. */
+static void keeps_its_rate_beside_a_stopped_agent(void)
+{
+	static struct front_pages fresh;
+	uint64_t start, before;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	launches(20, 1 * MS, 3);
+	synchronise();
+	fakeshare.stopped = true;
+	fakeshare_lease(0);
+	start = clock_now();
+	launches(1, 1 * MS, 3);
+	CHECK(clock_now() - start < 1200 * MS && fakeshare.doubts == 1);
+	start = clock_now();
+	before = fakecard_busy();
+	while (clock_now() < start + 1000 * MS)
+		launches(1, 1 * MS, 3);
+	CHECK(near(fakecard_busy() - before, 1000 * MS * FAKESHARE_PERCENT / 100, 2));
+	synchronise();
+	/* it goes on: nothing without a lease from then on */
+	fakeshare.stopped = fakeshare.away = false;
+	fakeshare_move(&fresh);
+	fakeshare_lease(clock_now() + 50 * MS);
+	before = fakecard_busy();
+	start = clock_now();
+	launches(40, 1 * MS, 3);
+	CHECK(fakecard_busy() - before >= 38 * MS && clock_now() - start < 50 * MS);
+	synchronise();
+}
+
+/* An agent that is there and gives no lease: nothing goes, and it is asked ever less often. */
+static void waits_for_an_agent_that_is_there(void)
+{
+	unsigned thread;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	launches(1, 1 * MS, 3);
+	synchronise();
+	fakeshare_lease(0);
+	thread = start_one(1 * MS);
+	clock_pause(30000 * MS);
+	CHECK(fakecard_kernels() == 1 && fakeshare.doubts >= 5 && fakeshare.doubts <= 7);
+	fakeshare_lease(clock_now() + LONG_NS);
+	fakeclock_join(thread);
+	CHECK(fakecard_kernels() == 2);
+}
+
 /* -- the backlog ------------------------------------------------------------ */
 
 /* Deeper by how late the process wakes. */
@@ -538,6 +588,8 @@ static const struct scenario scenarios[] = {
 	{"knows what runs while its launch does not return", knows_what_runs_while_its_launch_does_not_return},
 	{"gives back what it leaves idle", gives_back_what_it_leaves_idle},
 	{"keeps its rate without an agent", keeps_its_rate_without_an_agent},
+	{"keeps its rate beside a stopped agent", keeps_its_rate_beside_a_stopped_agent},
+	{"waits for an agent that is there", waits_for_an_agent_that_is_there},
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},
 	{"lets a tangle go", lets_a_tangle_go},
 	{"times an unknown one alone", times_an_unknown_one_alone},

@@ -393,6 +393,83 @@ static void counts_a_charge_without_an_answer_once(void)
 	EVENTUALLY(agent_in_use(agent, 0) == 0, 5);
 }
 
+/* Milliseconds that a charge takes, which comes to rc. */
+static long charging(uint64_t bytes, int rc)
+{
+	struct timespec start, end;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	CHECK(charge(bytes) == rc);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	return (end.tv_sec - start.tv_sec) * 1000 + (end.tv_nsec - start.tv_nsec) / 1000000;
+}
+
+/* What is left of its promise it may use; what it was not granted it does not get. */
+static void charges_what_it_has_beside_a_stopped_agent(void)
+{
+	struct agent *agent = agent_of(LIMIT);
+
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	agent_pause(agent);
+	CHECK(charging(LIMIT - 2 * MIB, 0) < 1000);
+	CHECK(charging(2 * MIB, -ENOMEM) < 4500);
+	CHECK(charging(MIB, 0) < 1000 && charging(1, -ENOMEM) < 1000);
+	front_refund(0, LIMIT - MIB);
+	CHECK(charging(8 * MIB, 0) < 1000);
+	agent_resume(agent);
+	EVENTUALLY(agent_attached(agent) == 2 && agent_clients(agent) == 1, 10);
+	EVENTUALLY(agent_in_use(agent, 0) == 9 * MIB, 5);
+	CHECK(charge(LIMIT - 9 * MIB) == 0 && charge(1) == -ENOMEM);
+	CHECK(agent_in_use(agent, 0) == LIMIT);
+}
+
+/* It grants, when it goes on, what nobody waits for any more: that is nobody's. */
+static void gives_back_what_is_granted_too_late(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent;
+
+	share.firstcredit = 512;
+	agent = agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	agent_pause(agent);
+	CHECK(charging(8 * MIB, -ENOMEM) < 4500);
+	agent_resume(agent);
+	EVENTUALLY(agent_attached(agent) == 2 && agent_clients(agent) == 1, 10);
+	CHECK(agent_charges(agent) == 2); /* it has done that */
+	CHECK(agent_in_use(agent, 0) == MIB && front_own_use(0) == MIB);
+	CHECK(charge(LIMIT - MIB) == 0);
+}
+
+/* An agent that goes on in time, or comes back: it is waited for. */
+static void *resume_later(void *agent)
+{
+	struct timespec nap = {.tv_sec = 1, .tv_nsec = 300000000};
+
+	nanosleep(&nap, NULL);
+	agent_resume(agent);
+	return NULL;
+}
+
+static void waits_for_an_agent_that_was_stopped_for_a_moment(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	struct agent *agent;
+	pthread_t thread;
+
+	share.firstcredit = 512;
+	agent = agent_start(&share);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(charge(MIB) == 0);
+	agent_pause(agent);
+	CHECK(pthread_create(&thread, NULL, resume_later, agent) == 0);
+	CHECK(charge(8 * MIB) == 0);
+	pthread_join(thread, NULL);
+	CHECK(agent_in_use(agent, 0) == 9 * MIB);
+}
+
 static const struct scenario scenarios[] = {
 	{"says no without an agent", says_no_without_an_agent},
 	{"tries again when asked again", tries_again_when_asked_again},
@@ -415,6 +492,9 @@ static const struct scenario scenarios[] = {
 	{"notices a restart before its first charge", notices_a_restart_before_its_first_charge},
 	{"shows the present after a restart", shows_the_present_after_a_restart},
 	{"counts a charge without an answer once", counts_a_charge_without_an_answer_once},
+	{"charges what it has beside a stopped agent", charges_what_it_has_beside_a_stopped_agent},
+	{"gives back what is granted too late", gives_back_what_is_granted_too_late},
+	{"waits for an agent that was stopped for a moment", waits_for_an_agent_that_was_stopped_for_a_moment},
 };
 
 RUN_SCENARIOS(scenarios)

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
+)
+
+// An agent that is stopped counts as one that is away: after a second or two fixed shares
+// go on at their rates, what is left of a promise can be allocated and no more. When it goes
+// on the ledger is what the driver says, and nobody has had more than his part. The
+// control: programs without the front have more, of time and memory.
+func TestStoppedAgent(t *testing.T) {
+	h := newHost(t, hostOptions{})
+	truth := h.truth(t)
+	parts := map[string]int{"forty": 40, "thirty": 30}
+	burners := map[string]*burner{}
+	for name, percent := range parts {
+		s, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 1 << 30, CoresPercent: percent, Policy: share.Fixed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.client.DeleteShare(context.Background(), name, true) })
+		burners[name] = h.burnerIn(t, h.Environ(s.Socket), "--us", "1000")
+		burners[name].start()
+	}
+	const limit = 512 * mib
+	held := h.holder(t, h.share(t, "held", limit))
+	do(t, held, "start")
+	alloc(t, held, 64*mib)
+	wantParts := func(state string, span time.Duration) {
+		t.Helper()
+		had := h.busyOver(t, truth, span)
+		for name, percent := range parts {
+			if p := had[burners[name].pid]; p < float64(percent)-3 || p > float64(percent)+2 {
+				t.Errorf("%s: share %s had %.1f %% of the GPU", state, name, p)
+			}
+		}
+	}
+	eventually(t, "both launch", func() error {
+		times := h.cardTimes(t, truth)
+		for name, b := range burners {
+			if times[b.pid].BusyNS == 0 {
+				return fmt.Errorf("share %s has had nothing", name)
+			}
+		}
+		return nil
+	}, h.agent)
+	wantParts("before", 2*time.Second)
+
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(-h.agent.pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { signal(syscall.SIGCONT) })
+	h.resetPeak(t)
+	stopped := time.Now()
+	had := h.cardTimes(t, truth)
+	eventually(t, "both go on", func() error {
+		times := h.cardTimes(t, truth)
+		for name, b := range burners {
+			if n := times[b.pid].Kernels - had[b.pid].Kernels; n < 100 {
+				return fmt.Errorf("share %s has had %d kernels", name, n)
+			}
+		}
+		return nil
+	})
+	if took := time.Since(stopped); took > 5*time.Second {
+		t.Errorf("the shares went on after %v", took)
+	}
+	wantParts("while it is stopped", 3*time.Second)
+	within := alloc(t, held, 256*mib)
+	refused(t, held, outOfMemory, "alloc %d", limit)
+	do(t, held, "free %d", within)
+	alloc(t, held, 320*mib)
+	refused(t, held, outOfMemory, "alloc %d", limit-320*mib-64*mib-contextBytes+512)
+	alloc(t, held, limit-320*mib-64*mib-contextBytes)
+	bare := h.holderIn(t, h.Unheld())
+	do(t, bare, "start")
+	alloc(t, bare, limit) // the control
+	bare.Kill()
+
+	signal(syscall.SIGCONT)
+	eventually(t, "the ledger is what the driver says", func() error {
+		s, err := h.client.Share(t.Context(), "held")
+		if err == nil && (s.UsedBytes != limit || s.Clients != 1) {
+			err = fmt.Errorf("%d bytes of %d clients, want %d", s.UsedBytes, s.Clients, limit)
+		}
+		return err
+	})
+	refused(t, held, outOfMemory, "alloc 512")
+	eventually(t, "both are attached", func() error {
+		for name := range parts {
+			if s, err := h.client.Share(t.Context(), name); err != nil || s.Clients != 1 {
+				return fmt.Errorf("%d clients of share %s: %v", s.Clients, name, err)
+			}
+		}
+		return nil
+	})
+	wantParts("when it is back", 3*time.Second)
+	for name, b := range burners {
+		b.kill()
+		delete(burners, name)
+	}
+	free := h.burner(t, "--us", "1000")
+	free.start()
+	eventually(t, "it launches", func() error {
+		if h.cardTimes(t, truth)[free.pid].BusyNS == 0 {
+			return errors.New("it has had nothing")
+		}
+		return nil
+	})
+	if p := h.busyOver(t, truth, time.Second)[free.pid]; p < 50 {
+		t.Errorf("control: a program without the front had %.1f %% of the GPU", p)
+	}
+}
