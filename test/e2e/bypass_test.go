@@ -65,7 +65,7 @@ func (h *host) startRun(t *testing.T, flags string, wrapper ...string) *commandR
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() })
+	t.Cleanup(func() { _ = r.stdin.Close(); _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() }) // the command may outlive it
 	r.lines = bufio.NewScanner(out)
 	r.answer("ready")
 	return r

@@ -12,7 +12,52 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
+
+// fixedShares are two shares of a fixed part of the first GPU each, with a program that
+// takes all it gets of it.
+type fixedShares struct {
+	*host
+	truth   *simgpu.Truth
+	parts   map[string]int
+	burners map[string]*burner
+}
+
+func (h *host) fixed(t *testing.T) *fixedShares {
+	t.Helper()
+	f := &fixedShares{host: h, truth: h.truth(t), parts: map[string]int{"forty": 40, "thirty": 30}, burners: map[string]*burner{}}
+	for name, percent := range f.parts {
+		s, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 1 << 30, CoresPercent: percent, Policy: share.Fixed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.client.DeleteShare(context.Background(), name, true) })
+		f.burners[name] = h.burnerIn(t, h.Environ(s.Socket), "--us", "1000")
+		f.burners[name].start()
+	}
+	eventually(t, "both launch", func() error {
+		times := h.cardTimes(t, f.truth)
+		for name, b := range f.burners {
+			if times[b.pid].BusyNS == 0 {
+				return fmt.Errorf("share %s has had nothing", name)
+			}
+		}
+		return nil
+	}, h.agent)
+	return f
+}
+
+// want checks that each has its part for a while.
+func (f *fixedShares) want(t *testing.T, state string, span time.Duration) {
+	t.Helper()
+	had := f.busyOver(t, f.truth, span)
+	for name, percent := range f.parts {
+		if p := had[f.burners[name].pid]; p < float64(percent)-3 || p > float64(percent)+2 {
+			t.Errorf("%s: share %s had %.1f %% of the GPU", state, name, p)
+		}
+	}
+}
 
 // An agent that is stopped counts as one that is away: after a second or two fixed shares
 // go on at their rates, what is left of a promise can be allocated and no more. When it goes
@@ -20,41 +65,12 @@ import (
 // control: programs without the front have more, of time and memory.
 func TestStoppedAgent(t *testing.T) {
 	h := newHost(t, hostOptions{})
-	truth := h.truth(t)
-	parts := map[string]int{"forty": 40, "thirty": 30}
-	burners := map[string]*burner{}
-	for name, percent := range parts {
-		s, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: name, MemoryBytes: 1 << 30, CoresPercent: percent, Policy: share.Fixed})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = h.client.DeleteShare(context.Background(), name, true) })
-		burners[name] = h.burnerIn(t, h.Environ(s.Socket), "--us", "1000")
-		burners[name].start()
-	}
+	f := h.fixed(t)
 	const limit = 512 * mib
 	held := h.holder(t, h.share(t, "held", limit))
 	do(t, held, "start")
 	alloc(t, held, 64*mib)
-	wantParts := func(state string, span time.Duration) {
-		t.Helper()
-		had := h.busyOver(t, truth, span)
-		for name, percent := range parts {
-			if p := had[burners[name].pid]; p < float64(percent)-3 || p > float64(percent)+2 {
-				t.Errorf("%s: share %s had %.1f %% of the GPU", state, name, p)
-			}
-		}
-	}
-	eventually(t, "both launch", func() error {
-		times := h.cardTimes(t, truth)
-		for name, b := range burners {
-			if times[b.pid].BusyNS == 0 {
-				return fmt.Errorf("share %s has had nothing", name)
-			}
-		}
-		return nil
-	}, h.agent)
-	wantParts("before", 2*time.Second)
+	f.want(t, "before", 2*time.Second)
 
 	signal := func(s syscall.Signal) {
 		t.Helper()
@@ -66,10 +82,10 @@ func TestStoppedAgent(t *testing.T) {
 	t.Cleanup(func() { signal(syscall.SIGCONT) })
 	h.resetPeak(t)
 	stopped := time.Now()
-	had := h.cardTimes(t, truth)
+	had := h.cardTimes(t, f.truth)
 	eventually(t, "both go on", func() error {
-		times := h.cardTimes(t, truth)
-		for name, b := range burners {
+		times := h.cardTimes(t, f.truth)
+		for name, b := range f.burners {
 			if n := times[b.pid].Kernels - had[b.pid].Kernels; n < 100 {
 				return fmt.Errorf("share %s has had %d kernels", name, n)
 			}
@@ -79,7 +95,7 @@ func TestStoppedAgent(t *testing.T) {
 	if took := time.Since(stopped); took > 5*time.Second {
 		t.Errorf("the shares went on after %v", took)
 	}
-	wantParts("while it is stopped", 3*time.Second)
+	f.want(t, "while it is stopped", 3*time.Second)
 	within := alloc(t, held, 256*mib)
 	refused(t, held, outOfMemory, "alloc %d", limit)
 	do(t, held, "free %d", within)
@@ -101,27 +117,27 @@ func TestStoppedAgent(t *testing.T) {
 	})
 	refused(t, held, outOfMemory, "alloc 512")
 	eventually(t, "both are attached", func() error {
-		for name := range parts {
+		for name := range f.parts {
 			if s, err := h.client.Share(t.Context(), name); err != nil || s.Clients != 1 {
 				return fmt.Errorf("%d clients of share %s: %v", s.Clients, name, err)
 			}
 		}
 		return nil
 	})
-	wantParts("when it is back", 3*time.Second)
-	for name, b := range burners {
+	f.want(t, "when it is back", 3*time.Second)
+	for name, b := range f.burners {
 		b.kill()
-		delete(burners, name)
+		delete(f.burners, name)
 	}
 	free := h.burner(t, "--us", "1000")
 	free.start()
 	eventually(t, "it launches", func() error {
-		if h.cardTimes(t, truth)[free.pid].BusyNS == 0 {
+		if h.cardTimes(t, f.truth)[free.pid].BusyNS == 0 {
 			return errors.New("it has had nothing")
 		}
 		return nil
 	})
-	if p := h.busyOver(t, truth, time.Second)[free.pid]; p < 50 {
+	if p := h.busyOver(t, f.truth, time.Second)[free.pid]; p < 50 {
 		t.Errorf("control: a program without the front had %.1f %% of the GPU", p)
 	}
 }
