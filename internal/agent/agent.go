@@ -140,6 +140,7 @@ type daemon struct {
 	tasks   sync.WaitGroup
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
+	syncing sync.Mutex    // one at a time waits for the journal to be on disk
 	shared  atomic.Bool   // there are shares
 	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface

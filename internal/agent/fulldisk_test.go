@@ -93,6 +93,47 @@ func TestSlowDisk(t *testing.T) {
 	checkLedger(t, r)
 }
 
+// unsyncedJournal is a journal on a disk that takes what is written, and does not come to
+// an end with it.
+type unsyncedJournal struct {
+	records
+	waits, goOn chan struct{}
+}
+
+func (j unsyncedJournal) Syncer() func() error {
+	return func() error {
+		j.waits <- struct{}{}
+		<-j.goOn
+		return nil
+	}
+}
+
+// Who declares a share waits until it is on disk, and nobody else does.
+func TestSlowSync(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	f := r.front("s")
+	waits, goOn := make(chan struct{}), make(chan struct{})
+	r.do(func(l *loop) { l.state.journal = unsyncedJournal{l.state.journal, waits, goOn} })
+	made := make(chan error, 1)
+	go func() {
+		_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "declared", MemoryBytes: gib})
+		made <- err
+	}()
+	<-waits
+	must(t, f.alloc(gib))
+	r.share(api.ShareSpec{Name: "passing", MemoryBytes: gib, Ephemeral: true})
+	_, err := r.client.Shares(t.Context())
+	must(t, err)
+	select {
+	case err := <-made:
+		t.Errorf("it was not waited for: %v", err)
+	default:
+	}
+	close(goOn)
+	must(t, <-made)
+}
+
 // An agent that starts on a full disk knows what it read, and serves.
 func TestStartOnFullDisk(t *testing.T) {
 	r := newRig(t)

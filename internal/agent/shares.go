@@ -165,6 +165,9 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 			return err
 		})
 	}
+	if failed == nil {
+		h.onDisk(r, view)
+	}
 	if failed != nil {
 		var known bool // to the loop, which lets it go with the share
 		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
@@ -213,7 +216,7 @@ func (l *loop) open(name string, also func(*loop, string) error) (api.Share, err
 	return l.apiShare(view), nil
 }
 
-// keep makes a declared share survive the machine.
+// keep makes a declared share survive the agent, and the machine once it is onDisk.
 func (l *loop) keep(view core.ShareView) error {
 	if view.Ephemeral {
 		return nil
@@ -223,10 +226,24 @@ func (l *loop) keep(view core.ShareView) error {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("what is asked of share %q would not outlive the agent: %v", view.Name, err),
 			Hint: "make room on the disk that has " + l.cfg.JournalDirectory}
 	}
-	if err := l.state.journal.Sync(); err != nil {
-		l.cfg.Logger.Warn("sync journal", "error", err)
-	}
 	return nil
+}
+
+// onDisk waits until what was kept of a declared share is on disk. The loop does not: a disk
+// may take a second for it, and whoever declares shares one after the other would keep all.
+func (h handlers) onDisk(r *http.Request, view core.ShareView) {
+	if view.Ephemeral {
+		return
+	}
+	var wait func() error
+	if h.ask(r, func(l *loop) error { wait = l.state.journal.Syncer(); return nil }) != nil {
+		return
+	}
+	h.syncing.Lock()
+	defer h.syncing.Unlock()
+	if err := wait(); err != nil {
+		h.cfg.Logger.Warn("sync journal", "error", err)
+	}
 }
 
 func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
@@ -252,6 +269,7 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket
 	}); err != nil {
 		return err
 	}
+	h.onDisk(r, view)
 	if change.MemoryBytes != nil {
 		if err := h.secureAgain(r, view); err != nil {
 			return err

@@ -32,7 +32,7 @@ const (
 type records interface {
 	Append(records ...[]byte) error
 	Replace(records [][]byte) error
-	Sync() error
+	Syncer() func() error
 	Size() int64
 	Kept() string
 	Close() error

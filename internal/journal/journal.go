@@ -245,6 +245,18 @@ func (j *Journal) Sync() error {
 	return nil
 }
 
+// Syncer returns what waits, in any goroutine, until everything that the journal has now
+// is on disk.
+func (j *Journal) Syncer() func() error {
+	file, path := j.file, j.path
+	return func() error {
+		if err := file.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // replaced by what is on disk
+			return fmt.Errorf("sync journal %s: %w", path, err)
+		}
+		return nil
+	}
+}
+
 // Size is how long the file is.
 func (j *Journal) Size() int64 { return j.size }
 
