@@ -8,7 +8,7 @@
  * secret until it answers, so the estimate is the row rounded up to 512, the
  * largest alignment that drivers give; then the charge follows the answer.
  */
-#include "memory.h"
+#include "named.h"
 
 #include <errno.h>
 
@@ -150,15 +150,26 @@ CUresult front_free(uint64_t address, CUresult (*give)(uint64_t address, enum di
 	struct table_record record;
 	bool ours = table_take(&front_held, SPACE_POINTER, address, &record);
 	bool pooled = !ours && pool_take(address, &record);
+	bool opened = !ours && !pooled && external_take(address, &record);
 	CUresult result = give(address, called);
 
-	if (!ours && !pooled)
-		return result; /* imported, or nonsense */
+	if (!ours && !pooled && !opened)
+		return result; /* nonsense */
 	if (result != CUDA_SUCCESS)
 		memory_restore(&record);
 	else if (pooled)
 		pool_given(&record);
+	else if (opened)
+		external_given(&record);
+	else if (record.flags & MEMORY_NAMED)
+		memory_handed(&record);
 	else
 		front_refund(record.slot, record.bytes);
 	return result;
+}
+
+void memory_handed(const struct table_record *record)
+{
+	if (!named_released(record->space, record->key))
+		front_refund(record->slot, record->bytes);
 }

@@ -299,13 +299,18 @@ CUresult hook_cuMipmappedArrayDestroy(enum divvy_symbol called, CUmipmappedArray
 {
 	struct table_record record;
 	CUresult result;
-	bool ours;
+	bool ours, opened;
 
 	if (!front_enter())
 		return REAL(called, cuMipmappedArrayDestroy)(hMipmappedArray);
 	ours = table_take(&front_held, SPACE_MIPMAP, (uintptr_t)hMipmappedArray, &record);
+	opened = !ours && external_take((uintptr_t)hMipmappedArray, &record);
 	result = REAL(called, cuMipmappedArrayDestroy)(hMipmappedArray);
-	if (ours && result == CUDA_SUCCESS) {
+	if (opened && result == CUDA_SUCCESS) {
+		external_given(&record);
+	} else if (opened) {
+		memory_restore(&record);
+	} else if (ours && result == CUDA_SUCCESS) {
 		front_refund(record.slot, record.bytes);
 		virtual_tiles_gone(record.extra, 0);
 	} else if (ours) {

@@ -13,6 +13,7 @@
  * context it goes.
  */
 #include "pool.h"
+#include "named.h"
 #include "front_hooks.h"
 
 static bool is_per_thread(enum divvy_symbol called)
@@ -59,6 +60,8 @@ static void undo(const struct demand *demand, CUdeviceptr pointer)
 void pool_given(const struct table_record *record)
 {
 	pool_give((uint32_t)record->extra);
+	if (record->flags & MEMORY_NAMED)
+		(void)named_released(SPACE_POOLED, record->key);
 }
 
 static CUresult allocate(struct demand *demand, CUdeviceptr *out)
@@ -171,6 +174,12 @@ static void leaving(struct table_record *record, CUstream stream, bool perthread
 
 	void *number = (void *)(uintptr_t)(atomic_fetch_add(&last, 1) + 1);
 
+	if (record->flags & MEMORY_NAMED) {
+		/* the agent is asked about it, which no host function may wait for */
+		(void)REAL(perthread ? SYM_cuStreamSynchronize_ptsz : SYM_cuStreamSynchronize, cuStreamSynchronize)(stream);
+		memory_handed(record);
+		return;
+	}
 	if (REAL(perthread ? SYM_cuStreamQuery_ptsz : SYM_cuStreamQuery, cuStreamQuery)(stream) == CUDA_SUCCESS) {
 		front_refund(record->slot, record->bytes);
 		return;
@@ -193,19 +202,22 @@ CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstrea
 	struct table_record record;
 	CUresult result;
 	bool perthread = called == SYM_cuMemFreeAsync_ptsz;
-	bool pooled, linear;
+	bool pooled, linear, opened;
 
 	if (!front_enter())
 		return REAL(called, cuMemFreeAsync)(dptr, hStream);
 	pooled = pool_take(dptr, &record);
 	linear = !pooled && table_take(&front_held, SPACE_POINTER, dptr, &record);
+	opened = !pooled && !linear && external_take(dptr, &record);
 	result = REAL(called, cuMemFreeAsync)(dptr, hStream);
-	if ((pooled || linear) && result != CUDA_SUCCESS)
+	if ((pooled || linear || opened) && result != CUDA_SUCCESS)
 		memory_restore(&record);
 	else if (pooled)
 		pool_given(&record);
 	else if (linear)
 		leaving(&record, hStream, perthread);
+	else if (opened)
+		external_given(&record);
 	front_leave();
 	return result;
 }

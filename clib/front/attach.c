@@ -107,9 +107,24 @@ bool front_agent_connected(const struct front_agent *agent)
 	return poll(&hangup, 1, 0) == 0;
 }
 
-int front_agent_send(struct front_agent *agent, struct divvy_message *message)
+int front_agent_send_with(struct front_agent *agent, struct divvy_message *message, int fd)
 {
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec body = {.iov_base = message, .iov_len = sizeof(*message)};
+	struct msghdr packet = {.msg_iov = &body, .msg_iovlen = 1};
 	ssize_t sent;
+
+	if (fd >= 0) {
+		control.header = (struct cmsghdr){
+			.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+		};
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+		packet.msg_control = &control;
+		packet.msg_controllen = sizeof(control);
+	}
 
 	message->magic = DIVVY_MESSAGE_MAGIC;
 	message->version = DIVVY_WIRE_VERSION;
@@ -117,11 +132,16 @@ int front_agent_send(struct front_agent *agent, struct divvy_message *message)
 	if (!ours(agent))
 		return -EPIPE;
 	do {
-		sent = send(agent->fd, message, sizeof(*message), MSG_NOSIGNAL | MSG_DONTWAIT);
+		sent = sendmsg(agent->fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
 	} while (sent < 0 && errno == EINTR);
 	if (sent < 0)
-		return errno == EAGAIN ? -EAGAIN : -EPIPE;
+		return errno == EAGAIN || errno == EBADF ? -errno : -EPIPE;
 	return 0;
+}
+
+int front_agent_send(struct front_agent *agent, struct divvy_message *message)
+{
+	return front_agent_send_with(agent, message, -1);
 }
 
 static int64_t now_ms(void)
@@ -205,9 +225,9 @@ int front_agent_receive(struct front_agent *agent, struct divvy_message *answer,
 	return rc;
 }
 
-int front_agent_ask(struct front_agent *agent, struct divvy_message *message, int timeoutms)
+int front_agent_ask(struct front_agent *agent, struct divvy_message *message, int fd, int timeoutms)
 {
-	int rc = front_agent_send(agent, message);
+	int rc = front_agent_send_with(agent, message, fd);
 
 	return rc < 0 ? rc : front_agent_receive(agent, message, timeoutms);
 }
@@ -221,7 +241,7 @@ bool front_agent_answers(const struct front_agent *agent, int timeoutms)
 	if (rc == 0)
 		rc = connect_within(&other, timeoutms);
 	if (rc == 0)
-		rc = front_agent_ask(&other, &message, timeoutms);
+		rc = front_agent_ask(&other, &message, -1, timeoutms);
 	front_agent_drop(&other);
 	return rc != -ETIMEDOUT && rc != -ECONNREFUSED && rc != -ENOENT;
 }

@@ -41,12 +41,14 @@ bool front_agent_connected(const struct front_agent *agent);
 
 /* Sends without waiting for room; fills in magic, version and the next sequence. */
 int front_agent_send(struct front_agent *agent, struct divvy_message *message);
+/* The same, with a descriptor unless it is -1. */
+int front_agent_send_with(struct front_agent *agent, struct divvy_message *message, int fd);
 
 /* Waits for the answer to the last message sent. */
 int front_agent_receive(struct front_agent *agent, struct divvy_message *answer, int timeoutms);
 
-/* Both: message becomes the answer. */
-int front_agent_ask(struct front_agent *agent, struct divvy_message *message, int timeoutms);
+/* Both: message becomes the answer. fd: -1, or a descriptor that goes with it. */
+int front_agent_ask(struct front_agent *agent, struct divvy_message *message, int fd, int timeoutms);
 
 /*
  * Whether somebody answers who connects to it now: not if it is stopped, or gone. True, too,

@@ -20,6 +20,7 @@
  * them again.
  */
 #include "context.h"
+#include "named.h"
 #include "front_hooks.h"
 
 #define CONTEXT_KNOWN 64u /* a power of two */
@@ -90,6 +91,10 @@ static bool dies(const struct table_record *record, void *arg)
 
 	if (record->owner != sweep->owner || record->space == SPACE_CONTEXT || record->space == SPACE_TILE)
 		return false;
+	if (record->space == SPACE_OPENED || record->space == SPACE_VIEW || record->space == SPACE_NAMED)
+		return false; /* seen to */
+	if (record->space == SPACE_POINTER && record->flags & MEMORY_NAMED)
+		return true; /* the agent's */
 	if (record->space != SPACE_LIBRARY || !(record->flags & LIBRARY_UNPAID))
 		sweep->bytes[record->slot] += record->bytes;
 	return true;
@@ -100,6 +105,8 @@ void context_emptied(uint32_t owner)
 	struct sweep sweep = { .owner = owner };
 
 	virtual_tiles_gone(0, owner);
+	external_views_gone(owner);
+	named_context_gone(owner);
 	table_sweep(&front_held, dies, &sweep);
 	for (int slot = 0; slot < (int)DIVVY_MAX_CARDS; slot++) {
 		if (sweep.bytes[slot])

@@ -146,10 +146,10 @@ static bool attached_locked(void)
  * A request and its answer. An agent that leaves it open is asked on another connection
  * whether it is there: for one that is stopped nobody waits any longer.
  */
-static int exchange_locked(struct divvy_message *message)
+static int exchange_locked(struct divvy_message *message, int fd)
 {
 	uint64_t begun = clock_now();
-	int rc = front_agent_ask(&ledger.agent, message, SILENCE_MS);
+	int rc = front_agent_ask(&ledger.agent, message, fd, SILENCE_MS);
 
 	if (rc != -ETIMEDOUT)
 		return rc;
@@ -435,7 +435,7 @@ static bool tight(const struct front_pages *pages, unsigned slot)
  * -ENOTCONN: no agent. -EINPROGRESS: there is no answer, but the CHARGE is paid:
  * the agent had granted it before it went, or a free has made room meanwhile.
  */
-static int ask_locked(struct divvy_message *message, bool patient)
+static int ask_locked(struct divvy_message *message, int fd, bool patient)
 {
 	const struct divvy_message request = *message;
 	const bool charge = request.type == DIVVY_CHARGE;
@@ -451,9 +451,9 @@ static int ask_locked(struct divvy_message *message, bool patient)
 			bool mark = front_credit_mark(card);
 
 			*message = request;
-			rc = exchange_locked(message);
-			if (rc == 0)
-				return 0;
+			rc = exchange_locked(message, fd);
+			if (rc == 0 || rc == -EBADF)
+				return rc;
 			broken_locked();
 			if (charge && front_credit_mark(card) != mark)
 				return -EINPROGRESS;
@@ -506,7 +506,7 @@ static void event_locked(unsigned kind, int slot, uint64_t amount, const char *t
 		return;
 	rc = front_agent_send(&ledger.agent, &message);
 	if (rc == 0)
-		rc = exchange_locked(&question);
+		rc = exchange_locked(&question, -1);
 	if (rc < 0 && rc != -EAGAIN)
 		broken_locked();
 }
@@ -523,7 +523,7 @@ static bool try_locked(int slot, uint64_t bytes, bool final, const char *call)
 	sweep_locked();
 	if (take(pages_now(), (unsigned)slot, bytes))
 		return true;
-	rc = ask_locked(&message, true);
+	rc = ask_locked(&message, -1, true);
 	if (rc != -EINPROGRESS && (rc != 0 || message.type != DIVVY_CHARGED))
 		return false;
 	count(&pages_now()->client.card[slot].allocations, 1);
@@ -602,7 +602,20 @@ int front_ask(struct divvy_message *message)
 	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
 		return -ENOTCONN;
 	pthread_mutex_lock(&process->mutex);
-	rc = ask_locked(message, false);
+	rc = ask_locked(message, -1, false);
+	pthread_mutex_unlock(&process->mutex);
+	return rc;
+}
+
+int front_ask_surely(struct divvy_message *message, int fd)
+{
+	int rc;
+
+	if (!__atomic_load_n(front_live, __ATOMIC_ACQUIRE))
+		return -ENOTCONN;
+	pthread_mutex_lock(&process->mutex);
+	watch_begin_locked();
+	rc = ask_locked(message, fd, true);
 	pthread_mutex_unlock(&process->mutex);
 	return rc;
 }

@@ -53,6 +53,9 @@ void front_watch(void);
 /* A request and its answer, with nothing but the present connection: 0 or -ENOTCONN. */
 int front_ask(struct divvy_message *message);
 
+/* The same for as long as a charge waits for an agent that has gone; fd goes with it unless it is -1. -EBADF: it is none. */
+int front_ask_surely(struct divvy_message *message, int fd);
+
 /* Sends without an answer, with nothing but the present connection: 0, -EAGAIN (try again) or -ENOTCONN. */
 int front_tell(struct divvy_message *message);
 

@@ -18,9 +18,9 @@
  * and ctxlimit.c name.
  *
  * One file per sort of memory; the rule of each, and where the rule comes
- * from, stands at its top: alloc.c and linear.c, array.c, pool.c and async.c,
+ * from, stands at its top: alloc.c and linear.c, array.c, pool.c, poolpart.c and async.c,
  * virtual.c, multicast.c, graphmem.c, context.c and primary.c, module.c,
- * library.c, ctxlimit.c, external.c; wait.c looks again after the calls that
+ * library.c, ctxlimit.c, external.c, named.c; wait.c looks again after the calls that
  * wait.
  */
 #ifndef FRONT_MEMORY_H
@@ -49,13 +49,20 @@ enum front_space {
 	SPACE_LOADED,      /* CUlibrary; extra: a number of ours */
 	SPACE_LIBRARY,     /* a library in a context, by both; extra: the library's number */
 	SPACE_LEAVING,     /* plain memory that a stream has yet to free, by a number of ours */
+	SPACE_NAMED,       /* what was exported, by space and key; extra: its number at the agent */
+	SPACE_OPENED,      /* another process's memory, by address; extra: its number, and how often it was opened; bytes: charged */
+	SPACE_OWED,        /* a release that the agent has yet to be told; extra: the number */
 	SPACE_KERNEL,      /* CUkernel; bytes: its library, extra: that one's number */
-	SPACE_LIMIT = 24,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
+	SPACE_EXTERNAL,    /* CUexternalMemory; extra: its backing */
+	SPACE_VIEW,        /* what is mapped of one, by address or mipmap; extra: the same */
+	SPACE_LIMIT = 28,  /* a context's raised limits: SPACE_LIMIT + CUlimit (0 to 2), by CUcontext */
 	SPACE_EXEC = 32,   /* CUgraphExec: SPACE_EXEC + slot; extra: what its alloc nodes ask for */
 };
 
 /* record.flags of SPACE_LIBRARY: there was no room for bytes, they are not charged. */
 #define LIBRARY_UNPAID 1u
+/* of SPACE_POINTER, SPACE_POOLED and SPACE_BACKING: it has a number at the agent, who is told when it goes (named.h). */
+#define MEMORY_NAMED 2u
 
 extern struct table front_held;
 
@@ -82,9 +89,15 @@ uint64_t virtual_of_handle(uint64_t handle);
 uint64_t virtual_of_address(uint64_t address);
 bool virtual_hold(uint64_t backing);
 void virtual_drop(uint64_t backing);
+/*
+ * virtual.c: memory that was imported, and is held once: number is the agent's, or it is
+ * charged bytes on slot. 0 when there is no place for it.
+ */
+uint64_t virtual_import(uint64_t number, uint64_t bytes, int slot, unsigned flags);
 /* virtual.c: writes a new handle down, for bytes that are charged; 0, or -ENOMEM. */
 int virtual_note(uint64_t handle, uint64_t bytes, int slot, unsigned flags);
 #define BACKING_MULTICAST 1u
+#define BACKING_FOREIGN 4u /* imported, and nobody knows how large it is: charged as it is mapped */
 /* multicast.c: the object is no more, nor what was bound to it. */
 void multicast_gone(uint64_t object);
 
@@ -114,6 +127,20 @@ void pool_card_reset(int slot);
  */
 bool pool_take(uint64_t pointer, struct table_record *record);
 void pool_given(const struct table_record *record);
+
+/*
+ * external.c, for memory of other processes: external_take takes its record out before the
+ * driver is asked to free it, if address is of some; external_given: the driver has it back.
+ */
+bool external_take(uint64_t address, struct table_record *record);
+void external_given(const struct table_record *record);
+/* external.c: a pointer of an imported pool is here; CUDA_SUCCESS, or it was given back. */
+CUresult external_pointer(uint64_t address, uint64_t number);
+/* external.c: what is mapped of external memory in the context owner is mapped no more. */
+void external_views_gone(uint32_t owner);
+
+/* alloc.c: memory with a number has gone, or of memory that has none the charge is refunded. */
+void memory_handed(const struct table_record *record);
 
 static inline uint64_t memory_round(uint64_t bytes, uint64_t unit)
 {

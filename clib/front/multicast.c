@@ -7,7 +7,9 @@
  * when its handle is released before; the object goes when its handles are
  * released and it is mapped nowhere, and with it what is still bound. A binding
  * is known by its first byte; one that is unbound in another shape than it was
- * bound in stays until the object goes: too much, never too little.
+ * bound in stays until the object goes: too much, never too little. An object that
+ * other processes may have, because it was exported or imported, does not go as far
+ * as we see: what is bound to it stays charged until it is unbound.
  */
 #include "memory.h"
 #include "front_hooks.h"

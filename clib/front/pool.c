@@ -13,7 +13,8 @@
  * waits for the card, when memory is freed, and before a denial is final.
  *
  * Pools in host memory cost nothing, managed ones cost like those on the card.
- * Imported pools and pointers cost nothing here: the exporter is charged.
+ * An imported pool costs nothing here: what is imported of it has a number at the
+ * agent (named.h), and is charged here when its maker has gone.
  *
  * A pool that is destroyed lives on in the driver until its last allocation is
  * freed and its streams have got that far, and could no longer be asked. So the
@@ -547,22 +548,14 @@ CUresult hook_cuMemPoolImportFromShareableHandle(enum divvy_symbol called, CUmem
 	return result;
 }
 
-/* The three below change nothing on the ledger: the exporter stays charged, the importer is not. */
-
-CUresult hook_cuMemPoolExportToShareableHandle(enum divvy_symbol called, void *handle_out, CUmemoryPool pool,
-					       CUmemAllocationHandleType handleType, unsigned long long flags)
+int pool_slot_of(uint32_t serial)
 {
-	return REAL(called, cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
-}
+	struct pool *pool;
+	int slot;
 
-CUresult hook_cuMemPoolExportPointer(enum divvy_symbol called, CUmemPoolPtrExportData *shareData_out,
-				     CUdeviceptr ptr)
-{
-	return REAL(called, cuMemPoolExportPointer)(shareData_out, ptr);
-}
-
-CUresult hook_cuMemPoolImportPointer(enum divvy_symbol called, CUdeviceptr *ptr_out, CUmemoryPool pool,
-				     CUmemPoolPtrExportData *shareData)
-{
-	return REAL(called, cuMemPoolImportPointer)(ptr_out, pool, shareData);
+	front_lock_take(&lock);
+	pool = find_serial(serial);
+	slot = pool ? pool->slot : -1;
+	front_lock_drop(&lock);
+	return slot;
 }

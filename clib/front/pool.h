@@ -33,6 +33,9 @@ CUresult pool_reserve(CUmemoryPool handle, int slot, uint64_t bytes, const char 
 int pool_follow(const struct pool_claim *claim);
 void pool_give(uint32_t serial);
 
+/* The card that a pool is charged to; -1: none, or the pool is gone. */
+int pool_slot_of(uint32_t serial);
+
 #pragma GCC visibility pop
 
 #endif

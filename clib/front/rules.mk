@@ -70,9 +70,9 @@ front_attach_sources := $(addprefix clib/front/,attach.c page.c)
 front_ledger_sources := clib/test/agent.c $(addprefix clib/front/,ledger.c credit.c view.c attach.c page.c log.c clock.c thread.c)
 front_processes_sources := $(front_ledger_sources)
 front_table_sources := $(addprefix clib/front/,table.c lock.c clock.c)
-front_memory_files := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,credit.c table.c lock.c alloc.c linear.c array.c pool.c \
+front_memory_files := clib/test/fakedriver.c clib/test/fakeledger.c $(addprefix clib/front/,credit.c table.c lock.c alloc.c linear.c array.c pool.c poolpart.c \
 	async.c wait.c virtual.c multicast.c graphmem.c launch.c context.c primary.c module.c library.c ctxlimit.c \
-	external.c $(front_gate_files))
+	external.c named.c $(front_gate_files))
 front_memory_sources := $(front_memory_files) $(addprefix clib/front/,clock.c thread.c)
 front_gate_sources := $(front_share_files) $(front_test_dir)/fakeclock.o
 front_slots_sources := $(front_gate_sources)

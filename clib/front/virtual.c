@@ -15,15 +15,18 @@
  * destroyed. A piece that is unmapped in another shape than it was mapped in
  * stays until the array goes: too much, never too little.
  *
- * An imported handle costs nothing here: the exporter is charged. What is not
- * seen: a process that exports a handle and imports it again itself can release
- * the first one and keep the memory; the reconciliation with the driver's own
- * figures shows it as drift. Multicast objects are in multicast.c.
+ * What is exported gets a number at the agent, who charges it once in each share
+ * that holds it (named.h); who imports it holds it by that number, until the last
+ * release and unmapping here. A handle that nobody has named (of a process without
+ * Divvy, or of another agent's) is charged what is mapped of it.
+ * Multicast objects are in multicast.c.
  */
-#include "memory.h"
+#include "named.h"
 #include "front_hooks.h"
 
 #include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 static _Atomic uint64_t last_backing;
 static _Atomic uint32_t tiles; /* how many pieces of sparse arrays are mapped, about */
@@ -60,12 +63,14 @@ void virtual_drop(uint64_t backing)
 	struct last last = { 0 };
 
 	if (!backing)
-		return; /* imported: not ours */
+		return; /* not followed */
 	table_change(&front_held, SPACE_BACKING, backing, one_less, &last);
 	if (!last.was)
 		return;
-	front_refund(last.record.slot, last.record.bytes);
-	if (last.record.flags & BACKING_MULTICAST)
+	if (!(last.record.flags & MEMORY_NAMED) || !named_released(SPACE_BACKING, backing))
+		front_refund(last.record.slot, last.record.bytes);
+	/* another process may have the object, and with it what is bound to it */
+	if ((last.record.flags & (BACKING_MULTICAST | MEMORY_NAMED)) == BACKING_MULTICAST)
 		multicast_gone(backing);
 }
 
@@ -81,20 +86,37 @@ static int note_handle(uint64_t handle, uint64_t backing)
 	return rc < 0 ? rc : 0;
 }
 
-int virtual_note(uint64_t handle, uint64_t bytes, int slot, unsigned flags)
+static uint64_t new_backing(uint64_t bytes, int slot, unsigned flags)
 {
 	struct table_record backing = {
 		.key = atomic_fetch_add(&last_backing, 1) + 1, .bytes = bytes, .extra = 1,
 		.space = SPACE_BACKING, .slot = (uint8_t)slot, .flags = (uint8_t)flags,
 	};
-	int rc = table_put(&front_held, &backing, NULL);
 
-	if (rc < 0)
-		return rc;
-	rc = note_handle(handle, backing.key);
-	if (rc < 0)
-		(void)table_take(&front_held, SPACE_BACKING, backing.key, &backing);
+	return table_put(&front_held, &backing, NULL) < 0 ? 0 : backing.key;
+}
+
+int virtual_note(uint64_t handle, uint64_t bytes, int slot, unsigned flags)
+{
+	uint64_t backing = new_backing(bytes, slot, flags);
+	struct table_record record;
+	int rc = backing ? note_handle(handle, backing) : -ENOMEM;
+
+	if (backing && rc < 0)
+		(void)table_take(&front_held, SPACE_BACKING, backing, &record);
 	return rc;
+}
+
+uint64_t virtual_import(uint64_t number, uint64_t bytes, int slot, unsigned flags)
+{
+	uint64_t backing = new_backing(bytes, slot, flags | (number ? MEMORY_NAMED : 0));
+	struct table_record record;
+
+	if (backing && number && named_imported(SPACE_BACKING, backing, number, 0) < 0) {
+		(void)table_take(&front_held, SPACE_BACKING, backing, &record);
+		return 0;
+	}
+	return backing;
 }
 
 uint64_t virtual_of_handle(uint64_t handle)
@@ -232,19 +254,151 @@ CUresult hook_cuMemRetainAllocationHandle(enum divvy_symbol called, CUmemGeneric
 	return result;
 }
 
+static bool now_named(struct table_record *record, void *arg)
+{
+	record->flags |= MEMORY_NAMED;
+	*(struct table_record *)arg = *record;
+	return true;
+}
+
+/* What a handle is exported as; false: in a way that we do not know. */
+static bool name_of(struct named_name *name, CUmemAllocationHandleType type, const void *text)
+{
+	*name = (struct named_name){ .fd = -1, .text = text };
+	if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		name->kind = DIVVY_NAME_DESCRIPTOR;
+	else if ((unsigned)type == 8) /* CU_MEM_HANDLE_TYPE_FABRIC, of drivers from 12.3 on */
+		name->kind = DIVVY_NAME_FABRIC;
+	return name->kind != 0;
+}
+
+CUresult hook_cuMemExportToShareableHandle(enum divvy_symbol called, void *shareableHandle,
+					   CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
+					   unsigned long long flags)
+{
+	union {
+		int fd;
+		char text[NAMED_TEXT_BYTES];
+	} made = { .text = { 0 } };
+	struct table_record record = { 0 };
+	struct named_name name;
+	uint64_t backing;
+	CUresult result;
+
+	if (!shareableHandle || !name_of(&name, handleType, made.text) || !front_enter())
+		return REAL(called, cuMemExportToShareableHandle)(shareableHandle, handle, handleType, flags);
+	backing = virtual_of_handle(handle);
+	if (!virtual_hold(backing)) {
+		result = REAL(called, cuMemExportToShareableHandle)(shareableHandle, handle, handleType, flags);
+		front_leave();
+		return result;
+	}
+	result = REAL(called, cuMemExportToShareableHandle)(&made, handle, handleType, flags);
+	if (result == CUDA_SUCCESS) {
+		if (name.kind == DIVVY_NAME_DESCRIPTOR)
+			name.fd = made.fd;
+		table_change(&front_held, SPACE_BACKING, backing, now_named, &record);
+		record.owner = 0;
+		result = named_export(SPACE_BACKING, backing, &record, &name);
+		if (result == CUDA_SUCCESS)
+			memcpy(shareableHandle, &made, name.fd >= 0 ? sizeof(made.fd) : sizeof(made.text));
+		else if (name.fd >= 0)
+			close(name.fd);
+	}
+	virtual_drop(backing);
+	front_leave();
+	return result;
+}
+
+static CUresult import(enum divvy_symbol called, CUmemGenericAllocationHandle *handle, void *osHandle,
+		       CUmemAllocationHandleType type, const struct named_name *name)
+{
+	static const char call[] = "cuMemImportFromShareableHandle";
+	CUmemGenericAllocationHandle got = 0;
+	CUmemAllocationProp prop = { 0 };
+	struct named_hold hold;
+	CUresult result = named_import(name, call, &hold);
+	uint64_t backing;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(called, cuMemImportFromShareableHandle)(&got, osHandle, type);
+	if (result != CUDA_SUCCESS) {
+		named_release(hold.number);
+		return result;
+	}
+	if (table_change(&front_held, SPACE_HANDLE, got, reference_more, NULL)) {
+		/* The driver knows the memory as a handle that is here already: that is one reference more. */
+		named_release(hold.number);
+		*handle = got;
+		return CUDA_SUCCESS;
+	}
+	if (!hold.number) {
+		if (REAL(SYM_cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle)(&prop, got) != CUDA_SUCCESS ||
+		    prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE || front_slot(prop.location.id) < 0) {
+			*handle = got; /* not on a card of ours */
+			return CUDA_SUCCESS;
+		}
+		hold.slot = front_slot(prop.location.id);
+	}
+	backing = virtual_import(hold.number, 0, hold.slot,
+				 (hold.number ? 0 : BACKING_FOREIGN) | (hold.number && !hold.bytes ? BACKING_MULTICAST : 0));
+	if (!backing || note_handle(got, backing) < 0) {
+		(void)REAL(SYM_cuMemRelease, cuMemRelease)(got);
+		if (backing)
+			virtual_drop(backing);
+		else
+			named_release(hold.number);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = got;
+	return CUDA_SUCCESS;
+}
+
 CUresult hook_cuMemImportFromShareableHandle(enum divvy_symbol called, CUmemGenericAllocationHandle *handle,
 					     void *osHandle, CUmemAllocationHandleType shHandleType)
 {
+	struct named_name name;
 	CUresult result;
 
-	if (!handle || !front_enter())
+	if (!handle || !name_of(&name, shHandleType, osHandle) || (name.kind != DIVVY_NAME_DESCRIPTOR && !osHandle) ||
+	    !front_enter())
 		return REAL(called, cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-	result = REAL(called, cuMemImportFromShareableHandle)(handle, osHandle, shHandleType);
-	/* If the driver knows the memory as a handle of ours, that is one reference more. */
-	if (result == CUDA_SUCCESS)
-		table_change(&front_held, SPACE_HANDLE, *handle, reference_more, NULL);
+	name.fd = name.kind == DIVVY_NAME_DESCRIPTOR ? (int)(intptr_t)osHandle : -1;
+	result = import(called, handle, osHandle, shHandleType, &name);
 	front_leave();
 	return result;
+}
+
+/* Of memory that nobody has named so much is to be mapped: it is charged what it was not yet. */
+static bool larger(struct table_record *record, void *arg)
+{
+	uint64_t *bytes = arg;
+	uint64_t more = record->flags & BACKING_FOREIGN && *bytes > record->bytes ? *bytes - record->bytes : 0;
+
+	record->bytes += more;
+	*bytes = more;
+	return true;
+}
+
+static bool smaller(struct table_record *record, void *arg)
+{
+	record->bytes -= *(uint64_t *)arg;
+	return true;
+}
+
+static CUresult pay_foreign(uint64_t backing, uint64_t end)
+{
+	struct table_record record;
+	uint64_t more = end;
+
+	if (!table_get(&front_held, SPACE_BACKING, backing, &record) || !(record.flags & BACKING_FOREIGN) ||
+	    !table_change(&front_held, SPACE_BACKING, backing, larger, &more) || !more)
+		return CUDA_SUCCESS;
+	if (memory_charge(record.slot, more, "cuMemMap") == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	table_change(&front_held, SPACE_BACKING, backing, smaller, &more);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult hook_cuMemMap(enum divvy_symbol called, CUdeviceptr ptr, size_t size, size_t offset,
@@ -260,7 +414,9 @@ CUresult hook_cuMemMap(enum divvy_symbol called, CUdeviceptr ptr, size_t size, s
 	mapping.extra = virtual_of_handle(handle);
 	if (!virtual_hold(mapping.extra)) /* before the driver: a release beside us must not refund it */
 		mapping.extra = 0;
-	result = REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
+	result = pay_foreign(mapping.extra, memory_plus(offset, size));
+	if (result == CUDA_SUCCESS)
+		result = REAL(called, cuMemMap)(ptr, size, offset, handle, flags);
 	if (result != CUDA_SUCCESS) {
 		virtual_drop(mapping.extra);
 	} else {

@@ -74,6 +74,7 @@ CUresult hook_cuGreenCtxDestroy(enum divvy_symbol called, CUgreenCtx hCtx);
 CUresult hook_cuImportExternalMemory(enum divvy_symbol called, CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc);
 CUresult hook_cuInit(enum divvy_symbol called, unsigned int Flags);
 CUresult hook_cuIpcCloseMemHandle(enum divvy_symbol called, CUdeviceptr dptr);
+CUresult hook_cuIpcGetMemHandle(enum divvy_symbol called, CUipcMemHandle *pHandle, CUdeviceptr dptr);
 CUresult hook_cuIpcOpenMemHandle(enum divvy_symbol called, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuIpcOpenMemHandle_v2(enum divvy_symbol called, CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags);
 CUresult hook_cuKernelGetFunction(enum divvy_symbol called, CUfunction *pFunc, CUkernel kernel);
@@ -99,6 +100,7 @@ CUresult hook_cuMemAllocPitch(enum divvy_symbol called, CUdeviceptr_v1 *dptr, un
 CUresult hook_cuMemAllocPitch_v2(enum divvy_symbol called, CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes);
 CUresult hook_cuMemAlloc_v2(enum divvy_symbol called, CUdeviceptr *dptr, size_t bytesize);
 CUresult hook_cuMemCreate(enum divvy_symbol called, CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
+CUresult hook_cuMemExportToShareableHandle(enum divvy_symbol called, void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags);
 CUresult hook_cuMemFree(enum divvy_symbol called, CUdeviceptr_v1 dptr);
 CUresult hook_cuMemFreeAsync(enum divvy_symbol called, CUdeviceptr dptr, CUstream hStream);
 CUresult hook_cuMemFree_v2(enum divvy_symbol called, CUdeviceptr dptr);

@@ -250,7 +250,6 @@
 	PASS	cuGreenCtxWaitEvent, 278
 	PASS	cuImportExternalSemaphore, 280
 	PASS	cuIpcGetEventHandle, 283
-	PASS	cuIpcGetMemHandle, 284
 	PASS	cuIpcOpenEventHandle, 285
 	PASS	cuKernelGetAttribute, 288
 	PASS	cuKernelGetLibrary, 290
@@ -288,7 +287,6 @@
 	PASS	cuMemDiscardAndPrefetchBatchAsync_ptsz, 349
 	PASS	cuMemDiscardBatchAsync, 350
 	PASS	cuMemDiscardBatchAsync_ptsz, 351
-	PASS	cuMemExportToShareableHandle, 352
 	PASS	cuMemFreeHost, 356
 	PASS	cuMemGetAccess, 358
 	PASS	cuMemGetAddressRange, 359

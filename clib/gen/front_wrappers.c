@@ -272,6 +272,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return hook_cuIpcCloseMemHandle(SYM_cuIpcCloseMemHandle, dptr);
 }
 
+CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	return hook_cuIpcGetMemHandle(SYM_cuIpcGetMemHandle, pHandle, dptr);
+}
+
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
 {
 	return hook_cuIpcOpenMemHandle(SYM_cuIpcOpenMemHandle, pdptr, handle, Flags);
@@ -420,6 +425,11 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	return hook_cuMemCreate(SYM_cuMemCreate, handle, size, prop, flags);
+}
+
+CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	return hook_cuMemExportToShareableHandle(SYM_cuMemExportToShareableHandle, shareableHandle, handle, handleType, flags);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 dptr)

@@ -48,7 +48,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DIVVY_WIRE_VERSION 3u
+#define DIVVY_WIRE_VERSION 4u
 #define DIVVY_PAGE_BYTES 4096u
 #define DIVVY_MAX_CARDS 8u
 #define DIVVY_LIMITS_MAGIC 0x3173746c79767644ull /* "Dvvylts1", little endian */
@@ -132,7 +132,8 @@ struct divvy_client {
 /*
  * Messages. A SOCK_SEQPACKET unix socket carries one struct divvy_message per
  * packet, in both directions; any other length is a protocol error and ends
- * the connection. The process sends one request at a time and waits for the
+ * the connection. A descriptor comes with DIVVY_WELCOME and DIVVY_NAME_DESCRIPTOR only.
+ * The process sends one request at a time and waits for the
  * answer with the same sequence number; DIVVY_EVENT is not answered.
  */
 #define DIVVY_HELLO 1u     /* process: versions, token and in-use bytes when it re-attaches (bytes[slot]) */
@@ -163,6 +164,23 @@ struct divvy_client {
 #define DIVVY_PROCESSES_PER_MESSAGE 8u
 #define DIVVY_LEASE_WANT 14u /* process: its launches on slot wait for a lease; not answered */
 #define DIVVY_LEASE_BACK 15u /* process: nothing is in flight on slot; not answered */
+/*
+ * process: amount bytes on slot, which it is charged for, can be held by others from now
+ * on, who find them by a name. kind: DIVVY_NAME_*; token: the number that they have got
+ * already, 0 for the first name. What has a number is charged once in each share that
+ * holds it, on the page of a process that does; the agent moves it from one to another,
+ * and nobody but the agent takes it off a page.
+ */
+#define DIVVY_NAME 16u
+#define DIVVY_NAMED 17u    /* agent: token is the number; DIVVY_STATUS_BUSY: there is no place */
+/*
+ * process: is about to hold what has a name, once more if it does already; text from
+ * DIVVY_NAME_TEXT_BYTES on: the call
+ */
+#define DIVVY_IMPORT 18u
+#define DIVVY_IMPORTED 19u /* agent: token, amount and slot of it; token 0: nobody has named it. Or DIVVY_DENIED */
+#define DIVVY_RELEASE 20u  /* process: holds number token once less */
+#define DIVVY_RELEASED 21u /* agent: DIVVY_STATUS_UNKNOWN: it did not hold it */
 
 /* message.status */
 #define DIVVY_STATUS_OK 0u
@@ -176,6 +194,13 @@ struct divvy_client {
 
 /* message.kind of DIVVY_CHARGE */
 #define DIVVY_CHARGE_FINAL 1u /* when denied, so is the program: counted and told. Without it the process makes room and asks again */
+
+/* message.kind of DIVVY_NAME and DIVVY_IMPORT */
+#define DIVVY_NAME_DESCRIPTOR 1u /* a descriptor that comes with the message */
+#define DIVVY_NAME_IPC 2u        /* a CUipcMemHandle, in text, as the next two */
+#define DIVVY_NAME_POINTER 3u    /* a CUmemPoolPtrExportData: part of a pool, which its maker is charged for */
+#define DIVVY_NAME_FABRIC 4u     /* a CUmemFabricHandle */
+#define DIVVY_NAME_TEXT_BYTES 64u
 
 /* message.kind of DIVVY_EVENT */
 #define DIVVY_EVENT_UNCLASSIFIED 16u /* text: symbol that the list lacks */
@@ -192,9 +217,9 @@ struct divvy_message {
 	uint32_t sequence; /* of the request */
 	uint32_t status;   /* DIVVY_STATUS_* */
 	uint32_t slot;     /* card slot, below limits.cards: any other one ends the connection */
-	uint32_t kind;     /* DIVVY_CHARGE_FINAL, DIVVY_EVENT_* */
+	uint32_t kind;     /* DIVVY_CHARGE_FINAL, DIVVY_EVENT_*, DIVVY_NAME_* */
 	uint64_t amount;   /* bytes */
-	uint64_t token;    /* 0, or the one of the client page a process comes back with */
+	uint64_t token;    /* 0, or the one of the client page a process comes back with; or a number (DIVVY_NAME) */
 	uint32_t pid;      /* as the process sees it: a label, never an identity */
 	uint32_t reserved;
 	uint8_t buildid[DIVVY_BUILD_ID_BYTES]; /* of the front library; zero if it has none */

@@ -410,6 +410,57 @@ static void end_context(unsigned context)
 	things[context].sort = NONE;
 }
 
+/* A descriptor is a number here: it keeps nothing. */
+static CUresult f_export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	unsigned i;
+
+	(void)type, (void)flags;
+	ENTER(CUDA_ERROR_UNKNOWN);
+	i = find(handle, BACKING);
+	if (!i)
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	*(int *)out = 1000000 + (int)i;
+	LEAVE(CUDA_SUCCESS);
+}
+
+/* This driver knows its own memory again: one reference more. */
+static CUresult f_import(CUmemGenericAllocationHandle *handle, void *descriptor, CUmemAllocationHandleType type)
+{
+	unsigned i = (unsigned)(uintptr_t)descriptor - 1000000;
+
+	(void)type;
+	ENTER(CUDA_ERROR_UNKNOWN);
+	if (i >= THINGS || things[i].sort != BACKING)
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	things[i].references++;
+	*handle = name(i);
+	LEAVE(CUDA_SUCCESS);
+}
+
+static CUresult f_ipc(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+	ENTER(CUDA_ERROR_UNKNOWN);
+	if (!find(pointer, LINEAR))
+		LEAVE(CUDA_ERROR_INVALID_VALUE);
+	memset(handle, 0, sizeof(*handle));
+	memcpy(handle, &pointer, sizeof(pointer));
+	LEAVE(CUDA_SUCCESS);
+}
+
+static CUresult f_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
+{
+	unsigned i;
+
+	ENTER(CUDA_ERROR_UNKNOWN);
+	i = find(pointer, LINEAR);
+	if (!i)
+		LEAVE(CUDA_ERROR_NOT_FOUND);
+	*base = pointer;
+	*bytes = things[i].bytes;
+	LEAVE(CUDA_SUCCESS);
+}
+
 static CUresult f_ctx_create(CUcontext *context, unsigned flags, CUdevice device)
 {
 	unsigned i;
@@ -981,6 +1032,10 @@ void *front_real[DIVVY_SYMBOLS + DIVVY_SPARES] = {
 	[SYM_cuMulticastUnbind] = f_unbind,
 	[SYM_cuMemMapArrayAsync] = f_map_array,
 	[SYM_cuMemRetainAllocationHandle] = f_retain,
+	[SYM_cuMemExportToShareableHandle] = f_export,
+	[SYM_cuMemImportFromShareableHandle] = f_import,
+	[SYM_cuIpcGetMemHandle] = f_ipc,
+	[SYM_cuMemGetAddressRange_v2] = f_range,
 	[SYM_cuCtxCreate_v2] = f_ctx_create,
 	[SYM_cuCtxDestroy_v2] = f_ctx_destroy,
 	[SYM_cuCtxGetCurrent] = f_ctx_current,

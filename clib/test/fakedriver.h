@@ -23,6 +23,8 @@ uint64_t fake_most(void);
 uint64_t fake_charged(void);
 uint64_t fake_contexts(void);
 unsigned fake_denials(void);
+/* How much memory has a number at the agent. */
+unsigned fake_numbers(void);
 
 /*
  * Called where another thread may come between: before and after each call of the

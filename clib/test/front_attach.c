@@ -111,7 +111,7 @@ static void survives_noise(void)
 			rc = front_agent_hello(&agent, 0, NULL, PATIENCE_MS, &message, &pages);
 			CHECK(rc < 0 && pages == NULL); /* no page is among those descriptors */
 		} else {
-			rc = front_agent_ask(&agent, &message, PATIENCE_MS);
+			rc = front_agent_ask(&agent, &message, -1, PATIENCE_MS);
 			if (rc == 0) {
 				answered++;
 				CHECK(message.magic == DIVVY_MESSAGE_MAGIC && message.sequence == agent.sequence);

@@ -239,6 +239,52 @@ static void stream_ordered_rules(void)
 	BALANCED();
 }
 
+/* What was exported is the agent's to take off; who exports and imports it itself holds it twice. */
+static void named_rules(void)
+{
+	uint64_t base = fake_charged();
+	CUmemAllocationProp prop = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, FAKE_CARD } };
+	CUmemGenericAllocationHandle handle = 0, again = 0;
+	CUcontext old = NULL, context = NULL;
+	CUipcMemHandle text;
+	CUdeviceptr a;
+	int fd = -1;
+
+	CHECK(hook_cuMemCreate(SYM_cuMemCreate, &handle, 300 * MIB, &prop, 0) == CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) /* by any number of names */
+		CHECK(hook_cuMemExportToShareableHandle(SYM_cuMemExportToShareableHandle, &fd, handle,
+							CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+	CHECK(fake_numbers() == 1 && fake_charged() == base + 300 * MIB);
+	CHECK(hook_cuMemImportFromShareableHandle(SYM_cuMemImportFromShareableHandle, &again, (void *)(intptr_t)fd,
+						  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == CUDA_SUCCESS);
+	CHECK(again == handle);
+	CHECK(hook_cuMemMap(SYM_cuMemMap, 0x600000000, 300 * MIB, 0, handle, 0) == CUDA_SUCCESS);
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, handle) == CUDA_SUCCESS);
+	CHECK(hook_cuMemRelease(SYM_cuMemRelease, again) == CUDA_SUCCESS);
+	CHECK(fake_charged() == base + 300 * MIB);
+	BALANCED();
+	CHECK(hook_cuMemUnmap(SYM_cuMemUnmap, 0x600000000, 300 * MIB) == CUDA_SUCCESS);
+	CHECK(fake_numbers() == 0 && fake_charged() == base);
+	BALANCED();
+
+	a = alloc_ok(100 * MIB);
+	CHECK(hook_cuIpcGetMemHandle(SYM_cuIpcGetMemHandle, &text, a) == CUDA_SUCCESS);
+	CHECK(hook_cuIpcGetMemHandle(SYM_cuIpcGetMemHandle, &text, a) == CUDA_SUCCESS);
+	CHECK(fake_numbers() == 1 && fake_charged() == base + 100 * MIB);
+	free_ok(a);
+	CHECK(fake_numbers() == 0 && fake_charged() == base);
+
+	/* with its context */
+	CHECK(REAL(SYM_cuCtxGetCurrent, cuCtxGetCurrent)(&old) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxCreate_v2(SYM_cuCtxCreate_v2, &context, 0, FAKE_CARD) == CUDA_SUCCESS);
+	a = alloc_ok(100 * MIB);
+	CHECK(hook_cuIpcGetMemHandle(SYM_cuIpcGetMemHandle, &text, a) == CUDA_SUCCESS);
+	CHECK(hook_cuCtxDestroy_v2(SYM_cuCtxDestroy_v2, context) == CUDA_SUCCESS);
+	CHECK(fake_numbers() == 0 && fake_charged() == base);
+	CHECK(REAL(SYM_cuCtxSetCurrent, cuCtxSetCurrent)(old) == CUDA_SUCCESS);
+	BALANCED();
+}
+
 /* Another thread, without a context, gives back what this one has. */
 static void *strange_free(void *pointer)
 {
@@ -430,6 +476,7 @@ SCENARIO(pool_rules)
 SCENARIO(destroyed_pool_rules)
 SCENARIO(stream_ordered_rules)
 SCENARIO(thread_rules)
+SCENARIO(named_rules)
 SCENARIO(graph_rules)
 
 static const struct scenario scenarios[] = {
@@ -443,6 +490,7 @@ static const struct scenario scenarios[] = {
 	{"destroyed-pools", run_destroyed_pool_rules},
 	{"stream-ordered", run_stream_ordered_rules},
 	{"threads", run_thread_rules},
+	{"named", run_named_rules},
 	{"graphs", run_graph_rules},
 };
 

@@ -146,6 +146,7 @@ type daemon struct {
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
+	handles            *handles
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -176,7 +177,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
-			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()),
+			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
 	}

@@ -54,9 +54,12 @@ func (c *connection) serve(ctx context.Context) {
 		return
 	}
 	for {
-		m, err := c.receive()
+		m, descriptor, err := c.receive()
 		if err == nil {
-			err = c.handle(ctx, m)
+			err = c.handle(ctx, m, descriptor)
+		}
+		if descriptor >= 0 {
+			_ = unix.Close(descriptor)
 		}
 		if err != nil {
 			c.cfg.Logger.Debug("client", "share", c.share, "error", err)
@@ -78,20 +81,47 @@ func (c *connection) detach(ctx context.Context) {
 	})
 }
 
-// receive reads one message. A packet of another length, or with another
-// magic, ends the connection.
-func (c *connection) receive() (wire.Message, error) {
+// receive reads one message, and the descriptor that comes with it; -1: none does. A packet
+// of another length, or with another magic, ends the connection.
+func (c *connection) receive() (m wire.Message, descriptor int, err error) {
+	descriptor = -1
 	var packet [wire.MessageSize + 1]byte
-	// Descriptors that come along would be closed by the kernel: there is no
-	// room for them.
-	n, _, _, _, err := c.conn.ReadMsgUnix(packet[:], nil)
+	control := make([]byte, unix.CmsgSpace(4)) // others are closed by the kernel: there is no room for them
+	n, controlBytes, _, _, err := c.conn.ReadMsgUnix(packet[:], control)
+	if controlBytes > 0 {
+		descriptor = descriptorIn(control[:controlBytes])
+	}
+	switch {
+	case err == nil && n == 0:
+		err = net.ErrClosed
+	case err == nil:
+		m, err = wire.Decode(packet[:n])
+	}
+	return m, descriptor, err
+}
+
+// descriptorIn takes the first descriptor of a control message; any other is closed.
+func descriptorIn(control []byte) (descriptor int) {
+	descriptor = -1
+	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return wire.Message{}, err
+		return -1
 	}
-	if n == 0 {
-		return wire.Message{}, net.ErrClosed
+	for i := range messages {
+		numbers, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, number := range numbers {
+			if descriptor >= 0 {
+				_ = unix.Close(number)
+				continue
+			}
+			unix.CloseOnExec(number)
+			descriptor = number
+		}
 	}
-	return wire.Decode(packet[:n])
+	return descriptor
 }
 
 func (c *connection) send(m wire.Message, files ...int) error {
@@ -118,7 +148,10 @@ func (c *connection) handshake(ctx context.Context) error {
 		return err
 	}
 	for range maxProbes {
-		m, err := c.receive()
+		m, descriptor, err := c.receive()
+		if descriptor >= 0 {
+			_ = unix.Close(descriptor)
+		}
 		if err != nil {
 			return err
 		}

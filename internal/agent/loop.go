@@ -195,6 +195,9 @@ func (l *loop) carryOut() {
 	for _, e := range orders.Events {
 		l.log(e)
 	}
+	for _, name := range orders.GoneNames {
+		l.handles.forget(name)
+	}
 	for _, id := range orders.GoneClients {
 		if m := l.members[id]; m != nil {
 			delete(l.members, id)
@@ -340,6 +343,7 @@ func (l *loop) close() {
 	for _, s := range l.sockets {
 		s.close()
 	}
+	l.handles.close()
 	if l.api != nil {
 		_ = l.api.Close()
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // handle answers one message of an attached process.
-func (c *connection) handle(ctx context.Context, m wire.Message) error {
+func (c *connection) handle(ctx context.Context, m wire.Message, descriptor int) error {
 	if m.Version != wire.Version {
 		return fmt.Errorf("%w: version %d", errProtocol, m.Version)
 	}
@@ -29,6 +29,12 @@ func (c *connection) handle(ctx context.Context, m wire.Message) error {
 		return c.measure(ctx, m)
 	case wire.Processes:
 		return c.processes(ctx, m)
+	case wire.Name:
+		return c.name(ctx, m, descriptor)
+	case wire.Import:
+		return c.take(ctx, m, descriptor)
+	case wire.Release:
+		return c.release(ctx, m)
 	case wire.Event:
 		return c.report(ctx, m)
 	case wire.LeaseWant:

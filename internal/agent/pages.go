@@ -28,8 +28,8 @@ type member struct {
 
 // pendingGrant is what a client has been granted in a slot and its page does not say yet.
 type pendingGrant struct {
-	credit, used uint64
-	charged      bool
+	credit, used, less uint64 // less: what is discharged
+	charged            bool
 }
 
 // dropWaiter lets go of who waits for an answer that will not come.
@@ -72,7 +72,7 @@ func (p *pages) Recall(id core.ClientID, slot int, granted, most uint64) uint64 
 	pending := &m.pending[slot]
 	n := min(most, pending.credit)
 	pending.credit -= n
-	return n + m.page.Recall(slot, granted-n-pending.credit-pending.used, most-n)
+	return n + m.page.Recall(slot, granted-n-pending.credit-pending.used+pending.less, most-n)
 }
 
 func (p *pages) Grant(id core.ClientID, slot int, bytes uint64) {
@@ -81,6 +81,15 @@ func (p *pages) Grant(id core.ClientID, slot int, bytes uint64) {
 
 func (p *pages) Charge(id core.ClientID, slot int, bytes uint64) {
 	p.add(id, slot, pendingGrant{used: bytes, charged: true})
+}
+
+// Hand is a Charge that the process has not asked for.
+func (p *pages) Hand(id core.ClientID, slot int, bytes uint64) {
+	p.add(id, slot, pendingGrant{used: bytes})
+}
+
+func (p *pages) Discharge(id core.ClientID, slot int, bytes uint64) {
+	p.add(id, slot, pendingGrant{less: bytes})
 }
 
 func (p *pages) add(id core.ClientID, slot int, more pendingGrant) {
@@ -92,16 +101,26 @@ func (p *pages) add(id core.ClientID, slot int, more pendingGrant) {
 	pending := &m.pending[slot]
 	pending.credit += more.credit
 	pending.used += more.used
+	pending.less += more.less
 	pending.charged = pending.charged || more.charged
 }
 
-// write puts on the pages what has been granted.
+// write puts on the pages what has been granted, and then takes off what one process has
+// handed on to another: for a moment both have it, never none.
 func (p *pages) write() {
 	for _, m := range p.unwritten {
 		for slot := range m.pending {
+			if pending := &m.pending[slot]; m.page != nil && pending.credit+pending.used > 0 {
+				m.page.Grant(slot, pending.credit, pending.used, pending.charged)
+				*pending = pendingGrant{less: pending.less}
+			}
+		}
+	}
+	for _, m := range p.unwritten {
+		for slot := range m.pending {
 			if pending := &m.pending[slot]; *pending != (pendingGrant{}) {
-				if m.page != nil {
-					m.page.Grant(slot, pending.credit, pending.used, pending.charged)
+				if m.page != nil && pending.less > 0 {
+					m.page.Discharge(slot, pending.less)
 				}
 				*pending = pendingGrant{}
 			}
@@ -125,7 +144,7 @@ func (p *pages) Read(id core.ClientID, slot int) (core.Reading, bool) {
 	}
 	page, n, pending := m.page, m.page.Counters(slot), &m.pending[slot]
 	return core.Reading{
-		GrantedBytes: n.GrantedBytes + pending.credit + pending.used,
+		GrantedBytes: n.GrantedBytes + pending.credit + pending.used - pending.less,
 		CreditBytes:  n.CreditBytes + pending.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
@@ -137,6 +156,9 @@ func (p *pages) Read(id core.ClientID, slot int) (core.Reading, bool) {
 func words(v core.ShareView) wire.Words {
 	w := wire.Words{Clients: uint32(v.Clients), Policy: policies[v.Policy], Cards: uint32(len(v.Slots))}
 	for i, of := range v.Slots {
+		if of.ParkedBytes > 0 {
+			w.Clients = max(w.Clients, 1) + 1 // no page of one process is the whole truth
+		}
 		card := &w.Card[i]
 		*card = wire.CardWords{
 			UUID: of.CardUUIDBytes, LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes, ContextBytes: of.CardContextBytes,

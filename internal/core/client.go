@@ -364,7 +364,9 @@ func (c *Core) end(now time.Time, cl *client, state State) {
 // released: the driver holds nothing for a client on a card. It goes off the ledger with
 // the last of its cards.
 func (c *Core) released(now time.Time, b *balance) {
+	had := b.granted
 	c.hold(b, 0)
+	c.inherit(now, b, had)
 	c.leave(now, b)
 	if c.removeIfGone(now, b.client) {
 		return
@@ -418,7 +420,13 @@ func (c *Core) remove(now time.Time, cl *client) {
 		c.ofUsers--
 	}
 	c.uncount(cl)
+	for _, b := range cl.balances {
+		c.inherit(now, b, b.granted)
+	}
 	s.clients.remove(cl)
+	if len(s.clients.all) == 0 {
+		c.settleLast(now, s)
+	}
 	for _, b := range cl.balances {
 		c.leave(now, b)
 		t := b.slot

@@ -32,8 +32,8 @@ const Unit = 512
 
 // Credits reads and writes the pages of clients. Each change is one step
 // against the client, and what a page says is in use (granted and not credit)
-// is true before and after it. Grant, Charge and Hold may wait until what Drain
-// orders is saved, if Read counts them from the start.
+// is true before and after it. Grant, Charge, Hand, Discharge and Hold may wait until what
+// Drain orders is saved, if Read counts them from the start.
 type Credits interface {
 	// Recall takes back at most max bytes of what is not used, if the page says
 	// that granted bytes are granted.
@@ -42,6 +42,10 @@ type Credits interface {
 	Grant(id ClientID, slot int, bytes uint64)
 	// Charge adds to what is granted and in use: a charge is granted.
 	Charge(id ClientID, slot int, bytes uint64)
+	// Hand adds to what is granted and in use, of memory that another one has released.
+	Hand(id ClientID, slot int, bytes uint64)
+	// Discharge takes off what is granted and in use: memory that has been released.
+	Discharge(id ClientID, slot int, bytes uint64)
 	// Hold makes a page say that this much is granted, and in use.
 	Hold(id ClientID, slot int, bytes uint64)
 	// Read returns the client's own words; false when it has destroyed its page.
@@ -79,6 +83,7 @@ type Orders struct {
 	Answers     []Answer   // to charges that had to wait
 	Events      []Event
 	Released    []Slot     // the driver holds nothing any more for somebody there who has ended
+	GoneNames   []string   // of memory that nobody holds any more
 	GoneClients []ClientID // off the ledger: close page and connection
 	GoneShares  []string   // close socket and page
 }
@@ -119,6 +124,10 @@ type Core struct {
 	orders Orders
 	taken  []takenCredit // scratch of one charge
 
+	numbered  map[uint64]*named // memory that others than its maker may hold
+	byNamed   map[string]*named
+	lastNamed uint64
+
 	notices due // of clients
 	flood   flood
 	awaited int // clients of an earlier life that are not back
@@ -127,7 +136,7 @@ type Core struct {
 // New returns an empty ledger over cards.
 func New(config Config, cards []Card, credits Credits) *Core {
 	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
-		byPID: map[int][]*client{}, byUser: map[int]int{}}
+		byPID: map[int][]*client{}, byUser: map[int]int{}, numbered: map[uint64]*named{}, byNamed: map[string]*named{}}
 	for _, described := range cards {
 		k := &card{Card: described}
 		k.rest = newPool(k, nil)

@@ -51,6 +51,12 @@ func (f *fakePages) Charge(id ClientID, slot int, bytes uint64) {
 	f.pages[id].slot(slot).GrantedBytes += bytes
 }
 
+func (f *fakePages) Hand(id ClientID, slot int, bytes uint64) { f.Charge(id, slot, bytes) }
+
+func (f *fakePages) Discharge(id ClientID, slot int, bytes uint64) {
+	f.pages[id].slot(slot).GrantedBytes -= bytes
+}
+
 func (f *fakePages) Hold(id ClientID, slot int, bytes uint64) {
 	p := f.pages[id].slot(slot)
 	p.GrantedBytes, p.CreditBytes = bytes, 0

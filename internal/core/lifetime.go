@@ -45,6 +45,8 @@ func (c *Core) Release(now time.Time, name string) {
 func (c *Core) removeIfUnused(now time.Time, s *share) {
 	switch {
 	case len(s.clients.all) > 0 || c.byName[s.Name] != s:
+	case s.keeps():
+		// what descriptors keep is on the card, and its own
 	case s.revoked:
 		c.removeShare(now, s, "deleted, its last process has ended")
 	case s.Ephemeral && s.everUsed && s.holders == 0 && s.lonelyEnd.IsZero():
@@ -72,7 +74,7 @@ func (c *Core) dropShare(s *share) {
 func (c *Core) tickShare(now time.Time, s *share) {
 	if !s.lonelyEnd.IsZero() && !now.Before(s.lonelyEnd) {
 		s.lonelyEnd = time.Time{}
-		if s.holders == 0 && len(s.clients.all) == 0 {
+		if s.holders == 0 && len(s.clients.all) == 0 && !s.keeps() {
 			c.removeShare(now, s, "nobody came to use it")
 			return
 		}

@@ -43,6 +43,9 @@ func (c *Core) merge(now time.Time, cl *client) {
 		}
 		c.clientChanged(into)
 	}
+	for i, b := range cl.balances {
+		c.handOver(b, into.balances[i])
+	}
 	if into.state == Detached {
 		into.left = cl.left // for so long it could take something
 	}

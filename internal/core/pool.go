@@ -12,7 +12,8 @@ import (
 type pool struct {
 	card    *card
 	slot    *slot  // nil: what the card has left over
-	granted uint64 // sum over members
+	granted uint64 // sum over members, and what is parked
+	parked  uint64 // charged to no client, but to slots
 	members crowd[*balance]
 	// those that are
 	attached map[*balance]bool
@@ -245,6 +246,8 @@ func (c *Core) settle(p *pool) {
 // move puts a slot and its clients into another pool.
 func (c *Core) move(t *slot, to *pool, limit uint64) {
 	from := t.pool
+	from.park(-int64(t.parked))
+	to.park(int64(t.parked))
 	for b := range t.balances {
 		from.granted -= b.granted
 		to.granted += b.granted
@@ -297,7 +300,7 @@ func (c *Core) book(b *balance, bytes uint64) {
 
 // used is what all members of a pool use.
 func (c *Core) used(p *pool) uint64 {
-	var sum uint64
+	sum := p.parked
 	for _, b := range p.members.all {
 		sum += c.usedBy(b)
 	}
@@ -305,7 +308,7 @@ func (c *Core) used(p *pool) uint64 {
 }
 
 func (c *Core) usedIn(t *slot) uint64 {
-	var sum uint64
+	sum := t.parked
 	for b := range t.balances {
 		sum += c.usedBy(b)
 	}

@@ -22,6 +22,7 @@ type SavedShare struct {
 	Owner     int
 	Created   time.Time
 	Revoked   bool
+	Named     []SavedNamed `json:",omitempty"`
 }
 
 // SavedSlot is what must survive of one card of a share.
@@ -79,7 +80,7 @@ func (c *Core) SavedShare(name string) (SavedShare, bool) {
 	if s == nil {
 		return SavedShare{}, false
 	}
-	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked}
+	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked, Named: c.savedNamed(s)}
 	for _, t := range s.slots {
 		one := SavedSlot{CardUUID: t.card.UUID, Peak: t.peak, Denials: t.denials, Launches: t.launches, BusyNs: t.busy, WaitNs: t.wait}
 		if t.number == 0 {
@@ -172,6 +173,11 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 		}
 		s.everUsed = true
 		c.graceEnd = now.Add(c.config.RestartGrace)
+	}
+	for _, saved := range shares {
+		if s := c.byName[saved.Name]; s != nil {
+			c.recoverNamed(now, s, saved.Named)
+		}
 	}
 	for _, s := range slices.Clone(c.shares) {
 		for _, t := range s.slots {

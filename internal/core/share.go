@@ -552,7 +552,7 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		failure.cause = ErrAttached
 		return failure
 	}
-	if len(s.clients.all) == 0 {
+	if len(s.clients.all) == 0 && !s.keeps() {
 		c.removeShare(now, s, "deleted")
 		return nil
 	}

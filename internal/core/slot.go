@@ -19,6 +19,10 @@ type slot struct {
 	sweepNext   time.Time
 	sweepEvery  time.Duration
 
+	parked  uint64          // charged to no client: what descriptors keep
+	named   int             // memory that it has made and others may hold
+	watched map[string]bool // its descriptors whose end is told
+
 	ending int
 	lively []*balance // whose client may have work on the card, in turns
 	turn   int        // of the others
@@ -140,6 +144,7 @@ type SlotView struct {
 	PeakBytes          uint64
 	Denials            uint64
 	Launches           uint64
+	ParkedBytes        uint64 // of those used: what descriptors keep, and no process
 	CardTimeNs         uint64 // that its processes measured
 	WaitNs             uint64 // that their launches waited
 }
@@ -149,7 +154,7 @@ func (c *Core) viewSlot(t *slot, used uint64) SlotView {
 		CardUUID: t.card.UUID, CardName: t.card.Name, CardUUIDBytes: t.card.UUIDBytes,
 		CardBytes: t.card.UsableBytes, CardContextBytes: t.card.ContextBytes, Condition: t.card.condition,
 		Tight: t.tight || t.share.revoked, Unlimited: !t.promised(),
-		LimitBytes: c.limitOf(t), UsedBytes: used, PeakBytes: t.peak,
+		LimitBytes: c.limitOf(t), UsedBytes: used, ParkedBytes: t.parked, PeakBytes: t.peak,
 	}
 	return v
 }

@@ -91,8 +91,11 @@ func (m *Message) SetText(text string) {
 
 // Line is the text with everything but printable ASCII replaced: it comes from
 // a foreign process and goes to terminals and logs.
-func (m *Message) Line() string {
-	text, _, _ := bytes.Cut(m.Text[:], []byte{0})
+func (m *Message) Line() string { return m.LineFrom(0) }
+
+// LineFrom is the line behind so many bytes that are no text.
+func (m *Message) LineFrom(start int) string {
+	text, _, _ := bytes.Cut(m.Text[start:], []byte{0})
 	line := make([]byte, len(text))
 	for i, c := range text {
 		if c < 0x20 || c > 0x7e {

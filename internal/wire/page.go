@@ -435,6 +435,19 @@ func (c *ClientPage) Grant(slot int, credit, used uint64, charged bool) {
 	}
 }
 
+// Discharge takes off what is granted and in use; the agent's. Who has less in use than
+// the agent knows has broken its word.
+func (c *ClientPage) Discharge(slot int, bytes uint64) {
+	word := &c.view.Card[slot].Memory
+	for range memoryRounds {
+		old := atomic.LoadUint64(word)
+		granted, _ := memoryOf(old)
+		if atomic.CompareAndSwapUint64(word, old, old-min(units(bytes), granted)<<MemoryBits) {
+			return
+		}
+	}
+}
+
 // Hold says that so much is granted, and in use, whatever the word said before;
 // the agent's, on a page that no process uses (yet, or any more).
 func (c *ClientPage) Hold(slot int, bytes uint64) {

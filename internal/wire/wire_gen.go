@@ -4,7 +4,7 @@
 package wire
 
 const (
-	Version             = 3
+	Version             = 4
 	PageBytes           = 4096
 	MaxCards            = 8
 	LimitsMagic         = 0x3173746c79767644 // "Dvvylts1", little endian
@@ -36,15 +36,26 @@ const (
 	ProcessesPerMessage = 8
 	LeaseWant           = 14 // process: its launches on slot wait for a lease; not answered
 	LeaseBack           = 15 // process: nothing is in flight on slot; not answered
+	Name                = 16
+	Named               = 17 // agent: token is the number; DIVVY_STATUS_BUSY: there is no place
+	Import              = 18
+	Imported            = 19 // agent: token, amount and slot of it; token 0: nobody has named it. Or DIVVY_DENIED
+	Release             = 20 // process: holds number token once less
+	Released            = 21 // agent: DIVVY_STATUS_UNKNOWN: it did not hold it
 	StatusOK            = 0
 	StatusNoRoom        = 1
-	StatusVersion       = 2  // library and agent speak different versions
-	StatusGone          = 3  // the share does not exist any more
-	StatusBusy          = 4  // too many clients
-	StatusProtocol      = 5  // the message made no sense
-	StatusUnknown       = 6  // the driver does not tell
-	StatusNotYours      = 7  // the share is for another user
-	ChargeFinal         = 1  // when denied, so is the program: counted and told. Without it the process makes room and asks again
+	StatusVersion       = 2 // library and agent speak different versions
+	StatusGone          = 3 // the share does not exist any more
+	StatusBusy          = 4 // too many clients
+	StatusProtocol      = 5 // the message made no sense
+	StatusUnknown       = 6 // the driver does not tell
+	StatusNotYours      = 7 // the share is for another user
+	ChargeFinal         = 1 // when denied, so is the program: counted and told. Without it the process makes room and asks again
+	NameDescriptor      = 1 // a descriptor that comes with the message
+	NameIPC             = 2 // a CUipcMemHandle, in text, as the next two
+	NamePointer         = 3 // a CUmemPoolPtrExportData: part of a pool, which its maker is charged for
+	NameFabric          = 4 // a CUmemFabricHandle
+	NameTextBytes       = 64
 	EventUnclassified   = 16 // text: symbol that the list lacks
 	EventSelfOpen       = 17 // the driver directory holds the front itself
 	EventNoDriver       = 18 // text: why the driver could not be opened
@@ -193,9 +204,9 @@ type Message struct {
 	Sequence  uint32 // of the request
 	Status    uint32 // DIVVY_STATUS_*
 	Slot      uint32 // card slot, below limits.cards: any other one ends the connection
-	Kind      uint32 // DIVVY_CHARGE_FINAL, DIVVY_EVENT_*
+	Kind      uint32 // DIVVY_CHARGE_FINAL, DIVVY_EVENT_*, DIVVY_NAME_*
 	Amount    uint64 // bytes
-	Token     uint64 // 0, or the one of the client page a process comes back with
+	Token     uint64 // 0, or the one of the client page a process comes back with; or a number (DIVVY_NAME)
 	PID       uint32 // as the process sees it: a label, never an identity
 	Reserved  uint32
 	BuildID   [20]uint8 // of the front library; zero if it has none

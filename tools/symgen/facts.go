@@ -50,7 +50,10 @@ type facts struct {
 
 // readTable reads a tab-separated file; lines that start with "# " are
 // comments. Every row has exactly columns fields.
-func readTable(path string, columns int) ([][]string, error) {
+func readTable(path string, columns int) ([][]string, error) { return readRows(path, columns, columns) }
+
+// readRows is readTable where the last columns may be missing.
+func readRows(path string, least, columns int) ([][]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read facts: %w", err)
@@ -61,7 +64,7 @@ func readTable(path string, columns int) ([][]string, error) {
 			continue
 		}
 		fields := strings.Split(line, "\t")
-		if len(fields) != columns {
+		if len(fields) < least || len(fields) > columns {
 			return nil, fmt.Errorf("%s:%d: %d columns, want %d", path, number+1, len(fields), columns)
 		}
 		if len(rows) == maxRows {

@@ -19,6 +19,7 @@ type symbol struct {
 	base       string // of a _ptds/_ptsz twin, else empty
 	fate       string
 	class      string
+	holder     string    // who holds what it makes when its maker is gone; empty: it makes nothing
 	fn         *function // nil where the facts know no signature
 }
 
@@ -41,6 +42,7 @@ var generations = []struct {
 
 var (
 	fates   = []string{"hooked", "passed", "absent"}
+	holders = []string{"process", "holders", "pool", "binder", "unseen"}
 	classes = []string{"allocates", "frees", "launches", "queries", "harmless"}
 )
 
@@ -123,7 +125,7 @@ func readList(dir string, cuda, nvml *facts) ([]symbol, error) {
 
 // classify fills in fate and class and refuses a symbol without them.
 func classify(dir string, symbols []symbol) error {
-	rows, err := readTable(filepath.Join(dir, "fates.tsv"), 3)
+	rows, err := readRows(filepath.Join(dir, "fates.tsv"), 3, 4)
 	if err != nil {
 		return err
 	}
@@ -134,6 +136,9 @@ func classify(dir string, symbols []symbol) error {
 		}
 		if !oneOf(row[1], fates) || !oneOf(row[2], classes) {
 			return fmt.Errorf("fates.tsv: %s: no such fate or class: %s, %s", row[0], row[1], row[2])
+		}
+		if len(row) == 4 && !oneOf(row[3], holders) {
+			return fmt.Errorf("fates.tsv: %s: no such holder: %s", row[0], row[3])
 		}
 		decided[row[0]] = row
 	}
@@ -149,11 +154,20 @@ func classify(dir string, symbols []symbol) error {
 		}
 		used[row[0]] = true
 		s.fate, s.class = row[1], row[2]
+		if len(row) == 4 {
+			s.holder = row[3]
+		}
+		if s.class == "allocates" && s.holder == "" {
+			return fmt.Errorf("symbol %s allocates: say in fates.tsv who holds that when its maker is gone", s.name)
+		}
 		if s.fate == "hooked" && s.fn == nil {
 			return fmt.Errorf("symbol %s is hooked but has no signature", s.name)
 		}
 		if s.fate == "passed" && s.class != "queries" && s.class != "harmless" {
 			return fmt.Errorf("symbol %s %s and yet is passed", s.name, s.class)
+		}
+		if s.fate == "passed" && s.holder != "" && s.holder != "unseen" {
+			return fmt.Errorf("symbol %s is passed: nobody sees its %s", s.name, s.holder)
 		}
 	}
 	for name, row := range decided {

@@ -3,9 +3,13 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,7 +82,10 @@ func TestRefusesBadFacts(t *testing.T) {
 		{"an unknown class", "fates.tsv", "cuBrandNew\tpassed\tnice", "no such fate or class"},
 		{"a fate without an export", "fates.tsv", "cuBrandNew\tpassed\tharmless", "is no export"},
 		{"a fate that stands twice", "fates.tsv", "cuInit\tpassed\tharmless", "stands twice"},
-		{"an allocator that is passed", "fates.tsv", "cuMemAllocAsync_ptsz\tpassed\tallocates", "and yet is passed"},
+		{"an allocator that is passed", "fates.tsv", "cuMemAllocAsync_ptsz\tpassed\tallocates\tpool", "and yet is passed"},
+		{"an allocator without a holder", "fates.tsv", "cuMemAllocAsync_ptsz\thooked\tallocates", "who holds that"},
+		{"an unknown holder", "fates.tsv", "cuMemAllocAsync_ptsz\thooked\tallocates\theirs", "no such holder"},
+		{"a holder whom nobody sees", "fates.tsv", "cuMemcpy_ptds\tpassed\tharmless\tholders", "nobody sees"},
 		{"a hook without a signature", "fates.tsv", "cuGLInit_x\thooked\tharmless", "is no export"},
 		{"an unknown type", "cuda-driver-api.tsv", "cuBrandNew\t13.0\t\tCUresult\tCUbrandNew *x", "CUbrandNew is not known"},
 		{"a bit-field", "cuda-driver-types.tsv", "struct\tCUbits_st\tunsigned int a : 3", "bit-field"},
@@ -197,4 +204,42 @@ func FuzzParseField(f *testing.F) {
 			t.Errorf("%q is %+v, and declared again %+v, %v", text, one, again, err)
 		}
 	})
+}
+
+// TestHoldersAreDocumented compares the table of docs/charging.md with the facts.
+func TestHoldersAreDocumented(t *testing.T) {
+	cuda, err := readFacts("../../data", "cuda", "cuda-driver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nvml, err := readFacts("../../data", "nvml", "nvml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := readList("../../data", cuda, nvml)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`_v\d+$`)
+	calls := map[string]map[string]bool{}
+	for _, s := range symbols {
+		if s.holder == "" {
+			continue
+		}
+		if calls[s.holder] == nil {
+			calls[s.holder] = map[string]bool{}
+		}
+		calls[s.holder]["`"+version.ReplaceAllString(s.plain(), "")+"`"] = true
+	}
+	page, err := os.ReadFile("../../docs/charging.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for holder, want := range calls {
+		names := slices.Sorted(maps.Keys(want))
+		row := fmt.Sprintf("| %s | %s |", holder, strings.Join(names, ", "))
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/charging.md lacks the row\n%s", row)
+		}
+	}
 }

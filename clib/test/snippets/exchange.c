@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of another process: what its owner is charged for costs the importer nothing. */
+/* Memory of another process: what its owner is charged for costs an importer of the same share nothing more. */
 #define _GNU_SOURCE
 #include "snippet.h"
 
@@ -240,6 +240,8 @@ static const struct snippet snippets[] = {
 	SNIPPET(cuIpcOpenMemHandle_v2, open_v2),
 	SNIPPET(cuIpcOpenMemHandle, open_v1),
 	SNIPPET(cuIpcCloseMemHandle, open_v2),
+	SNIPPET(cuIpcGetMemHandle, open_v2),
+	SNIPPET(cuMemExportToShareableHandle, external_buffer),
 };
 
 const struct area area_exchange = {
