@@ -847,7 +847,7 @@ static CUresult f_free_async(CUdeviceptr pointer, CUstream stream)
 }
 
 /* One that waits behind a free. */
-static struct {
+static struct host_function {
 	CUhostFn call;
 	void *argument;
 } host_functions[THINGS];
@@ -877,6 +877,9 @@ static CUresult f_query(CUstream stream)
 
 static CUresult f_sync(CUstream stream)
 {
+	struct host_function *ready;
+	unsigned count;
+
 	(void)stream;
 	BEGIN();
 	for (unsigned i = 1; i < THINGS; i++) {
@@ -890,15 +893,18 @@ static CUresult f_sync(CUstream stream)
 			shrink_pool(&things[i]);
 		}
 	}
-	while (host_functions_count) {
-		CUhostFn call = host_functions[--host_functions_count].call;
-		void *argument = host_functions[host_functions_count].argument;
-
-		pthread_mutex_unlock(&big); /* a thread of the driver's calls it */
-		call(argument);
-		pthread_mutex_lock(&big);
-	}
-	LEAVE(CUDA_SUCCESS);
+	ready = malloc((host_functions_count + 1) * sizeof(*ready));
+	if (!ready)
+		abort();
+	count = host_functions_count;
+	memcpy(ready, host_functions, count * sizeof(*ready));
+	host_functions_count = 0;
+	pthread_mutex_unlock(&big); /* a thread of the driver's calls them */
+	for (unsigned i = 0; i < count; i++)
+		ready[i].call(ready[i].argument);
+	free(ready);
+	fake_turn(__func__, true);
+	return CUDA_SUCCESS;
 }
 
 static CUresult f_is_capturing(CUstream stream, CUstreamCaptureStatus *status)

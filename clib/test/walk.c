@@ -17,10 +17,12 @@ static void step_linear(struct world *w)
 
 	if (*pointer) {
 		/* it may have died with its context */
-		if (bytes % 3 == 0)
+		if (bytes % 3 == 0) {
 			(void)hook_cuMemFreeAsync(SYM_cuMemFreeAsync, *pointer, NULL);
-		if (hook_cuMemFree_v2(SYM_cuMemFree_v2, *pointer) != CUDA_ERROR_UNKNOWN)
+			*pointer = 0; /* by now the address may be another's */
+		} else if (hook_cuMemFree_v2(SYM_cuMemFree_v2, *pointer) != CUDA_ERROR_UNKNOWN) {
 			*pointer = 0;
+		}
 	} else if (bytes % 3 == 0) {
 		(void)hook_cuMemAlloc_v2(SYM_cuMemAlloc_v2, pointer, bytes);
 	} else if (bytes % 3 == 1) {
