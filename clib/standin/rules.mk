@@ -61,9 +61,9 @@ lint-standin:
 # Tests: the objects of the library linked into programs, and the same sources under
 # sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code fault shared graph peer resources launches
+standin_tests := memory holders work code modules fault shared graph peer resources launches
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
-standin_alone := pure parser texture running lanes execution pressure forms
+standin_alone := pure lazy parser texture running lanes execution pressure forms
 standin_engine_tests := texture running lanes execution
 standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -86,10 +86,17 @@ test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/s
 # The readers of module images under the address sanitizer, for longer.
 FUZZ_TARGETS += fuzz-standin
 .PHONY: fuzz-standin
-fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/parser $(standin_test_dir)/address/running
+fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/lazy $(standin_test_dir)/address/parser $(standin_test_dir)/address/running
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/pure fat_mutated
+	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/lazy mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/parser mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/running
+
+# How long the first kernel of a large image takes.
+BENCH_TARGETS += bench-images
+.PHONY: bench-images
+bench-images: $(standin_test_dir)/plain/large
+	@$<
 
 # $(call standin_test,sanitizer or plain,folder of its objects,object of its generation)
 define standin_test
@@ -97,7 +104,7 @@ $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1
 		clib/test/check.h clib/test/standin/forms.h clib/test/standin/menu.h clib/test/standin/program.h $(standin_pure:%=$(2)/%.o)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
-$(standin_test_dir)/$(1)/reader: clib/test/standin/reader.c $(standin_pure:%=$(2)/%.o)
+$(addprefix $(standin_test_dir)/$(1)/,reader large): $(standin_test_dir)/$(1)/%: clib/test/standin/%.c $(standin_pure:%=$(2)/%.o)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \

@@ -146,19 +146,24 @@ static void no_ptx(const unsigned int *machine, unsigned int count, struct ptx_l
 		 count ? " for" : "", cards);
 }
 
-int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
-		unsigned char **made, struct ptx_log *log)
+/* The part for a card that is the newest. */
+struct choice {
+	struct part_header part;
+	struct ptx_head head;
+	const unsigned char *bytes;
+};
+
+static int choose(const void *data, size_t size, unsigned int capability, struct choice *choice, struct ptx_log *log)
 {
 	const unsigned char *bytes = data;
 	struct fat_header header;
-	struct part_header best = { 0 };
-	const unsigned char *bestbytes = NULL;
 	struct ptx_head newest = { 0 };
 	unsigned int machine[MACHINES_MOST];
 	unsigned int machines = 0;
 
+	*choice = (struct choice){ .bytes = NULL };
 	memcpy(&header, data, sizeof(header));
-	for (size_t at = header.headerbytes; size - at >= sizeof(best);) {
+	for (size_t at = header.headerbytes; size - at >= sizeof(struct part_header);) {
 		struct part_header part;
 
 		memcpy(&part, bytes + at, sizeof(part));
@@ -167,27 +172,45 @@ int sd_fat_text(const void *data, size_t size, unsigned int capability, const ch
 			return -EINVAL;
 		if (part.kind == PART_PTX) {
 			struct ptx_head head = { .target = part.architecture };
-			bool better = part.architecture <= capability && (!bestbytes || part.architecture > best.architecture);
+			bool better = part.architecture <= capability && (!choice->bytes || part.architecture > choice->part.architecture);
 
 			if (better)
 				head = head_of(&part, bytes + at + part.headerbytes);
 			if (newest.target <= head.target)
 				newest = head;
 			if (better && sd_ptx_fits(head.target, head.only, capability)) {
-				best = part;
-				bestbytes = bytes + at + part.headerbytes;
+				*choice = (struct choice){ part, head, bytes + at + part.headerbytes };
 			}
 		} else if (machines < MACHINES_MOST) {
 			machine[machines++] = part.architecture;
 		}
 		at += part.headerbytes + part.bytes;
 	}
-	if (bestbytes)
-		return expand(&best, bestbytes, text, length, made, log);
+	if (choice->bytes)
+		return 0;
 	if (newest.target)
 		ptx_fail(log, 0, "the PTX of this fat binary is for sm_%u%.1s, this card is sm_%u", newest.target, &newest.only,
 			 capability);
 	else
 		no_ptx(machine, machines, log);
 	return -ENOEXEC;
+}
+
+int sd_fat_look(const void *data, size_t size, unsigned int capability, struct sd_text *text, struct ptx_log *log)
+{
+	struct choice choice;
+	int result = choose(data, size, capability, &choice, log);
+
+	if (result == 0)
+		*text = (struct sd_text){ choice.head, choice.part.flags & PART_COMPRESSED ? choice.part.expanded : choice.part.bytes };
+	return result;
+}
+
+int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
+		unsigned char **made, struct ptx_log *log)
+{
+	struct choice choice;
+	int result = choose(data, size, capability, &choice, log);
+
+	return result < 0 ? result : expand(&choice.part, choice.bytes, text, length, made, log);
 }

@@ -93,6 +93,12 @@ size_t sd_image_size(const void *data, size_t size)
 	return whole <= SD_IMAGE_MOST ? whole : 0;
 }
 
+static int machine_code(struct ptx_log *log)
+{
+	ptx_fail(log, 0, "machine code cannot be run on a simulated card; it needs PTX");
+	return -ENOEXEC;
+}
+
 int sd_image_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
 		  unsigned char **made, struct ptx_log *log)
 {
@@ -102,49 +108,41 @@ int sd_image_text(const void *data, size_t size, unsigned int capability, const 
 		*length = size;
 		return 0;
 	}
-	if (memcmp(data, ELFMAG, SELFMAG) == 0) {
-		ptx_fail(log, 0, "machine code cannot be run on a simulated card; it needs PTX");
-		return -ENOEXEC;
-	}
+	if (memcmp(data, ELFMAG, SELFMAG) == 0)
+		return machine_code(log);
 	return sd_fat_text(data, size, capability, text, length, made, log);
 }
 
-static int parse(struct sd_image *image, const char *text, size_t length, unsigned int maxversion,
-		 unsigned int capability, struct ptx_log *log)
+int sd_image_look(const void *data, size_t size, unsigned int capability, struct sd_text *text, struct ptx_log *log)
 {
-	image->module = ptx_module_new();
-	if (!image->module)
-		return -ENOMEM;
-	int result = ptx_parse(image->module, text, length, maxversion, log);
-
-	if (result < 0)
-		return log->version ? -ENOTSUP : result;
-	const struct ptx_module *module = image->module;
-
-	image->version = module->version;
-	image->target = module->target;
-	image->wish = (struct sd_register_wish){ module->wishedregisters, module->wishedthreads };
-	if (!sd_ptx_fits(module->target, module->only, capability))
-		return ptx_fail(log, 0, "PTX for sm_%u%.1s cannot be run by this card, which is sm_%u", module->target,
-				&module->only, capability);
-	return ptx_link(image->module, log);
+	*text = (struct sd_text){ .length = size };
+	if (is_text(data, size)) {
+		(void)ptx_head_read(data, size, &text->head);
+		return 0;
+	}
+	return memcmp(data, ELFMAG, SELFMAG) == 0 ? machine_code(log) : sd_fat_look(data, size, capability, text, log);
 }
 
-static int enter(struct sd_entrypoint *entry, const struct ptx_function *function, uint32_t constant)
+static int cannot(unsigned int target, char only, unsigned int capability, struct ptx_log *log)
+{
+	return ptx_fail(log, 0, "PTX for sm_%u%.1s cannot be run by this card, which is sm_%u", target, &only, capability);
+}
+
+int sd_entrypoint_enter(struct sd_entrypoint *entry, const struct ptx_function *function, uint32_t constant)
 {
 	uint32_t count = 0;
 
 	for (const struct ptx_variable *one = function->parameters; one; one = one->next)
 		count++;
-	*entry = (struct sd_entrypoint){
-		.name = function->name,
-		.function = function,
-		.parameters = calloc(count ? count : 1, sizeof(struct sd_parameter)),
-		.count = count,
-		.bytes = function->parameterbytes,
-		.shared = function->sharedbytes,
-		.constant = constant,
-	};
+	if (!entry->name)
+		entry->name = function->name;
+	entry->function = function;
+	free(entry->parameters);
+	entry->parameters = calloc(count ? count : 1, sizeof(struct sd_parameter));
+	entry->count = count;
+	entry->bytes = function->parameterbytes;
+	entry->shared = function->sharedbytes;
+	entry->constant = constant;
 	if (!entry->parameters)
 		return -ENOMEM;
 	count = 0;
@@ -153,35 +151,79 @@ static int enter(struct sd_entrypoint *entry, const struct ptx_function *functio
 	return 0;
 }
 
+uint32_t sd_constant_bytes(const struct ptx_module *module)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < module->variablecount; i++)
+		bytes += module->variables[i]->space == PTX_SPACE_CONST ? module->variables[i]->bytes : 0;
+	return (uint32_t)bytes;
+}
+
 static int list_entries(struct sd_image *image)
 {
 	const struct ptx_module *module = image->module;
-	uint64_t constant = 0;
+	uint32_t constant = sd_constant_bytes(module);
 	size_t count = 0;
 	int result = 0;
 
 	for (uint32_t i = 0; i < module->functioncount; i++)
 		count += module->functions[i]->entry;
-	for (uint32_t i = 0; i < module->variablecount; i++)
-		constant += module->variables[i]->space == PTX_SPACE_CONST ? module->variables[i]->bytes : 0;
 	image->entries = calloc(count ? count : 1, sizeof(*image->entries));
 	if (!image->entries)
 		return -ENOMEM;
 	for (uint32_t i = 0; result == 0 && i < module->functioncount; i++) {
 		if (module->functions[i]->entry)
-			result = enter(&image->entries[image->entrycount++], module->functions[i], (uint32_t)constant);
+			result = sd_entrypoint_enter(&image->entries[image->entrycount++], module->functions[i], constant);
 	}
 	return result;
 }
 
-int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsigned int capability,
-		  struct sd_image *image, struct ptx_log *log)
+int sd_image_parse(struct sd_image *image, const char *text, size_t length, struct ptx_log *log)
 {
-	const char *text = NULL;
-	unsigned char *made = NULL;
-	size_t length = 0;
+	image->module = ptx_module_new();
+	if (!image->module)
+		return -ENOMEM;
+	int result = ptx_parse(image->module, text, length, image->reading.maxversion, log);
 
-	*image = (struct sd_image){ 0 };
+	if (result < 0)
+		return log->version ? -ENOTSUP : result;
+	const struct ptx_module *module = image->module;
+
+	image->version = module->version;
+	image->target = module->target;
+	image->wish = (struct sd_register_wish){ module->wishedregisters, module->wishedthreads };
+	if (!sd_ptx_fits(module->target, module->only, image->reading.capability))
+		return cannot(module->target, module->only, image->reading.capability, log);
+	result = ptx_link(image->module, log);
+	return result < 0 ? result : list_entries(image);
+}
+
+/* What can be said without reading on. */
+static int put_off(struct sd_image *image, const struct ptx_head *head, struct ptx_log *log)
+{
+	const struct sd_reading *reading = &image->reading;
+
+	image->lazy = true;
+	image->version = head->version;
+	image->target = head->target;
+	if (head->version > reading->maxversion) {
+		log->version = true;
+		ptx_fail(log, 0, "PTX version %u.%u is newer than %u.%u, the newest that this driver reads", head->version / 10,
+			 head->version % 10, reading->maxversion / 10, reading->maxversion % 10);
+		return -ENOTSUP;
+	}
+	return sd_ptx_fits(head->target, head->only, reading->capability)
+		       ? 0
+		       : cannot(head->target, head->only, reading->capability, log);
+}
+
+int sd_image_begin(const void *data, size_t size, const struct sd_reading *reading, struct sd_image *image,
+		   struct ptx_log *log)
+{
+	struct sd_text text;
+
+	*image = (struct sd_image){ .reading = *reading };
 	*log = (struct ptx_log){ 0 };
 	data = unwrapped(data, &size);
 	if (!data)
@@ -189,22 +231,61 @@ int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsign
 	size = sd_image_size(data, size);
 	if (!size)
 		return -EINVAL;
-	image->bytes = malloc(size + 1);
-	if (!image->bytes)
+	image->source = sd_source_new(data, size);
+	if (!image->source)
 		return -ENOMEM;
-	memcpy(image->bytes, data, size);
-	image->bytes[size] = '\0';
 	image->size = size;
-	int result = sd_image_text(image->bytes, size, capability, &text, &length, &made, log);
+	int result = sd_image_look(image->source->bytes, size, reading->capability, &text, log);
 
-	if (result == 0)
-		result = parse(image, text, length, maxversion, capability, log);
-	free(made); /* the tree keeps nothing of it */
-	if (result == 0)
-		result = list_entries(image);
+	if (result == 0 && text.head.version && (reading->loading == SD_LOAD_LAZY || (reading->loading == SD_LOAD_USUAL && text.length > SD_WHOLE_MOST))) {
+		result = put_off(image, &text.head, log);
+	} else if (result == 0) {
+		result = sd_source_expand(image->source, reading->capability, true, log);
+		if (result == 0)
+			result = sd_image_parse(image, image->source->text, image->source->length, log);
+		free(image->source->made); /* the tree keeps nothing of it */
+		image->source->made = NULL;
+		image->source->text = NULL;
+	}
 	if (result < 0)
 		sd_image_free(image);
 	return result;
+}
+
+int sd_image_again(const struct sd_image *image, const struct sd_reading *reading, struct sd_image *out,
+		   struct ptx_log *log)
+{
+	const struct sd_source *source = image->source;
+
+	if (!image->lazy || image->reading.capability != reading->capability)
+		return source->bytes ? sd_image_begin(source->bytes, source->size, reading, out, log)
+				     : sd_image_begin(source->text, source->length, reading, out, log);
+	*log = (struct ptx_log){ 0 };
+	*out = (struct sd_image){
+		.source = sd_source_share(image->source),
+		.size = image->size,
+		.reading = *reading,
+		.lazy = true,
+		.version = image->version,
+		.target = image->target,
+	};
+	return 0;
+}
+
+int sd_image_read(const void *data, size_t size, unsigned int maxversion, unsigned int capability,
+		  struct sd_image *image, struct ptx_log *log)
+{
+	const struct sd_reading reading = { maxversion, capability, SD_LOAD_EAGER, false };
+
+	return sd_image_begin(data, size, &reading, image, log);
+}
+
+void sd_image_settle(struct sd_image *image)
+{
+	if (image->lazy)
+		return;
+	sd_source_drop(image->source);
+	image->source = NULL;
 }
 
 static uint32_t most_threads(const struct sd_entrypoint *entry)
@@ -217,34 +298,58 @@ static uint32_t most_threads(const struct sd_entrypoint *entry)
 	return promised && promised < most ? (uint32_t)promised : most;
 }
 
+void sd_entrypoint_compiled(struct sd_entrypoint *entry, const struct ptx_code *code, const struct sd_register_wish *wish)
+{
+	uint32_t needed = ptx_code_registers(code, entry->function);
+
+	entry->ready = true;
+	entry->code = code;
+	entry->registers = sd_registers_given(entry->function, needed, wish);
+	entry->local = ptx_code_local(code, entry->function) + (needed - entry->registers) * (uint32_t)sizeof(uint32_t);
+	entry->maxthreads = most_threads(entry);
+}
+
 int sd_image_compile(struct sd_image *image, struct ptx_log *log)
 {
-	int result = ptx_compile(image->module, log, &image->code);
+	int result = ptx_compile(image->module, image->reading.loading == SD_LOAD_EAGER, log, &image->code);
+	const struct sd_entrypoint *first = NULL;
+	size_t refused = 0;
 
 	for (size_t i = 0; result == 0 && i < image->entrycount; i++) {
 		struct sd_entrypoint *entry = &image->entries[i];
 
-		uint32_t needed = ptx_code_registers(image->code, entry->function);
-
-		entry->registers = sd_registers_given(entry->function, needed, &image->wish);
-		entry->local = ptx_code_local(image->code, entry->function) + (needed - entry->registers) * sizeof(uint32_t);
-		entry->maxthreads = most_threads(entry);
+		sd_entrypoint_compiled(entry, image->code, &image->wish);
+		entry->refused = ptx_code_refused(image->code, entry->function);
+		first = !first && entry->refused ? entry : first;
+		refused += entry->refused != NULL;
 	}
-	return result;
+	if (!refused)
+		return result;
+	if (refused == image->entrycount)
+		return ptx_fail(log, 0, "%s", first->refused);
+	ptx_fail(log, 0, "kernel '%.100s' cannot be run here: %s", first->name, first->refused);
+	return 0;
 }
 
 void sd_image_free(struct sd_image *image)
 {
-	for (size_t i = 0; i < image->entrycount; i++)
-		free(image->entries[i].parameters);
+	for (size_t i = 0; i < image->entrycount; i++) {
+		struct sd_entrypoint *entry = &image->entries[i];
+
+		free(entry->parameters);
+		ptx_code_free(entry->made);
+		ptx_module_free(entry->tree);
+		free(entry->text);
+		free(entry->reason);
+	}
 	free(image->entries);
 	ptx_code_free(image->code);
 	ptx_module_free(image->module);
-	free(image->bytes);
+	sd_source_drop(image->source);
 	*image = (struct sd_image){ 0 };
 }
 
-const struct sd_entrypoint *sd_image_entry(const struct sd_image *image, const char *name)
+struct sd_entrypoint *sd_image_entry(const struct sd_image *image, const char *name)
 {
 	for (size_t i = 0; i < image->entrycount; i++) {
 		if (strcmp(image->entries[i].name, name) == 0)

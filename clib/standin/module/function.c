@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* function.c: functions and kernels, and their attributes. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/enter.h"
 #include "module.h"
 
-CUresult sd_function_new(const struct sd_image *image, const char *name, struct sd_object *owner,
+CUresult sd_function_new(struct sd_image *image, const char *name, struct sd_object *owner,
 			 struct sd_function **out)
 {
-	const struct sd_entrypoint *entry = sd_image_entry(image, name);
+	struct sd_entrypoint *entry = sd_image_entry(image, name);
 
 	if (!entry)
 		return CUDA_ERROR_NOT_FOUND;
@@ -24,10 +27,49 @@ CUresult sd_function_new(const struct sd_image *image, const char *name, struct 
 	function->block[0] = function->block[1] = function->block[2] = 1;
 	function->carveout = -1;
 	function->entry = entry;
+	*out = function;
+	return CUDA_SUCCESS;
+}
+
+/* A kernel's variables in memory of the card. */
+struct places {
+	struct sd_module *module;
+	CUresult result;
+};
+
+static int place(void *who, struct ptx_module *tree)
+{
+	struct places *places = who;
+
+	places->result = sd_globals_place(places->module, tree);
+	if (places->result == CUDA_SUCCESS)
+		places->result = sd_globals_fill(tree);
+	return places->result == CUDA_SUCCESS ? 0 : -ENOMEM;
+}
+
+CUresult sd_function_ready(struct sd_function *function)
+{
+	struct sd_entrypoint *entry = function->entry;
+	struct places places = { .module = function->module };
+	struct ptx_log log = { 0 };
+
+	if (function->ready)
+		return CUDA_SUCCESS;
+	int result = sd_image_load(function->module ? &function->module->image : &function->library->image, entry,
+				   function->module ? place : NULL, &places, &log);
+
+	if (places.result != CUDA_SUCCESS)
+		return places.result;
+	if (result < 0) {
+		if (log.text[0] && !entry->told)
+			dprintf(STDERR_FILENO, "divvy: simulated GPU: kernel '%s' cannot be run: %s\n", function->name, log.text);
+		entry->told = true;
+		return sd_image_error(result);
+	}
+	function->ready = true;
 	function->parameters = entry->parameters;
 	function->parametercount = entry->count;
 	function->parameterbytes = entry->bytes;
-	*out = function;
 	return CUDA_SUCCESS;
 }
 
@@ -43,9 +85,13 @@ static struct sd_card *card_of(const struct sd_function *function)
 	return function->module ? function->module->context->card : sd_card(0);
 }
 
-static CUresult attribute(const struct sd_function *function, const struct sd_card *card, CUfunction_attribute which,
+static CUresult attribute(struct sd_function *function, const struct sd_card *card, CUfunction_attribute which,
 			  int *value)
 {
+	CUresult ready = sd_function_ready(function);
+
+	if (ready != CUDA_SUCCESS)
+		return ready;
 	const struct sd_image *image = function->module ? &function->module->image : &function->library->image;
 	const struct sd_entrypoint *entry = function->entry;
 	int binary = (int)sd_capability(card);
@@ -106,6 +152,10 @@ static CUresult attribute(const struct sd_function *function, const struct sd_ca
 static CUresult set_attribute(struct sd_function *function, const struct sd_card *card, CUfunction_attribute which,
 			      int value)
 {
+	CUresult ready = sd_function_ready(function);
+
+	if (ready != CUDA_SUCCESS)
+		return ready;
 	int fixed = (int)function->entry->shared;
 
 	switch (which) {
@@ -267,6 +317,9 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOff
 
 	if (result != CUDA_SUCCESS)
 		return result;
+	result = sd_function_ready(function);
+	if (result != CUDA_SUCCESS)
+		return sd_leave(result);
 	if (!paramOffset || paramIndex >= function->parametercount)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	*paramOffset = function->parameters[paramIndex].offset;
@@ -289,7 +342,7 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 		return result;
 	if (!state)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	*state = CU_FUNCTION_LOADING_STATE_LOADED;
+	*state = found->ready ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -298,5 +351,5 @@ CUresult cuFuncLoad(CUfunction function)
 	struct sd_function *found = NULL;
 	CUresult result = enter(function, &found);
 
-	return result == CUDA_SUCCESS ? sd_leave(CUDA_SUCCESS) : result;
+	return result == CUDA_SUCCESS ? sd_leave(sd_function_ready(found)) : result;
 }

@@ -22,27 +22,54 @@ static CUresult place(struct sd_module *module, struct ptx_variable *variable, s
 	return CUDA_SUCCESS;
 }
 
-CUresult sd_globals_place(struct sd_module *module)
+static struct sd_global *known(const struct sd_module *module, const struct ptx_variable *variable)
 {
-	const struct ptx_module *ptx = module->image.module;
+	for (size_t i = 0; i < module->globalcount; i++) {
+		if (module->globals[i]->place == variable->place)
+			return module->globals[i];
+	}
+	return NULL;
+}
+
+static CUresult add(struct sd_module *module, struct ptx_variable *variable, struct sd_global **out)
+{
+	struct sd_global **more = realloc(module->globals, (module->globalcount + 1) * sizeof(struct sd_global *));
+	struct sd_global *global = more ? calloc(1, sizeof(*global)) : NULL;
+
+	module->globals = more ? more : module->globals;
+	if (!global)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = place(module, variable, global);
+
+	if (result != CUDA_SUCCESS) {
+		free(global);
+		return result;
+	}
+	global->name = variable->inbody ? NULL : variable->name;
+	global->place = variable->place;
+	module->globals[module->globalcount++] = global;
+	*out = global;
+	return CUDA_SUCCESS;
+}
+
+CUresult sd_globals_place(struct sd_module *module, struct ptx_module *tree)
+{
+	bool first = module->globalcount == 0; /* then none is known */
 	CUresult result = CUDA_SUCCESS;
 
-	module->globals = calloc(ptx->variablecount ? ptx->variablecount : 1, sizeof(*module->globals));
-	if (!module->globals)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (uint32_t i = 0; result == CUDA_SUCCESS && i < ptx->variablecount; i++) {
-		struct ptx_variable *variable = ptx->variables[i];
-		struct sd_global *global = &module->globals[module->globalcount];
+	for (uint32_t i = 0; result == CUDA_SUCCESS && i < tree->variablecount; i++) {
+		struct ptx_variable *variable = tree->variables[i];
 
 		if (!variable->bytes || variable->type >= PTX_TEXREF) /* kernels that name a reference are refused */
 			continue;
-		result = place(module, variable, global);
-		if (result != CUDA_SUCCESS)
-			break;
-		global->name = variable->inbody ? NULL : variable->name;
-		variable->address = global->address;
-		variable->user = global;
-		module->globalcount++;
+		struct sd_global *global = first ? NULL : known(module, variable);
+
+		if (!global)
+			result = add(module, variable, &global);
+		if (result == CUDA_SUCCESS) {
+			variable->address = global->address;
+			variable->user = global;
+		}
 	}
 	return result;
 }
@@ -58,16 +85,15 @@ static void relocate(const struct ptx_variable *variable, unsigned char *bytes)
 	}
 }
 
-CUresult sd_globals_fill(struct sd_module *module)
+CUresult sd_globals_fill(const struct ptx_module *tree)
 {
-	const struct ptx_module *ptx = module->image.module;
+	for (uint32_t i = 0; i < tree->variablecount; i++) {
+		const struct ptx_variable *variable = tree->variables[i];
+		struct sd_global *global = variable->user;
 
-	for (uint32_t i = 0; i < ptx->variablecount; i++) {
-		const struct ptx_variable *variable = ptx->variables[i];
-		const struct sd_global *global = variable->user;
-
-		if (!global)
+		if (!global || global->filled)
 			continue;
+		global->filled = true;
 		sd_arena_clear(global->memory->address, global->memory->bytes);
 		if (!variable->initialbytes)
 			continue;
@@ -83,8 +109,10 @@ CUresult sd_globals_fill(struct sd_module *module)
 
 void sd_globals_end(struct sd_module *module)
 {
-	for (size_t i = 0; i < module->globalcount; i++)
-		module->globals[i].memory->end(module->globals[i].memory);
+	for (size_t i = 0; i < module->globalcount; i++) {
+		module->globals[i]->memory->end(module->globals[i]->memory);
+		free(module->globals[i]);
+	}
 	free(module->globals);
 	module->globals = NULL;
 	module->globalcount = 0;
@@ -93,8 +121,8 @@ void sd_globals_end(struct sd_module *module)
 struct sd_global *sd_module_global(struct sd_module *module, const char *name)
 {
 	for (size_t i = 0; i < module->globalcount; i++) {
-		if (module->globals[i].name && strcmp(module->globals[i].name, name) == 0)
-			return &module->globals[i];
+		if (module->globals[i]->name && strcmp(module->globals[i]->name, name) == 0)
+			return module->globals[i];
 	}
 	return NULL;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* library.c: libraries and kernels: code that belongs to no context. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/enter.h"
 #include "jit.h"
@@ -30,7 +32,7 @@ static CUresult load(CUlibrary *out, const void *data, size_t size, struct sd_ji
 	result = sd_module_read(data, size, card_here(), &jit->wish, &image, &log);
 	/* what cannot be run is to fail here; its variables have no places yet, so
 	 * each context compiles it for itself */
-	if (result == CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS && !image.lazy) {
 		result = sd_image_error(sd_image_compile(&image, &log));
 		if (result != CUDA_SUCCESS)
 			sd_image_free(&image);
@@ -135,7 +137,11 @@ static CUresult module_here(struct sd_library *library, struct sd_module **out)
 	if (!modules)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	library->modules = modules;
-	result = sd_module_read(library->image.bytes, library->image.size, context->card, &library->image.wish, &image, &log);
+	const struct sd_reading reading = sd_reading_for(context->card, &library->image.wish);
+
+	result = sd_image_error(sd_image_again(&library->image, &reading, &image, &log));
+	if (result == CUDA_SUCCESS && !image.wish.most && !image.wish.threads)
+		image.wish = library->image.wish;
 	if (result == CUDA_SUCCESS)
 		result = sd_module_new(context, &image, &log, out);
 	if (result != CUDA_SUCCESS)
@@ -143,6 +149,35 @@ static CUresult module_here(struct sd_library *library, struct sd_module **out)
 	(*out)->library = library;
 	library->modules[library->modulecount++] = *out;
 	return CUDA_SUCCESS;
+}
+
+CUresult sd_library_open(struct sd_library *library)
+{
+	struct ptx_log log = { 0 };
+
+	if (library->opened)
+		return CUDA_SUCCESS;
+	int result = library->image.lazy ? sd_image_open(&library->image, &log) : 0;
+
+	if (result == 0 && library->image.lazy == false && !library->image.code)
+		result = sd_image_compile(&library->image, &log);
+	library->opened = result == 0;
+	if (result < 0 && log.text[0] && !library->told) {
+		library->told = true;
+		dprintf(STDERR_FILENO, "divvy: simulated GPU: a library of %zu bytes cannot be read: %s\n",
+			library->image.size, log.text);
+	}
+	return sd_image_error(result);
+}
+
+CUresult sd_kernel_function(const struct sd_function *kernel, struct sd_function **out)
+{
+	struct sd_module *module = NULL;
+	CUresult result = module_here(kernel->library, &module);
+
+	if (result == CUDA_SUCCESS)
+		result = sd_module_function(module, kernel->name, out);
+	return result == CUDA_SUCCESS ? sd_function_ready(*out) : result;
 }
 
 /* The library behind a handle, with the lock taken; unlocked unless it is found. */
@@ -164,8 +199,10 @@ static CUresult kernel_of(struct sd_library *library, const char *name, struct s
 			return CUDA_SUCCESS;
 		}
 	}
-	CUresult result = sd_function_new(&library->image, name, &library->object, out);
+	CUresult result = sd_library_open(library);
 
+	if (result == CUDA_SUCCESS)
+		result = sd_function_new(&library->image, name, &library->object, out);
 	if (result == CUDA_SUCCESS)
 		(*out)->library = library;
 	return result;
@@ -205,7 +242,6 @@ CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 
 CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
-	struct sd_module *module = NULL;
 	struct sd_function *function = NULL;
 	CUresult result = sd_enter();
 
@@ -217,9 +253,7 @@ CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
 	if (!pFunc)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	result = module_here(found->library, &module);
-	if (result == CUDA_SUCCESS)
-		result = sd_module_function(module, found->name, &function);
+	result = sd_kernel_function(found, &function);
 	if (result == CUDA_SUCCESS)
 		*pFunc = (CUfunction)function;
 	return sd_leave(result);
@@ -298,8 +332,10 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
 		return result;
 	if (!count)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	*count = (unsigned int)found->image.entrycount;
-	return sd_leave(CUDA_SUCCESS);
+	result = sd_library_open(found);
+	if (result == CUDA_SUCCESS)
+		*count = (unsigned int)found->image.entrycount;
+	return sd_leave(result);
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
@@ -311,6 +347,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, C
 		return result;
 	if (!kernels || !numKernels)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
+	result = sd_library_open(found);
 	for (unsigned int i = 0; result == CUDA_SUCCESS && i < numKernels && i < found->image.entrycount; i++) {
 		struct sd_function *kernel = NULL;
 

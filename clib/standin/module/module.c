@@ -37,10 +37,34 @@ unsigned int sd_capability(const struct sd_card *card)
 	return card->facts->major * 10 + card->facts->minorcc;
 }
 
+static bool eager(void)
+{
+	const char *wish = getenv("CUDA_MODULE_LOADING");
+
+	return wish && (strcmp(wish, "EAGER") == 0 || strcmp(wish, "LAZY") == 0) ? *wish == 'E' : sd_device_generation() < 12020;
+}
+
+struct sd_reading sd_reading_for(const struct sd_card *card, const struct sd_register_wish *wish)
+{
+	struct sd_reading reading = { .maxversion = sd_ptx_version(), .capability = sd_capability(card) };
+	const char *asked = getenv("CUDA_MODULE_LOADING");
+
+	for (int i = 0; sd_card(i); i++)
+		reading.mixed = reading.mixed || sd_capability(sd_card(i)) != reading.capability;
+	if (eager())
+		reading.loading = SD_LOAD_EAGER;
+	else if (wish && wish->threads) /* who asks how many threads fit is to be told */
+		reading.loading = SD_LOAD_WHOLE;
+	else if (asked && strcmp(asked, "LAZY") == 0)
+		reading.loading = SD_LOAD_LAZY;
+	return reading;
+}
+
 CUresult sd_module_read(const void *data, size_t size, const struct sd_card *card, const struct sd_register_wish *wish,
 			struct sd_image *image, struct ptx_log *log)
 {
-	int result = sd_image_read(data, size, sd_ptx_version(), sd_capability(card), image, log);
+	const struct sd_reading reading = sd_reading_for(card, wish);
+	int result = sd_image_begin(data, size, &reading, image, log);
 
 	if (result == 0 && wish && !image->wish.most && !image->wish.threads)
 		image->wish = *wish;
@@ -62,6 +86,18 @@ static void end_module(void *object)
 	sd_object_free(module);
 }
 
+/* The variables, and with them the kernels unless those are read one at a time. */
+static CUresult make_ready(struct sd_module *module, struct ptx_log *log)
+{
+	CUresult result = sd_image_error(sd_image_open(&module->image, log));
+
+	if (result == CUDA_SUCCESS)
+		result = sd_globals_place(module, module->image.module);
+	if (result == CUDA_SUCCESS && !module->image.lazy)
+		result = sd_image_error(sd_image_compile(&module->image, log));
+	return result == CUDA_SUCCESS ? sd_globals_fill(module->image.module) : result;
+}
+
 CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struct ptx_log *log,
 		       struct sd_module **out)
 {
@@ -81,12 +117,9 @@ CUresult sd_module_new(struct sd_context *context, struct sd_image *image, struc
 
 	if (result == CUDA_SUCCESS) {
 		module->charged = bytes;
-		result = sd_globals_place(module);
+		result = make_ready(module, log);
+		sd_image_settle(&module->image);
 	}
-	if (result == CUDA_SUCCESS)
-		result = sd_image_error(sd_image_compile(&module->image, log));
-	if (result == CUDA_SUCCESS)
-		result = sd_globals_fill(module);
 	if (result != CUDA_SUCCESS) {
 		sd_object_end(module);
 		return result;
@@ -222,10 +255,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 		return result;
 	if (!mode)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	const char *wish = getenv("CUDA_MODULE_LOADING");
-	bool eager = wish ? strcmp(wish, "EAGER") == 0 : sd_device_generation() < 12020;
-
-	*mode = eager ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+	*mode = eager() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
 	return sd_leave(CUDA_SUCCESS);
 }
 
@@ -240,7 +270,6 @@ CUresult sd_module_function(struct sd_module *module, const char *name, struct s
 		}
 	}
 	CUresult result = sd_function_new(&module->image, name, &module->object, out);
-
 	if (result == CUDA_SUCCESS) {
 		(*out)->module = module;
 		(*out)->library = module->library;
@@ -262,6 +291,8 @@ CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 	if (!hfunc || !name)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	result = sd_module_function(module, name, &function);
+	if (result == CUDA_SUCCESS)
+		result = sd_function_ready(function);
 	if (result == CUDA_SUCCESS)
 		*hfunc = (CUfunction)function;
 	return sd_leave(result);

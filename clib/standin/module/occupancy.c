@@ -16,7 +16,10 @@ static CUresult enter(CUfunction handle, struct sd_function **function, struct s
 		return result;
 	*function = sd_object_get(handle, SD_FUNCTION);
 	*card = context->card;
-	return *function ? CUDA_SUCCESS : sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (!*function)
+		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
+	result = sd_function_ready(*function);
+	return result == CUDA_SUCCESS ? CUDA_SUCCESS : sd_leave(result);
 }
 
 /* Shared memory that a block takes besides its own. */

@@ -23,7 +23,7 @@
 #include "words.h"
 
 /* Bounds on what a text may ask for; beyond them it is refused. */
-#define PTX_TEXT_MOST (256u << 20)
+#define PTX_TEXT_MOST (512u << 20)
 #define PTX_ARENA_MOST (2ull << 30)
 #define PTX_REGISTERS_MOST (1u << 20) /* used by one function */
 #define PTX_NESTING_MOST 64u          /* scopes, expressions, vectors */
@@ -104,6 +104,7 @@ struct ptx_variable {
 	uint64_t offset;
 	uint64_t address; /* GLOBAL and CONST: written by the loader */
 	uint32_t reg;     /* REG: the register that a .reg parameter is, else PTX_NONE */
+	uint64_t place;   /* of the declaration in all the text: the same for whoever reads it */
 	void *user;       /* of the loader */
 	struct ptx_variable *definition; /* self, or what an extern one stands for */
 	struct ptx_variable *next;       /* of the module or the function */
@@ -214,7 +215,8 @@ struct ptx_function {
 	const char *name;
 	uint32_t unit;
 	uint32_t line;
-	uint32_t index; /* in module->functions */
+	uint32_t index; /* in module->functions, which are in the order of their places */
+	uint64_t place; /* as a variable's */
 	bool entry;
 	bool defined; /* has a body */
 	bool noreturn;
@@ -261,6 +263,7 @@ struct ptx_module {
 	uint32_t wishedthreads;
 	uint32_t addressbytes;
 	uint32_t units;
+	uint64_t textbytes; /* of all inputs so far */
 	struct ptx_function **functions; /* all definitions and builtins, by index */
 	uint32_t functioncount;
 	struct ptx_variable **variables; /* .global and .const, of module scope and of bodies, definitions only */
@@ -269,10 +272,11 @@ struct ptx_module {
 	struct ptx_variable *named;     /* every variable of module scope, linked by next */
 };
 
-/* Device code addresses: what a function's address is as a value and in memory. */
+/* Device code addresses: what a function's address is as a value and in memory, for all kernels
+ * that were read from the same text. */
 static inline uint64_t ptx_function_address(const struct ptx_function *function)
 {
-	return ((uint64_t)function->definition->index + 1) * 16;
+	return (function->definition->place + 1) * 16;
 }
 
 /* The first error, as "line N: ...". */
@@ -287,6 +291,15 @@ void ptx_module_free(struct ptx_module *module);
 /* Negative errno: -EBADMSG with a line in the log, -ENOMEM. The text need not end
  * in NUL. Several .version directives start several inputs. */
 int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t maxversion, struct ptx_log *log);
+/* A piece of a text that holds whole directives, and the number of its first line. */
+struct ptx_part {
+	const char *at;
+	const char *end;
+	uint32_t line;
+};
+/* The same of pieces of one text, which begins at text, in their order. */
+int ptx_parse_parts(struct ptx_module *module, const char *text, const struct ptx_part *parts, size_t count,
+		    uint32_t maxversion, struct ptx_log *log);
 /* What a text, or its first bytes, says it is for; false: it does not say. */
 struct ptx_head {
 	uint32_t version; /* 7.8 is 78 */

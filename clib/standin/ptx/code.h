@@ -3,7 +3,7 @@
  * code.h: a module made ready to run, and running its kernels. Knows nothing of
  * the rest of the stand-in: who launches gives what a kernel may reach.
  *
- *	ptx_compile(module, &log, &code)   -EBADMSG and a log for what cannot be run here
+ *	ptx_compile(module, all, &log, &code)   -EBADMSG and a log for what cannot be run here
  *	ptx_run(&launch, &outcome)         returns when the grid has ended
  */
 #ifndef DIVVY_STANDIN_PTX_CODE_H
@@ -13,9 +13,13 @@
 
 struct ptx_code;
 
-int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code **out);
+/* all: what cannot be run here is refused at once; else each function by itself, and with it
+ * those that call it. */
+int ptx_compile(struct ptx_module *module, bool all, struct ptx_log *log, struct ptx_code **out);
 void ptx_code_free(struct ptx_code *code);
 
+/* Why the function cannot be run, with the line; NULL: it can. */
+const char *ptx_code_refused(const struct ptx_code *code, const struct ptx_function *function);
 /* 32 bit registers of a thread that a compiler for hardware would use when nothing
  * keeps it to fewer (docs/simulated-kernels.md). */
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function);

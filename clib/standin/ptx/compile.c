@@ -278,6 +278,47 @@ static bool place_registers(const struct ptx_function *function, struct work *wo
 	return good;
 }
 
+/* Remembers why, if that is all that is wrong. */
+static bool refuse(struct ptx_compiler *c)
+{
+	if (!c->log->unsupported)
+		return false;
+	char *why = ptx_hold(c, strlen(c->log->text) + 1);
+
+	if (!why)
+		return false;
+	c->body->refused = strcpy(why, c->log->text);
+	*c->log = (struct ptx_log){ 0 };
+	return true;
+}
+
+/* Whoever may call what is refused is refused, too. */
+static void share_refusals(struct ptx_code *code)
+{
+	struct ptx_function *const *functions = code->module->functions;
+	const char *any = NULL; /* of functions that may be called by address */
+	bool changed = true;
+
+	while (changed) {
+		changed = false;
+		for (uint32_t i = 0; i < code->count; i++) {
+			const char **own = &code->bodies[i].refused;
+			const char *other = functions[i]->indirect ? any : NULL;
+
+			for (uint32_t j = 0; !other && j < functions[i]->calleecount; j++)
+				other = code->bodies[functions[i]->callees[j]->index].refused;
+			if (!*own && other) {
+				*own = other;
+				changed = true;
+			}
+			if (!any && *own && !functions[i]->entry) {
+				any = *own;
+				changed = true;
+			}
+		}
+	}
+}
+
 static bool prepare(struct ptx_compiler *c)
 {
 	struct ptx_module *module = c->module;
@@ -303,7 +344,7 @@ static bool prepare(struct ptx_compiler *c)
 	return true;
 }
 
-int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code **out)
+int ptx_compile(struct ptx_module *module, bool all, struct ptx_log *log, struct ptx_code **out)
 {
 	struct ptx_compiler c = { .module = module, .log = log };
 	struct ptx_code *code = calloc(1, sizeof(*code));
@@ -327,8 +368,10 @@ int ptx_compile(struct ptx_module *module, struct ptx_log *log, struct ptx_code 
 	good = good && prepare(&c);
 	for (uint32_t i = 0; good && i < module->functioncount; i++) {
 		if (module->functions[i]->defined)
-			good = function(&c, module->functions[i]);
+			good = function(&c, module->functions[i]) || (!all && refuse(&c));
 	}
+	if (good)
+		share_refusals(code);
 	for (uint32_t i = 0; good && i < module->functioncount; i++) {
 		if (module->functions[i]->defined)
 			code->bodies[i].stackbytes = stack(code, module->functions[i]);
@@ -365,6 +408,11 @@ void ptx_code_free(struct ptx_code *code)
 		free(holding);
 	}
 	free(code);
+}
+
+const char *ptx_code_refused(const struct ptx_code *code, const struct ptx_function *function)
+{
+	return code->bodies[function->index].refused;
 }
 
 uint32_t ptx_code_registers(const struct ptx_code *code, const struct ptx_function *function)

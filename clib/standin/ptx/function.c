@@ -162,6 +162,7 @@ bool ptx_function_parse(struct ptx_parser *p, bool entry, enum ptx_linkage linka
 	if (!entry && ptx_is(p, '(') &&
 	    (!ptx_next(p) || !ptx_parameters(p, false, &function->returns, &frame)))
 		return false;
+	function->place = ptx_place(p);
 	if (!ptx_expect_name(p, &name))
 		return false;
 	function->name = name->text;

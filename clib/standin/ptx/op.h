@@ -154,6 +154,7 @@ struct ptx_body {
 	uint32_t localbytes; /* own, with parameters of calls; 16 byte units */
 	uint64_t stackbytes; /* with all it calls, UINT64_MAX if that is unknown */
 	uint32_t registers;  /* 32 bit ones a thread on hardware needs, with all it calls */
+	const char *refused; /* what cannot be run here, of its own or of what it calls; it has no operations then */
 };
 
 struct ptx_code {

@@ -30,11 +30,21 @@ bool ptx_memory(struct ptx_parser *p)
 bool ptx_next(struct ptx_parser *p)
 {
 	ptx_lex(&p->lexer, &p->token);
+	while (p->token.kind == PTX_TOKEN_END && p->parts < p->last) {
+		p->lexer = (struct ptx_lexer){ .at = p->parts->at, .end = p->parts->end, .line = p->parts->line };
+		p->parts++;
+		ptx_lex(&p->lexer, &p->token);
+	}
 	if (p->token.kind == PTX_TOKEN_BAD)
 		return ptx_error(p, "%.*s", (int)p->token.length, p->token.text);
 	if (p->token.length > NAME_MOST)
 		return ptx_error(p, "a word of %u characters is too long", p->token.length);
 	return true;
+}
+
+uint64_t ptx_place(const struct ptx_parser *p)
+{
+	return p->module->textbytes + (uint64_t)(p->token.text - p->text);
 }
 
 bool ptx_is(const struct ptx_parser *p, char mark)
@@ -377,17 +387,19 @@ bool ptx_head_read(const char *text, size_t size, struct ptx_head *head)
 	return false;
 }
 
-int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t maxversion, struct ptx_log *log)
+int ptx_parse_parts(struct ptx_module *module, const char *text, const struct ptx_part *parts, size_t count,
+		    uint32_t maxversion, struct ptx_log *log)
 {
 	struct ptx_parser parser = {
 		.module = module,
 		.log = log,
-		.lexer = { .at = text, .end = text + size, .line = 1 },
+		.lexer = { .at = text, .end = text, .line = 1 },
+		.text = text,
+		.parts = parts,
+		.last = parts + count,
 		.maxversion = maxversion,
 	};
 
-	if (size > PTX_TEXT_MOST)
-		return ptx_fail(log, 0, "a text of %zu bytes is too long", size);
 	bool good = ptx_next(&parser);
 
 	while (good && parser.token.kind != PTX_TOKEN_END)
@@ -399,5 +411,16 @@ int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t
 	ptx_list_free(&parser.instructions);
 	ptx_list_free(&parser.registers);
 	ptx_list_free(&parser.uses);
+	if (count)
+		module->textbytes += (uint64_t)(parts[count - 1].end - text) + 1;
 	return good ? 0 : -EBADMSG;
+}
+
+int ptx_parse(struct ptx_module *module, const char *text, size_t size, uint32_t maxversion, struct ptx_log *log)
+{
+	struct ptx_part all = { text, text + size, 1 };
+
+	if (size > PTX_TEXT_MOST)
+		return ptx_fail(log, 0, "a text of %zu bytes is too long", size);
+	return ptx_parse_parts(module, text, &all, 1, maxversion, log);
 }

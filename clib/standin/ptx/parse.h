@@ -112,6 +112,9 @@ struct ptx_parser {
 	struct ptx_log *log;
 	struct ptx_lexer lexer;
 	struct ptx_token token; /* the next one */
+	const char *text;             /* where all of it begins */
+	const struct ptx_part *parts; /* that come after this one */
+	const struct ptx_part *last;
 	uint32_t maxversion;
 	uint32_t version;       /* of this input; 0 before .version */
 	uint32_t depth;         /* of nested expressions and the like */
@@ -132,6 +135,7 @@ struct ptx_parser {
 struct ptx_name *ptx_intern(struct ptx_parser *p, const char *text, size_t length);
 
 /* parse.c: the stream of tokens */
+uint64_t ptx_place(const struct ptx_parser *p); /* of the token in all inputs */
 bool ptx_error(struct ptx_parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool ptx_memory(struct ptx_parser *p);
 bool ptx_next(struct ptx_parser *p);

@@ -223,6 +223,27 @@ static bool call(struct ptx_warp *warp, const struct ptx_callsite *site, uint32_
 	return true;
 }
 
+/* Which function an address is of; the code's count for none. */
+static uint32_t function_at(const struct ptx_code *code, uint64_t address)
+{
+	struct ptx_function *const *functions = code->module->functions;
+	uint32_t low = 0;
+	uint32_t high = code->count;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		uint64_t here = ptx_function_address(functions[middle]);
+
+		if (here == address)
+			return middle;
+		if (here < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return code->count;
+}
+
 /* By address: lanes may go to different functions. */
 static bool call_indirect(struct ptx_warp *warp, const struct ptx_op *op)
 {
@@ -232,10 +253,10 @@ static bool call_indirect(struct ptx_warp *warp, const struct ptx_op *op)
 
 	while (rest) {
 		uint64_t address = ptx_get(ptx_column(warp->frame, op->a), op->wa, (uint32_t)__builtin_ctz(rest));
-		uint64_t index = address / 16 - 1;
+		uint32_t index = function_at(code, address);
 		uint32_t same = 0;
 
-		if (address % 16 || index >= code->count || !op->site->bodies[index].body) {
+		if (index == code->count || !op->site->bodies[index].body) {
 			ptx_fault(warp, PTX_FAULT_PC, address);
 			return false;
 		}

@@ -25,8 +25,6 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
 
 	if (!function)
 		return sd_leave(CUDA_ERROR_INVALID_HANDLE);
-	if (function->parametercount && !arguments && !extra)
-		return sd_leave(CUDA_ERROR_INVALID_VALUE);
 	work.card = context->card;
 	work.launch = (struct sd_launch){
 		.function = function,
@@ -36,6 +34,8 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
 		.cooperative = cooperative,
 	};
 	result = sd_launch_take(&work.launch, arguments, extra);
+	if (result == CUDA_SUCCESS && work.launch.function->parametercount && !arguments && !extra)
+		result = CUDA_ERROR_INVALID_VALUE;
 	return sd_leave(result == CUDA_SUCCESS ? sd_submit(stream, &work) : result);
 }
 

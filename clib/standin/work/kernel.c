@@ -121,7 +121,7 @@ CUresult sd_kernel_run(const struct sd_launch *launch, struct sd_step *step, str
 	if (result == CUDA_SUCCESS) {
 		size_t limit = context->limit[CU_LIMIT_STACK_SIZE];
 		const struct ptx_launch run = {
-			.code = function->module->image.code,
+			.code = function->entry->code,
 			.function = function->entry->function,
 			.grid = { launch->grid[0], launch->grid[1], launch->grid[2] },
 			.block = { launch->block[0], launch->block[1], launch->block[2] },

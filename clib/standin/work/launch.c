@@ -18,6 +18,14 @@ enum {
 
 CUresult sd_launch_take(struct sd_launch *launch, void **arguments, void **extra)
 {
+	CUresult result = CUDA_SUCCESS;
+
+	if (!launch->function->module) /* a CUkernel is as good: cuda.core launches it */
+		result = sd_kernel_function(launch->function, &launch->function);
+	if (result == CUDA_SUCCESS)
+		result = sd_function_ready(launch->function);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (arguments && extra)
 		return CUDA_ERROR_INVALID_VALUE;
 	launch->arguments = arguments;

@@ -24,7 +24,7 @@ struct sd_launch {
 	void *own;          /* nodes: what arguments points into */
 };
 
-/* Takes the arguments as callers give them: one pointer per parameter, or extra (see
+/* Makes the function ready and takes the arguments as callers give them: one pointer per parameter, or extra (see
  * CU_LAUNCH_PARAM_BUFFER_POINTER). */
 CUresult sd_launch_take(struct sd_launch *launch, void **arguments, void **extra);
 /* Writes the parameters as the kernel sees them; the block is zeroed. */

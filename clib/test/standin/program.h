@@ -61,7 +61,7 @@ static inline int build(struct program *program, const char *text)
 		}
 		at += variable->bytes;
 	}
-	return result == 0 ? ptx_compile(program->module, &program->log, &program->code) : result;
+	return result == 0 ? ptx_compile(program->module, true, &program->log, &program->code) : result;
 }
 
 static inline void drop(struct program *program)

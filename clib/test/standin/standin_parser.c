@@ -553,7 +553,7 @@ static void read_mutated(void)
 
 	if (result == 0) {
 		check_tree(module);
-		result = ptx_compile(module, &log, &code);
+		result = ptx_compile(module, true, &log, &code);
 		CHECK(result == 0 ? !log.text[0] : log.text[0] != '\0');
 	}
 	ptx_code_free(result == 0 ? code : NULL);

@@ -87,7 +87,7 @@ static void run_some(void)
 	for (uint32_t i = 0; result == 0 && i < module->variablecount; i++)
 		module->variables[i]->address = BASE + i * 256;
 	if (result == 0)
-		result = ptx_compile(module, &log, &code);
+		result = ptx_compile(module, true, &log, &code);
 	if (result != 0)
 		fprintf(stderr, "%s\n%s\n", text, log.text);
 	CHECK(result == 0);
