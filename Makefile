@@ -50,7 +50,7 @@ SOAK_TARGETS :=
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
-.PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-e2e lint \
+.PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-e2e test-clients lint \
 	generate check-generated bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
@@ -97,6 +97,12 @@ test-go:
 # By themselves: much here is about time.
 test-e2e:
 	@$(go_test) -short -timeout 15m ./test/e2e
+
+# Programs of the Python registry and Debian's, unmodified, on simulated GPUs. What cannot
+# be had is named, and its test skipped; nothing is downloaded twice.
+test-clients: build
+	@scripts/clients build/clients
+	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient' ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang

@@ -397,6 +397,8 @@ static void names(void)
 	CHECK(found == (void *)cuLaunchKernel_ptsz);
 	OK(cuGetProcAddress_v2("cuLaunchKernel", &found, 12020, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status));
 	CHECK(found == (void *)cuLaunchKernel);
+	OK(cuGetProcAddress_v2("cuLaunchKernelEx", &found, 11060, 0, &status)); /* as cuda.bindings asks */
+	CHECK(found == (void *)cuLaunchKernelEx);
 	GIVES(cuGetProcAddress_v2("cuGraphAddNode", &found, 11080, 0, &status), CUDA_ERROR_NOT_FOUND);
 	CHECK(!found && status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 	GIVES(cuGetProcAddress_v2("cuNone", &found, 12020, 0, &status), CUDA_ERROR_NOT_FOUND);
