@@ -60,6 +60,7 @@ var rooms = []room{
 	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline", "internal/urgency"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api"}},
 	{path: "internal/signals", thirdParty: []string{"C", "golang.org/x/sys"}},
+	{path: "internal/program"},
 	{path: "internal/process", thirdParty: []string{"golang.org/x/sys"}},
 	{
 		path: "internal/agent",
@@ -128,7 +129,7 @@ var rooms = []room{
 			"internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
-			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process",
+			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",
 			"internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},

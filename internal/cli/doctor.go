@@ -50,8 +50,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor [PROGRAM]",
 		Short: "Check that shares can work here, and for a program",
 		Long: `Checks libraries, driver, agent, sockets and cgroups of this machine and, when a
-program is given, whether a share can hold it. Exit code 1 if something is
-broken; a "note" is a limit worth knowing.`,
+program is given, whether a share can hold it and whether it can run on a
+simulated GPU. PROGRAM may be a script or the folder of a Python environment.
+Exit code 1 if something is broken; a "note" is a limit worth knowing.`,
 		Example: `  divvy doctor /usr/bin/ffmpeg`,
 		Args:    cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -110,8 +111,11 @@ func (a *app) examine(ctx context.Context, programs []string) doctorReport {
 	a.examineAgent(ctx, add)
 	add("cgroup", checkOK, cgroupVersion("/")+": labels of processes; no limit depends on it", "")
 	for _, program := range programs {
-		status, detail, hint := examineProgram(program)
-		add("program", status, detail, hint)
+		if !isFolder(program) {
+			status, detail, hint := examineProgram(program)
+			add("program", status, detail, hint)
+		}
+		examineSimulated(program, add)
 	}
 	return report
 }

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"github.com/divvy-gpu/divvy/internal/program"
 )
 
 const maxInterpreterBytes = 4096
@@ -53,4 +56,67 @@ func interpreterOf(file *elf.File) string {
 		}
 	}
 	return ""
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// examineSimulated says whether a program, a script or a Python environment can run on a
+// simulated GPU: by the libraries and the code for GPUs that it has.
+func examineSimulated(name string, add addCheck) {
+	if isFolder(name) {
+		if !examinePython(name, add) {
+			add("simulated", checkFail, name+" is no Python environment: it has no lib/python3*/site-packages", "")
+		}
+		return
+	}
+	path, err := findCommand(name)
+	if err != nil {
+		return // the program's own check has said so
+	}
+	found, err := program.Read(path)
+	if err != nil {
+		add("simulated", checkNote, err.Error(), "")
+		return
+	}
+	for _, python := range []string{path, found.Interpreter} {
+		if strings.HasPrefix(filepath.Base(python), "python") && examinePython(filepath.Dir(filepath.Dir(python)), add) {
+			return
+		}
+	}
+	if found.Interpreter != "" {
+		add("simulated", checkOK, path+" is run by "+found.Interpreter+", whose libraries decide", "")
+		return
+	}
+	verdict, why := found.Simulated()
+	add("simulated", statusOf(verdict), fmt.Sprintf("%s %s on a simulated GPU: %s", path, verdict, why), "")
+}
+
+func statusOf(verdict program.Verdict) string {
+	if verdict == program.Not {
+		return checkNote
+	}
+	return checkOK
+}
+
+// examinePython says it of each package that uses GPUs; false: the folder is no
+// environment of Python.
+func examinePython(folder string, add addCheck) bool {
+	packages, ok, err := program.ReadPython(folder)
+	if err != nil {
+		add("simulated", checkNote, err.Error(), "")
+		return true
+	}
+	if !ok {
+		return false
+	}
+	for _, p := range packages {
+		add("simulated", statusOf(p.Simulated), fmt.Sprintf("%s %s %s on a simulated GPU: %s", p.Name, p.Version, p.Simulated, p.Why), "")
+	}
+	if len(packages) == 0 {
+		add("simulated", checkOK, "the Python environment "+folder+" has no package that is known to use GPUs", "")
+	}
+	return true
 }

@@ -127,3 +127,24 @@ func (c *clients) gpustat(t *testing.T, env []string, pid int, total, used uint6
 		t.Errorf("gpustat: %+v, want process %d with %d MiB, %d of %d in all", g, pid, used/mib, used/mib, total/mib)
 	}
 }
+
+// runtimeProgram calls NVIDIA's runtime library as it comes from the registry.
+const runtimeProgram = `
+import ctypes, glob, sys
+library = ctypes.CDLL(glob.glob(sys.prefix + "/lib/python3*/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12")[0])
+count, place = ctypes.c_int(), ctypes.c_void_p()
+print(library.cudaGetDeviceCount(ctypes.byref(count)), library.cudaMalloc(ctypes.byref(place), 100))
+`
+
+// TestClientRuntime: the runtime library does not start on a simulated GPU, says so at
+// once, and never succeeds with nothing.
+func TestClientRuntime(t *testing.T) {
+	c := newClients(t, "python")
+	share := c.share(t, "runtime", 512*mib)
+	command := exec.CommandContext(t.Context(), filepath.Join(c.folder, "python", "bin", "python"), "-c", runtimeProgram)
+	command.Env = c.Environ(share.Socket)
+	got := finish(t, command, command.Env)
+	if got.code != 0 || got.stdout != "500 500\n" || strings.Count(got.stderr, "private tables") != 1 {
+		t.Errorf("code %d, %q: %s", got.code, got.stdout, tail(got.stderr, 1500))
+	}
+}

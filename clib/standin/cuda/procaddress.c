@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* procaddress.c: cuGetProcAddress, by the generated table of what names mean. */
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "symbols.h"
@@ -63,11 +66,17 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuin
 	return look_up(symbol, pfn, cudaVersion, flags, NULL);
 }
 
-/* The hardware driver hands out undocumented tables here; there are none. */
+/* The hardware driver hands out undocumented tables here; there are none. NVIDIA's runtime
+ * library asks for them before it works, and says 500 (cudaErrorSymbolNotFound) then. */
 CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
+	static bool told;
+
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ppExportTable = NULL;
+	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		dprintf(STDERR_FILENO, "divvy: simulated GPU: this program asks the driver for private tables, as NVIDIA's runtime "
+			"library (libcudart) does, which does not start on a simulated GPU: divvy doctor PROGRAM\n");
 	return CUDA_ERROR_NOT_FOUND;
 }
