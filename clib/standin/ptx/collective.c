@@ -5,7 +5,7 @@
  * SHFL: a value, b lane or distance, c clamp and mask; sub PTX_DO_UP ...; d, e2 in target
  * VOTE: a predicate (sub2: negated), sub PTX_DO_ALL ...; d (wd: predicate or word)
  * MATCH: a value, sub PTX_DO_ANY or ALL; d, predicate in target
- * REDUX: a value, sub PTX_DO_ADD ..., mode the type; d
+ * REDUX: a value, sub PTX_DO_ADD ..., mode the type, of a float that of ptx_lane_fmin; sub2: of its magnitude; d
  * ELECT: d, predicate in target
  * e is the column of the lanes that take part in all of them.
  */
@@ -123,44 +123,46 @@ static void match(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 	}
 }
 
+static uint32_t reduced(const struct ptx_op *op, uint32_t sum, uint32_t value)
+{
+	bool sign = op->mode == PTX_S32;
+
+	switch (op->sub) {
+	case PTX_DO_ADD:
+		return sum + value;
+	case PTX_DO_AND:
+		return sum & value;
+	case PTX_DO_OR:
+		return sum | value;
+	case PTX_DO_XOR:
+		return sum ^ value;
+	case PTX_DO_MIN:
+		return (sign ? (int32_t)value < (int32_t)sum : value < sum) ? value : sum;
+	default:
+		return (sign ? (int32_t)value > (int32_t)sum : value > sum) ? value : sum;
+	}
+}
+
 static void reduce(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 {
 	const struct ptx_frame *frame = warp->frame;
 	const uint32_t *a = (const uint32_t *)(const void *)ptx_column(frame, op->a);
 	uint32_t part = ((const uint32_t *)(const void *)ptx_column(frame, op->e))[__builtin_ctz(mask)] & mask;
+	bool real = PTX_LANE_TYPE(op->mode) == PTX_F32;
 	uint32_t sum = 0;
 	bool first = true;
 
 	for (uint32_t l = 0; l < PTX_LANES; l++) {
 		if (!(part >> l & 1))
 			continue;
-		uint32_t value = a[l];
+		uint32_t value = op->sub2 ? a[l] & 0x7fffffff : a[l];
 
-		if (first) {
-			sum = value;
-			first = false;
-			continue;
-		}
-		switch (op->sub) {
-		case PTX_DO_ADD:
-			sum += value;
-			break;
-		case PTX_DO_AND:
-			sum &= value;
-			break;
-		case PTX_DO_OR:
-			sum |= value;
-			break;
-		case PTX_DO_XOR:
-			sum ^= value;
-			break;
-		case PTX_DO_MIN:
-			sum = (op->mode == PTX_S32 ? (int32_t)value < (int32_t)sum : value < sum) ? value : sum;
-			break;
-		default:
-			sum = (op->mode == PTX_S32 ? (int32_t)value > (int32_t)sum : value > sum) ? value : sum;
-			break;
-		}
+		/* alone, a NaN still becomes the one that there is */
+		if (real)
+			sum = (uint32_t)ptx_lane_fmin(first ? value : sum, value, 0, op->mode);
+		else
+			sum = first ? value : reduced(op, sum, value);
+		first = false;
 	}
 	for (uint32_t l = 0; l < PTX_LANES; l++) {
 		if (mask >> l & 1)

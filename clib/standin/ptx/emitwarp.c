@@ -116,20 +116,26 @@ static bool match(struct ptx_compiler *c)
 static bool reduce(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
+	bool real = now->types[0] == PTX_F32;
 	struct ptx_place place[2];
 	uint32_t mask;
 
-	if (!ptx_flags(c, PTX_F(SYNC)) || !ptx_operands(c, 3, 3) || !ptx_out(c, 0, PTX_B32, &place[0]) ||
-	    !ptx_in(c, 1, PTX_B32, &place[1]) || !members(c, 2, &mask) || !words(c, place, 2))
+	if (real && !ptx_needs(c, 86, 100))
 		return false;
-	if (now->operation < PTX_DO_AND || now->operation > PTX_DO_MAX || ptx_floating(now->types[0]))
+	if (!ptx_flags(c, PTX_F(SYNC) | (real ? PTX_F(NANQ) | PTX_F(ABSOLUTE) : 0)) || !ptx_operands(c, 3, 3) ||
+	    !ptx_out(c, 0, PTX_B32, &place[0]) || !ptx_in(c, 1, PTX_B32, &place[1]) || !members(c, 2, &mask) || !words(c, place, 2))
+		return false;
+	if (now->operation < (real ? PTX_DO_MIN : PTX_DO_AND) || now->operation > PTX_DO_MAX || (!real && ptx_floating(now->types[0])))
 		return ptx_refuse(c, "this form is not supported");
 	struct ptx_op *op = ptx_emit(c, PTX_RUN_REDUX);
 
 	if (!op)
 		return false;
 	op->sub = now->operation;
+	op->sub2 = (now->flags & PTX_F(ABSOLUTE)) != 0;
 	op->mode = now->types[0];
+	if (real)
+		op->mode |= (now->flags & PTX_F(NANQ) ? PTX_LANE_A : 0) | (now->operation == PTX_DO_MAX ? PTX_LANE_D : 0);
 	op->d = place[0].at;
 	op->a = place[1].at;
 	op->e = mask;

@@ -199,6 +199,19 @@ static bool branch(struct ptx_parser *p, struct ptx_instruction *made)
 	return ptx_expect_name(p, &name) && ptx_label_use(p, name, last, line);
 }
 
+/* A register in braces of its own is that register: Triton writes loads and stores so. */
+static void unbrace(const struct ptx_instruction *made, struct ptx_operand *operand)
+{
+	switch (made->opcode) {
+	case PTX_OP_LD: case PTX_OP_LDU: case PTX_OP_ST: case PTX_OP_ATOM: case PTX_OP_RED:
+		if (made->vector == PTX_NOT_VECTOR && operand->kind == PTX_OPERAND_VECTOR && operand->count == 1)
+			*operand = operand->elements[0];
+		break;
+	default:
+		break;
+	}
+}
+
 static bool operands_of(struct ptx_parser *p, struct ptx_instruction *made)
 {
 	struct ptx_operand operands[OPERANDS_MOST];
@@ -209,7 +222,7 @@ static bool operands_of(struct ptx_parser *p, struct ptx_instruction *made)
 			return ptx_error(p, "'%s' has too many operands", made->text);
 		if (!ptx_operand_parse(p, &operands[count]))
 			return false;
-		count++;
+		unbrace(made, &operands[count++]);
 		if (!ptx_is(p, ';') && !ptx_expect(p, ','))
 			return false;
 	}

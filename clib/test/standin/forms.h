@@ -56,7 +56,7 @@
 	FORM(70, 75, "tanh, ex2 of halves", "tanh.approx.f32 %f1, %f2; tanh.approx.f16x2 %r1, %r2; ex2.approx.f16 %h1, %h2;") \
 	FORM(72, 86, "min max .xorsign.abs", "max.xorsign.abs.f32 %f1, %f2, %f3; min.NaN.xorsign.abs.f16 %h1, %h2, %h3;") \
 	FORM(73, 52, "alloca stacksave stackrestore", "stacksave.u64 %d1; alloca.u64 %d2, %d3, 16; alloca.u64 %d2, %d3; stackrestore.u64 %d1;") \
-	FORM(74, 70, "ld and st with .L1 and .L2 evictions and prefetch sizes", "ld.global.L1::no_allocate.L2::256B.u32 %r1, [%d1]; ld.global.L1::evict_last.f32 %f1, [%d1]; st.global.L1::evict_first.u32 [%d1], %r1; ld.global.L2::128B.v2.b64 {%d1, %d2}, [%d3];") \
+	FORM(74, 70, "ld and st with .L1 and .L2 evictions and prefetch sizes", "ld.global.L1::no_allocate.L2::256B.u32 {%r1}, [%d1]; ld.global.L1::evict_last.f32 %f1, [%d1]; st.global.L1::evict_first.u32 [%d1], %r1; ld.global.L2::128B.v2.b64 {%d1, %d2}, [%d3];") \
 	FORM(74, 80, "createpolicy, .L2::cache_hint of ld st atom red cp.async, prefetch and applypriority by priority, discard", "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d1, 1.0; createpolicy.fractional.L2::evict_first.b64 %d1; createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %d1, [%d2], %r1, %r2; createpolicy.cvt.L2.b64 %d1, %d2; ld.global.L1::evict_last.L2::cache_hint.b32 %r1, [%d1], %d2; st.global.L2::cache_hint.v2.b32 [%d1], {%r1, %r2}, %d2; atom.global.add.L2::cache_hint.u32 %r1, [%d1], %r2, %d3; red.global.add.L2::cache_hint.u32 [%d1], %r2, %d3; cp.async.ca.shared.global.L2::cache_hint [%r1], [%d1], 16, %d2; prefetch.global.L2::evict_last [%d1]; applypriority.global.L2::evict_normal [%d1], 128; discard.global.L2 [%d1], 128;") \
 	FORM(76, 70, "bmsk szext", "bmsk.clamp.b32 %r1, %r2, %r3; szext.wrap.s32 %r1, %r2, %r3;") \
 	FORM(78, 90, "griddepcontrol", "griddepcontrol.launch_dependents; griddepcontrol.wait;") \
@@ -78,6 +78,7 @@
 	FORM(86, 100, "add sub mul fma of .f32x2", "add.rn.f32x2 %d1, %d2, %d3; sub.rz.ftz.f32x2 %d1, %d2, %d3; mul.rm.f32x2 %d1, %d2, %d3; fma.rp.f32x2 %d1, %d2, %d3, %d4;") \
 	FORM(86, 100, "add sub fma of .f32 and a half", "add.f32.f16 %f1, %h1, %f2; sub.rz.sat.f32.bf16 %f1, %h1, %f2; fma.rn.f32.bf16 %f1, %h1, %h2, %f3;") \
 	FORM(86, 100, "clusterlaunchcontrol", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q1;") \
+	FORM(86, 100, "redux.sync of f32", "redux.sync.max.f32 %f1, %f2, -1; redux.sync.min.abs.NaN.f32 %f1, %f2, -1;") \
 	FORM(86, 100, "min max of three f32", "min.f32 %f1, %f2, %f3, %f4; max.NaN.f32 %f1, %f2, %f3, %f4;") \
 	FORM(86, 100, "e2m1x2 e2m3x2 e3m2x2 ue8m0x2", "cvt.rn.satfinite.e2m1x2.f32 %h1, %f1, %f2;") \
 	FORM(88, 100, "ld st of 32 bytes", "ld.global.v8.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, [%d1]; st.global.v4.b64 [%d1], {%d1, %d2, %d3, %d4};")

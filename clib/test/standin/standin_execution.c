@@ -92,6 +92,16 @@ static void lanes_work_together(void)
 	CHECK(outcome.fault == PTX_FAULT_NONE);
 	for (uint32_t i = 0; i < 32; i++)
 		CHECK(word(i) == 7 + 100 + (i % 2 ? 0 : 20) + 496 + 31);
+	/* -16 to 15 and a NaN: the least, the greatest magnitude, and what a NaN makes of it */
+	outcome = once(".version 8.6\n.target sm_100a\n.address_size 64\n" BODY(
+			      "cvt.rn.f32.u32 %f0, %r0; sub.f32 %f0, %f0, 0f41800000; setp.eq.u32 %p0, %r0, 3;\n"
+			      "@%p0 mov.f32 %f0, 0fffc00001; redux.sync.min.f32 %f1, %f0, -1; redux.sync.max.abs.f32 %f2, %f0, -1;\n"
+			      "redux.sync.max.NaN.f32 %f3, %f0, -1; mov.b32 %r9, %f1; setp.ge.u32 %p1, %r0, 10; @%p1 mov.b32 %r9, %f2;\n"
+			      "setp.ge.u32 %p1, %r0, 20; @%p1 mov.b32 %r9, %f3;"),
+		       1, 32);
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 32; i++)
+		CHECK(word(i) == (i < 10 ? 0xc1800000 : i < 20 ? 0x41800000 : 0x7fffffff));
 	/* lanes that come to the same vote from two sides */
 	outcome = once(KERNEL("mov.u32 %r9, 0; setp.lt.u32 %p0, %r0, 9; @%p0 bra A;\nadd.u32 %r9, %r9, 1; bra J;\n"
 			      "A: add.u32 %r9, %r9, 2; add.u32 %r9, %r9, 2;\nJ: vote.sync.ballot.b32 %r9, %p0, -1;"),
