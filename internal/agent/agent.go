@@ -12,6 +12,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -124,6 +125,7 @@ func makeFolders(cfg Config) error {
 // serves, or it is safe by itself. What changes is the loop's, and do alone leads there.
 type daemon struct {
 	cfg       Config
+	life      string // tells this agent's events from those of the one before
 	cards     []gpu.Card
 	driver    *driver
 	enforcers enforcers
@@ -174,7 +176,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	}
 	l := &loop{
 		daemon: &daemon{
-			cfg: cfg, cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+			cfg: cfg, life: rand.Text(), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),

@@ -300,7 +300,7 @@ func TestInterfaceFailures(t *testing.T) {
 	ctx := context.Background()
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
 	_, err := r.client.CreateShare(ctx, api.ShareSpec{Name: "s"})
-	if e := wantCode(t, err, api.CodeNotAllowed); e.Hint == "" {
+	if e := wantCode(t, err, api.CodeExists); e.Hint == "" {
 		t.Error("no hint for a duplicate name")
 	}
 	_, err = r.client.CreateShare(ctx, api.ShareSpec{MemoryBytes: 81 * gib})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -105,6 +106,7 @@ func (h handlers) handler() http.Handler {
 	handle("GET /v1/shares", h.getShares)
 	handle("POST /v1/shares", h.postShare)
 	handle("GET /v1/shares/{name}", h.getShare)
+	handle("PUT /v1/shares/{name}", h.putShare)
 	handle("PATCH /v1/shares/{name}", h.patchShare)
 	handle("DELETE /v1/shares/{name}", h.deleteShare)
 	handle("POST /v1/shares/{name}/enter", h.enterShare)
@@ -167,6 +169,7 @@ func (h handlers) fail(w http.ResponseWriter, err error) {
 	status := map[api.Code]int{
 		api.CodeUsage: http.StatusBadRequest, api.CodeNotFound: http.StatusNotFound,
 		api.CodeNotAllowed: http.StatusForbidden, api.CodeUnavailable: http.StatusServiceUnavailable,
+		api.CodeExists: http.StatusConflict, api.CodeNoRoom: http.StatusInsufficientStorage,
 	}[e.Code]
 	write(w, status, e)
 }
@@ -182,8 +185,14 @@ func apiError(err error) *api.Error {
 		code := map[core.Kind]api.Code{
 			core.Usage: api.CodeUsage, core.NotFound: api.CodeNotFound,
 			core.NotAllowed: api.CodeNotAllowed, core.Unavailable: api.CodeUnavailable,
+			core.Exists: api.CodeExists, core.NoRoom: api.CodeNoRoom,
 		}[f.Kind]
-		return &api.Error{Code: code, Message: f.Message, Hint: f.Hint}
+		e := &api.Error{Code: code, Message: f.Message, Hint: f.Hint, Differs: f.Differs}
+		if f.Missing != (core.Missing{}) {
+			missing := api.Missing(f.Missing)
+			e.Missing = &missing
+		}
+		return e
 	}
 	return &api.Error{Code: api.CodeUnavailable, Message: err.Error()}
 }
@@ -217,13 +226,30 @@ func (h handlers) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Pee
 			return &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("since=%q is not a sequence number", text)}
 		}
 	}
+	wanted, err := wantedLabels(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set(api.LifeHeader, h.life)
 	if r.URL.Query().Get("follow") == "" {
 		events, _, _ := h.events.after(since, h.cfg.MaxEvents)
-		write(w, http.StatusOK, api.Events{Schema: api.SchemaEvents, Events: append([]api.Event{}, events...)})
+		answer := api.Events{Schema: api.SchemaEvents, Life: h.life, Events: []api.Event{}}
+		for _, e := range events {
+			if concerns(e, wanted) {
+				answer.Events = append(answer.Events, e)
+			}
+		}
+		write(w, http.StatusOK, answer)
 		return nil
 	}
-	h.follow(w, r, since)
+	h.follow(w, r, since, wanted)
 	return nil
+}
+
+// concerns says whether an event is for who wants those of shares with these labels: those
+// of GPUs, and that some are forgotten, are for everybody.
+func concerns(e api.Event, wanted share.Labels) bool {
+	return e.Share == "" || e.Labels.Match(wanted)
 }
 
 // patient lets a request stay for as long as the asker does.
@@ -232,7 +258,7 @@ func patient(stream *http.ResponseController) bool {
 }
 
 // follow streams events until the reader is gone or does not read.
-func (h handlers) follow(w http.ResponseWriter, r *http.Request, since uint64) {
+func (h handlers) follow(w http.ResponseWriter, r *http.Request, since uint64, wanted share.Labels) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) {
 		return
@@ -244,10 +270,10 @@ func (h handlers) follow(w http.ResponseWriter, r *http.Request, since uint64) {
 		events, more, ended := h.events.after(since, eventsAtOnce)
 		_ = stream.SetWriteDeadline(time.Now().Add(streamDeadline))
 		for _, e := range events {
-			if encoder.Encode(e) != nil {
+			since = e.Sequence
+			if concerns(e, wanted) && encoder.Encode(e) != nil {
 				return
 			}
-			since = e.Sequence
 		}
 		if stream.Flush() != nil {
 			return

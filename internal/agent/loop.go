@@ -305,8 +305,11 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 
 // log puts an event into the log.
 func (l *loop) log(e core.Event) {
+	if e.Labels == nil {
+		e.Labels = l.core.Labels(e.Share)
+	}
 	l.events.add(api.Event{
-		Time: e.Time, Kind: e.Kind, Share: e.Share, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, Message: e.Message,
+		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, Message: e.Message,
 	})
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }

@@ -100,7 +100,7 @@ func TestRefusedRun(t *testing.T) {
 	}{
 		"nothing":          {api.RunSpec{}, api.CodeUsage},
 		"both":             {api.RunSpec{Share: "taken", New: small}, api.CodeUsage},
-		"taken":            {api.RunSpec{New: &api.ShareSpec{Name: "taken", Ephemeral: true}}, api.CodeNotAllowed},
+		"taken":            {api.RunSpec{New: &api.ShareSpec{Name: "taken", Ephemeral: true}}, api.CodeExists},
 		"too large":        {api.RunSpec{New: &api.ShareSpec{Name: "x", MemoryBytes: 81 * gib, Ephemeral: true}}, api.CodeNotAllowed},
 		"a bad name":       {api.RunSpec{New: &api.ShareSpec{Name: "../x", Ephemeral: true}}, api.CodeUsage},
 		"not there":        {api.RunSpec{Share: "nobody"}, api.CodeNotFound},

@@ -20,7 +20,7 @@ import (
 
 func (h handlers) version() api.Version {
 	v := api.Version{
-		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(),
+		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(), Life: h.life,
 		Simulated: h.simulated(), DriverDirectory: h.cfg.DriverDirectory,
 	}
 	if v.Simulated {
@@ -61,7 +61,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 	share := api.Share{
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, GPUs: v.GPUs, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
-			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
+			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Labels: v.Labels, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].inside(),
@@ -85,10 +85,17 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 }
 
 func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	wanted, err := wantedLabels(r)
+	if err != nil {
+		return err
+	}
 	h.lookAtAll(r.Context())
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: h.simulated(), Shares: []api.Share{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, v := range l.core.Shares() {
+			if !v.Labels.Match(wanted) {
+				continue
+			}
 			shares.Shares = append(shares.Shares, l.apiShare(v))
 		}
 		shares.Unresponsive = l.unresponsive()
@@ -144,16 +151,17 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 	h.examine(r.Context())
 	var view core.ShareView
 	if err := h.promise(r, func(l *loop) (err error) {
-		view, err = l.core.CreateShare(l.now, core.Spec{
-			Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
-			Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant,
-			Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
-			Payer: payer(h.table, peer),
-		}, peer.UID)
+		view, err = l.core.CreateShare(l.now, h.coreSpec(spec, peer), peer.UID)
 		return err
 	}); err != nil {
 		return api.Share{}, enforcement{}, err
 	}
+	return h.secure(r, view, peer, also)
+}
+
+// secure has a share held that the ledger has got, and lets processes come to it. A
+// failure takes it off the ledger again.
+func (h handlers) secure(r *http.Request, view core.ShareView, peer socket.Peer, also func(*loop, string) error) (api.Share, enforcement, error) {
 	// Not in the loop: a driver and a control daemon are asked.
 	g := h.enforcers.take(r.Context(), view)
 	failed := g.short()
@@ -195,6 +203,65 @@ func (h handlers) promise(r *http.Request, f func(*loop) error) error {
 	}
 	h.compareAll(r.Context())
 	return h.ask(r, f)
+}
+
+func (h handlers) coreSpec(spec api.ShareSpec, peer socket.Peer) core.Spec {
+	return core.Spec{
+		Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
+		Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant, Labels: spec.Labels,
+		Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
+		Payer: payer(h.table, peer),
+	}
+}
+
+// putShare makes a share, or finds it as asked for: who does not know what came of the
+// request before asks again.
+func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	var spec api.ShareSpec
+	if err := read(w, r, &spec); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	if spec.Name != "" && spec.Name != name {
+		return &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("the path names share %q, the request %q", name, spec.Name)}
+	}
+	spec.Name = name
+	if err := h.mayCreate(peer, spec); err != nil {
+		return err
+	}
+	h.examine(r.Context())
+	var view core.ShareView
+	var made bool
+	if err := h.promise(r, func(l *loop) (err error) {
+		if view, made, err = l.core.EnsureShare(l.now, h.coreSpec(spec, peer), peer.UID); err != nil || made {
+			return err
+		}
+		if _, held := l.enforcements[name]; !held {
+			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("share %q is being made", name), Hint: "ask again"}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if !made {
+		h.lookAtAll(r.Context())
+		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
+	}
+	share, _, err := h.secure(r, view, peer, func(*loop, string) error { return nil })
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusCreated, share)
+	return nil
+}
+
+// wantedLabels are those that a request names in its query.
+func wantedLabels(r *http.Request) (share.Labels, error) {
+	wanted, err := share.ParseLabels(r.URL.Query()["label"])
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeUsage, Message: err.Error()}
+	}
+	return wanted, nil
 }
 
 // open lets processes come to a share that is held; the loop's part of create.
@@ -453,13 +520,21 @@ func several[T any](parts []T) []T {
 }
 
 func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+	wanted, err := wantedLabels(r)
+	if err != nil {
+		return err
+	}
 	h.reconcile(r.Context())
 	h.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {
+			labels := l.core.Labels(c.Share)
+			if !labels.Match(wanted) {
+				continue
+			}
 			client := api.Client{
-				PID: c.PID, UID: c.UID, Command: h.commandFor(peer, c), Share: c.Share, CardUUID: c.CardUUID, State: string(c.State),
+				PID: c.PID, UID: c.UID, Command: h.commandFor(peer, c), Share: c.Share, Labels: labels, CardUUID: c.CardUUID, State: string(c.State),
 				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
 				Denials: c.Denials, Launches: c.Launches, Since: c.Since, Enforcement: l.levelOf(c),
 			}

@@ -6,8 +6,9 @@
 //
 //	GET    /v1/version              Version
 //	GET    /v1/devices              Devices
-//	GET    /v1/shares               Shares
+//	GET    /v1/shares               Shares; with ?label=KEY=VALUE, as often as wanted, those that have all of them
 //	POST   /v1/shares               ShareSpec -> Share
+//	PUT    /v1/shares/{name}        ShareSpec -> Share: 201 made, 200 there already as asked for
 //	GET    /v1/shares/{name}        Share
 //	PATCH  /v1/shares/{name}        ShareChange -> Share
 //	DELETE /v1/shares/{name}        -> 204; refused while processes are attached, unless ?force=1
@@ -16,8 +17,8 @@
 //	                                ?run=1 as the connection of a run does
 //	POST   /v1/runs                 RunSpec -> Run, then a stream of Notice; all that a command needs to
 //	                                run under a share, which is held while the connection is open
-//	GET    /v1/clients              Clients
-//	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line
+//	GET    /v1/clients              Clients; ?label= as above, of their shares
+//	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line; &label= as above
 //
 // Errors come as Error with the matching HTTP status.
 package api
@@ -45,7 +46,9 @@ type Code string
 const (
 	CodeUsage       Code = "usage"       // the request makes no sense: exit 2
 	CodeNotFound    Code = "not-found"   // no such share or card: exit 3
-	CodeNotAllowed  Code = "not-allowed" // exists already, no room, over quota, not yours: exit 4
+	CodeNotAllowed  Code = "not-allowed" // over a bound, not yours: exit 4
+	CodeExists      Code = "exists"      // a share of that name is there, and another one: exit 4
+	CodeNoRoom      Code = "no-room"     // less is left than is asked for: exit 4
 	CodeUnavailable Code = "unavailable" // the agent cannot do it now: exit 5
 )
 
@@ -54,6 +57,11 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // an exact command or change that helps
+	// Missing is how much more would have to be left; with CodeNoRoom alone.
+	Missing *Missing `json:"missing,omitempty"`
+	// Differs are the fields in which a share that exists is not as asked for; with
+	// CodeExists alone.
+	Differs []string `json:"differs,omitempty"`
 	// Leaving is true when the agent is on its way out: ask the one that comes next.
 	Leaving bool `json:"leaving,omitempty"`
 	// Busy is true when nothing was read of the request, for who asks has too many
@@ -61,14 +69,24 @@ type Error struct {
 	Busy bool `json:"busy,omitempty"`
 }
 
+// Missing is what a card would have to have left besides for what was asked of it. Where
+// no card was named it is that of the card that has the most left.
+type Missing struct {
+	MemoryBytes  uint64 `json:"memoryBytes,omitempty"`
+	CoresPercent int    `json:"coresPercent,omitempty"`
+}
+
 func (e *Error) Error() string { return e.Message }
 
 // Version answers GET /v1/version.
 type Version struct {
-	Schema    string `json:"schema"`
-	Version   string `json:"version"`
-	Wire      int    `json:"wire"` // of the pages and messages shared with the front library
-	PID       int    `json:"pid"`
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	Wire    int    `json:"wire"` // of the pages and messages shared with the front library
+	PID     int    `json:"pid"`
+	// Life is another one each time that an agent starts: then events are numbered anew,
+	// and who follows them lists all again.
+	Life      string `json:"life"`
 	Simulated bool   `json:"simulated"`
 	// DriverDirectory holds the driver that the processes of a share use, and
 	// Simulator is the socket of the simulator behind it, if it is a stand-in.
@@ -140,6 +158,7 @@ type ShareSpec struct {
 	Weight       int               `json:"weight,omitempty"`
 	Priority     int               `json:"priority,omitempty"`
 	Tenant       string            `json:"tenant,omitempty"`
+	Labels       share.Labels      `json:"labels,omitempty"`
 	Enforce      share.Enforcement `json:"enforce,omitempty"` // at least this level, or refuse
 	// ThreadsPercent is the most of a card's processors that each of its processes
 	// gets at once, by MPS; 0: no limit.
@@ -238,19 +257,20 @@ type Shares struct {
 // Client is one process attached to a share, or one that died and whose memory
 // the driver has not released yet.
 type Client struct {
-	PID          int       `json:"pid"`
-	UID          int       `json:"uid"`
-	Command      string    `json:"command"`
-	Share        string    `json:"share"`
-	CardUUID     string    `json:"cardUuid"` // the first of its share's
-	State        string    `json:"state"`    // attached, detached (lives on without its socket), dead (driver still holds memory)
-	UsedBytes    uint64    `json:"usedBytes"`
-	ContextBytes uint64    `json:"contextBytes"`
-	DriverBytes  *uint64   `json:"driverBytes,omitempty"` // by the driver's account, where it tells
-	Allocations  uint64    `json:"allocations"`
-	Denials      uint64    `json:"denials"`
-	Launches     uint64    `json:"launches"`
-	Since        time.Time `json:"since"`
+	PID          int          `json:"pid"`
+	UID          int          `json:"uid"`
+	Command      string       `json:"command"`
+	Share        string       `json:"share"`
+	Labels       share.Labels `json:"labels,omitempty"` // of the share
+	CardUUID     string       `json:"cardUuid"`         // the first of its share's
+	State        string       `json:"state"`            // attached, detached (lives on without its socket), dead (driver still holds memory)
+	UsedBytes    uint64       `json:"usedBytes"`
+	ContextBytes uint64       `json:"contextBytes"`
+	DriverBytes  *uint64      `json:"driverBytes,omitempty"` // by the driver's account, where it tells
+	Allocations  uint64       `json:"allocations"`
+	Denials      uint64       `json:"denials"`
+	Launches     uint64       `json:"launches"`
+	Since        time.Time    `json:"since"`
 	// Enforcement is what holds this process; weaker than its share's when it came
 	// past what holds that, as from a container.
 	Enforcement share.Enforcement `json:"enforcement"`
@@ -314,19 +334,24 @@ type Clients struct {
 
 // Event is one thing that happened.
 type Event struct {
-	Sequence uint64     `json:"sequence"`
-	Time     time.Time  `json:"time"`
-	Kind     event.Kind `json:"kind"`
-	Share    string     `json:"share,omitempty"`
-	CardUUID string     `json:"cardUuid,omitempty"`
-	PID      int        `json:"pid,omitempty"`
-	UID      *int       `json:"uid,omitempty"` // whose the process is, of memory that no ledger knows
-	Bytes    uint64     `json:"bytes,omitempty"`
-	Message  string     `json:"message"`
+	Sequence uint64       `json:"sequence"`
+	Time     time.Time    `json:"time"`
+	Kind     event.Kind   `json:"kind"`
+	Share    string       `json:"share,omitempty"`
+	Labels   share.Labels `json:"labels,omitempty"` // of the share
+	CardUUID string       `json:"cardUuid,omitempty"`
+	PID      int          `json:"pid,omitempty"`
+	UID      *int         `json:"uid,omitempty"` // whose the process is, of memory that no ledger knows
+	Bytes    uint64       `json:"bytes,omitempty"`
+	Message  string       `json:"message"`
 }
+
+// LifeHeader says the agent's life beside a stream of events.
+const LifeHeader = "Divvy-Life"
 
 // Events answers GET /v1/events without follow.
 type Events struct {
 	Schema string  `json:"schema"`
+	Life   string  `json:"life"` // as in Version
 	Events []Event `json:"events"`
 }

@@ -100,7 +100,7 @@ func exitCode(err error) int {
 			return exitUsage
 		case api.CodeNotFound:
 			return exitNotThere
-		case api.CodeNotAllowed:
+		case api.CodeNotAllowed, api.CodeExists, api.CodeNoRoom:
 			return exitNotAllowed
 		case api.CodeUnavailable:
 			return exitUnreachable

@@ -23,6 +23,7 @@ import (
 func (a *app) psCommand() *cobra.Command {
 	var asJSON bool
 	var form string
+	var labels []string
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes under shares",
@@ -37,7 +38,7 @@ also who runs them, on which GPU, and at what level each is held.`,
 		if err != nil {
 			return err
 		}
-		at, err := a.find(cmd.Context())
+		at, err := a.findLabelled(cmd.Context(), labels)
 		if err != nil {
 			return err
 		}
@@ -74,6 +75,7 @@ also who runs them, on which GPU, and at what level each is held.`,
 		return rows.write(a.stdout)
 	})
 	wideFlag(cmd, &form)
+	labelFlag(cmd, &labels)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -90,6 +92,7 @@ func driverBytes(bytes *uint64) string {
 func (a *app) eventsCommand() *cobra.Command {
 	var asJSON, follow bool
 	var since uint64
+	var labels []string
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happened: grants, denials, deaths, changes",
@@ -99,7 +102,7 @@ interrupted; with --json then prints one event per line.`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
-		at, err := a.find(cmd.Context())
+		at, err := a.findLabelled(cmd.Context(), labels)
 		if err != nil {
 			return err
 		}
@@ -124,6 +127,7 @@ interrupted; with --json then prints one event per line.`,
 	flags := cmd.Flags()
 	flags.BoolVarP(&follow, "follow", "f", false, "go on with what happens")
 	flags.Uint64Var(&since, "since", 0, "only after the event with this `number`")
+	labelFlag(cmd, &labels)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -149,14 +153,14 @@ func (a *app) followEvents(ctx context.Context, at place, since uint64, asJSON b
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	const patience = 10 * time.Second
-	lost, pid := time.Now(), 0
+	lost, life := time.Now(), ""
 	for {
 		// An agent that was started anew counts its events from 1.
 		if answer, err := at.client.Version(ctx); err == nil {
-			if pid != 0 && answer.PID != pid {
+			if life != "" && answer.Life != life {
 				since = 0
 			}
-			lost, pid = time.Now(), answer.PID
+			lost, life = time.Now(), answer.Life
 		}
 		err := at.client.Follow(ctx, since, func(e api.Event) error {
 			since, lost = e.Sequence, time.Now()

@@ -41,6 +41,7 @@ type promise struct {
 	threads  int
 	open     bool
 	user     string
+	labels   []string
 }
 
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
@@ -65,6 +66,7 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags.IntVar(&p.threads, "mps-threads", 0, "`percent` of the processors for each process, by MPS")
 	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
 	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
+	flags.StringArrayVar(&p.labels, "label", nil, "`KEY=VALUE` to find it by; may be repeated")
 	complete(cmd, "gpu", a.completeCards)
 	complete(cmd, "gpus", words("1", "2", "4", "8"))
 	complete(cmd, "enforce", words(share.Enforcements()...))
@@ -162,8 +164,12 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 	if cmd.Flags().Changed("gpus") {
 		gpus = p.gpus
 	}
+	labels, err := share.ParseLabels(p.labels)
+	if err != nil {
+		return api.ShareSpec{}, usage(fmt.Errorf("--label: %w", err))
+	}
 	return api.ShareSpec{
-		Open: p.open, JoinUID: joins, GPU: p.gpu, GPUs: gpus, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
+		Labels: labels, Open: p.open, JoinUID: joins, GPU: p.gpu, GPUs: gpus, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
 		Priority: p.priority, Tenant: p.tenant, Enforce: share.Enforcement(p.enforce), ThreadsPercent: p.threads,
 	}, nil
 }
@@ -379,6 +385,7 @@ allocation of theirs fails from then on.`,
 func (a *app) shareListCommand() *cobra.Command {
 	var asJSON bool
 	var form string
+	var labels []string
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List shares, what they may use and what they use",
@@ -390,7 +397,7 @@ func (a *app) shareListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		at, err := a.find(cmd.Context())
+		at, err := a.findLabelled(cmd.Context(), labels)
 		if err != nil {
 			return err
 		}
@@ -425,9 +432,28 @@ func (a *app) shareListCommand() *cobra.Command {
 		return rows.write(a.stdout)
 	})
 	wideFlag(cmd, &form)
+	labelFlag(cmd, &labels)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// labelFlag is of commands that list what belongs to shares.
+func labelFlag(cmd *cobra.Command, labels *[]string) {
+	cmd.Flags().StringArrayVar(labels, "label", nil, "only of shares with this `KEY=VALUE`; may be repeated")
+}
+
+// findLabelled is find, for what belongs to shares with these labels.
+func (a *app) findLabelled(ctx context.Context, texts []string) (place, error) {
+	labels, err := share.ParseLabels(texts)
+	if err != nil {
+		return place{}, usage(fmt.Errorf("--label: %w", err))
+	}
+	at, err := a.find(ctx)
+	if err == nil && len(labels) > 0 {
+		at.client = at.client.Labelled(labels)
+	}
+	return at, err
 }
 
 // memory is a share's quota on a GPU for people.

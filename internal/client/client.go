@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // ErrUnreachable says that no agent answered on the socket: nobody listens, it is
@@ -45,11 +46,32 @@ const (
 // Client talks to one agent. It is safe for concurrent use.
 type Client struct {
 	socket string
+	labels share.Labels
 }
 
 // New returns a client of the agent that listens on socket. It does not
 // connect.
 func New(socket string) *Client { return &Client{socket: socket} }
+
+// Labelled returns a client of the same agent for which Shares, Clients, Events and Follow
+// tell of shares that have all of these labels; events of no share come in any case.
+func (c *Client) Labelled(labels share.Labels) *Client {
+	return &Client{socket: c.socket, labels: labels}
+}
+
+// query is what follows a path: values, and the labels that are wanted.
+func (c *Client) query(values url.Values) string {
+	if values == nil {
+		values = url.Values{}
+	}
+	for key, value := range c.labels {
+		values.Add("label", key+"="+value)
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
 
 // Socket is the path the client was made for.
 func (c *Client) Socket() string { return c.socket }
@@ -71,7 +93,7 @@ func (c *Client) Devices(ctx context.Context) (api.Devices, error) {
 // Shares lists the shares.
 func (c *Client) Shares(ctx context.Context) (api.Shares, error) {
 	var s api.Shares
-	err := c.call(ctx, http.MethodGet, "/v1/shares", nil, &s)
+	err := c.call(ctx, http.MethodGet, "/v1/shares"+c.query(nil), nil, &s)
 	return s, err
 }
 
@@ -90,6 +112,18 @@ func (c *Client) CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share
 	var s api.Share
 	err := c.call(ctx, http.MethodPost, "/v1/shares", spec, &s)
 	return s, err
+}
+
+// EnsureShare makes a share, or finds it there as asked for; made says which. It may be
+// asked again when it is not known what came of it. A share of that name that is not as
+// asked for is an *api.Error with CodeExists.
+func (c *Client) EnsureShare(ctx context.Context, spec api.ShareSpec) (s api.Share, made bool, err error) {
+	path, err := sharePath(spec.Name)
+	if err != nil {
+		return s, false, err
+	}
+	status, err := c.exchangeJSON(ctx, http.MethodPut, path, spec, &s)
+	return s, status == http.StatusCreated, err
 }
 
 // Enter puts this process, and what it starts from then on, under a share.
@@ -128,14 +162,14 @@ func (c *Client) DeleteShare(ctx context.Context, name string, force bool) error
 // Clients lists the attached processes.
 func (c *Client) Clients(ctx context.Context) (api.Clients, error) {
 	var l api.Clients
-	err := c.call(ctx, http.MethodGet, "/v1/clients", nil, &l)
+	err := c.call(ctx, http.MethodGet, "/v1/clients"+c.query(nil), nil, &l)
 	return l, err
 }
 
 // Events returns what the agent still remembers after sequence number since.
 func (c *Client) Events(ctx context.Context, since uint64) (api.Events, error) {
 	var e api.Events
-	err := c.call(ctx, http.MethodGet, "/v1/events?since="+strconv.FormatUint(since, 10), nil, &e)
+	err := c.call(ctx, http.MethodGet, "/v1/events"+c.query(url.Values{"since": {strconv.FormatUint(since, 10)}}), nil, &e)
 	return e, err
 }
 
@@ -143,7 +177,7 @@ func (c *Client) Events(ctx context.Context, since uint64) (api.Events, error) {
 // happen, until ctx ends, handle fails or the agent goes away
 // (ErrUnreachable). Continue with the last sequence number seen.
 func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event) error) error {
-	path := "/v1/events?follow=1&since=" + strconv.FormatUint(since, 10)
+	path := "/v1/events" + c.query(url.Values{"follow": {"1"}, "since": {strconv.FormatUint(since, 10)}})
 	response, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
@@ -176,20 +210,26 @@ func sharePath(name string) (string, error) {
 
 // call does one request and decodes its answer into out, if out is not nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	_, err := c.exchangeJSON(ctx, method, path, in, out)
+	return err
+}
+
+// exchangeJSON is call that says with which status the answer came.
+func (c *Client) exchangeJSON(ctx context.Context, method, path string, in, out any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	response, err := c.do(ctx, method, path, in)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer response.Body.Close()
 	if out == nil {
-		return nil
+		return response.StatusCode, nil
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxBodyBytes)).Decode(out); err != nil {
-		return c.unreachable(fmt.Errorf("%s %s: read the answer: %w", method, path, err))
+		return 0, c.unreachable(fmt.Errorf("%s %s: read the answer: %w", method, path, err))
 	}
-	return nil
+	return response.StatusCode, nil
 }
 
 // do sends a request; a response that is returned has a 2xx status. While the agent is

@@ -165,7 +165,7 @@ func (c *Core) checkRoom(k *card, need uint64, except *slot) *Failure {
 		booked -= max(except.limit, except.pool.granted)
 	}
 	if room := less(k.UsableBytes, booked); need > room {
-		return refuse(NotAllowed, "%s has %s left to promise, not %s", k.Name, size.Short(room), size.Short(need)).
+		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s", k.Name, size.Short(room), size.Short(need)).
 			hint("ask for at most %s, or see who holds the rest: divvy share list", size.Format(room/size.MiB*size.MiB))
 	}
 	inUse := c.used(k.rest)
@@ -178,7 +178,7 @@ func (c *Core) checkRoom(k *card, need uint64, except *slot) *Failure {
 			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
 	}
 	if room := less(k.UsableBytes, booked+inUse); need > room {
-		return refuse(NotAllowed, "%s has %s left to promise, not %s: shares without a quota use %s (%s)",
+		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s: shares without a quota use %s (%s)",
 			k.Name, size.Short(room), size.Short(need), size.Short(inUse), c.holders(k.rest, except)).
 			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
 	}

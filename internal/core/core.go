@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/event"
+	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // ClientID names a client for ever; it is the token on its page.
@@ -93,6 +94,7 @@ type Event struct {
 	Time    time.Time
 	Kind    event.Kind
 	Share   string
+	Labels  terms.Labels // of the share
 	Card    string
 	PID     int
 	UID     *int // whose the process is, where the event is about somebody on no ledger
@@ -172,7 +174,18 @@ func (c *Core) event(now time.Time, e Event) {
 	if !c.MayTell(now, e) {
 		return
 	}
+	if e.Labels == nil {
+		e.Labels = c.Labels(e.Share)
+	}
 	c.orders.Events = append(c.orders.Events, e)
+}
+
+// Labels are those of a share; nil: it has none, or is not there.
+func (c *Core) Labels(share string) terms.Labels {
+	if s := c.byName[share]; s != nil {
+		return s.Labels
+	}
+	return nil
 }
 
 func (c *Core) limitsChanged(s *share) {

@@ -14,7 +14,9 @@ type Kind int
 const (
 	Usage       Kind = iota + 1 // the request makes no sense
 	NotFound                    // no such share or card
-	NotAllowed                  // exists already, no room, not yours
+	NotAllowed                  // over a bound, not yours
+	Exists                      // a share of that name is there, and another one
+	NoRoom                      // less is left than is asked for; Missing says how much
 	Unavailable                 // not now
 )
 
@@ -23,7 +25,15 @@ type Failure struct {
 	Kind    Kind
 	Message string
 	Hint    string
-	cause   error // for errors.Is, where somebody tells this failure from others
+	Missing Missing
+	Differs []string // of Exists: the fields of Spec that are not as asked for
+	cause   error    // for errors.Is, where somebody tells this failure from others
+}
+
+// Missing is how much more a card would have to have left for what was asked of it.
+type Missing struct {
+	MemoryBytes  uint64
+	CoresPercent int
 }
 
 func (f *Failure) Error() string { return f.Message }
@@ -34,6 +44,13 @@ var ErrAttached = errors.New("processes are attached")
 
 func refuse(kind Kind, format string, args ...any) *Failure {
 	return &Failure{Kind: kind, Message: fmt.Sprintf(format, args...)}
+}
+
+// noRoom refuses for want of memory or cores.
+func noRoom(missing Missing, format string, args ...any) *Failure {
+	f := refuse(NoRoom, format, args...)
+	f.Missing = missing
+	return f
 }
 
 func (f *Failure) hint(format string, args ...any) *Failure {

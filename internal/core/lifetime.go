@@ -58,7 +58,7 @@ func (c *Core) removeShare(now time.Time, s *share, why string) {
 	c.dropShare(s)
 	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
 	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)
-	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Card: s.uuid(), Bytes: s.limit(), Message: why})
+	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Labels: s.Labels, Card: s.uuid(), Bytes: s.limit(), Message: why})
 	for _, t := range s.slots {
 		c.settle(t.card.rest)
 	}

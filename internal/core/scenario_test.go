@@ -114,7 +114,7 @@ func (w *world) do(f []string) {
 		return f[i]
 	}
 	switch f[0] {
-	case "create":
+	case "create", "ensure":
 		spec, uid := Spec{Name: strings.Trim(arg(1), `"`)}, 1000
 		for i := 2; i < len(f); i++ {
 			switch f[i] {
@@ -139,6 +139,9 @@ func (w *world) do(f []string) {
 			case "enforce":
 				i++
 				spec.Enforce = terms.Enforcement(f[i])
+			case "label":
+				i++
+				spec.Labels, _ = terms.ParseLabels(strings.Split(f[i], ","))
 			case "ephemeral":
 				spec.Ephemeral = true
 			case "open":
@@ -154,8 +157,22 @@ func (w *world) do(f []string) {
 				w.t.Fatalf("%v: %q", f, f[i])
 			}
 		}
-		_, err := w.core.CreateShare(w.now, spec, uid)
-		w.fail(err)
+		if f[0] == "create" {
+			_, err := w.core.CreateShare(w.now, spec, uid)
+			w.fail(err)
+			return
+		}
+		view, made, err := w.core.EnsureShare(w.now, spec, uid)
+		var failure *Failure
+		switch {
+		case errors.As(err, &failure):
+			w.fail(err)
+			w.printf("  kind %d, differs %v, missing %d%% and %d", failure.Kind, failure.Differs, failure.Missing.CoresPercent, failure.Missing.MemoryBytes)
+		case made:
+			w.printf("made %s", view.Name)
+		default:
+			w.printf("there is %s %v", view.Name, view.Labels)
+		}
 	case "change":
 		var change Change
 		n := w.bytes(arg(3))

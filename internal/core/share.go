@@ -35,10 +35,11 @@ type Spec struct {
 	// ThreadsPercent is what MPS leaves each process of the card's processors; 0: all.
 	ThreadsPercent int `json:",omitempty"`
 	Ephemeral      bool
-	Open           bool // every user's processes may attach
-	JoinUID        *int // besides its owner's and root's only this user's
-	Paused         bool // its programs get no time
-	Payer          int  `json:",omitempty"` // who made the user namespace that its owner lives in; 0: its owner lives in none
+	Open           bool         // every user's processes may attach
+	JoinUID        *int         // besides its owner's and root's only this user's
+	Paused         bool         // its programs get no time
+	Labels         terms.Labels `json:",omitempty"`
+	Payer          int          `json:",omitempty"` // who made the user namespace that its owner lives in; 0: its owner lives in none
 }
 
 // Change changes a share in place; nil fields stay.
@@ -222,8 +223,12 @@ func (c *Core) viewPage(s *share, used func(*slot) uint64) ShareView {
 
 // CreateShare makes a share for owner.
 func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, error) {
-	if failure := c.complete(&spec); failure != nil {
+	if failure := complete(&spec); failure != nil {
 		return ShareView{}, failure
+	}
+	if c.byName[spec.Name] != nil {
+		return ShareView{}, refuse(Exists, "share %q exists already", spec.Name).
+			hint("divvy run --share %s to join it, or divvy share delete %s", spec.Name, spec.Name)
 	}
 	if len(c.shares) >= c.config.MaxShares {
 		return ShareView{}, refuse(NotAllowed, "there are %d shares already", len(c.shares)).hint("divvy share list")
@@ -317,21 +322,17 @@ func (c *Core) clearRest(k *card) *Failure {
 		c.recall(k.rest, k.rest.granted-limit)
 	}
 	if k.rest.granted > limit {
-		return refuse(NotAllowed, "%s is in use by shares without a quota (%s)",
+		return noRoom(Missing{MemoryBytes: k.rest.granted - limit}, "%s is in use by shares without a quota (%s)",
 			size.Short(k.rest.granted-limit), c.holders(k.rest, nil)).hint("end those programs, or ask for less")
 	}
 	return nil
 }
 
 // complete checks a spec by itself and fills its defaults in.
-func (c *Core) complete(spec *Spec) *Failure {
+func complete(spec *Spec) *Failure {
 	if spec.Name != "" {
 		if err := terms.CheckName(spec.Name); err != nil {
 			return refuse(Usage, "%v", err)
-		}
-		if c.byName[spec.Name] != nil {
-			return refuse(NotAllowed, "share %q exists already", spec.Name).
-				hint("divvy run --share %s to join it, or divvy share delete %s", spec.Name, spec.Name)
 		}
 	}
 	if spec.Policy == "" {
@@ -356,6 +357,9 @@ func (c *Core) complete(spec *Spec) *Failure {
 	}
 	if len(spec.Tenant) > terms.MaxNameBytes {
 		return refuse(Usage, "tenant has more than %d bytes", terms.MaxNameBytes)
+	}
+	if err := terms.CheckLabels(spec.Labels); err != nil {
+		return refuse(Usage, "%v", err)
 	}
 	if failure := checkAccess(spec); failure != nil {
 		return failure
@@ -409,7 +413,7 @@ func (c *Core) checkCores(k *card, policy terms.Policy, percent int, except *sha
 		return nil
 	}
 	if sum := c.coresBooked(k, except); sum+percent > 100 {
-		return refuse(NotAllowed, "%s has %d%% of its cores left to promise, not %d%%", k.Name, 100-sum, percent).
+		return noRoom(Missing{CoresPercent: sum + percent - 100}, "%s has %d%% of its cores left to promise, not %d%%", k.Name, 100-sum, percent).
 			hint("ask for at most %d%%, or for another policy than fixed", 100-sum)
 	}
 	return nil
