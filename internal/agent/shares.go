@@ -61,7 +61,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 	share := api.Share{
 		ShareSpec: api.ShareSpec{
 			Name: v.Name, GPU: v.GPU, GPUs: v.GPUs, MemoryBytes: v.MemoryBytes, CoresPercent: v.CoresPercent, Policy: v.Policy,
-			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Labels: v.Labels, Enforce: v.Enforce, Ephemeral: v.Ephemeral,
+			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Labels: v.Labels, Enforce: v.Enforce, Exclusive: v.Exclusive, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
 		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].inside(),
@@ -209,7 +209,7 @@ func (h handlers) coreSpec(spec api.ShareSpec, peer socket.Peer) core.Spec {
 	return core.Spec{
 		Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 		Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant, Labels: spec.Labels,
-		Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
+		Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Exclusive: spec.Exclusive, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
 		Payer: payer(h.table, peer),
 	}
 }

@@ -163,6 +163,7 @@ type ShareSpec struct {
 	// ThreadsPercent is the most of a card's processors that each of its processes
 	// gets at once, by MPS; 0: no limit.
 	ThreadsPercent int  `json:"threadsPercent,omitempty"`
+	Exclusive      bool `json:"exclusive,omitempty"` // no other share on its GPUs; without what promises a part
 	Ephemeral      bool `json:"ephemeral,omitempty"` // goes with its last holder and client
 	// Whose processes may attach, besides the owner's and root's: everybody's, or
 	// one user's. A share that an administrator declares without JoinUID is open.

@@ -42,6 +42,7 @@ type promise struct {
 	open     bool
 	user     string
 	labels   []string
+	whole    bool
 }
 
 func (p *promise) addChangeable(a *app, cmd *cobra.Command) {
@@ -66,6 +67,7 @@ func (p *promise) addAll(a *app, cmd *cobra.Command) {
 	flags.IntVar(&p.threads, "mps-threads", 0, "`percent` of the processors for each process, by MPS")
 	flags.BoolVar(&p.open, "open", false, "let programs of every user join it")
 	flags.StringVar(&p.user, "user", "", "let programs of this `user` join it, by name or number")
+	flags.BoolVar(&p.whole, "exclusive", false, "the whole GPU, with no other share on it")
 	flags.StringArrayVar(&p.labels, "label", nil, "`KEY=VALUE` to find it by; may be repeated")
 	complete(cmd, "gpu", a.completeCards)
 	complete(cmd, "gpus", words("1", "2", "4", "8"))
@@ -169,7 +171,7 @@ func (p *promise) spec(cmd *cobra.Command) (api.ShareSpec, error) {
 		return api.ShareSpec{}, usage(fmt.Errorf("--label: %w", err))
 	}
 	return api.ShareSpec{
-		Labels: labels, Open: p.open, JoinUID: joins, GPU: p.gpu, GPUs: gpus, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
+		Exclusive: p.whole, Labels: labels, Open: p.open, JoinUID: joins, GPU: p.gpu, GPUs: gpus, MemoryBytes: bytes, CoresPercent: p.cores, Policy: share.Policy(p.policy), Weight: p.weight,
 		Priority: p.priority, Tenant: p.tenant, Enforce: share.Enforcement(p.enforce), ThreadsPercent: p.threads,
 	}, nil
 }

@@ -75,6 +75,9 @@ func (c *Core) Cards() []CardView {
 				v.Shares++
 			}
 		}
+		if c.exclusive(k) != nil {
+			v.BookedBytes = k.UsableBytes
+		}
 		views[i] = v
 	}
 	return views
@@ -96,17 +99,51 @@ func (c *Core) booked(k *card) uint64 {
 // freeToBook is what a new share can be promised: unused credit of shares
 // without a promise does not stand in its way, memory that no ledger knows does.
 func (c *Core) freeToBook(k *card) uint64 {
+	if c.exclusive(k) != nil {
+		return 0
+	}
 	return less(k.UsableBytes, c.booked(k)+c.used(k.rest)+k.unaccounted.unpromised)
 }
 
 func (c *Core) coresBooked(k *card, except *share) int {
 	sum := 0
 	for t := range c.slotsOn(k) {
-		if s := t.share; s != except && s.Policy == terms.Fixed && !s.revoked {
+		switch s := t.share; {
+		case s == except || s.revoked:
+		case s.Exclusive:
+			return 100
+		case s.Policy == terms.Fixed:
 			sum += s.CoresPercent
 		}
 	}
 	return sum
+}
+
+// exclusive is the share that has a card for itself; nil: none has. One that is deleted
+// has it until its last program has ended.
+func (c *Core) exclusive(k *card) *share {
+	for t := range c.slotsOn(k) {
+		if t.share.Exclusive {
+			return t.share
+		}
+	}
+	return nil
+}
+
+// checkExclusive says who stands in the way of one more share on a card, if somebody does.
+func (c *Core) checkExclusive(k *card, spec *Spec) *Failure {
+	if holder := c.exclusive(k); holder != nil {
+		return noRoom(Missing{MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent}, "share %q has the whole of %s", holder.Name, k.Name).
+			hint("divvy share list")
+	}
+	if !spec.Exclusive {
+		return nil
+	}
+	for t := range c.slotsOn(k) {
+		return noRoom(Missing{MemoryBytes: less(k.UsableBytes, c.freeToBook(k)), CoresPercent: c.coresBooked(k, nil)},
+			"share %q is on %s: an exclusive one is made where none is", t.share.Name, k.Name).hint("divvy share list")
+	}
+	return nil
 }
 
 func percentMilli(percent int) int64 { return int64(percent) * placement.WholeCard / 100 }

@@ -89,7 +89,7 @@ func (c *Core) place(spec *Spec, cards []*card, count int) ([]*card, *Failure) {
 		v := placement.Vacancy{
 			Card: i, GPUMilli: percentMilli(100 - c.coresBooked(k, nil)), MemoryBytes: c.freeToBook(k), Island: k.Island, Model: k.Name,
 		}
-		if v.Hosts(milli, spec.MemoryBytes) {
+		if v.Hosts(milli, spec.MemoryBytes) && c.checkExclusive(k, spec) == nil {
 			able = append(able, v)
 		} else {
 			lacking = append(lacking, v)
@@ -124,6 +124,9 @@ func (c *Core) noRoom(spec *Spec, cards []*card, able, lacking []placement.Vacan
 // lacks says what a card has not that a new share asks of it.
 func (c *Core) lacks(k *card, spec *Spec) *Failure {
 	if failure := checkContext(k, spec.MemoryBytes); failure != nil {
+		return failure
+	}
+	if failure := c.checkExclusive(k, spec); failure != nil {
 		return failure
 	}
 	if failure := c.checkCores(k, spec.Policy, spec.CoresPercent, nil); failure != nil {

@@ -50,6 +50,7 @@ func (c *Core) differs(s *share, spec *Spec, owner int) (fields []string) {
 		{"tenant", spec.Tenant == s.Tenant},
 		{"enforce", spec.Enforce == s.Enforce},
 		{"threadsPercent", spec.ThreadsPercent == s.ThreadsPercent},
+		{"exclusive", spec.Exclusive == s.Exclusive},
 		{"ephemeral", spec.Ephemeral == s.Ephemeral},
 		{"open", spec.Open == s.Open},
 		{"joinUid", sameUser(spec.JoinUID, s.JoinUID)},

@@ -142,6 +142,8 @@ func (w *world) do(f []string) {
 			case "label":
 				i++
 				spec.Labels, _ = terms.ParseLabels(strings.Split(f[i], ","))
+			case "exclusive":
+				spec.Exclusive = true
 			case "ephemeral":
 				spec.Ephemeral = true
 			case "open":

@@ -33,7 +33,8 @@ type Spec struct {
 	Tenant       string
 	Enforce      terms.Enforcement
 	// ThreadsPercent is what MPS leaves each process of the card's processors; 0: all.
-	ThreadsPercent int `json:",omitempty"`
+	ThreadsPercent int  `json:",omitempty"`
+	Exclusive      bool `json:",omitempty"` // no other share on its cards
 	Ephemeral      bool
 	Open           bool         // every user's processes may attach
 	JoinUID        *int         // besides its owner's and root's only this user's
@@ -280,6 +281,9 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 }
 
 func describe(s *share) string {
+	if s.Exclusive {
+		return "the whole of " + s.cards()
+	}
 	memory := "memory without a promise"
 	if s.promised() {
 		memory = size.Short(s.slots[0].limit)
@@ -334,6 +338,9 @@ func complete(spec *Spec) *Failure {
 		if err := terms.CheckName(spec.Name); err != nil {
 			return refuse(Usage, "%v", err)
 		}
+	}
+	if spec.Exclusive && (spec.MemoryBytes != 0 || spec.CoresPercent != 0 || spec.Policy != "") {
+		return refuse(Usage, "an exclusive share has whole GPUs: no quota, no percent of the cores and no policy").hint("leave them out")
 	}
 	if spec.Policy == "" {
 		spec.Policy = terms.BestEffort
@@ -437,6 +444,9 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	}
 	if failure != nil {
 		return ShareView{}, failure
+	}
+	if s.Exclusive && (change.MemoryBytes != nil || change.CoresPercent != nil || change.Policy != nil) {
+		return ShareView{}, refuse(Usage, "share %q is exclusive: it has whole GPUs", name).hint("make another share for a part")
 	}
 	next := s.Spec
 	if change.CoresPercent != nil {
