@@ -106,6 +106,14 @@ func (e enforcers) rest(g enforcement) error {
 	return failed
 }
 
+// strongest is the level that a new share of a card would get, if it has a quota.
+func (e enforcers) strongest(ctx context.Context, card string) share.Enforcement {
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	able := slices.DeleteFunc(slices.Clone(e.all), func(m enforce.Enforcer) bool { return m.Offers(ctx, card) != nil })
+	return strongest(able, e.fallback().level)
+}
+
 // serve says whether several programs can use a card that is for one process.
 func (e enforcers) serve(ctx context.Context, card string) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerFor)

@@ -48,6 +48,12 @@ func (f *fakeEnforcer) Serves(context.Context, string) bool {
 	return f.serves
 }
 
+func (f *fakeEnforcer) Offers(context.Context, string) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.holds
+}
+
 func (f *fakeEnforcer) Hold(_ context.Context, s enforce.Share) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -322,4 +328,32 @@ func TestExclusiveCardUnderMPS(t *testing.T) {
 	}
 	mps.set(func(f *fakeEnforcer) { f.serves = true })
 	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib})
+}
+
+// Devices say how strongly a new share would be held.
+func TestStrongestOfDevices(t *testing.T) {
+	r, driver, mps := heldRig(t, func(c *Config) { c.Front = func() error { return nil } })
+	level := func() share.Enforcement {
+		devices, err := r.client.Devices(t.Context())
+		must(t, err)
+		return devices.Cards[0].Enforcement
+	}
+	for _, c := range []struct {
+		driver, mps error
+		want        share.Enforcement
+	}{
+		{nil, nil, share.EnforcedDriver},
+		{enforce.ErrCannot, nil, share.EnforcedMPS},
+		{enforce.ErrCannot, enforce.ErrCannot, share.EnforcedFront},
+	} {
+		driver.set(func(f *fakeEnforcer) { f.holds = c.driver })
+		mps.set(func(f *fakeEnforcer) { f.holds = c.mps })
+		if got := level(); got != c.want {
+			t.Errorf("driver %v, MPS %v: %s, want %s", c.driver, c.mps, got, c.want)
+		}
+		s := r.share(api.ShareSpec{MemoryBytes: gib})
+		if s.Enforcement != c.want {
+			t.Errorf("a share is held at %s, devices said %s", s.Enforcement, c.want)
+		}
+	}
 }

@@ -36,15 +36,21 @@ func (h handlers) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Pe
 
 func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 	h.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
+	levels := map[string]share.Enforcement{}
+	for _, c := range h.cards { // not in the loop: a driver and a control daemon are asked
+		levels[c.UUID] = h.enforcers.strongest(r.Context(), c.UUID)
+	}
 	devices := api.Devices{Schema: api.SchemaDevices, Simulated: h.simulated(), Cards: []api.Card{}}
 	if err := h.ask(r, func(l *loop) error {
-		for _, c := range l.core.Cards() {
+		for i, c := range l.core.Cards() {
+			told := l.cards[i] // the core has them in the same order
 			devices.Cards = append(devices.Cards, api.Card{
 				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated, DriverVersion: c.DriverVersion,
 				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
 				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID),
+				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, Island: c.Island, MIG: string(told.MIG),
 			})
 		}
 		devices.Unresponsive = l.unresponsive()

@@ -112,6 +112,13 @@ type Card struct {
 	DriftBytes      int64  `json:"driftBytes"`      // driver's figure minus ledger, attached processes
 	Health          string `json:"health"`          // ok, degraded, unshareable, needs-reset, lost; empty: not looked at yet
 	HealthDetail    string `json:"healthDetail,omitempty"`
+	// What a scheduler chooses by. Enforcement is the strongest level that a new share with
+	// a quota would get. Cards of one Island are linked (NVLink), directly or by others.
+	Enforcement  share.Enforcement `json:"enforcement"`
+	Architecture string            `json:"architecture,omitempty"` // Hopper; absent: unknown
+	NUMANode     *int              `json:"numaNode,omitempty"`     // absent: unknown
+	Island       int               `json:"island"`
+	MIG          string            `json:"mig,omitempty"` // on, off, when the agent began; absent: the card has none
 	// Time is what became of the card's time while launches needed leases; nil: they
 	// never did.
 	Time *CardTime `json:"time,omitempty"`

@@ -45,6 +45,17 @@ func NewDriver(limits Limiter, proc, folder string) *Driver {
 // Serves is false: programs reach a card with or without limits.
 func (d *Driver) Serves(context.Context, string) bool { return false }
 
+// Offers looks whether the driver has limits, and the machine control groups.
+func (d *Driver) Offers(_ context.Context, cardUUID string) error {
+	if err := d.can(Share{CardUUIDs: []string{cardUUID}, MemoryBytes: 1}); err != nil {
+		return err
+	}
+	if _, err := cgroup.Find(d.proc); err != nil {
+		return fmt.Errorf("%w: %w", ErrCannot, err)
+	}
+	return nil
+}
+
 // Level is that of the driver.
 func (d *Driver) Level() share.Enforcement { return share.EnforcedDriver }
 

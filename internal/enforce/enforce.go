@@ -47,6 +47,8 @@ type Enforcer interface {
 	// Serves says whether several programs can use a card through it that is set to
 	// serve one process at a time.
 	Serves(ctx context.Context, cardUUID string) bool
+	// Offers says why no share of a card could be held, whatever is asked of it.
+	Offers(ctx context.Context, cardUUID string) error
 	// Hold begins to hold a share, or goes on with changed limits.
 	Hold(ctx context.Context, s Share) error
 	// Holds says whether the share is held now.

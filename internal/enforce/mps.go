@@ -65,9 +65,14 @@ func limitsOf(s Share) mps.Limits {
 // share without any is under MPS too: other programs may not reach the card.
 func (m *MPS) Hold(ctx context.Context, s Share) error { return m.Holds(ctx, s) }
 
+// Offers looks whether the card's daemon answers.
+func (m *MPS) Offers(ctx context.Context, cardUUID string) error {
+	return m.Holds(ctx, Share{CardUUIDs: []string{cardUUID}})
+}
+
 // Serves says whether the card's daemon answers.
 func (m *MPS) Serves(ctx context.Context, cardUUID string) bool {
-	return m.Holds(ctx, Share{CardUUIDs: []string{cardUUID}}) == nil
+	return m.Offers(ctx, cardUUID) == nil
 }
 
 // Holds looks whether the card's daemon answers.

@@ -31,7 +31,20 @@ type Card struct {
 	DriverVersion string
 	MemoryBytes   uint64 // that programs can use
 	Simulated     bool
+	Architecture  string // Hopper; empty: the driver does not say
+	NUMANode      *int   // of the host's memory that it is nearest to; nil: the driver does not say
+	MIG           MIGMode
 }
+
+// MIGMode says whether a card can be, and is, divided by MIG.
+type MIGMode string
+
+// Modes of MIG.
+const (
+	WithoutMIG MIGMode = ""
+	MIGOff     MIGMode = "off"
+	MIGOn      MIGMode = "on"
+)
 
 // Process is one process on a card.
 type Process struct {

@@ -8,6 +8,7 @@ package nvml
 
 import (
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,9 +129,61 @@ func (s *Source) describe(device nvml.Device) (gpu.Card, error) {
 	if pci, result := s.library.DeviceGetPciInfo(device); result == nvml.SUCCESS {
 		card.PCIAddress = address(pci)
 	}
+	card.Architecture, card.NUMANode, card.MIG = s.architecture(device), s.node(device), s.mig(device)
 	_, usable, err := s.memory(device)
 	card.MemoryBytes = usable
 	return card, err
+}
+
+// architectures are the names of NVML's numbers (nvmlDeviceArchitecture_t).
+var architectures = map[nvml.DeviceArchitecture]string{
+	nvml.DEVICE_ARCH_KEPLER: "Kepler", nvml.DEVICE_ARCH_MAXWELL: "Maxwell", nvml.DEVICE_ARCH_PASCAL: "Pascal", nvml.DEVICE_ARCH_VOLTA: "Volta",
+	nvml.DEVICE_ARCH_TURING: "Turing", nvml.DEVICE_ARCH_AMPERE: "Ampere", nvml.DEVICE_ARCH_ADA: "Ada Lovelace", nvml.DEVICE_ARCH_HOPPER: "Hopper",
+	nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+}
+
+func (s *Source) architecture(device nvml.Device) string {
+	if !s.has("nvmlDeviceGetArchitecture") {
+		return ""
+	}
+	number, result := s.library.DeviceGetArchitecture(device)
+	if result != nvml.SUCCESS {
+		return ""
+	}
+	return architectures[number]
+}
+
+// node is the first of the nodes that the driver names.
+func (s *Source) node(device nvml.Device) *int {
+	if !s.has("nvmlDeviceGetMemoryAffinity") {
+		return nil
+	}
+	const most = 256 // nodes
+	set, result := s.library.DeviceGetMemoryAffinity(device, most, nvml.AFFINITY_SCOPE_NODE)
+	if result != nvml.SUCCESS {
+		return nil
+	}
+	for i, word := range set {
+		if word != 0 {
+			node := i*bits.UintSize + bits.TrailingZeros(word)
+			return &node
+		}
+	}
+	return nil
+}
+
+func (s *Source) mig(device nvml.Device) gpu.MIGMode {
+	if !s.has("nvmlDeviceGetMigMode") {
+		return gpu.WithoutMIG
+	}
+	now, _, result := s.library.DeviceGetMigMode(device)
+	switch {
+	case result != nvml.SUCCESS:
+		return gpu.WithoutMIG
+	case now == nvml.DEVICE_MIG_ENABLE:
+		return gpu.MIGOn
+	}
+	return gpu.MIGOff
 }
 
 // memory returns what is in use and what programs can use. Newer drivers tell

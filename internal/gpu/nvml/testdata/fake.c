@@ -64,6 +64,21 @@ result nvmlDeviceGetName(void *device, char *text, unsigned size)
 	return 0;
 }
 
+result nvmlDeviceGetArchitecture(void *device, unsigned *architecture)
+{
+	*architecture = device == &cards[0] ? 9 : 8;
+	return 0;
+}
+
+result nvmlDeviceGetMemoryAffinity(void *device, unsigned words, unsigned long *nodes, unsigned scope)
+{
+	if (device != &cards[0] || scope != 0)
+		return 3; /* not supported */
+	memset(nodes, 0, words * sizeof(*nodes));
+	nodes[1] = 1;
+	return 0;
+}
+
 result nvmlDeviceGetPciInfo_v3(void *device, pci *info)
 {
 	memset(info, 0, sizeof(*info));
