@@ -111,10 +111,11 @@ struct gate_context {
 
 /* Wiped in a forked child: zeros are a gate that was never used. */
 struct gate {
-	struct front_lock lock;
-	uint32_t slot;
-	uint32_t asleep;      /* futex: 1 while the monitor waits for work */
+	/* read by every launch and hardly ever written: apart from what the monitor writes */
+	_Alignas(64) uint32_t slot;
 	uint32_t captures;    /* open ones of this process, of whatever card: the first gate's alone */
+	_Alignas(64) struct front_lock lock;
+	uint32_t asleep;      /* futex: 1 while the monitor waits for work */
 	uint32_t watching;    /* threads in a call that waits for the card: they look when it returns */
 	bool monitored;
 	bool backdue;         /* work was launched since LEASE_BACK */
@@ -201,7 +202,7 @@ static unsigned gate_next(unsigned slot)
 /* Of all cards: a capture forbids to ask about any. */
 static uint32_t captures_now(void)
 {
-	struct gate *first = gate_now(0);
+	const struct gate *first = __atomic_load_n(&front_gates[0], __ATOMIC_ACQUIRE);
 
 	return first == NULL ? 0 : GATE_GET(first->captures);
 }
@@ -269,7 +270,7 @@ static uint64_t gate_lease_end(struct gate *gate, const struct front_pages *page
 /* -- bursts --------------------------------------------------------------- */
 
 /* This thread's, if it is still open. */
-static struct burst *own_burst(struct gate *gate)
+__attribute__((always_inline)) static inline struct burst *own_burst(struct gate *gate)
 {
 	unsigned number = front_thread.burst[gate->slot];
 	struct burst *burst = number == 0 ? NULL : &gate->burst[number - 1];

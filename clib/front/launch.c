@@ -11,12 +11,18 @@
 #define LAUNCH_STREAM(called, twin, stream) \
 	((stream) == NULL && (called) == (twin) ? (CUstream)2 /* per thread */ : (stream))
 
+/* The share has several cards. Of one it is told without a call. */
+static inline bool several(void)
+{
+	return __atomic_load_n(&front_gated, __ATOMIC_RELAXED) == &front_several;
+}
+
 /* The step is full, or launches are gated: true in the former case. */
 static bool step(int slot)
 {
 	uint32_t launches = front_thread.launches;
 
-	if (front_cards() > 1) {
+	if (several()) {
 		/* each card has its own step: every launch comes here */
 		launches += front_thread.counted[slot];
 		front_thread.launches = 0;
@@ -46,7 +52,7 @@ static struct burst *before_on(int slot, CUstream stream, const void *function, 
 static struct burst *before(CUstream stream, const void *function, const uint32_t grid[3], const uint32_t block[3],
 			    uint32_t shared)
 {
-	return before_on(front_current_slot(), stream, function, grid, block, shared);
+	return before_on(several() ? front_current_slot() : 0, stream, function, grid, block, shared);
 }
 
 static CUresult after(struct burst *burst, CUresult result)
@@ -172,7 +178,7 @@ CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstrea
 	CUresult rc;
 
 	if (front_launched())
-		burst = before_on(front_stream_slot(stream), LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
+		burst = before_on(several() ? front_stream_slot(stream) : 0, LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
 	if (!front_enter())
 		return REAL(called, cuGraphLaunch)(graph, stream);
 	launch.call = "cuGraphLaunch";

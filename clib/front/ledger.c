@@ -63,7 +63,7 @@ struct front_pages *front_pages_now;
 void (*front_yield)(void);
 
 static const uint32_t ungated;
-static const uint32_t several = 1;
+const uint32_t front_several = 1;
 const uint32_t *front_gated = &ungated;
 
 static struct front_pages *pages_now(void)
@@ -83,7 +83,7 @@ static void use_pages(struct front_pages *pages)
 	const uint32_t *gated = &ungated;
 
 	if (pages != NULL)
-		gated = pages->limits.cards > 1 ? &several : &pages->limits.card[0].gated;
+		gated = pages->limits.cards > 1 ? &front_several : &pages->limits.card[0].gated;
 	__atomic_store_n(&front_pages_now, pages, __ATOMIC_RELEASE);
 	__atomic_store_n(&front_gated, gated, __ATOMIC_RELEASE);
 }

@@ -34,6 +34,9 @@ extern struct front_pages *front_pages_now;
 /* Points at gated of that, where it has one card; at a one where it has several, each with its own gate; or at a zero. */
 extern const uint32_t *front_gated;
 
+/* The one that it points at then. */
+extern const uint32_t front_several;
+
 /*
  * Attaches this process to the share whose socket is at path, once; 0, or a
  * negative errno after one line on stderr. A later call tries again.

@@ -12,6 +12,7 @@ struct front_pages *front_pages_now = &pages;
 static uint32_t live = 1;
 uint32_t *front_live = &live;
 static const uint32_t ungated;
+const uint32_t front_several = 1;
 const uint32_t *front_gated = &ungated;
 __thread struct front_thread front_thread;
 void (*front_yield)(void);

@@ -55,7 +55,7 @@ bool front_there(void)
 
 void front_watch(void) {}
 
-static const uint32_t several = 1;
+const uint32_t front_several = 1;
 
 unsigned fakeshare_cards(void)
 {
@@ -66,7 +66,7 @@ void fakeshare_second(void)
 {
 	fakeshare.pages.limits.cards = 2;
 	fakecard.two = true;
-	front_gated = &several;
+	front_gated = &front_several;
 }
 
 unsigned front_cards(void)

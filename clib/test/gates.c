@@ -65,6 +65,7 @@ static uint32_t mailword;
 struct front_pages *front_pages_now = &processes[AGENT].pages;
 uint32_t *front_live = &processes[AGENT].live;
 const uint32_t *front_gated = &processes[AGENT].pages.limits.card[0].gated;
+const uint32_t front_several = 1;
 __thread struct front_thread front_thread;
 
 static void change(unsigned from, unsigned to)
