@@ -114,10 +114,10 @@ type Card struct {
 	HealthDetail    string `json:"healthDetail,omitempty"`
 	// What a scheduler chooses by. Enforcement is the strongest level that a new share with
 	// a quota would get. Cards of one Island are linked (NVLink), directly or by others.
-	Enforcement  share.Enforcement `json:"enforcement"`
+	Enforcement  share.Enforcement `json:"enforcement,omitempty"`
 	Architecture string            `json:"architecture,omitempty"` // Hopper; absent: unknown
 	NUMANode     *int              `json:"numaNode,omitempty"`     // absent: unknown
-	Island       int               `json:"island"`
+	Island       *int              `json:"island,omitempty"`
 	MIG          string            `json:"mig,omitempty"` // on, off, when the agent began; absent: the card has none
 	// Time is what became of the card's time while launches needed leases; nil: they
 	// never did.
