@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+// room is one package of this module: what it may import besides the standard library.
+type room struct {
+	path string
+	may  []string // packages of this module and of the root
+	// thirdParty lists the modules of others.
+	thirdParty []string
+	pure       bool // no files, network, goroutines, locks, logs or clock
+}
+
+// rooms is the import map. An edge that is listed and not used is an error.
+var rooms = []room{
+	{path: "internal/names", pure: true},
+	{
+		path:       "internal/dra",
+		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/names"},
+		thirdParty: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"},
+	},
+	{
+		path: "internal/server", may: []string{"kube/internal/names"},
+		thirdParty: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
+	},
+	{
+		path:       "internal/cli",
+		may:        []string{"internal/client", "kube/internal/dra", "kube/internal/names", "kube/internal/server"},
+		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
+	},
+	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/kube/internal/dra"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/server"
+)
+
+// nodeFlags are what `divvy-kube node` is told.
+type nodeFlags struct {
+	dra        bool
+	agent      string
+	node       string
+	kubeconfig string
+	kubelet    string
+	podUID     string
+	settle     time.Duration
+}
+
+// patience is within the 45 s that the kubelet gives a call.
+const patience = 25 * time.Second
+
+func nodeCommand() *cobra.Command {
+	var f nodeFlags
+	command := &cobra.Command{
+		Use:   "node",
+		Short: "Serve a node's GPUs to its kubelet",
+		Long: `Serves the GPUs of a node's agent to its kubelet: publishes them, and makes and
+removes the shares that pods were given. It runs on every node with GPUs, beside
+divvy agent.`,
+		Example: "  divvy-kube node --dra --node $(hostname) --kubeconfig /etc/divvy/kubeconfig",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), f) },
+	}
+	command.Flags().BoolVar(&f.dra, "dra", false, "by dynamic resource allocation")
+	command.Flags().StringVar(&f.agent, "agent", "/run/divvy/agent.sock", "`socket` of the agent")
+	command.Flags().StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "`name` of this node (default: $NODE_NAME)")
+	command.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the API server (default: the pod's service account)")
+	command.Flags().StringVar(&f.kubelet, "kubelet-dir", "/var/lib/kubelet", "`folder` of the kubelet")
+	command.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "`UID` of this pod, for updates without a gap (default: $POD_UID)")
+	command.Flags().DurationVar(&f.settle, "settle", 10*time.Second, "`time` for which changes of what is free are gathered")
+	return command
+}
+
+func (f nodeFlags) validate() error {
+	switch {
+	case !f.dra:
+		return fmt.Errorf("%w: say how: --dra", errUsage)
+	case f.node == "":
+		return fmt.Errorf("%w: --node or NODE_NAME is missing", errUsage)
+	case f.settle <= 0:
+		return fmt.Errorf("%w: --settle must be more than 0", errUsage)
+	}
+	return nil
+}
+
+func runNode(ctx context.Context, f nodeFlags) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	klog.SetSlogLogger(log)
+	restConfig, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	restConfig.UserAgent = "divvy-kube/" + version
+	kube, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	driver, err := dra.New(dra.Config{
+		Node: f.node, Agent: client.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
+	})
+	if err != nil {
+		return err
+	}
+	registry := filepath.Join(f.kubelet, "plugins_registry")
+	if err := waitFor(ctx, registry); err != nil {
+		return err
+	}
+	data := filepath.Join(f.kubelet, "plugins", names.Driver)
+	if err := os.MkdirAll(data, 0o750); err != nil {
+		return err
+	}
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(names.Driver), kubeletplugin.KubeClient(kube), kubeletplugin.NodeName(f.node),
+		// A call may wait for what another one gives back.
+		kubeletplugin.Serialize(false),
+		kubeletplugin.RegistrarDirectoryPath(registry), kubeletplugin.PluginDataDirectoryPath(data),
+	}
+	if f.podUID != "" {
+		options = append(options, kubeletplugin.RollingUpdate(types.UID(f.podUID)))
+	}
+	helper, err := kubeletplugin.Start(ctx, driver, options...)
+	if err != nil {
+		return fmt.Errorf("serve the kubelet: %w", err)
+	}
+	defer helper.Stop()
+	log.Info("serving", "driver", names.Driver, "node", f.node, "agent", f.agent)
+	if err := driver.Run(ctx, helper); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// waitFor waits until a folder is there: the kubelet makes it.
+func waitFor(ctx context.Context, folder string) error {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if _, err := os.Stat(folder); err == nil || !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the kubelet's %s: %w", folder, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

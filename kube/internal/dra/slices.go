@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
+)
+
+const maxAttribute = 64 // characters
+
+// resources is what a node publishes: one pool, one slice, a device for each GPU. The
+// allocator takes the first device that fits, so the fullest stands first.
+//
+// What people and programs outside of the cluster have booked on a GPU is taken off its
+// capacity; what is booked for claims is not, since the scheduler counts that itself.
+func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.DriverResources {
+	type use struct {
+		memory uint64
+		cores  int
+	}
+	ours := map[string]use{}
+	for _, s := range shares {
+		if _, _, ok := names.Claim(s.Name); ok && s.State != stateRevoked {
+			u := ours[s.CardUUID]
+			u.memory += s.MemoryBytes
+			u.cores += s.CoresPercent
+			ours[s.CardUUID] = u
+		}
+	}
+	cards = slices.Clone(cards)
+	slices.SortStableFunc(cards, func(a, b api.Card) int {
+		return cmp.Or(cmp.Compare(a.FreeToBookBytes, b.FreeToBookBytes), cmp.Compare(a.PCIAddress, b.PCIAddress))
+	})
+	devices := []resourceapi.Device{}
+	for _, card := range cards {
+		if _, ok := names.UUID(names.Device(card.UUID)); !ok {
+			continue // a name that is no UUID cannot be found again
+		}
+		u := ours[card.UUID]
+		memory := min(card.FreeToBookBytes+u.memory, card.MemoryBytes) / mib * mib
+		cores := max(0, 100-max(0, card.CoresBooked-u.cores))
+		devices = append(devices, device(card, memory, cores))
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
+}
+
+func device(card api.Card, memory uint64, cores int) resourceapi.Device {
+	text := func(value string) resourceapi.DeviceAttribute {
+		if len(value) > maxAttribute {
+			value = value[:maxAttribute]
+		}
+		return resourceapi.DeviceAttribute{StringValue: &value}
+	}
+	shared := true
+	least := (max(card.ContextBytes, mib) + mib - 1) / mib * mib
+	d := resourceapi.Device{
+		Name:                     names.Device(card.UUID),
+		AllowMultipleAllocations: &shared,
+		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			names.AttributeType:      text(names.TypeShare),
+			names.AttributeUUID:      text(card.UUID),
+			names.AttributeProduct:   text(card.Name),
+			names.AttributeSimulated: {BoolValue: &card.Simulated},
+			names.AttributePCI:       text(card.PCIAddress),
+		},
+		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{},
+		Taints:   taints(card),
+	}
+	if card.DriverVersion != "" {
+		d.Attributes[names.AttributeDriver] = text(card.DriverVersion)
+	}
+	if memory < least { // others have booked it outside of the cluster; the range below must hold something
+		memory = least
+		d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: names.TaintRoom, Value: "none", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	d.Capacity[names.CapacityMemory] = resourceapi.DeviceCapacity{
+		Value: *quantity(memory),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default:    quantity(memory), // without a request the whole GPU is meant
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity(least), Max: quantity(memory), Step: quantity(mib)},
+		},
+	}
+	d.Capacity[names.CapacityCores] = resourceapi.DeviceCapacity{
+		Value: *resource.NewQuantity(int64(cores), resource.DecimalSI),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default: resource.NewQuantity(0, resource.DecimalSI),
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{
+				Min: resource.NewQuantity(0, resource.DecimalSI), Max: resource.NewQuantity(int64(cores), resource.DecimalSI),
+				Step: resource.NewQuantity(1, resource.DecimalSI),
+			},
+		},
+	}
+	return d
+}
+
+func quantity(bytes uint64) *resource.Quantity {
+	return resource.NewQuantity(int64(min(bytes, 1<<62)), resource.BinarySI)
+}
+
+// taints keeps claims away from a GPU that takes no new share; those that are there stay.
+func taints(card api.Card) []resourceapi.DeviceTaint {
+	if card.Health == "" || card.Health == healthOK || card.Health == healthDegraded {
+		return nil
+	}
+	return []resourceapi.DeviceTaint{{Key: names.TaintHealth, Value: card.Health, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+}
+
+// States of shares and of cards' health, as the agent says them (docs/json.md).
+const (
+	stateRevoked   = "revoked"
+	healthOK       = "ok"
+	healthDegraded = "degraded"
+	// of a GPU whose figures are those of before
+	healthUnresponsive = "unresponsive"
+)

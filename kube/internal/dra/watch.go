@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/event"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
+)
+
+const (
+	healthInterval = 10 * time.Second // the kubelet forgets what it has not heard for 30 s
+	lookInterval   = time.Minute      // in case that an event was missed
+	retryFirst     = 100 * time.Millisecond
+	retryLast      = 2 * time.Second
+)
+
+// Run publishes the node's GPUs until ctx ends: when it starts, when an agent comes back,
+// and when its events say that something changed. While the agent is away what was
+// published stays: pods keep running without it.
+func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
+	news := make(chan bool, 1) // true: at once
+	poke := func(urgent bool) {
+		select {
+		case waiting := <-news:
+			urgent = urgent || waiting
+		default:
+		}
+		news <- urgent
+	}
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		d.follow(ctx, poke)
+	}()
+	defer func() { <-followed }()
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var due time.Time // when timer fires; zero: it does not
+	within := func(wait time.Duration) {
+		if at := time.Now().Add(wait); due.IsZero() || at.Before(due) {
+			due = at
+			timer.Reset(wait)
+		}
+	}
+	retry := retryFirst
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case urgent := <-news:
+			if !urgent {
+				within(d.config.Settle)
+				continue
+			}
+		case <-look.C:
+		case <-timer.C:
+		}
+		due = time.Time{}
+		timer.Stop()
+		if err := d.publish(ctx, publisher); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			d.config.Log.Warn("the node's GPUs cannot be published", "error", err)
+			within(retry)
+			retry = min(2*retry, retryLast)
+			continue
+		}
+		retry = retryFirst
+	}
+}
+
+// follow hears the agent's events; one that is back starts to count anew, so that
+// everything is looked at again.
+func (d *Driver) follow(ctx context.Context, poke func(urgent bool)) {
+	retry := retryFirst
+	for ctx.Err() == nil {
+		poke(true)
+		err := d.config.Agent.Follow(ctx, 0, func(e api.Event) error {
+			retry = retryFirst
+			switch e.Kind {
+			case event.CardLost, event.CardNeedsReset, event.CardDegraded, event.CardUnshareable, event.CardUnresponsive, event.CardWell,
+				event.EventsDropped:
+				poke(true)
+			case event.ShareCreated, event.ShareChanged, event.ShareDeleted, event.ShareRevoked, event.ShareLost, event.EnforcementChanged:
+				poke(false)
+			}
+			return nil
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		d.config.Log.Warn("the agent's events ended", "error", err)
+		timer := time.NewTimer(retry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		retry = min(2*retry, retryLast)
+	}
+}
+
+func (d *Driver) publish(ctx context.Context, publisher Publisher) error {
+	cards, shares, err := d.look(ctx)
+	if err != nil {
+		return err
+	}
+	d.setHealth(cards)
+	return publisher.PublishResources(ctx, resources(d.config.Node, cards, shares))
+}
+
+const maxLooks = 5
+
+// look asks for GPUs and shares of the same moment: a share that came or went between the
+// two answers would make a GPU look smaller or larger than it is.
+func (d *Driver) look(ctx context.Context) ([]api.Card, []api.Share, error) {
+	before, err := d.config.Agent.Shares(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for looks := 1; ; looks++ {
+		devices, err := d.config.Agent.Devices(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		after, err := d.config.Agent.Shares(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		same := slices.EqualFunc(before.Shares, after.Shares, func(a, b api.Share) bool {
+			return a.Name == b.Name && a.Created.Equal(b.Created) && a.State == b.State && a.MemoryBytes == b.MemoryBytes
+		})
+		if same || looks == maxLooks { // the next event comes soon, and with it the next look
+			for i, card := range devices.Cards {
+				if slices.Contains(devices.Unresponsive, card.UUID) {
+					devices.Cards[i].Health = healthUnresponsive
+				}
+			}
+			return devices.Cards, after.Shares, nil
+		}
+		before = after
+	}
+}
+
+func (d *Driver) setHealth(cards []api.Card) {
+	now := time.Now()
+	var all []kubeletplugin.DeviceHealth
+	for _, card := range cards {
+		h := kubeletplugin.DeviceHealth{
+			PoolName: d.config.Node, DeviceName: names.Device(card.UUID), Health: kubeletplugin.HealthStatusUnhealthy, LastUpdated: now,
+			Message: card.Health,
+		}
+		if card.HealthDetail != "" {
+			h.Message += ": " + card.HealthDetail
+		}
+		switch card.Health {
+		case healthOK, healthDegraded:
+			h.Health = kubeletplugin.HealthStatusHealthy
+		case "":
+			h.Health = kubeletplugin.HealthStatusUnknown
+		}
+		all = append(all, h)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	same := slices.EqualFunc(all, d.health, func(a, b kubeletplugin.DeviceHealth) bool {
+		return a.DeviceName == b.DeviceName && a.Health == b.Health && a.Message == b.Message
+	})
+	d.health = all
+	if !same {
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+}
+
+// WatchHealthStatus tells the kubelet of the GPUs' health, again and again.
+func (d *Driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	ticker := time.NewTicker(healthInterval)
+	defer ticker.Stop()
+	for {
+		d.mu.Lock()
+		report := kubeletplugin.DeviceHealthReport{Devices: slices.Clone(d.health)}
+		changed := d.changed
+		d.mu.Unlock()
+		if len(report.Devices) > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case reports <- report:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}

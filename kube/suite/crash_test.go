@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package suite
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
+)
+
+func deleteNow() metav1.DeleteOptions {
+	now := int64(0)
+	return metav1.DeleteOptions{GracePeriodSeconds: &now}
+}
+
+// Agent, node part and containerd are killed at random while pods come and go: no pod is
+// stuck, nothing is promised twice, and in the end nothing is left over.
+func TestKills(t *testing.T) {
+	c := newCluster(t)
+	pods, inFlight := 200, 6
+	if testing.Short() {
+		pods = 30
+	}
+	stop, killed := make(chan struct{}), make(chan map[string]int)
+	go func() {
+		counts := map[string]int{}
+		defer func() { killed <- counts }()
+		victims := []string{"agent", "node", "containerd"}
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(500+rand.IntN(2500)) * time.Millisecond):
+			}
+			victim := victims[rand.IntN(len(victims))]
+			_, stopped := askHost("stop", victim, true)
+			_, started := askHost("start", victim, false)
+			if err := errors.Join(stopped, started); err != nil {
+				t.Error(err)
+				return
+			}
+			counts[victim]++
+		}
+	}()
+	began := map[string]time.Time{}
+	var slowest time.Duration
+	for next, done := 0, 0; done < pods; {
+		for len(began) < inFlight && next < pods {
+			name := "pod-" + strconv.Itoa(next)
+			memory, cores := 1+next%6, 5*(1+next%4)
+			c.claim(name, request{name: "gpu", memory: fmt.Sprintf("%dGi", memory), cores: strconv.Itoa(cores)})
+			c.pod(name, container{name: "main", claim: name, command: []string{"/bin/sh", "-c", "python3 -c '" + look + "'"}})
+			began[name] = time.Now()
+			next++
+		}
+		c.checkBooked()
+		for name, since := range began {
+			p := c.get(name)
+			switch {
+			case p.Status.Phase == corev1.PodSucceeded:
+				slowest = max(slowest, time.Since(since))
+				delete(began, name)
+				done++
+				c.deletePod(name)
+				if err := c.kube.ResourceV1().ResourceClaims(c.space).Delete(t.Context(), name, deleteNow()); err != nil {
+					t.Fatal(err)
+				}
+			case p.Status.Phase == corev1.PodFailed:
+				t.Fatalf("pod %s: %s\n%s", name, phase(p), c.log(name, "main"))
+			case time.Since(since) > 60*time.Second:
+				t.Fatalf("pod %s is stuck: %s", name, phase(p))
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(stop)
+	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), <-killed)
+	c.until("nothing is left over", patience, c.noShares)
+}
+
+// checkBooked checks that no GPU is promised twice.
+func (c *cluster) checkBooked() {
+	c.t.Helper()
+	devices, err := c.agent.Devices(c.t.Context())
+	if errors.Is(err, client.ErrUnreachable) {
+		return // it was killed
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, card := range devices.Cards {
+		if card.BookedBytes > card.MemoryBytes || card.CoresBooked > 100 {
+			c.t.Fatalf("%d of %d MiB and %d cores of %s are booked", card.BookedBytes/mib, card.MemoryBytes/mib, card.CoresBooked, card.UUID)
+		}
+	}
+}
+
+// Killing everything that Divvy has on the node takes nothing from pods that run.
+func TestPodsOutliveDivvy(t *testing.T) {
+	c := newCluster(t)
+	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
+	c.pod("load", container{name: "main", claim: "share", command: example("vectoradd", 10)})
+	c.running("load", patience)
+	for _, victim := range []string{"node", "agent", "containerd", "kubelet"} {
+		c.host("stop", victim, true)
+		c.host("start", victim, false)
+	}
+	checkExample(t, c.succeeded("load")["main"], 2*gib)
+	c.claim("next", request{name: "gpu", memory: "2Gi"})
+	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
+	checkExample(t, c.succeeded("next")["main"], 2*gib)
+}
+
+// After a reboot the pods of before run again with the same limits, without a hand.
+func TestReboot(t *testing.T) {
+	c := newCluster(t)
+	forever := []string{"/bin/sh", "-c", "python3 -c '" + look + "' && sleep 1000"}
+	for i := range 3 {
+		name := "pod-" + strconv.Itoa(i)
+		c.claim(name, request{name: "gpu", memory: fmt.Sprintf("%dGi", i+1), cores: strconv.Itoa(10 * (i + 1))})
+		c.podThat(name, corev1.RestartPolicyAlways, container{name: "main", claim: name, command: forever})
+		c.says(name, "main", fmt.Sprintf("sees 1 1 %d", uint64(i+1)*gib))
+	}
+	c.host("reboot", "", false)
+	rebooted := time.Now()
+	for i := range 3 {
+		name := "pod-" + strconv.Itoa(i)
+		c.until("pod "+name+" runs again", patience, func() error {
+			p := c.get(name)
+			for _, s := range p.Status.ContainerStatuses {
+				if s.RestartCount > 0 && s.State.Running != nil {
+					return nil
+				}
+			}
+			return errors.New(phase(p))
+		})
+		c.says(name, "main", fmt.Sprintf("sees 1 1 %d", uint64(i+1)*gib))
+		if s := c.shareOf(name, 0); s.MemoryBytes != uint64(i+1)*gib || s.CoresPercent != 10*(i+1) {
+			t.Errorf("%+v", s.ShareSpec)
+		}
+	}
+	t.Logf("all ran again %.1f s after the reboot", time.Since(rebooted).Seconds())
+}
+
+// A forced deletion frees the claim in the cluster while the program still runs: what comes
+// in its place starts only when the driver has the memory back.
+func TestForcedDeletion(t *testing.T) {
+	c := newCluster(t)
+	truth := c.truth()
+	device := c.wholeDevices()[0]
+	uuid, _ := names.UUID(device.Name)
+	stubborn := []string{"/bin/sh", "-c", "trap '' TERM INT; python3 -c '" + strings.Replace(look, "import ctypes", "import ctypes, signal; signal.signal(15, signal.SIG_IGN)", 1) +
+		strings.NewReplacer("600", "12", "MOST", "1000").Replace(holdMemory) + "'"}
+	c.claim("old", request{name: "gpu", memory: "30Gi", uuid: uuid})
+	c.podThat("old", corev1.RestartPolicyNever, container{name: "main", claim: "old", command: stubborn})
+	c.says("old", "main", "holds")
+	// The kubelet is away, so that the forced deletion frees the claim before the node has.
+	c.host("stop", "kubelet", true)
+	c.deletePod("old")
+	c.gone("old")
+	if err := c.kube.ResourceV1().ResourceClaims(c.space).Delete(t.Context(), "old", deleteNow()); err != nil {
+		t.Fatal(err)
+	}
+	c.claim("new", request{name: "gpu", memory: "30Gi", uuid: uuid})
+	c.pod("new", container{name: "main", claim: "new", command: example("vectoradd", 1)})
+	c.host("start", "kubelet", false)
+	var most uint64
+	c.until("the new pod ends", 2*patience, func() error {
+		cards, err := truth.Cards(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, card := range cards {
+			if card.UUID == uuid {
+				most = max(most, card.UsedBytes)
+			}
+		}
+		if p := c.get("new"); p.Status.Phase != corev1.PodSucceeded {
+			return errors.New(phase(p))
+		}
+		return nil
+	})
+	whole := device.Capacity[names.CapacityMemory].Value
+	if most > uint64(whole.Value()) {
+		t.Errorf("%d of %d MiB were used", most/mib, whole.Value()>>20)
+	}
+	checkExample(t, c.log("new", "main"), 30*gib)
+}
+
+// podThat is pod with a restart policy.
+func (c *cluster) podThat(name string, policy corev1.RestartPolicy, k container) {
+	c.t.Helper()
+	grace := int64(1)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		RestartPolicy: policy, TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
+		ResourceClaims: []corev1.PodResourceClaim{{Name: k.claim, ResourceClaimName: &k.claim}},
+		Containers: []corev1.Container{{Name: k.name, Image: image, ImagePullPolicy: corev1.PullNever, Command: k.command,
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: k.claim}}}}},
+	}}
+	if _, err := c.kube.CoreV1().Pods(c.space).Create(c.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package suite
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
+	"github.com/divvy-gpu/divvy/internal/simgpu/condition"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
+)
+
+// A GPU that is lost is tainted within 2 s and its pods' status says so; when it is well
+// again both recover within 10 s, and it takes claims, without a restart of anything.
+func TestLostCard(t *testing.T) {
+	c := newCluster(t)
+	truth := c.truth()
+	c.wholeDevices()
+	cards, err := truth.Cards(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := cards[0]
+	c.claim("share", request{name: "gpu", memory: "1Gi", uuid: lost.UUID})
+	c.pod("pod", container{name: "main", claim: "share", command: staying(example("vectoradd", 1))})
+	c.says("pod", "main", "done")
+	c.within("the pod's GPU is healthy", patience, func() error { return c.health("pod", corev1.ResourceHealthStatusHealthy) })
+
+	if _, _, err := truth.Inject(t.Context(), simgpu.Injection{Fault: condition.Fault{Card: lost.Index, Kind: condition.CardLost}}); err != nil {
+		t.Fatal(err)
+	}
+	tainted := func(want bool) func() error {
+		return func() error {
+			for _, d := range c.devices() {
+				if d.Name == names.Device(lost.UUID) && (len(d.Taints) > 0) == want {
+					return nil
+				}
+			}
+			return fmt.Errorf("tainted: not %v", want)
+		}
+	}
+	c.within("the lost GPU is tainted", 2*time.Second, tainted(true))
+	c.within("the pod's GPU is unhealthy", 2*time.Second, func() error { return c.health("pod", corev1.ResourceHealthStatusUnhealthy) })
+	c.claim("late", request{name: "gpu", memory: "1Gi", uuid: lost.UUID})
+	c.pod("late", container{name: "main", claim: "late", command: example("vectoradd", 1)})
+	c.warned("late", "cannot allocate all claims")
+	c.deletePod("pod")
+
+	if _, err := truth.ClearFaults(t.Context(), lost.Index); err != nil {
+		t.Fatal(err)
+	}
+	c.within("the GPU has no taint", 10*time.Second, tainted(false))
+	checkExample(t, c.succeeded("late")["main"], gib)
+}
+
+// within measures how long something takes, and fails when it is too long.
+func (c *cluster) within(what string, limit time.Duration, check func() error) {
+	c.t.Helper()
+	began := time.Now()
+	c.until(what, patience, check)
+	if took := time.Since(began); took > limit {
+		c.t.Errorf("%s after %.1f s", what, took.Seconds())
+	} else {
+		c.t.Logf("%s after %.1f s", what, took.Seconds())
+	}
+}
+
+// health says whether a pod's status has a GPU in some health.
+func (c *cluster) health(pod string, want corev1.ResourceHealthStatus) error {
+	p := c.get(pod)
+	for _, s := range p.Status.ContainerStatuses {
+		for _, r := range s.AllocatedResourcesStatus {
+			if len(r.Resources) != 1 {
+				return fmt.Errorf("%d resources of %s", len(r.Resources), r.Name)
+			}
+			if h := r.Resources[0]; h.Health != want {
+				return fmt.Errorf("%s is %s", h.ResourceID, h.Health)
+			}
+			return nil
+		}
+	}
+	return errors.New("the pod's status has no resources")
+}
