@@ -127,7 +127,8 @@ func TestFiveShares(t *testing.T) {
 	c.claim("sixth", request{name: "gpu", memory: "1Gi", uuid: uuid})
 	var shares []api.Share
 	for i := range programs {
-		c.running("pod-"+strconv.Itoa(i), patience)
+		// A kubelet whose authorizer does not know the pod's claim yet tries again after a minute.
+		c.running("pod-"+strconv.Itoa(i), 2*patience)
 		shares = append(shares, c.shareOf("pod-"+strconv.Itoa(i), 0))
 		if s := shares[i]; s.MemoryBytes != sizes[i] || s.CoresPercent != 10+5*i || s.CardUUID != uuid || s.Tenant != c.space {
 			t.Errorf("%+v", s)
