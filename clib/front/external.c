@@ -125,13 +125,6 @@ CUresult hook_cuIpcOpenMemHandle_v2(enum divvy_symbol called, CUdeviceptr *pdptr
 	return result;
 }
 
-static bool now_named(struct table_record *record, void *arg)
-{
-	record->flags |= MEMORY_NAMED;
-	*(struct table_record *)arg = *record;
-	return true;
-}
-
 CUresult hook_cuIpcGetMemHandle(enum divvy_symbol called, CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	CUipcMemHandle handle = { 0 };
@@ -146,7 +139,7 @@ CUresult hook_cuIpcGetMemHandle(enum divvy_symbol called, CUipcMemHandle *pHandl
 	result = REAL(called, cuIpcGetMemHandle)(&handle, dptr);
 	if (result == CUDA_SUCCESS &&
 	    REAL(SYM_cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)(&base, &bytes, dptr) == CUDA_SUCCESS &&
-	    table_change(&front_held, SPACE_POINTER, base, now_named, &record))
+	    named_mark(SPACE_POINTER, base, &record))
 		result = named_export(SPACE_POINTER, base, &record, &name);
 	if (result == CUDA_SUCCESS)
 		*pHandle = handle;

@@ -63,6 +63,15 @@ static uint64_t held(uint64_t backing)
 	return backing && virtual_hold(backing) ? backing : 0;
 }
 
+/* What the driver said of binding it. */
+static void bind_done(CUresult result, CUmemGenericAllocationHandle object, size_t offset, uint64_t backing)
+{
+	if (result != CUDA_SUCCESS)
+		virtual_drop(backing);
+	else if (backing)
+		bound(object, offset, backing);
+}
+
 CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
 				 CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
 				 unsigned long long flags)
@@ -74,10 +83,7 @@ CUresult hook_cuMulticastBindMem(enum divvy_symbol called, CUmemGenericAllocatio
 		return REAL(called, cuMulticastBindMem)(mcHandle, mcOffset, memHandle, memOffset, size, flags);
 	backing = held(virtual_of_handle(memHandle));
 	result = REAL(called, cuMulticastBindMem)(mcHandle, mcOffset, memHandle, memOffset, size, flags);
-	if (result != CUDA_SUCCESS)
-		virtual_drop(backing);
-	else if (backing)
-		bound(mcHandle, mcOffset, backing);
+	bind_done(result, mcHandle, mcOffset, backing);
 	front_leave();
 	return result;
 }
@@ -92,10 +98,7 @@ CUresult hook_cuMulticastBindAddr(enum divvy_symbol called, CUmemGenericAllocati
 		return REAL(called, cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
 	backing = held(virtual_of_address(memptr));
 	result = REAL(called, cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
-	if (result != CUDA_SUCCESS)
-		virtual_drop(backing);
-	else if (backing)
-		bound(mcHandle, mcOffset, backing);
+	bind_done(result, mcHandle, mcOffset, backing);
 	front_leave();
 	return result;
 }
@@ -111,10 +114,7 @@ CUresult hook_cuMulticastBindMem_v2(enum divvy_symbol called, CUmemGenericAlloca
 		return REAL(called, cuMulticastBindMem_v2)(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
 	backing = held(virtual_of_handle(memHandle));
 	result = REAL(called, cuMulticastBindMem_v2)(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
-	if (result != CUDA_SUCCESS)
-		virtual_drop(backing);
-	else if (backing)
-		bound(mcHandle, mcOffset, backing);
+	bind_done(result, mcHandle, mcOffset, backing);
 	front_leave();
 	return result;
 }
@@ -129,10 +129,7 @@ CUresult hook_cuMulticastBindAddr_v2(enum divvy_symbol called, CUmemGenericAlloc
 		return REAL(called, cuMulticastBindAddr_v2)(mcHandle, dev, mcOffset, memptr, size, flags);
 	backing = held(virtual_of_address(memptr));
 	result = REAL(called, cuMulticastBindAddr_v2)(mcHandle, dev, mcOffset, memptr, size, flags);
-	if (result != CUDA_SUCCESS)
-		virtual_drop(backing);
-	else if (backing)
-		bound(mcHandle, mcOffset, backing);
+	bind_done(result, mcHandle, mcOffset, backing);
 	front_leave();
 	return result;
 }

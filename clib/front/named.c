@@ -25,6 +25,18 @@ static int ask(struct divvy_message *message, const struct named_name *name)
 	return front_ask_surely(message, name && name->kind == DIVVY_NAME_DESCRIPTOR ? name->fd : -1);
 }
 
+static bool now_named(struct table_record *record, void *arg)
+{
+	record->flags |= MEMORY_NAMED;
+	*(struct table_record *)arg = *record;
+	return true;
+}
+
+bool named_mark(uint16_t space, uint64_t key, struct table_record *record)
+{
+	return table_change(&front_held, space, key, now_named, record);
+}
+
 static CUresult enter(uint16_t space, uint64_t key, const struct table_record *record, const struct named_name *name)
 {
 	struct divvy_message message = { .type = DIVVY_NAME, .slot = record->slot, .amount = record->bytes };

@@ -26,6 +26,9 @@ struct named_name {
 	const void *text; /* the others: NAMED_TEXT_BYTES */
 };
 
+/* Notes of what is followed that it is to be exported, before it is; record is what it is then. */
+bool named_mark(uint16_t space, uint64_t key, struct table_record *record);
+
 /*
  * Names what space and key are for, of record's slot, bytes and owner. CUDA_SUCCESS, or
  * what the program gets instead of its export.

@@ -15,13 +15,6 @@ CUresult hook_cuMemPoolExportToShareableHandle(enum divvy_symbol called, void *h
 	return REAL(called, cuMemPoolExportToShareableHandle)(handle_out, pool, handleType, flags);
 }
 
-static bool now_named(struct table_record *record, void *arg)
-{
-	record->flags |= MEMORY_NAMED;
-	*(struct table_record *)arg = *record;
-	return true;
-}
-
 CUresult hook_cuMemPoolExportPointer(enum divvy_symbol called, CUmemPoolPtrExportData *shareData_out,
 				     CUdeviceptr ptr)
 {
@@ -41,7 +34,7 @@ CUresult hook_cuMemPoolExportPointer(enum divvy_symbol called, CUmemPoolPtrExpor
 		slot = pool_slot_of((uint32_t)record.extra);
 	if (slot >= 0)
 		result = REAL(SYM_cuMemGetAddressRange_v2, cuMemGetAddressRange_v2)(&base, &bytes, ptr);
-	if (result == CUDA_SUCCESS && slot >= 0 && table_change(&front_held, SPACE_POOLED, ptr, now_named, &record)) {
+	if (result == CUDA_SUCCESS && slot >= 0 && named_mark(SPACE_POOLED, ptr, &record)) {
 		record.slot = (uint8_t)slot;
 		record.bytes = bytes;
 		record.owner = 0;

@@ -254,13 +254,6 @@ CUresult hook_cuMemRetainAllocationHandle(enum divvy_symbol called, CUmemGeneric
 	return result;
 }
 
-static bool now_named(struct table_record *record, void *arg)
-{
-	record->flags |= MEMORY_NAMED;
-	*(struct table_record *)arg = *record;
-	return true;
-}
-
 /* What a handle is exported as; false: in a way that we do not know. */
 static bool name_of(struct named_name *name, CUmemAllocationHandleType type, const void *text)
 {
@@ -297,7 +290,7 @@ CUresult hook_cuMemExportToShareableHandle(enum divvy_symbol called, void *share
 	if (result == CUDA_SUCCESS) {
 		if (name.kind == DIVVY_NAME_DESCRIPTOR)
 			name.fd = made.fd;
-		table_change(&front_held, SPACE_BACKING, backing, now_named, &record);
+		(void)named_mark(SPACE_BACKING, backing, &record);
 		record.owner = 0;
 		result = named_export(SPACE_BACKING, backing, &record, &name);
 		if (result == CUDA_SUCCESS)

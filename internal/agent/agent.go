@@ -212,11 +212,9 @@ func islandsOf(source gpu.Source, cards []gpu.Card) []int {
 		return islands
 	}
 	for _, link := range linked.Links() {
-		a, b := at[link.A], at[link.B]
-		if _, here := at[link.A]; !here {
-			continue
-		}
-		if _, here := at[link.B]; !here {
+		a, here := at[link.A]
+		b, there := at[link.B]
+		if !here || !there {
 			continue
 		}
 		one, other := islands[a], islands[b]

@@ -236,12 +236,17 @@ func (c *Core) holders(p *pool, except *slot) string {
 	}
 	slices.SortStableFunc(all, func(a, b holder) int { return cmp.Compare(b.used, a.used) })
 	var names []string
-	for i, h := range all {
-		if i == 3 {
-			names = append(names, fmt.Sprintf("and %d more", len(all)-i))
-			break
-		}
+	for _, h := range all {
 		names = append(names, fmt.Sprintf("process %d in share %s: %s", h.b.PID, h.b.share.Name, size.Short(h.used)))
+	}
+	return few(names)
+}
+
+// few lists the first of some names, and counts the others.
+func few(names []string) string {
+	const most = 3
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

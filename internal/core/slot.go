@@ -118,14 +118,8 @@ func (c *Core) CardOf(of Slot) string {
 
 // SlotOn is the number that a card has inside a share; false: the share is not on it.
 func (c *Core) SlotOn(name, cardUUID string) (number int, on bool) {
-	s := c.byName[name]
-	if s == nil {
-		return 0, false
-	}
-	for _, t := range s.slots {
-		if t.card.UUID == cardUUID {
-			return t.number, true
-		}
+	if t := c.byName[name].slotOn(c.cardOf(cardUUID)); t != nil {
+		return t.number, true
 	}
 	return 0, false
 }

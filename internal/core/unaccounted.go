@@ -5,8 +5,8 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -62,12 +62,7 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 	before := k.unaccounted.told
 	u := unaccounted{told: map[int]uint64{}}
 	past := map[*slot]uint64{}
-	pids := make([]int, 0, len(held))
-	for pid := range held {
-		pids = append(pids, pid)
-	}
-	slices.Sort(pids)
-	for _, pid := range pids {
+	for _, pid := range slices.Sorted(maps.Keys(held)) {
 		h := held[pid]
 		s, e := c.pastLedger(k, h, account)
 		if e.PID == 0 {
@@ -162,12 +157,8 @@ func (u unaccounted) largest() string {
 	all := slices.Clone(u.found)
 	slices.SortStableFunc(all, func(a, b Holding) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	var names []string
-	for i, h := range all {
-		if i == 3 {
-			names = append(names, fmt.Sprintf("and %d more", len(all)-i))
-			break
-		}
+	for _, h := range all {
 		names = append(names, fmt.Sprintf("process %d: %s", h.PID, size.Short(h.Bytes)))
 	}
-	return strings.Join(names, ", ")
+	return few(names)
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "../check.h"
+#include "random.h"
 #include "image/image.h"
 #include "ptx/index.h"
 
@@ -13,16 +14,6 @@
 #define HEADER ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 static const struct sd_reading lazily = { .maxversion = 91, .capability = 90, .loading = SD_LOAD_LAZY };
-
-static uint64_t state = 88172645463325252ull;
-
-static uint64_t random64(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
 
 static void open_lazily(const char *text, struct sd_image *image)
 {
@@ -353,15 +344,7 @@ static void read_mutated(void)
 /* 3,000 texts, or for DIVVY_FUZZ_SECONDS with another seed */
 static void mutated(void)
 {
-	const char *seconds = getenv("DIVVY_FUZZ_SECONDS");
-	time_t until = seconds ? time(NULL) + atol(seconds) : 0;
-
-	if (seconds) {
-		state ^= (uint64_t)time(NULL) << 20;
-		printf("seed %#llx\n", (unsigned long long)state);
-		alarm(0);
-	}
-	for (int i = 0; seconds ? time(NULL) < until : i < 3000; i++)
+	while (one_more(3000))
 		read_mutated();
 }
 

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "../check.h"
+#include "random.h"
 #include "ptx/ast.h"
 #include "ptx/code.h"
 #include "ptx/lex.h"
@@ -433,16 +434,6 @@ static void menu_is_read(void)
 	}
 }
 
-static uint64_t state = 88172645463325252ull;
-
-static uint64_t random64(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
-
 static const char sample[] =
 	HEAD ".file 1 \"x.cu\"\n.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n"
 	     ".visible .global .align 8 .u64 at[3] = {at, generic(at)+8, 0xff};\n.const .f32 c[] = {1.5, 0f3f800000};\n"
@@ -563,15 +554,7 @@ static void read_mutated(void)
 /* 5,000 texts, or for DIVVY_FUZZ_SECONDS with another seed */
 static void mutated(void)
 {
-	const char *seconds = getenv("DIVVY_FUZZ_SECONDS");
-	time_t until = seconds ? time(NULL) + atol(seconds) : 0;
-
-	if (seconds) {
-		state ^= (uint64_t)time(NULL) << 20;
-		printf("seed %#llx\n", (unsigned long long)state);
-		alarm(0);
-	}
-	for (int i = 0; seconds ? time(NULL) < until : i < 5000; i++)
+	while (one_more(5000))
 		read_mutated();
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../check.h"
+#include "random.h"
 #include "divvy_arrays.h"
 #include "divvy_limits.h"
 #include "image/image.h"
@@ -14,16 +15,6 @@
 #include "table/tree.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-static uint64_t state = 88172645463325252ull;
-
-static uint64_t random64(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
 
 /* Against a slow, obvious twin: an array of taken units. */
 static void space_against_twin(void)
@@ -500,28 +491,13 @@ static void beginnings(void)
 	}
 }
 
-/* How long a parser is fed: 20,000 images, or for DIVVY_FUZZ_SECONDS with another seed. */
-static bool more_images(void)
-{
-	static time_t until;
-	static int fed;
-
-	if (!fed++ && getenv("DIVVY_FUZZ_SECONDS")) {
-		state ^= (uint64_t)time(NULL) << 20;
-		until = time(NULL) + atol(getenv("DIVVY_FUZZ_SECONDS"));
-		printf("seed %#llx\n", (unsigned long long)state);
-		alarm(0);
-	}
-	return until ? time(NULL) < until : fed <= 20000;
-}
-
-/* In memory of exactly its size, so that a sanitizer sees a read past it. */
+/* 20,000 images. In memory of exactly its size, so that a sanitizer sees a read past it. */
 static void fat_mutated(void)
 {
 	static unsigned char whole[4096];
 	size_t size = make_fat(whole);
 
-	while (more_images()) {
+	while (one_more(20000)) {
 		size_t cut = size - (random64() % 4 ? 0 : random64() % size);
 		unsigned char *copy = malloc(cut);
 		struct sd_image image;

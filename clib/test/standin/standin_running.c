@@ -7,6 +7,7 @@
 
 #include "../check.h"
 #include "menu.h"
+#include "random.h"
 #include "ptx/code.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -16,17 +17,8 @@
 
 enum { MEMORY = 4096, BASE = 0x10000 };
 
-static uint64_t state = 88172645463325252ull;
 static unsigned char *memory; /* of exactly its size, so that a sanitizer sees a step beyond it */
 static struct ptx_texture texture;
-
-static uint64_t random64(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
 
 static const struct ptx_texture *texture_of(void *who, uint64_t handle, bool surface)
 {
@@ -109,8 +101,6 @@ static void run_some(void)
 /* 500 kernels, or for DIVVY_FUZZ_SECONDS with another seed */
 static void random_kernels(void)
 {
-	const char *seconds = getenv("DIVVY_FUZZ_SECONDS");
-	time_t until = seconds ? time(NULL) + atol(seconds) : 0;
 	unsigned char *texels = calloc(1, 64 * 4);
 
 	memory = malloc(MEMORY);
@@ -118,12 +108,7 @@ static void random_kernels(void)
 	memset(memory, 1, MEMORY);
 	texture = (struct ptx_texture){ .host = texels, .width = 8, .height = 8, .depth = 0, .pitch = 32, .slice = 256,
 					.channels = 4, .channelbytes = 1, .linear = true, .wrap = { PTX_WRAP, PTX_CLAMP } };
-	if (seconds) {
-		state ^= (uint64_t)time(NULL) << 20;
-		printf("seed %#llx\n", (unsigned long long)state);
-		alarm(0);
-	}
-	for (int i = 0; seconds ? time(NULL) < until : i < 500; i++)
+	while (one_more(500))
 		run_some();
 	free(memory);
 	free(texels);
