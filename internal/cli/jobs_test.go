@@ -56,7 +56,7 @@ func startShell(t *testing.T, run string) *shell {
 	t.Setenv("JOB", s.file)
 	t.Setenv("PS1", "")
 	s.terminal = startOnTerminal(t, bash, "--norc", "--noprofile", "--noediting", "-i")
-	s.do("stty -echo; PS1=; echo there is a she''ll")
+	s.do("stty -echo noflsh; PS1=; echo there is a she''ll")
 	s.until("there is a shell")
 	s.said = nil
 	t.Cleanup(func() { // what is left of a failed test

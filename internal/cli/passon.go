@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,9 +44,10 @@ func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 	}
 	arrivals.Add(signals.Ignored()) // what it does with them is its own affair
 	r := running{pid: cmd.Process.Pid}
-	var next syscall.Signal
+	var here waiting
 	var e ending
 	for {
+		here.take(arrivals.C)
 		status, ended, err := r.look()
 		switch {
 		case err != nil:
@@ -59,14 +61,14 @@ func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 				return exitSignalBase + int(status.Signal()), nil
 			}
 			return status.ExitStatus(), nil
-		case next != 0:
-			r.pass(next)
-			next = 0
-		case r.stop != 0 && len(arrivals.C) == 0: // what has come may continue it
+		case len(here) > 0: // also what continues it
+			r.pass(here.next())
+		case r.stop != 0:
 			r.stopWith(arrivals.C)
 		default:
 			select {
-			case next = <-arrivals.C:
+			case s := <-arrivals.C:
+				here.add(s)
 			case n := <-w.notices:
 				a.hear(&e, n, r.pid, w.grace)
 			case <-e.next:
@@ -74,6 +76,37 @@ func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 			}
 		}
 	}
+}
+
+// waiting are signals that have come and are not passed on yet. As the kernel has it with
+// those that wait in a process: a SIGCONT takes away what would stop, and what stops takes
+// away a SIGCONT, so that one that comes late undoes nothing that was done after it.
+type waiting []syscall.Signal
+
+func (w *waiting) take(arrived <-chan syscall.Signal) {
+	for len(arrived) > 0 {
+		w.add(<-arrived)
+	}
+}
+
+func (w *waiting) add(s syscall.Signal) {
+	switch s {
+	case unix.SIGCONT:
+		w.drop(unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
+		w.drop(unix.SIGCONT)
+	}
+	*w = append(*w, s)
+}
+
+func (w *waiting) drop(these ...syscall.Signal) {
+	*w = slices.DeleteFunc(*w, func(s syscall.Signal) bool { return slices.Contains(these, s) })
+}
+
+func (w *waiting) next() syscall.Signal {
+	s := (*w)[0]
+	*w = (*w)[1:]
+	return s
 }
 
 // running is the command.
@@ -116,12 +149,14 @@ func (r *running) stopWith(arrived <-chan syscall.Signal) {
 	w, err := startWaker(r.pid)
 	// What has come until now came before we stop: also what stopped the command, which
 	// must not stop it again later.
-	for len(arrived) > 0 {
-		if s := <-arrived; s != unix.SIGTSTP {
+	var here waiting
+	for here.take(arrived); len(here) > 0; {
+		if s := here.next(); s != unix.SIGTSTP {
 			r.pass(s)
 		}
 	}
 	if r.stopped() {
+		r.others = false
 		stopSelf(by) // without a waker, too: a shell waits for it
 		r.resumed = true
 	}
