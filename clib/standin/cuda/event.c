@@ -60,7 +60,10 @@ static CUresult record_later(struct sd_step *step, struct sd_stream *lane)
 	const struct record *record = (struct record *)step;
 	struct sd_event *event = still(record);
 
-	return event ? publish(event, record->id, sd_order_event(lane, event)) : CUDA_SUCCESS;
+	if (!event)
+		return CUDA_SUCCESS;
+	event->latens = sd_step_late(step);
+	return publish(event, record->id, sd_order_event(lane, event));
 }
 
 static CUresult wait_later(struct sd_step *step, struct sd_stream *lane)
@@ -84,6 +87,8 @@ CUresult sd_event_record(struct sd_event *event, struct sd_stream *stream)
 
 	event->recorded = true;
 	event->capture = NULL;
+	event->streamid = streamid;
+	event->latens = stream->latens;
 	if (sd_stream_open(stream)) {
 		struct record *record = (struct record *)sd_step_new(stream, SD_STEP_COPY, sizeof(*record), false);
 
@@ -129,6 +134,7 @@ CUresult sd_event_record_all(struct sd_event *event, struct sd_context *context)
 
 	event->recorded = true;
 	event->capture = NULL;
+	event->streamid = 0;
 	takes(event, NULL);
 	return publish(event, id, sd_order_event_all(context, event));
 }

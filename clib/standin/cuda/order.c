@@ -499,6 +499,17 @@ bool sd_order_done(const struct sd_stream *stream)
 	return !set.all;
 }
 
+uint64_t sd_order_free(const struct sd_stream *lane, uint64_t since)
+{
+	uint64_t now = sd_now();
+
+	if (lane->tail && !sd_ended(lane->tail))
+		return 0;
+	uint64_t end = lane->tail ? sd_end_of(lane->tail) : 0;
+
+	return now - (end > since ? end : since);
+}
+
 CUresult sd_order_await(const struct sd_stream *stream)
 {
 	struct set set;

@@ -52,6 +52,8 @@ CUresult sd_order_event_all(struct sd_context *context, struct sd_event *event);
 
 /* Whether all items in the stream have ended; waits until they have. */
 bool sd_order_done(const struct sd_stream *stream);
+/* For how long of the time since then all items in a lane had ended. */
+uint64_t sd_order_free(const struct sd_stream *lane, uint64_t since);
 CUresult sd_order_await(const struct sd_stream *stream);
 
 /* Waits until an item has ended; or, for all, everything that was ever launched. */

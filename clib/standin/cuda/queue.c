@@ -11,6 +11,7 @@
 
 #include "fault.h"
 #include "order.h"
+#include "outlook.h"
 
 enum {
 	MOST = 1024,       /* steps that are not done: a hardware driver blocks at about as many */
@@ -372,6 +373,7 @@ static void ready(struct sd_step *step)
 	struct line *line = step->kind == SD_STEP_HOST ? &queue.hosts : &queue.work;
 
 	step->next = NULL;
+	step->readyns = sd_now();
 	if (step->kind == SD_STEP_JOIN && step->early) {
 		complete(step);
 		return;
@@ -420,11 +422,28 @@ void sd_queue_free(struct sd_object *object)
 	queue.lastleaving = &one->next;
 }
 
-static void complete(struct sd_step *step)
+/* The stream that it was put into, if that is still there. */
+static struct sd_stream *stream_of(const struct sd_step *step)
 {
 	struct sd_stream *stream = sd_object_get(step->stream, SD_STREAM);
 
+	return stream && stream->object.id == step->streamid ? stream : NULL;
+}
+
+uint64_t sd_step_late(const struct sd_step *step)
+{
+	const struct sd_stream *stream = stream_of(step);
+
+	return stream ? stream->latens : 0;
+}
+
+static void complete(struct sd_step *step)
+{
+	struct sd_stream *stream = stream_of(step);
+
 	step->done = step->placed = true;
+	if (stream)
+		stream->latens += step->latens;
 	if (step->older)
 		step->older->newer = step->newer;
 	else
@@ -436,7 +455,7 @@ static void complete(struct sd_step *step)
 	queue.count--;
 	step->context->steps--;
 	step->context->blockingsteps -= step->counted;
-	if (stream && stream->object.id == step->streamid && stream->step == step) {
+	if (stream && stream->step == step) {
 		stream->step = NULL;
 		if (!step->early)
 			sd_order_put(stream, step->item);

@@ -31,6 +31,8 @@ struct sd_step {
 	bool placed; /* item stands for it */
 	bool done;
 	uint64_t item;
+	uint64_t readyns;           /* since when it could begin */
+	uint64_t latens;            /* for so long the card had done all before, and it was no item yet */
 	struct sd_context *context; /* stays as long as the step does */
 	/* What it is, in order after what the lane comes after; and what it leaves behind.
 	 * Not called in a context with a fault, unless it is a host function. */
@@ -69,6 +71,8 @@ struct sd_step *sd_step_new(struct sd_stream *stream, enum sd_step_kind kind, si
 void sd_step_after(struct sd_step *step, struct sd_step *other, uint64_t item);
 /* May do it here and now: when there are no threads to be had. */
 void sd_step_start(struct sd_step *step);
+/* By how much the items of the stream that it was put into have been late so far. */
+uint64_t sd_step_late(const struct sd_step *step);
 struct sd_step *sd_step_keep(struct sd_step *step); /* may be NULL */
 void sd_step_drop(struct sd_step *step);
 void sd_step_wait(struct sd_step *step); /* may be NULL */

@@ -29,6 +29,7 @@ struct sd_stream {
 	int priority;
 	struct sd_step *step; /* the last one, while it is not done */
 	uint64_t tail;   /* the item that its next one comes after */
+	uint64_t latens; /* by how much, in all, kernels' items came late: results were being computed */
 	struct sd_capture *capture;
 	void (*leave)(struct sd_stream *stream); /* the capture, when the stream ends */
 	struct sd_stream *captured; /* next stream of the same capture */
@@ -50,6 +51,8 @@ struct sd_event {
 	struct sd_step *step; /* done when this is: NULL or one that may be done long since */
 	uint64_t item;   /* and this item has ended: 0 once timens says when */
 	uint64_t timens; /* CLOCK_MONOTONIC */
+	uint64_t streamid; /* recorded in this stream (0: in all), when its items were so late */
+	uint64_t latens;
 	struct sd_capture *capture; /* recorded while its stream was captured */
 	uint64_t captureid;
 	struct sd_vertex **frontier;

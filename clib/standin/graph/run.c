@@ -87,6 +87,7 @@ static CUresult perform(struct sd_step *step, struct sd_stream *lane)
 		return sd_order_kernel(lane, step->card, task->named);
 	CUresult result = sd_kernel_run(&work->launch, step, &outcome);
 
+	step->latens = sd_order_free(lane, step->readyns);
 	return result == CUDA_SUCCESS ? sd_order_kernel(lane, step->card, sd_duration(&work->launch, step->card, &outcome))
 				      : result;
 }

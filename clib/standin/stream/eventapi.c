@@ -154,8 +154,10 @@ CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 		return sd_leave(CUDA_ERROR_NOT_READY);
 	uint64_t from = start->item ? sd_end_of(start->item) : start->timens;
 	uint64_t to = end->item ? sd_end_of(end->item) : end->timens;
+	/* what the host computes for a kernel is no time of the card's */
+	uint64_t late = start->streamid && start->streamid == end->streamid ? end->latens - start->latens : 0;
 
-	*pMilliseconds = (float)((double)(int64_t)(to - from) / 1e6);
+	*pMilliseconds = (float)((double)(int64_t)(to - from - late) / 1e6);
 	return sd_leave(CUDA_SUCCESS);
 }
 
