@@ -88,7 +88,9 @@ test-programs-all: build-all $(TEST_PROGRAMS)
 
 # lint has vetted everything and run the root gates. -short leaves to soak what
 # takes long and has hardly ever found anything.
-go_test := $(GO) test -race -shuffle=on -count=1 -vet=off
+# The race detector has every program that ends wait for a second, and some tests start
+# a hundred of them: 10 ms do.
+go_test := env GORACE=atexit_sleep_ms=10 $(GO) test -race -shuffle=on -count=1 -vet=off
 
 test-go:
 	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
