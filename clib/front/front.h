@@ -128,7 +128,8 @@ unsigned front_cards(void);                   /* slots in use */
 /*
  * One launch: a thread-local count, added to the client page every 64th. True: the
  * launch goes through the gate (gate.h), because that is the 64th or because
- * launches are gated, or may be: on one of several cards.
+ * launches are gated, or may be: on one of several cards. cuLaunchKernel does the same
+ * in assembler (front_jumps.S) before its hook is asked.
  *
  * front_gate_before waits for its turn on the card of slot where there is one; sample:
  * time it where there is none. What it returns, if not NULL, is for front_gate_after,
@@ -137,8 +138,6 @@ unsigned front_cards(void);                   /* slots in use */
  * around calls that wait for a card; the latter is given what the former returned: the
  * gates that look when the call returns, a bit for each slot.
  */
-#define FRONT_LAUNCH_STEP 64u
-
 static inline bool front_launched(void)
 {
 	return ++front_thread.launches >= FRONT_LAUNCH_STEP ||

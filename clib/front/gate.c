@@ -1154,7 +1154,7 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 }
 
 /* Not gated: is this launch one to be timed? */
-static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream stream)
+__attribute__((noinline)) static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream stream)
 {
 	uint64_t now = clock_now();
 	struct burst *burst;
@@ -1185,7 +1185,8 @@ static bool captured(CUstream stream)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
+/* Apart, so that a launch in an open burst need not save what this one needs. */
+__attribute__((noinline)) static struct burst *gated(struct gate *gate, uint64_t key, CUstream stream)
 {
 	const struct estimate *estimate = estimate_find(&gate->estimates, key);
 	struct burst *burst;

@@ -8,6 +8,8 @@
 #include "front.h"
 #include "memory.h"
 
+#include <stddef.h>
+
 #define LAUNCH_STREAM(called, twin, stream) \
 	((stream) == NULL && (called) == (twin) ? (CUstream)2 /* per thread */ : (stream))
 
@@ -38,21 +40,21 @@ static bool step(int slot)
 	return true;
 }
 
-static struct burst *before_on(int slot, CUstream stream, const void *function, const uint32_t grid[3], const uint32_t block[3],
-			       uint32_t shared)
+static struct burst *before_on(int slot, CUstream stream, uint64_t key)
 {
 	bool sample;
 
 	if (slot < 0)
 		return NULL; /* without a context it will fail */
 	sample = step(slot);
-	return front_gate_before((unsigned)slot, stream, estimate_key(function, grid, block, shared), sample);
+	return front_gate_before((unsigned)slot, stream, key, sample);
 }
 
-static struct burst *before(CUstream stream, const void *function, const uint32_t grid[3], const uint32_t block[3],
-			    uint32_t shared)
+/* The key is made here, of what stands in registers: a processor waits for words that were stored one by one and are read two at once. */
+__attribute__((always_inline)) static inline struct burst *before(CUstream stream, const void *function, const uint32_t grid[3],
+								  const uint32_t block[3], uint32_t shared)
 {
-	return before_on(several() ? front_current_slot() : 0, stream, function, grid, block, shared);
+	return before_on(several() ? front_current_slot() : 0, stream, estimate_key(function, grid, block, shared));
 }
 
 static CUresult after(struct burst *burst, CUresult result)
@@ -94,27 +96,21 @@ CUresult hook_cuLaunchGridAsync(enum divvy_symbol called, CUfunction function, i
 	return after(burst, REAL(called, cuLaunchGridAsync)(function, width, height, stream));
 }
 
-__attribute__((noinline)) static CUresult launch_kernel(enum divvy_symbol called, CUfunction function, unsigned int gridx,
-							unsigned int gridy, unsigned int gridz, unsigned int blockx,
-							unsigned int blocky, unsigned int blockz, unsigned int sharedbytes,
-							CUstream stream, void **parameters, void **extra)
-{
-	struct burst *burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernel_ptsz, stream), function,
-				     (uint32_t[3]){gridx, gridy, gridz}, (uint32_t[3]){blockx, blocky, blockz}, sharedbytes);
+_Static_assert(offsetof(struct front_thread, launches) == FRONT_THREAD_LAUNCHES, "as front_jumps.S has it");
 
-	return after(burst, REAL(called, cuLaunchKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes,
-							 stream, parameters, extra));
-}
-
+/* It is counted already. */
 CUresult hook_cuLaunchKernel(enum divvy_symbol called, CUfunction function, unsigned int gridx, unsigned int gridy,
 			     unsigned int gridz, unsigned int blockx, unsigned int blocky, unsigned int blockz,
 			     unsigned int sharedbytes, CUstream stream, void **parameters, void **extra)
 {
-	if (!front_launched())
+	struct burst *burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernel_ptsz, stream), function,
+				     (uint32_t[3]){gridx, gridy, gridz}, (uint32_t[3]){blockx, blocky, blockz}, sharedbytes);
+
+	if (burst == NULL) /* a jump */
 		return REAL(called, cuLaunchKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes,
 						    stream, parameters, extra);
-	return launch_kernel(called, function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes, stream, parameters,
-			     extra);
+	return after(burst, REAL(called, cuLaunchKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes,
+							 stream, parameters, extra));
 }
 
 CUresult hook_cuLaunchKernelEx(enum divvy_symbol called, const CUlaunchConfig *config, CUfunction function,
@@ -157,9 +153,9 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUD
 	for (unsigned i = 0; i < devices && i < DIVVY_MAX_CARDS; i++) {
 		const CUDA_LAUNCH_PARAMS *one = &list[i];
 
-		burst[i] = before_on(front_stream_slot(one->hStream), one->hStream, one->function,
-				     (uint32_t[3]){one->gridDimX, one->gridDimY, one->gridDimZ},
-				     (uint32_t[3]){one->blockDimX, one->blockDimY, one->blockDimZ}, one->sharedMemBytes);
+		burst[i] = before_on(front_stream_slot(one->hStream), one->hStream,
+				     estimate_key(one->function, (uint32_t[3]){one->gridDimX, one->gridDimY, one->gridDimZ},
+						  (uint32_t[3]){one->blockDimX, one->blockDimY, one->blockDimZ}, one->sharedMemBytes));
 	}
 	result = REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
 	for (unsigned i = 0; i < DIVVY_MAX_CARDS; i++)
@@ -178,7 +174,8 @@ CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstrea
 	CUresult rc;
 
 	if (front_launched())
-		burst = before_on(several() ? front_stream_slot(stream) : 0, LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream), graph, nothing, nothing, 0);
+		burst = before_on(several() ? front_stream_slot(stream) : 0, LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream),
+				  estimate_key(graph, nothing, nothing, 0));
 	if (!front_enter())
 		return REAL(called, cuGraphLaunch)(graph, stream);
 	launch.call = "cuGraphLaunch";

@@ -9,6 +9,10 @@
 
 #pragma GCC visibility push(hidden)
 
+/* A thread's launches are counted up to so many before they go to the client's page. */
+#define FRONT_LAUNCH_STEP 64u
+#define FRONT_THREAD_LAUNCHES 4 /* offset of that count in struct front_thread */
+
 /*
  * front_jumps.S: the driver's function of each symbol, spares at the end. An
  * entry starts as a stub that asks front_resolve, so that every entry can be

@@ -4,6 +4,8 @@
 	.set	SYMBOLS, 1120
 	.set	SPARES, 96
 	.set	SPARE_NAME_BYTES, 96
+	.set	LAUNCH_STEP, 64
+	.set	LAUNCHES, 4 /* in struct front_thread */
 
 	/* An exported function that jumps to where the table says. */
 	.macro	PASS name, index
@@ -13,6 +15,29 @@
 \name:
 	.cfi_startproc
 	endbr64
+	jmp	*front_real+8*\index(%rip)
+	.cfi_endproc
+	.size	\name, .-\name
+	.endm
+
+	/* A launch: on to its hook where a step is full or launches are gated (front_launched in
+	 * front.h), else to where the table says, as it came. */
+	.macro	COUNT name, index
+	.globl	\name
+	.type	\name, @function
+	.p2align 4
+\name:
+	.cfi_startproc
+	endbr64
+	movq	front_thread@gottpoff(%rip), %rax
+	movl	%fs:LAUNCHES(%rax), %r10d
+	addl	$1, %r10d
+	movl	%r10d, %fs:LAUNCHES(%rax)
+	movq	front_gated(%rip), %r11
+	cmpl	$LAUNCH_STEP, %r10d
+	jae	counted_\name
+	cmpl	$0, (%r11)
+	jne	counted_\name
 	jmp	*front_real+8*\index(%rip)
 	.cfi_endproc
 	.size	\name, .-\name
@@ -976,6 +1001,9 @@
 	PASS	nvmlVgpuTypeGetName, 1117
 	PASS	nvmlVgpuTypeGetNumDisplayHeads, 1118
 	PASS	nvmlVgpuTypeGetResolution, 1119
+
+	COUNT	cuLaunchKernel, 303
+	COUNT	cuLaunchKernel_ptsz, 306
 
 	/* For driver exports that the list lacks; the preparation names them. */
 	PASS	divvy_spare_00_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx, 1120

@@ -145,8 +145,13 @@ void fakeshare_gate(bool gated)
 
 CUresult launch(uint64_t ns, unsigned stream)
 {
-	return hook_cuLaunchKernel(SYM_cuLaunchKernel, (CUfunction)(uintptr_t)ns, 1, 1, 1, 32, 1, 1, 0, (CUstream)(uintptr_t)stream,
-				   NULL, NULL);
+	CUfunction function = (CUfunction)(uintptr_t)ns;
+	CUstream on = (CUstream)(uintptr_t)stream;
+
+	/* as front_jumps.S does */
+	if (!front_launched())
+		return REAL(SYM_cuLaunchKernel, cuLaunchKernel)(function, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL);
+	return hook_cuLaunchKernel(SYM_cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL);
 }
 
 void launches(unsigned count, uint64_t ns, unsigned stream)

@@ -12,7 +12,7 @@ import (
 func hooksHeader(symbols []symbol, cuda, nvml *abi) (string, error) {
 	var out strings.Builder
 	out.WriteString(banner("/* %s */"))
-	out.WriteString(`#ifndef DIVVY_FRONT_HOOKS_H
+	fmt.Fprintf(&out, `#ifndef DIVVY_FRONT_HOOKS_H
 #define DIVVY_FRONT_HOOKS_H
 
 #include "cuda_abi.h"
@@ -20,6 +20,10 @@ func hooksHeader(symbols []symbol, cuda, nvml *abi) (string, error) {
 #include "symbols.h"
 
 #pragma GCC visibility push(hidden)
+
+/* A thread's launches are counted up to so many before they go to the client's page. */
+#define FRONT_LAUNCH_STEP %du
+#define FRONT_THREAD_LAUNCHES %d /* offset of that count in struct front_thread */
 
 /*
  * front_jumps.S: the driver's function of each symbol, spares at the end. An
@@ -35,7 +39,7 @@ extern const char front_spare_names[DIVVY_SPARES][DIVVY_SPARE_NAME_BYTES];
 void *front_resolve(unsigned int symbol);
 
 /* One hook per hooked function; its _ptds/_ptsz twins call it with their own symbol. */
-`)
+`, launchStep, threadLaunches)
 	for _, s := range symbols {
 		if s.fate != "hooked" || s.base != "" {
 			continue
@@ -66,9 +70,17 @@ func wrappers(symbols []symbol, cuda, nvml *abi) (string, error) {
 		if s.fate != "hooked" {
 			continue
 		}
-		prototype, err := abiOf(s, cuda, nvml).prototype(s.name, *s.fn, "")
+		name := s.name
+		if counted[s.plain()] {
+			name = "counted_" + name
+			out.WriteString("\n#pragma GCC visibility push(hidden)")
+		}
+		prototype, err := abiOf(s, cuda, nvml).prototype(name, *s.fn, "")
 		if err != nil {
 			return "", err
+		}
+		if name != s.name {
+			fmt.Fprintf(&out, "\n%s;\n#pragma GCC visibility pop\n", prototype)
 		}
 		arguments := []string{"SYM_" + s.name}
 		for _, p := range s.fn.parameters {
@@ -79,7 +91,16 @@ func wrappers(symbols []symbol, cuda, nvml *abi) (string, error) {
 	return out.String(), nil
 }
 
-// jumps writes the passed symbols, the spares, the table of the driver's
+// counted are launches with arguments on the stack, which compilers take off it and put
+// back on the way to the driver: they are counted in assembler.
+var counted = map[string]bool{"cuLaunchKernel": true}
+
+const (
+	launchStep     = 64
+	threadLaunches = 4 // where struct front_thread has its count
+)
+
+// jumps writes the passed symbols, the counted ones, the spares, the table of the driver's
 // functions and the lazy stubs that fill it.
 func jumps(symbols []symbol) string {
 	var out strings.Builder
@@ -88,6 +109,8 @@ func jumps(symbols []symbol) string {
 	.set	SYMBOLS, %d
 	.set	SPARES, %d
 	.set	SPARE_NAME_BYTES, %d
+	.set	LAUNCH_STEP, %d
+	.set	LAUNCHES, %d /* in struct front_thread */
 
 	/* An exported function that jumps to where the table says. */
 	.macro	PASS name, index
@@ -102,12 +125,41 @@ func jumps(symbols []symbol) string {
 	.size	\name, .-\name
 	.endm
 
+	/* A launch: on to its hook where a step is full or launches are gated (front_launched in
+	 * front.h), else to where the table says, as it came. */
+	.macro	COUNT name, index
+	.globl	\name
+	.type	\name, @function
+	.p2align 4
+\name:
+	.cfi_startproc
+	endbr64
+	movq	front_thread@gottpoff(%%rip), %%rax
+	movl	%%fs:LAUNCHES(%%rax), %%r10d
+	addl	$1, %%r10d
+	movl	%%r10d, %%fs:LAUNCHES(%%rax)
+	movq	front_gated(%%rip), %%r11
+	cmpl	$LAUNCH_STEP, %%r10d
+	jae	counted_\name
+	cmpl	$0, (%%r11)
+	jne	counted_\name
+	jmp	*front_real+8*\index(%%rip)
+	.cfi_endproc
+	.size	\name, .-\name
+	.endm
+
 	.text
 
-`, len(symbols), spareSlots, spareNameBytes)
+`, len(symbols), spareSlots, spareNameBytes, launchStep, threadLaunches)
 	for i, s := range symbols {
 		if s.fate == "passed" {
 			fmt.Fprintf(&out, "\tPASS\t%s, %d\n", s.name, i)
+		}
+	}
+	out.WriteString("\n")
+	for i, s := range symbols {
+		if s.fate == "hooked" && counted[s.plain()] {
+			fmt.Fprintf(&out, "\tCOUNT\t%s, %d\n", s.name, i)
 		}
 	}
 	out.WriteString("\n\t/* For driver exports that the list lacks; the preparation names them. */\n")
