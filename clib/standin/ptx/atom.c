@@ -118,3 +118,27 @@ uint64_t ptx_atom(uint32_t mode, void *at, uint64_t b, uint64_t c)
 	}
 	}
 }
+
+/* What stands there becomes the wanted value if it is the expected one; old: what stood there. */
+static bool exchange128(void *at, uint64_t old[2], const uint64_t wanted[2])
+{
+	bool done;
+
+	__asm__ volatile("lock cmpxchg16b %1"
+			 : "=@ccz"(done), "+m"(*(unsigned char(*)[16])at), "+a"(old[0]), "+d"(old[1])
+			 : "b"(wanted[0]), "c"(wanted[1])
+			 : "memory");
+	return done;
+}
+
+void ptx_atom128(uint8_t operation, void *at, uint64_t old[2], const uint64_t b[2], const uint64_t c[2])
+{
+	old[0] = b[0];
+	old[1] = b[1];
+	if (operation == PTX_DO_CAS) {
+		(void)exchange128(at, old, c);
+		return;
+	}
+	while (!exchange128(at, old, b))
+		continue;
+}

@@ -2,6 +2,8 @@
 /* emitmemory.c: loads, stores, atomics, fences. */
 #include "compile.h"
 
+#include <string.h>
+
 #define CACHE (PTX_F(CA) | PTX_F(CG) | PTX_F(CS) | PTX_F(LU) | PTX_F(CV) | PTX_F(WB) | PTX_F(WT) | PTX_F(NC) | \
 	       PTX_F(L1) | PTX_F(L2) | PTX_F(HINT) | PTX_F(EVICTION) | PTX_F(PREFETCH_SIZE))
 
@@ -196,9 +198,9 @@ static bool atomic_type(const struct ptx_instruction *now, uint8_t type)
 	case PTX_DO_AND: case PTX_DO_OR: case PTX_DO_XOR:
 		return type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
 	case PTX_DO_EXCH:
-		return type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
+		return type == PTX_B32 || type == PTX_B64 || type == PTX_B128 || type == PTX_U32 || type == PTX_U64;
 	case PTX_DO_CAS:
-		return type == PTX_B16 || type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
+		return type == PTX_B16 || type == PTX_B128 || type == PTX_B32 || type == PTX_B64 || type == PTX_U32 || type == PTX_U64;
 	default:
 		return false;
 	}
@@ -233,6 +235,31 @@ static bool atomic_one(struct ptx_compiler *c, const struct ptx_address *address
 	op->d = to->at;
 	op->wd = to->width;
 	op->e = whole;
+	return true;
+}
+
+/* 128 bits: the list is two columns of what comes back, two of each operand. */
+static bool atomic_wide(struct ptx_compiler *c, const struct ptx_address *address, bool result)
+{
+	const struct ptx_instruction *now = c->now;
+	const struct ptx_operand *operands = &now->operands[result ? 2 : 1];
+	const struct ptx_place none = { .at = PTX_NOWHERE };
+	const uint32_t parts = now->operation == PTX_DO_CAS ? 6 : 4;
+	uint32_t *all = ptx_hold(c, parts * sizeof(*all));
+	uint32_t *list = NULL;
+	struct ptx_place place;
+
+	if (!all || !ptx_needs(c, 83, 90))
+		return false;
+	all[0] = all[1] = PTX_NOWHERE;
+	for (uint32_t i = result ? 0 : 2; i < parts; i += 2) {
+		if (!columns(c, i ? &operands[i / 2 - 1] : &now->operands[0], PTX_B64, 2, i == 0, &place, &list))
+			return false;
+		memcpy(&all[i], list, 2 * sizeof(*list));
+	}
+	if (!atomic_one(c, address, PTX_B128, &none, &none, &none, 0, PTX_NOWHERE))
+		return false;
+	c->ops[c->opcount - 1].list = all;
 	return true;
 }
 
@@ -310,6 +337,8 @@ static bool atomic(struct ptx_compiler *c, bool result)
 		return ptx_refuse(c, "this state space is not supported here");
 	if (vector)
 		return atomic_each(c, &address, type, result);
+	if (type == PTX_B128)
+		return atomic_wide(c, &address, result);
 	if (!ptx_in(c, first + 1, type, &b) || (two && !ptx_in(c, first + 2, type, &third)) ||
 	    (result && !ptx_out(c, 0, type, &to)))
 		return false;

@@ -182,6 +182,8 @@ const struct ptx_range *ptx_range_of(const struct ptx_launch *launch, uint64_t a
 
 /* atom.c */
 uint64_t ptx_atom(uint32_t mode, void *at, uint64_t b, uint64_t c);
+/* exch of b, or cas of b by c, of 16 aligned bytes */
+void ptx_atom128(uint8_t operation, void *at, uint64_t old[2], const uint64_t b[2], const uint64_t c[2]);
 
 /* special.c: fills a column */
 void ptx_special(struct ptx_warp *warp, const struct ptx_op *op, void *column);

@@ -86,7 +86,8 @@ enum ptx_memory { PTX_MEM_GLOBAL, PTX_MEM_SHARED, PTX_MEM_LOCAL, PTX_MEM_PARAM, 
 #define PTX_MODE_SIGNED 1u /* extended with the sign */
 #define PTX_MODE_FRAME 2u  /* the address counts from the frame's local memory */
 /* ATOM: mode is operation | type << 8, d NOWHERE for red, e the bytes of a vector that
- * it is the first of, or NOWHERE */
+ * it is the first of, or NOWHERE; of 128 bits list has the low and high columns of what
+ * comes back and of the operands */
 
 /* SETP: sub compares, sub2 is the second half (PTX_DO_AND ...) with c (mode &
  * PTX_SETP_NOT: its opposite), e the other predicate or NOWHERE. */

@@ -434,6 +434,28 @@ static void wide_loads_and_stores(void)
 	CHECK(word(192) == 0x44444444 && word(0) == 0x33333333 + 0x22222222);
 }
 
+/* Both halves at once, whatever lanes and blocks meet there. */
+static void wide_atoms(void)
+{
+	struct ptx_outcome outcome = once(
+		LATER("{ .reg .b128 %q<4>; .reg .b64 %x<6>; .reg .pred %e; .shared .align 16 .b128 box;\n"
+		      "L: ld.global.v2.b64 {%x0, %x1}, [%rd0+256]; add.u64 %x2, %x0, 1; add.u64 %x3, %x1, 0x100000002;\n"
+		      "mov.b128 %q0, {%x0, %x1}; mov.b128 %q1, {%x2, %x3}; atom.global.cas.b128 %q2, [%rd0+256], %q0, %q1;\n"
+		      "mov.b128 {%x4, %x5}, %q2; setp.ne.u64 %e, %x4, %x0; @%e bra L; setp.ne.u64 %e, %x5, %x1; @%e bra L;\n"
+		      "setp.ne.u32 %p0, %r0, 0; @%p0 exit; mov.b128 %q3, {%x2, %x3}; st.shared.b128 [box], %q1;\n"
+		      "mov.u64 %x0, 7; mov.u64 %x1, 8; mov.b128 %q0, {%x0, %x1}; atom.shared.exch.b128 %q0, [box], %q0;\n"
+		      "atom.global.exch.b128 _, [%rd0+288], %q0; ld.shared.v2.b64 {%x4, %x5}, [box]; st.global.v2.b64 [%rd0+304], {%x4, %x5};\n"
+		      "st.global.b128 [%rd0+320], %q3; mov.u32 %r9, 7; }"),
+		2, 64);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	CHECK(word(64) == 128 && word(65) == 0 && word(66) == 256 && word(67) == 128);
+	CHECK(word(72) == word(80) && word(73) == word(81) && word(74) == word(82) && word(75) == word(83) && word(74) == 2 * word(72));
+	CHECK(word(76) == 7 && word(78) == 8);
+	outcome = once(LATER("{ .reg .b128 %q; .reg .b64 %x; mov.u64 %x, 0; mov.b128 %q, {%x, %x}; add.u64 %rd2, %rd0, 8; atom.global.exch.b128 %q, [%rd2], %q; }"), 1, 1);
+	CHECK(outcome.fault == PTX_FAULT_MISALIGNED);
+}
+
 /* Each lane has its own stack; it is as before when a function returns, and ends somewhere. */
 static void stacks_grow(void)
 {
@@ -551,7 +573,7 @@ static const struct scenario scenarios[] = {
 	{ "the_environment_chooses_an_engine", the_environment_chooses_an_engine },
 	{ "what_cannot_run_is_refused", what_cannot_run_is_refused },
 	{ "vectors_are_added", vectors_are_added },
-	{ "wide_loads_and_stores", wide_loads_and_stores },
+	{ "wide_loads_and_stores", wide_loads_and_stores }, { "wide_atoms", wide_atoms },
 	{ "stacks_grow", stacks_grow },
 	{ "a_current_compiler", a_current_compiler },
 };
