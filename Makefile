@@ -98,7 +98,7 @@ test-go:
 
 # By themselves: much here is about time.
 test-e2e:
-	@$(go_test) -short -timeout 15m ./test/e2e
+	@$(go_test) -short -timeout 30m ./test/e2e
 
 # Programs of the Python registry and Debian's, unmodified, on simulated GPUs. What cannot
 # be had is named, and its test skipped; nothing is downloaded twice.
