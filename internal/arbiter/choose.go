@@ -102,6 +102,7 @@ func (a *Arbiter) fill(now time.Duration) {
 			}
 			continue
 		}
+		had := time.Duration(s.balance / 100)
 		s.fill(now)
 		s.forget(now, a.config.Window)
 		if !a.gated {
@@ -111,17 +112,18 @@ func (a *Arbiter) fill(now time.Duration) {
 		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
-		worth := a.worth(s)
+		worth, most := a.worth(s), a.config.Lag*time.Duration(s.percent)/100
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
-		case !s.wants() && (s.slack == 0 || now-s.wanted > a.config.Lag):
+		case !s.wants() && s.slack > 0 && now-s.wanted <= a.config.Lag:
+			// It is about to ask again, and keeps what it had.
+			s.keep(a.config.Debt, max(a.saving(s), min(had, most)))
+		case !s.wants():
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
-		case !s.wants():
-			// It is about to ask again.
 		case s.allowance(now, a.config.Window, worth) < worth:
 			// It may not take it now, but makes up for a pause later.
-			s.keep(a.config.Debt, max(a.saving(s), a.config.Lag*time.Duration(s.percent)/100))
+			s.keep(a.config.Debt, max(a.saving(s), most))
 		default:
 			behind = max(behind, s.lag()-a.config.Lag)
 		}
@@ -132,15 +134,14 @@ func (a *Arbiter) fill(now time.Duration) {
 	// The card gives less than was promised. Those who left it idle pay for that first.
 	for _, s := range a.shares {
 		if s.fixed() {
-			s.pay(s.idled)
-			s.idled = 0
+			s.pay(max(s.idled, 0))
 		}
 	}
-	// Then time stands still for all who want it, so that each falls short by the same
-	// part.
+	// Then time stands still for all who want it and are behind, so that each falls short
+	// by the same part.
 	for _, s := range a.shares {
 		if s.fixed() && (s.wants() || s == a.holder) {
-			s.balance -= int64(behind) * s.percent
+			s.balance -= min(int64(behind)*s.percent, max(s.balance, 0))
 			s.keep(a.config.Debt, a.config.Window)
 		}
 	}

@@ -254,6 +254,28 @@ func (l *load) mostOf(window time.Duration) time.Duration {
 	return most
 }
 
+// leastOf is the least that a share used in any window between two instants.
+func (l *load) leastOf(from, to, window time.Duration) time.Duration {
+	const step = 10 * time.Millisecond
+	used := make([]time.Duration, (to-from)/step)
+	for _, s := range l.ran {
+		if i := int((s.to - from) / step); s.to > from && i < len(used) {
+			used[i] += s.to - s.from
+		}
+	}
+	least, sum, n := window, time.Duration(0), int(window/step)
+	for i, d := range used {
+		sum += d
+		if i >= n {
+			sum -= used[i-n]
+		}
+		if i >= n-1 {
+			least = min(least, sum)
+		}
+	}
+	return least
+}
+
 func program(name string, processes int, cost, gap time.Duration) *load {
 	l := &load{name: name}
 	for range processes {
@@ -444,6 +466,25 @@ func TestNobodyStarves(t *testing.T) {
 			part := float64(s.CoresPercent) / 100 * seconds
 			if l.processes[0].gap == 0 && l.busy.Seconds() < 0.7*part {
 				t.Errorf("seed %d: %s got %v of %.2f s", seed, l.name, l.busy, part)
+			}
+		}
+	}
+}
+
+// A program that leaves its turns for a pause is behind what it was promised: that is no reason
+// to give another one less than that.
+func TestPausesOfOthers(t *testing.T) {
+	const window = 3 * time.Second
+	for _, processes := range []int{1, 2} {
+		for _, pause := range []time.Duration{3, 15} {
+			c := newCard(3, 300*time.Microsecond)
+			honest := program("honest", 1, time.Millisecond, 0)
+			c.run(t, []Terms{{Name: "honest", Policy: terms.Fixed, CoresPercent: 60}, {Name: "pauses", Policy: terms.Fixed, CoresPercent: 40}},
+				[]*load{honest, program("pauses", processes, time.Millisecond, pause*time.Millisecond)}, 12*time.Second)
+			got := 100 * honest.leastOf(2*time.Second, c.now, window).Seconds() / window.Seconds()
+			t.Logf("%d processes, pauses of %d ms: %.1f %%", processes, pause, got)
+			if got < 59 {
+				t.Errorf("beside %d processes with pauses of %d ms it got %.1f %%, promised 60 %%", processes, pause, got)
 			}
 		}
 	}
