@@ -182,7 +182,10 @@ func (a *Arbiter) beginTurn(now time.Duration, s *share, same bool) {
 	if s.turn.open {
 		a.closeTurn(now, s, u)
 	}
-	s.oweIdle(a.config.Lag, u)
+	if !s.fixed() && s.idled > 0 {
+		s.pay(s.idled) // what it has is a part of the time; a fixed one pays when others fall behind (fill)
+	}
+	s.ran = max(s.turn.charged, s.ran/2)
 	left := min(bound(u.Remaining), bound(u.Submitted))
 	s.turn = turn{handed: handed, due: a.due, granted: now, open: true, left: left > 0, carried: left, several: u.Processes > 1 && s.process == 0 || u.Submitted > 0,
 		span: bound(u.Span) + bound(u.Submitted) - left, gap: bound(u.Gap), charged: left,

@@ -174,6 +174,7 @@ type share struct {
 	late     time.Duration // by how much it was late so far, when last settled
 	overruns uint64
 	kernel   time.Duration // the longest that it launches
+	ran      time.Duration // what it was charged for in one of its last turns
 	billed   time.Duration // all that it was charged for its work
 	awaited  awaited
 	idled    time.Duration // what it left idle while others waited, and has not paid for

@@ -53,6 +53,7 @@ func (a *Arbiter) await(now time.Duration) {
 	w := &s.awaited
 	if w.from != never {
 		w.lasted += now - w.from
+		a.possess(now, s, now-w.from)
 	}
 	w.from = never
 	if a.phase == dying || a.meter.Usage(now, s.Name).Remaining >= a.handover.before {

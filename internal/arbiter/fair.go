@@ -36,6 +36,7 @@ func (s *share) weight() int {
 
 // charged charges a share for time of the card that it had before now.
 func (s *share) charged(now, d time.Duration) {
+	s.bill(d)
 	if s.fixed() {
 		s.ledger.charge(now-d, d)
 		return
@@ -43,8 +44,15 @@ func (s *share) charged(now, d time.Duration) {
 	s.fair.use(d, s.weight())
 }
 
+// bill takes note of what a share is charged for its work.
+func (s *share) bill(d time.Duration) {
+	s.billed += d
+	s.idled -= d
+}
+
 // pay charges a share for time of the card that it did not use.
 func (s *share) pay(d time.Duration) {
+	s.idled -= d
 	if s.fixed() {
 		s.balance -= 100 * int64(d)
 		return
@@ -102,22 +110,28 @@ func (a *Arbiter) outranks(s, holder *share) bool {
 // quantum is how long a lease of a share may be now: shorter where many wait, so
 // that a turn of all does not take too long; longer for one with long kernels, so
 // that one of them is not most of what it takes, or where each change of the holder
-// costs much, because the host is busy.
+// costs much, because the host is busy. One that goes after a fixed share that waits
+// gets no longer ones for that.
 func (a *Arbiter) quantum(s *share) time.Duration {
-	waiting := 0
-	for _, s := range a.shares {
-		if s.wants() {
-			waiting += len(s.waiting)
+	waiting, after := 0, false
+	for _, other := range a.shares {
+		if other.wants() {
+			waiting += len(other.waiting)
+			after = after || other.fixed() && !s.fixed() && other.Priority >= s.Priority
 		}
 	}
 	q := a.config.Quantum
 	if waiting > crowd {
 		q = q * crowd / time.Duration(waiting)
 	}
-	if a.busyHost() {
+	kernel := min(s.kernel, s.ran)
+	switch {
+	case after:
+		kernel = 0
+	case a.busyHost():
 		q = 2 * q
 	}
-	return min(max(q, shortQuantum, 2*s.kernel, LeastQuantum), MostQuantum)
+	return min(max(q, shortQuantum, 2*kernel, LeastQuantum), MostQuantum)
 }
 
 const (

@@ -30,7 +30,7 @@ func (a *Arbiter) step(now time.Duration) {
 		case next != a.holder && a.outranks(next, a.holder):
 		case !a.goesOn(next) && a.cut(now):
 			return
-		case a.end-now > a.handover.before:
+		case a.end-now > a.handover.before, a.comesFirst(now, next):
 			return
 		case a.goesOn(next):
 			a.prolong(now)
@@ -62,6 +62,14 @@ func (a *Arbiter) step(now time.Duration) {
 	if next := a.choose(now); next != nil {
 		a.grant(now, next)
 	}
+}
+
+// comesFirst says whether the holder would go before another share at the end of its
+// lease, as it may be about to ask: until then it is not taken for it.
+func (a *Arbiter) comesFirst(now time.Duration, next *share) bool {
+	s := a.holder
+	return now < a.end && next != s && !s.Paused && len(s.waiting) == 0 && s.fixed() && a.before(s, next) &&
+		a.eligibleFrom(now, s) <= a.freeFrom(now) && a.meter.Usage(now, s.Name).Submitted > 0
 }
 
 // cutTo is when a lease ends that somebody else wants, at the latest.
@@ -107,8 +115,11 @@ func (a *Arbiter) grant(now time.Duration, s *share) {
 	s.nextProcess()
 	a.beginTurn(now, s, s == a.last && s.process == before)
 	s.beginAwaited()
-	a.phase, a.holder, a.last = held, s, s
 	a.begun = max(now, min(a.rest, now+a.handover.before)) // the card is the other's until then
+	if a.last != nil {
+		a.possess(now, a.last, a.begun-now)
+	}
+	a.phase, a.holder, a.last = held, s, s
 	a.end, a.charged = a.begun+a.length(now, s, a.quantum(s)), 0
 	s.served, s.begun, s.hadAt = now, a.due, now
 	if !s.fixed() {
@@ -281,7 +292,7 @@ func (a *Arbiter) meet(now time.Duration, s *share) time.Duration {
 		}
 	}
 	used += a.settleTurn(now, s, used, u)
-	s.billed += used
+	s.bill(used)
 	s.payAwaited()
 	if !s.fixed() {
 		s.fair.use(used, s.weight())
@@ -347,8 +358,9 @@ func (s *share) believe(now, said, late time.Duration, u Usage, holds bool, lag 
 // that reports nothing still pays for half of what it keeps others from.
 // Work that was in flight before its turn, and still is, has kept it from nothing.
 func (a *Arbiter) idle(now, until time.Duration) {
-	t := &a.holder.turn
-	t.held += max(until-max(a.begun, a.contestedFrom()), 0)
+	t, had := &a.holder.turn, max(until-max(a.begun, a.contestedFrom()), 0)
+	t.held += had
+	a.possess(now, a.holder, had)
 	used := t.charged - min(t.carried, a.meter.Usage(now, a.holder.Name).Submitted)
 	if more := t.held - 2*used - t.paid; more > 0 {
 		a.holder.pay(more)
@@ -356,20 +368,11 @@ func (a *Arbiter) idle(now, until time.Duration) {
 	}
 }
 
-// oweIdle takes note of what a share left idle of its last turn while another waited, and
-// has not paid for. One with a weight pays at once: what it has is a part of the time. A
-// fixed one pays when others fall behind what they were promised (fill).
-func (s *share) oweIdle(most time.Duration, u Usage) {
-	t := s.turn
-	used := max(t.charged-min(t.carried, bound(u.Submitted)), 0)
-	more := t.held - used - t.paid - s.awaited.paid
-	switch {
-	case more <= 0:
-	case s.fixed():
-		s.idled = min(s.idled+more, most)
-	default:
-		s.pay(more)
-	}
+// possess takes note that a share had the card for itself, or kept others waiting for it,
+// while they wanted it. What it is charged sooner or later is not idle; what it had paid
+// for before, beyond what it has in flight, is no excuse.
+func (a *Arbiter) possess(now time.Duration, s *share, d time.Duration) {
+	s.idled = min(max(s.idled+d, -a.meter.Usage(now, s.Name).Submitted), a.config.Lag)
 }
 
 // remaining estimates for how long the work on the card still runs: the holder's, and
