@@ -118,7 +118,9 @@ func TestMemoryPastTheLedger(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "wide", MemoryBytes: 61 * gib})
-	wantCode(t, err, api.CodeNotAllowed)
+	if e := wantCode(t, err, api.CodeNoRoom); e.Missing == nil || e.Missing.MemoryBytes != gib {
+		t.Errorf("missing %+v, want 1 GiB", e.Missing)
+	}
 	r.source.hold(sleeper.Process.Pid, 0)
 	r.share(api.ShareSpec{Name: "wide", MemoryBytes: 61 * gib}) // asked once more, it is free
 

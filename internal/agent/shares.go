@@ -201,7 +201,8 @@ func (h handlers) promise(r *http.Request, f func(*loop) error) error {
 	held := false
 	err := h.ask(r, func(l *loop) error {
 		err := f(l)
-		held = err != nil && l.core.AnyUnaccounted()
+		var failure *core.Failure
+		held = errors.As(err, &failure) && failure.Kind == core.NoRoom && l.core.AnyUnaccounted()
 		return err
 	})
 	if !held {

@@ -210,7 +210,7 @@ func (c *Core) checkRoom(k *card, need uint64, except *slot) *Failure {
 		inUse -= c.usedIn(except)
 	}
 	if room := less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised); need > room && k.unaccounted.unpromised > 0 {
-		return refuse(NotAllowed, "%s has %s left to promise, not %s: %s of it are held and on no ledger (%s)",
+		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s: %s of it are held and on no ledger (%s)",
 			k.Name, size.Short(room), size.Short(need), size.Short(k.unaccounted.unpromised), k.unaccounted.largest()).
 			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
 	}
