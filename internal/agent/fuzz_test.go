@@ -92,6 +92,8 @@ func FuzzAPI(f *testing.F) {
 	handler := handlers{daemon: r.daemon}.handler()
 	f.Add("POST", "/v1/shares", []byte(`{"name":"a","memoryBytes":1073741824}`))
 	f.Add("POST", "/v1/shares", []byte(`{"memoryBytes":0,"policy":"fixed","coresPercent":30,"ephemeral":true}`))
+	f.Add("POST", "/v1/shares", []byte(`{"name":"s","memoryBytes":1073741824}`))
+	f.Add("POST", "/v1/shares", []byte(`{"name":"large","memoryBytes":85899345920}`))
 	f.Add("PATCH", "/v1/shares/s", []byte(`{"memoryBytes":2147483648}`))
 	f.Add("DELETE", "/v1/shares/a?force=1", []byte{})
 	f.Add("GET", "/v1/events?since=3", []byte{})
@@ -112,7 +114,7 @@ func FuzzAPI(f *testing.F) {
 		handler.ServeHTTP(answer, request.WithContext(peer))
 		switch answer.Code {
 		case http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusMovedPermanently, http.StatusTemporaryRedirect:
-		case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusServiceUnavailable:
+		case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
 			var e api.Error
 			if err := json.Unmarshal(answer.Body.Bytes(), &e); err != nil || e.Code == "" || e.Message == "" {
 				t.Errorf("%s %q: error without code or message: %q", method, path, answer.Body)
