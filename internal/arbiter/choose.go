@@ -197,13 +197,17 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 	}
 	switch a.phase {
 	case held:
-		if next := a.choose(now); next != nil && !a.goesOn(next) &&
+		next := a.choose(now)
+		if next != nil && !a.goesOn(next) &&
 			(next != a.holder && a.outranks(next, a.holder) || a.cutTo(now) < a.end) {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.
 		if now < a.end-a.handover.before {
 			return max(first, a.end-a.handover.before)
+		}
+		if next != nil && a.comesFirst(now, next) {
+			return a.end
 		}
 		return max(first, min(max(a.end, now+1), now+a.untilHandover(now)))
 	case draining:
