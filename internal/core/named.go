@@ -3,6 +3,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -260,14 +261,15 @@ func (in *account) heir() *balance {
 func (n *named) charged(t *slot) bool { return n.maker == nil || t != n.slot }
 
 // open is whether somebody could import it who has one of its descriptors. Of those of an
-// earlier agent the end is not seen: they count as long as there are processes.
+// earlier agent the end is not seen: they count as long as there are processes, and then
+// never again, for what was paid for them may be somebody else's by now.
 func (n *named) open() bool {
 	for name, open := range n.names {
-		if open && (n.slot.watched[name] || len(n.slot.clients()) > 0) {
-			return true
+		if open && !n.slot.watched[name] && len(n.slot.clients()) == 0 {
+			n.names[name] = false
 		}
 	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(n.names)), true)
 }
 
 // settleNamed has those pay who now hold it, and forgets what nobody holds.
@@ -278,7 +280,7 @@ func (c *Core) settleNamed(now time.Time, n *named) {
 		home = &account{slot: n.slot, bytes: n.bytes}
 		n.accounts[n.slot] = home
 	}
-	used := n.maker != nil && !n.freed
+	used, open := n.maker != nil && !n.freed, n.open()
 	for t, in := range n.accounts {
 		if in.payer != nil && in.holding(in.payer) == nil {
 			in.bytes = c.discharge(in.payer, in.bytes)
@@ -286,7 +288,7 @@ func (c *Core) settleNamed(now time.Time, n *named) {
 			less = append(less, t)
 		}
 		heir := in.heir()
-		park := heir == nil && in == home && !n.pooled && n.open()
+		park := heir == nil && in == home && !n.pooled && open
 		if in.parked && !park {
 			in.parked = false
 			t.parked -= in.bytes

@@ -3,8 +3,11 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -45,14 +48,7 @@ func TestNamedTwin(t *testing.T) {
 		plain := map[ClientID]uint64{}
 		var things []*thing
 		next := ClientID(1)
-		pick := func() (id ClientID) {
-			for id = range clients {
-				if random.IntN(len(clients)) == 0 {
-					break
-				}
-			}
-			return id
-		}
+		pick := func() ClientID { return shuffled(random, clients)[0] }
 		wanted := func(share string) (sum uint64) {
 			for id, name := range clients {
 				if name == share {
@@ -125,7 +121,7 @@ func TestNamedTwin(t *testing.T) {
 				}
 			case roll < 12 && len(things) > 0: // imports
 				id, one := pick(), things[random.IntN(len(things))]
-				for name := range one.open {
+				for _, name := range shuffled(random, one.open) {
 					what = fmt.Sprint("import ", one.number, " by ", id)
 					got, a := c.Import(now, id, name, "import")
 					if a.Granted && got.Number != one.number {
@@ -138,7 +134,7 @@ func TestNamedTwin(t *testing.T) {
 				}
 			case roll < 16 && len(things) > 0: // releases
 				one := things[random.IntN(len(things))]
-				for id := range one.holders {
+				for _, id := range shuffled(random, one.holders) {
 					what = fmt.Sprint("release ", one.number, " by ", id)
 					if !c.ReleaseNamed(now, id, one.number) {
 						t.Fatalf("seed %d: %s: not known", seed, what)
@@ -150,7 +146,7 @@ func TestNamedTwin(t *testing.T) {
 				}
 			case roll < 18 && len(things) > 0: // closes
 				one := things[random.IntN(len(things))]
-				for name := range one.open {
+				for _, name := range shuffled(random, one.open) {
 					what = fmt.Sprint("close ", one.number)
 					c.Closed(now, name)
 					delete(one.open, name)
@@ -171,12 +167,16 @@ func TestNamedTwin(t *testing.T) {
 				saved, had := c.Saved()
 				c = fresh()
 				c.Recover(now, saved, had)
-				for id, name := range clients {
-					if err := pages.comeBack(now, id, name, Process{PID: int(id), Start: 1}); err != nil {
+				for _, id := range shuffled(random, clients) {
+					if err := pages.comeBack(now, id, clients[id], Process{PID: int(id), Start: 1}); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for _, one := range things {
+					// Without a process of its share nobody sees their end any more.
+					if !slices.Contains(slices.Collect(maps.Values(clients)), one.home) {
+						clear(one.open)
+					}
 					for name := range one.open {
 						c.Watched(name)
 					}
@@ -198,6 +198,13 @@ func TestNamedTwin(t *testing.T) {
 			t.Errorf("%d things and %d names are left", len(c.numbered), len(c.byNamed))
 		}
 	}
+}
+
+// shuffled are the keys of a map in an order that follows from the random numbers.
+func shuffled[K cmp.Ordered, V any](random *rand.Rand, from map[K]V) []K {
+	keys := slices.Sorted(maps.Keys(from))
+	random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	return keys
 }
 
 func (c *Core) settleAll(now time.Time) {
