@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // program attaches to the share at path and does what its input says:
-// "alloc N", "free N", "lease N" (has one, and N ns in flight), "heir" (a child that maps the page, and goes with the
+// "alloc N", "free N", "lease N" (has one, and N ns in flight), "busy N" (ns it has measured), "heir" (a child that maps the page, and goes with the
 // input), each answered with one line.
 func program(path string) {
 	f, err := attachFront(&front{path: path, keepFile: true})
@@ -67,6 +67,8 @@ func program(path string) {
 				err = errors.New("no lease")
 			}
 			f.work(0, time.Duration(n))
+		case "busy":
+			f.work(time.Duration(n), 0)
 		case "heir":
 			fmt.Println(heir(f))
 			continue

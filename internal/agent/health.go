@@ -101,6 +101,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 		}
 		if time.Since(compared) >= d.memoryEvery() {
 			d.compareAll(ctx)
+			d.measureAll(ctx)
 			compared = time.Now()
 		}
 		if !again.IsZero() && !time.Now().Before(again) {

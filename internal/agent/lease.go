@@ -266,12 +266,57 @@ func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 	}
 	w := l.core.Work(time.Now(), uint64(monotonic()), of.Share, of.Number)
 	running := max(w.InFlight-w.Remaining, 0)
-	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-k.arbiter.Overcount(of.Share)+running, 0))
+	over := time.Duration(v.Before.OvercountNs) + k.arbiter.Overcount(of.Share)
+	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-over+running, 0))
 	if l.time.used == nil {
 		l.time.used = map[core.Slot]uint64{}
 	}
-	l.time.used[of] = max(l.time.used[of], used)
+	l.time.used[of] = max(l.time.used[of], used, v.Before.SaidNs)
 	return l.time.used[of]
+}
+
+// correct tells the core what the arbiters know of a share, which keeps it for the next agent.
+func (l *loop) correct(share string) {
+	for slot, card := range l.core.CardsOf(share) {
+		of := core.Slot{Share: share, Number: slot}
+		since := core.Correction{SaidNs: l.time.used[of]}
+		if k := l.leasedCard(card); k != nil {
+			since.OvercountNs, since.Overruns = int64(k.arbiter.Overcount(share)), k.arbiter.Overruns(share)
+		}
+		l.core.Correct(of, since)
+	}
+}
+
+// measure reads what clients say, and has what has changed of that saved, and of their shares.
+func (l *loop) measure(ids []core.ClientID) {
+	shares := map[string]bool{}
+	for _, id := range ids {
+		if m := l.members[id]; m != nil {
+			shares[m.share] = true
+		}
+	}
+	l.core.Measure(l.now, ids)
+	for name := range shares {
+		l.correct(name)
+		l.core.MeasureShare(l.now, name)
+	}
+}
+
+// measuredAtOnce bounds of how many clients one turn of the loop reads what they say.
+const measuredAtOnce = 128
+
+// measureAll has the journal keep what all clients say: of one that ends while there is no
+// agent, nobody else knows.
+func (d *daemon) measureAll(ctx context.Context) {
+	var ids []core.ClientID
+	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil {
+		return
+	}
+	for some := range slices.Chunk(ids, measuredAtOnce) {
+		if d.do(ctx, func(l *loop) { l.measure(some) }) != nil {
+			return
+		}
+	}
 }
 
 // timeOf is what became of a card's time; nil: launches never needed leases.
@@ -293,9 +338,9 @@ func (l *loop) timeOf(uuid string) *api.CardTime {
 }
 
 // overruns is how often the work of a share on a card was not awaited any longer.
-func (l *loop) overruns(share, card string) uint64 {
-	if k := l.leasedCard(card); k != nil {
-		return k.arbiter.Overruns(share)
+func (l *loop) overruns(share string, v core.SlotView) uint64 {
+	if k := l.leasedCard(v.CardUUID); k != nil {
+		return v.Before.Overruns + k.arbiter.Overruns(share)
 	}
-	return 0
+	return v.Before.Overruns
 }

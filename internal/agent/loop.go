@@ -184,7 +184,10 @@ func (l *loop) carryOut() {
 	orders := l.core.Drain()
 	l.watchEnded() // first: meanwhile the driver is asked
 	begun := time.Now()
-	if err := l.state.save(l.core, orders.SaveShares, orders.SaveClients); err != nil {
+	for _, name := range orders.SaveShares {
+		l.correct(name)
+	}
+	if err := l.state.save(l.core, orders); err != nil {
 		l.notSaved(err)
 	}
 	l.savedIn(time.Since(begun))

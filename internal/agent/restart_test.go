@@ -17,6 +17,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -256,6 +257,104 @@ func TestBothKilled(t *testing.T) {
 	r.awaitEvent("client-missing")
 	if got := c.do("alloc", 25*mib); got != "denied" {
 		t.Errorf("the child: %s", got)
+	}
+}
+
+// kill leaves the journal as it was then, like an agent that is killed, not as one that ends
+// writes it.
+func (r *rig) kill() {
+	r.t.Helper()
+	path := filepath.Join(r.cfg.JournalDirectory, "journal")
+	raw, err := os.ReadFile(path)
+	must(r.t, err)
+	must(r.t, r.stop())
+	must(r.t, os.WriteFile(path, raw, 0o600))
+}
+
+// What a program has measured and used is not lost when it ends while no agent is there, nor
+// is it more than the agent had seen. What was granted is no peak.
+func TestMeasuredOutlivesProgramAndAgent(t *testing.T) {
+	const busy = 6100 * time.Millisecond
+	for name, end := range map[string]func(*rig){
+		"killed": func(r *rig) {
+			<-time.After(2500 * time.Millisecond) // it saves what it sees within a second, and then the driver's answer
+			r.kill()
+		},
+		"ended": func(r *rig) { must(t, r.stop()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.share(api.ShareSpec{Name: "s", MemoryBytes: 2 * gib})
+			c := startChild(t, r.cfg.ShareSocket("s"))
+			if got := c.do("alloc", 64*mib); got != "ok" {
+				t.Fatal(got)
+			}
+			c.do("busy", uint64(busy))
+			end(r)
+			c.kill()
+			r.start()
+			if left := r.awaitEvent("client-left"); left.Bytes != 64*mib {
+				t.Errorf("it left with %d MiB, and had used 64", left.Bytes/mib)
+			}
+			s, err := r.client.Share(context.Background(), "s")
+			must(t, err)
+			if s.CardTimeNs != uint64(busy) || s.PeakBytes != 64*mib {
+				t.Errorf("GPU time %v, want %v; peak %d MiB, want 64", time.Duration(s.CardTimeNs), busy, s.PeakBytes/mib)
+			}
+			must(t, r.stop())
+			r.start()
+			if s, err = r.client.Share(context.Background(), "s"); err != nil || s.CardTimeNs != uint64(busy) {
+				t.Errorf("one restart later: %v, %v", time.Duration(s.CardTimeNs), err)
+			}
+		})
+	}
+}
+
+// A program that lives on counts once, however often the agent is killed, and what the
+// arbiter took off of what was measured stays off.
+func TestCardTimeOverKills(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	f := r.front("s")
+	f.work(3*time.Second, 0)
+	cardTime := func() time.Duration {
+		s, err := r.client.Share(context.Background(), "s")
+		must(t, err)
+		return time.Duration(s.CardTimeNs)
+	}
+	for range 3 {
+		r.do(func(l *loop) { l.measure(l.core.ClientIDs()) })
+		r.kill()
+		r.start()
+		if got := cardTime(); got != 3*time.Second {
+			t.Errorf("before it is back: %v", got)
+		}
+		must(t, f.comeBack())
+		f.work(3*time.Second, 0)
+		if got := cardTime(); got != 3*time.Second {
+			t.Errorf("after it is back: %v", got)
+		}
+	}
+}
+
+// What only the arbiter knows of a share is kept for the next agent.
+func TestCorrectionOutlivesTheAgent(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	f := r.front("s")
+	f.work(3*time.Second, 0)
+	r.do(func(l *loop) {
+		l.core.Measure(l.now, l.core.ClientIDs())
+		l.core.Correct(core.Slot{Share: "s"}, core.Correction{OvercountNs: int64(time.Second), Overruns: 7})
+		l.core.MeasureShare(l.now, "s")
+	})
+	r.kill()
+	r.start()
+	s, err := r.client.Share(context.Background(), "s")
+	must(t, err)
+	if s.CardTimeNs != uint64(2*time.Second) || s.Overruns != 7 {
+		t.Errorf("GPU time %v, want 2s; %d overruns, want 7", time.Duration(s.CardTimeNs), s.Overruns)
 	}
 }
 

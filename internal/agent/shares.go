@@ -80,7 +80,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 		card := api.ShareCard{
 			CardUUID: of.CardUUID, CardName: of.CardName, Health: string(of.Condition), LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes,
 			ContextBytes: of.ContextBytes, PeakBytes: of.PeakBytes, Denials: of.Denials, Launches: of.Launches,
-			CardTimeNs: l.cardTime(core.Slot{Share: v.Name, Number: i}, of), WaitNs: of.WaitNs, Overruns: l.overruns(v.Name, of.CardUUID),
+			CardTimeNs: l.cardTime(core.Slot{Share: v.Name, Number: i}, of), WaitNs: of.WaitNs, Overruns: l.overruns(v.Name, of),
 		}
 		cards = append(cards, card)
 		share.CardTimeNs += card.CardTimeNs

@@ -14,10 +14,11 @@ import (
 
 // record is one line of the journal: what is now so. Exactly one field is set.
 type record struct {
-	Share      *core.SavedShare  `json:"share,omitempty"`
-	Client     *core.SavedClient `json:"client,omitempty"`
-	ShareGone  string            `json:"shareGone,omitempty"`
-	ClientGone core.ClientID     `json:"clientGone,omitempty"`
+	Share      *core.SavedShare   `json:"share,omitempty"`
+	Client     *core.SavedClient  `json:"client,omitempty"`
+	Figures    *core.SavedFigures `json:"figures,omitempty"`
+	ShareGone  string             `json:"shareGone,omitempty"`
+	ClientGone core.ClientID      `json:"clientGone,omitempty"`
 }
 
 // What a known client has been granted changes often and has a short form: this
@@ -26,6 +27,14 @@ const (
 	grantedLetter = 'g'
 	grantedHead   = 1 + 8
 	grantedBytes  = 8 // of each slot
+)
+
+// So has what a client said of itself: this letter, the client and of each slot the words
+// of core.SavedWork in their order.
+const (
+	workLetter = 'w'
+	workHead   = 1 + 8
+	workBytes  = 4 * 8 // of each slot
 )
 
 // records is the journal, as far as it is written.
@@ -73,11 +82,21 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			}
 			continue
 		}
+		if id, work, ok := decodeWork(raw); ok {
+			if i, known := clientAt[id]; known {
+				clients[i].Work = work
+			}
+			continue
+		}
 		var r record
 		if json.Unmarshal(raw, &r) != nil {
 			continue
 		}
 		switch {
+		case r.Figures != nil:
+			if i, ok := shareAt[r.Figures.Share]; ok {
+				shares[i].SetFigures(*r.Figures)
+			}
 		case r.Share != nil:
 			if i, ok := shareAt[r.Share.Name]; ok {
 				shares[i] = *r.Share
@@ -111,11 +130,13 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 // save writes what changed, and writes the journal anew when most of it is old.
 // Once a record could not be written, the later ones would build on what is not
 // there: the journal stays as it was until it could be written anew.
-func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) error {
-	if s.lost != nil || len(shares) == 0 && len(clients) == 0 {
+func (s *state) save(c *core.Core, orders core.Orders) error {
+	shares, clients := orders.SaveShares, orders.SaveClients
+	count := len(shares) + len(clients) + len(orders.SaveWork) + len(orders.SaveFigures)
+	if s.lost != nil || count == 0 {
 		return s.lost
 	}
-	records := make([][]byte, 0, len(shares)+len(clients))
+	records := make([][]byte, 0, count)
 	for _, name := range shares {
 		r := record{ShareGone: name}
 		if saved, ok := c.SavedShare(name); ok {
@@ -134,6 +155,16 @@ func (s *state) save(c *core.Core, shares []string, clients []core.ClientID) err
 		default:
 			s.known[id] = true
 			records = append(records, encodeRecord(record{Client: &saved}))
+		}
+	}
+	for _, id := range orders.SaveWork {
+		if work, ok := c.SavedWork(id); ok && s.known[id] {
+			records = append(records, encodeWork(id, work))
+		}
+	}
+	for _, name := range orders.SaveFigures {
+		if saved, ok := c.SavedFigures(name); ok {
+			records = append(records, encodeRecord(record{Figures: &saved}))
 		}
 	}
 	if s.journal.Append(records...) != nil {
@@ -188,6 +219,29 @@ func decodeGranted(raw []byte) (id core.ClientID, granted []uint64, ok bool) {
 		granted = append(granted, binary.LittleEndian.Uint64(raw[grantedHead+i*grantedBytes:]))
 	}
 	return core.ClientID(binary.LittleEndian.Uint64(raw[1:])), granted, true
+}
+
+func encodeWork(id core.ClientID, work []core.SavedWork) []byte {
+	raw := binary.LittleEndian.AppendUint64([]byte{workLetter}, uint64(id))
+	for _, w := range work {
+		for _, word := range [...]uint64{w.Peak, w.BusyNs, w.WaitNs, w.Launches} {
+			raw = binary.LittleEndian.AppendUint64(raw, word)
+		}
+	}
+	return raw
+}
+
+func decodeWork(raw []byte) (id core.ClientID, work []core.SavedWork, ok bool) {
+	slots := (len(raw) - workHead) / workBytes
+	if slots < 1 || slots > core.MaxSlots || len(raw) != workHead+slots*workBytes || raw[0] != workLetter {
+		return 0, nil, false
+	}
+	for i := range slots {
+		words := raw[workHead+i*workBytes:]
+		word := func(n int) uint64 { return binary.LittleEndian.Uint64(words[n*8:]) }
+		work = append(work, core.SavedWork{Peak: word(0), BusyNs: word(1), WaitNs: word(2), Launches: word(3)})
+	}
+	return core.ClientID(binary.LittleEndian.Uint64(raw[1:])), work, true
 }
 
 func encodeRecord(r record) []byte {

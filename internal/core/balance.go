@@ -21,7 +21,8 @@ type balance struct {
 	peak     uint64
 	reading  Reading // the last good one
 	work     work
-	driver   *uint64 // held, by the driver's account
+	kept     SavedWork // as given to be saved last
+	driver   *uint64   // held, by the driver's account
 
 	member      int           // its place in the pool
 	ender       *list.Element // among those of the card that have ended

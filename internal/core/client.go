@@ -53,6 +53,7 @@ type client struct {
 	page     bool // there is one to read
 	frozen   bool // its page is destroyed: it keeps what it has and gets nothing
 	unheld   bool // it is not held as its share demands: the same
+	unseen   bool // it is of an earlier life and has not been back: what it uses is not known
 	merged   merged
 	balances []*balance // of each card of its share, by number
 
@@ -194,7 +195,7 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 	}
 	wasLost := cl.state == Detached
 	c.setState(cl, Attached, true)
-	cl.frozen = false
+	cl.frozen, cl.unseen = false, false
 	c.come(cl)
 	cl.left, cl.ended, cl.noticeAt = time.Time{}, time.Time{}, time.Time{}
 	for i, b := range cl.balances {

@@ -80,6 +80,8 @@ type Config struct {
 type Orders struct {
 	SaveShares  []string   // changed or removed: look them up with Saved
 	SaveClients []ClientID // changed or removed
+	SaveWork    []ClientID // measured: look it up with SavedWork
+	SaveFigures []string   // shares of which that was found: look them up with SavedFigures
 	Limits      []string   // shares whose limits page must be written
 	Answers     []Answer   // to charges that had to wait
 	Events      []Event

@@ -4,7 +4,6 @@ package core
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -316,13 +315,16 @@ func (c *Core) usedIn(t *slot) uint64 {
 }
 
 // observe sums what a slot's share uses there and keeps the peak. What a client of an
-// earlier life uses is not known: all it was granted counts, for no peak.
+// earlier life uses is not known until it is back: all it was granted counts, for no peak.
 func (c *Core) observe(t *slot) uint64 {
 	sum := c.usedIn(t)
-	if slices.ContainsFunc(t.clients(), (*client).awaited) {
-		return sum
+	known := sum
+	for b := range t.balances {
+		if b.unseen {
+			known -= b.granted
+		}
 	}
-	t.peak = max(t.peak, sum)
+	t.peak = max(t.peak, known)
 	if len(t.clients()) == 1 {
 		t.peak = max(t.peak, t.of(t.clients()[0]).peak)
 	}
@@ -349,7 +351,7 @@ func (c *Core) usedBy(b *balance) uint64 {
 			b.peak = max(b.peak, min(r.PeakBytes, b.granteds))
 		}
 	}
-	if !b.awaited() {
+	if !b.unseen {
 		b.peak = max(b.peak, used)
 	}
 	return used

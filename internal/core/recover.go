@@ -33,6 +33,7 @@ type SavedSlot struct {
 	Launches uint64
 	BusyNs   uint64 `json:",omitempty"`
 	WaitNs   uint64 `json:",omitempty"`
+	Correction
 }
 
 // SavedClient is what must survive of a client.
@@ -45,7 +46,8 @@ type SavedClient struct {
 	More    []SavedBalance `json:",omitempty"` // of the others
 	Denials uint64
 	Since   time.Time
-	FirstNs uint64 `json:",omitempty"` // the same by the clock of the pages, which nobody sets
+	FirstNs uint64      `json:",omitempty"` // the same by the clock of the pages, which nobody sets
+	Work    []SavedWork `json:",omitempty"` // of each card
 }
 
 // SavedBalance is what a client had on a card.
@@ -82,11 +84,10 @@ func (c *Core) SavedShare(name string) (SavedShare, bool) {
 	}
 	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked, Named: c.savedNamed(s)}
 	for _, t := range s.slots {
-		one := SavedSlot{CardUUID: t.card.UUID, Peak: t.peak, Denials: t.denials, Launches: t.launches, BusyNs: t.busy, WaitNs: t.wait}
 		if t.number == 0 {
-			saved.SavedSlot = one
+			saved.SavedSlot = t.saved()
 		} else {
-			saved.More = append(saved.More, one)
+			saved.More = append(saved.More, t.saved())
 		}
 	}
 	return saved, true
@@ -104,6 +105,9 @@ func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
 	}
 	for _, b := range cl.balances[1:] {
 		saved.More = append(saved.More, SavedBalance{b.granted, b.peak})
+	}
+	for _, b := range cl.balances {
+		saved.Work = append(saved.Work, b.savedWork())
 	}
 	return saved, true
 }
@@ -160,7 +164,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			c.orders.SaveClients = append(c.orders.SaveClients, saved.ID)
 			continue
 		}
-		cl := &client{Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now, denials: saved.Denials}
+		cl := &client{Process: saved.Process, id: saved.ID, share: s, since: saved.Since, ended: now, denials: saved.Denials, unseen: true}
 		c.addClient(cl)
 		c.setState(cl, Detached, false)
 		had := append([]SavedBalance{{saved.Granted, saved.Peak}}, saved.More...)
@@ -169,6 +173,9 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 			if i < len(had) {
 				b.peak = had[i].Peak
 				c.book(b, up(had[i].Granted))
+			}
+			if i < len(saved.Work) {
+				b.recoverWork(saved.Work[i])
 			}
 		}
 		s.everUsed = true
@@ -231,7 +238,7 @@ func (c *Core) absentCard(uuid string) *card {
 }
 
 func (t *slot) recover(now time.Time, saved SavedSlot) {
-	t.peak, t.launches, t.busy, t.wait = saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs
+	t.peak, t.launches, t.busy, t.wait, t.before = saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs, saved.Correction
 	if saved.Denials != nil {
 		t.denials = saved.Denials
 	}

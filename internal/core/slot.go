@@ -33,6 +33,9 @@ type slot struct {
 	busy     uint64 // of clients that are gone, as the next two
 	wait     uint64
 	counted  uint64
+	before   Correction    // of earlier lives of the agent
+	since    Correction    // besides, in this one
+	kept     figures       // as given to be saved last
 	sum      sums          // of clients that are there
 	lastEnd  time.Duration // of a share with many clients
 
@@ -138,9 +141,10 @@ type SlotView struct {
 	PeakBytes          uint64
 	Denials            uint64
 	Launches           uint64
-	ParkedBytes        uint64 // of those used: what descriptors keep, and no process
-	CardTimeNs         uint64 // that its processes measured
-	WaitNs             uint64 // that their launches waited
+	ParkedBytes        uint64     // of those used: what descriptors keep, and no process
+	CardTimeNs         uint64     // that its processes measured
+	WaitNs             uint64     // that their launches waited
+	Before             Correction // of earlier lives of the agent
 }
 
 func (c *Core) viewSlot(t *slot, used uint64) SlotView {
@@ -148,7 +152,7 @@ func (c *Core) viewSlot(t *slot, used uint64) SlotView {
 		CardUUID: t.card.UUID, CardName: t.card.Name, CardUUIDBytes: t.card.UUIDBytes,
 		CardBytes: t.card.UsableBytes, CardContextBytes: t.card.ContextBytes, Condition: t.card.condition,
 		Tight: t.tight || t.share.revoked, Unlimited: !t.promised(),
-		LimitBytes: c.limitOf(t), UsedBytes: used, ParkedBytes: t.parked, PeakBytes: t.peak,
+		LimitBytes: c.limitOf(t), UsedBytes: used, ParkedBytes: t.parked, PeakBytes: t.peak, Before: t.before,
 	}
 	return v
 }

@@ -63,9 +63,9 @@ func (w *work) observe(r Reading) {
 	case w.lies:
 		return
 	default:
-		w.told.busy = w.busy
+		w.told.busy = max(w.told.busy, w.busy)
 	}
-	w.told.wait, w.told.launches = min(w.wait, mostCounted), max(w.told.launches, r.Launches)
+	w.told.wait, w.told.launches = max(w.told.wait, min(w.wait, mostCounted)), max(w.told.launches, r.Launches)
 }
 
 // Work is what the processes of a share say of their time on the card, summed.

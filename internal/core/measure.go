@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "time"
+
+// SavedWork is what a client said of itself on one card. It is saved while the client
+// lives: one that ends while no agent is there keeps what was seen.
+type SavedWork struct{ Peak, BusyNs, WaitNs, Launches uint64 }
+
+// Correction is what is known of a slot's time on its card besides what its clients say.
+// The core keeps it over the lives of an agent, and decides nothing by it.
+type Correction struct {
+	OvercountNs int64  `json:",omitempty"` // by how much they said more than can have been; less than 0: less
+	Overruns    uint64 `json:",omitempty"`
+	SaidNs      uint64 `json:",omitempty"` // the most card time that anybody was told
+}
+
+// and is what two lives together know.
+func (k Correction) and(since Correction) Correction {
+	return Correction{
+		OvercountNs: k.OvercountNs + since.OvercountNs, Overruns: k.Overruns + since.Overruns, SaidNs: max(k.SaidNs, since.SaidNs),
+	}
+}
+
+// SavedFigures are a share's own figures, without what was promised.
+type SavedFigures struct {
+	Share string
+	Slots []SavedSlot
+}
+
+// figures are those that Measure compares.
+type figures struct {
+	peak, denials uint64
+	Correction
+}
+
+func (t *slot) figures() figures {
+	f := figures{peak: t.peak, Correction: t.before.and(t.since)}
+	for _, n := range t.denials {
+		f.denials += n
+	}
+	return f
+}
+
+func (t *slot) saved() SavedSlot {
+	return SavedSlot{CardUUID: t.card.UUID, Peak: t.peak, Denials: t.denials, Launches: t.launches, BusyNs: t.busy, WaitNs: t.wait,
+		Correction: t.before.and(t.since)}
+}
+
+func (b *balance) savedWork() SavedWork {
+	return SavedWork{Peak: b.peak, BusyNs: b.work.told.busy, WaitNs: b.work.told.wait, Launches: b.work.told.launches}
+}
+
+// recoverWork takes over what a client said to an agent before.
+func (b *balance) recoverWork(saved SavedWork) {
+	b.peak = max(b.peak, saved.Peak)
+	b.work.told = told{busy: saved.BusyNs, wait: saved.WaitNs, launches: saved.Launches}
+	b.kept = saved
+}
+
+// Correct notes what is known of a slot since this agent began.
+func (c *Core) Correct(of Slot, since Correction) {
+	if t := c.slot(of.Share, of.Number); t != nil {
+		t.since = since
+	}
+}
+
+// ClientIDs lists all clients.
+func (c *Core) ClientIDs() []ClientID {
+	ids := make([]ClientID, 0, len(c.clients))
+	for id := range c.clients {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Measure reads what these clients say of themselves, and orders to save what has changed.
+// It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
+func (c *Core) Measure(now time.Time, ids []ClientID) {
+	for _, id := range ids {
+		cl := c.clients[id]
+		if cl == nil {
+			continue
+		}
+		changed := false
+		for _, b := range cl.balances {
+			c.usedNow(now, b)
+			if saved := b.savedWork(); saved != b.kept {
+				b.kept, changed = saved, true
+			}
+		}
+		if changed {
+			c.orders.SaveWork = append(c.orders.SaveWork, id)
+		}
+	}
+}
+
+// MeasureShare does the same with a share's own figures.
+func (c *Core) MeasureShare(now time.Time, name string) {
+	s := c.byName[name]
+	if s == nil {
+		return
+	}
+	changed := false
+	for _, t := range s.slots {
+		c.observeLately(now, t)
+		if f := t.figures(); f != t.kept {
+			t.kept, changed = f, true
+		}
+	}
+	if changed {
+		c.orders.SaveFigures = append(c.orders.SaveFigures, name)
+	}
+}
+
+// SavedWork returns what to save of what a client said, by slot; false: it is gone.
+func (c *Core) SavedWork(id ClientID) ([]SavedWork, bool) {
+	cl := c.clients[id]
+	if cl == nil {
+		return nil, false
+	}
+	work := make([]SavedWork, 0, len(cl.balances))
+	for _, b := range cl.balances {
+		work = append(work, b.savedWork())
+	}
+	return work, true
+}
+
+// SavedFigures returns a share's own figures; false: it is gone.
+func (c *Core) SavedFigures(name string) (SavedFigures, bool) {
+	s := c.byName[name]
+	if s == nil {
+		return SavedFigures{}, false
+	}
+	saved := SavedFigures{Share: name}
+	for _, t := range s.slots {
+		saved.Slots = append(saved.Slots, t.saved())
+	}
+	return saved, true
+}
+
+// SetFigures is the reverse, of slots that are still the same.
+func (s *SavedShare) SetFigures(f SavedFigures) {
+	for i, slot := range f.Slots {
+		switch {
+		case i == 0 && slot.CardUUID == s.CardUUID:
+			s.SavedSlot = slot
+		case i > 0 && i <= len(s.More) && slot.CardUUID == s.More[i-1].CardUUID:
+			s.More[i-1] = slot
+		}
+	}
+}
