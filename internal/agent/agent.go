@@ -250,6 +250,9 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 		return err
 	}
 	l.state = saved
+	if l.kept, err = readEvents(filepath.Join(l.cfg.JournalDirectory, "events"), l.events); err != nil {
+		l.cfg.Logger.Error("events of the agents before are not known, and none are kept", "error", err)
+	}
 	if kept := l.state.journal.Kept(); kept != "" {
 		l.tell(event.JournalCut, fmt.Sprintf("the journal was damaged: %d bytes of it could not be read, what came after them is used; "+
 			"as it was it is kept in %s", lostBytes, kept))
@@ -283,6 +286,7 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 	if err := l.state.compact(l.core); err != nil {
 		l.notSaved(err)
 	}
+	l.tellAll()
 	return nil
 }
 

@@ -11,21 +11,33 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 )
 
-// eventLog remembers the last events, numbered from 1 on, for any number of
+// eventLog remembers the last events, numbered without gaps, for any number of
 // readers. It never waits for one: a reader that is too slow is told how many
 // events it missed.
 type eventLog struct {
-	mutex sync.Mutex // guards everything below
-	ring  []api.Event
+	mutex sync.Mutex    // guards everything below
+	ring  []api.Event   // by number
+	count int           // how many it has
 	last  uint64        // sequence number of the newest
 	more  chan struct{} // closed and replaced when one is added
 	ended bool
 }
 
 func newEventLog(size int) *eventLog {
-	return &eventLog{ring: make([]api.Event, 0, size), more: make(chan struct{})}
+	return &eventLog{ring: make([]api.Event, size), more: make(chan struct{})}
 }
 
+// number gives events the numbers under which they are added next, by the only one who adds.
+func (l *eventLog) number(events []api.Event) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for i := range events {
+		events[i].Sequence = l.last + 1 + uint64(i)
+	}
+}
+
+// add adds events that are numbered. Where the first number is not the one after the last,
+// those before it are forgotten.
 func (l *eventLog) add(events ...api.Event) {
 	if len(events) == 0 {
 		return
@@ -33,13 +45,12 @@ func (l *eventLog) add(events ...api.Event) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	for _, e := range events {
-		l.last++
-		e.Sequence = l.last
-		if len(l.ring) < cap(l.ring) {
-			l.ring = append(l.ring, e)
-		} else {
-			l.ring[(l.last-1)%uint64(cap(l.ring))] = e
+		if e.Sequence != l.last+1 {
+			l.count = 0
 		}
+		l.last = e.Sequence
+		l.ring[l.last%uint64(len(l.ring))] = e
+		l.count = min(l.count+1, len(l.ring))
 	}
 	close(l.more)
 	l.more = make(chan struct{})
@@ -58,15 +69,15 @@ func (l *eventLog) end() {
 
 const eventsAtOnce = 256
 
-// after returns events later than since, the channel that is closed when there
+// after returns events later than since, or all if that number was not given yet, the channel that is closed when there
 // are more, and whether there will be none. With events that are forgotten
 // already it starts with a notice in their place.
 func (l *eventLog) after(since uint64, limit int) (events []api.Event, more <-chan struct{}, ended bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	oldest := l.last - uint64(len(l.ring)) + 1
+	oldest := l.last - uint64(l.count) + 1
 	if since > l.last {
-		since = l.last // from another life of the agent, or made up
+		since = oldest - 1 // of a log that is lost: it knows none of these
 	}
 	if since+1 < oldest {
 		missed := oldest - 1 - since
@@ -77,7 +88,7 @@ func (l *eventLog) after(since uint64, limit int) (events []api.Event, more <-ch
 		since = oldest - 1
 	}
 	for n := since + 1; n <= l.last && len(events) < limit; n++ {
-		events = append(events, l.ring[(n-1)%uint64(cap(l.ring))])
+		events = append(events, l.ring[n%uint64(len(l.ring))])
 	}
 	return events, l.more, l.ended
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -27,14 +28,19 @@ func sequences(events []api.Event) string {
 
 func TestEventLogForgetsAndSaysSo(t *testing.T) {
 	l := newEventLog(4)
+	add := func(kind event.Kind) {
+		events := []api.Event{{Kind: kind}}
+		l.number(events)
+		l.add(events...)
+	}
 	for range 3 {
-		l.add(api.Event{Kind: "a"})
+		add("a")
 	}
 	if events, _, _ := l.after(1, 10); sequences(events) != "2 3 " {
 		t.Errorf("after 1: %s", sequences(events))
 	}
 	for range 4 {
-		l.add(api.Event{Kind: "b"})
+		add("b")
 	}
 	events, _, _ := l.after(1, 10)
 	if sequences(events) != "3 4 5 6 7 " || events[0].Kind != "events-dropped" || events[0].Message != "2 events are forgotten: too many, or read too slowly" {
@@ -43,11 +49,11 @@ func TestEventLogForgetsAndSaysSo(t *testing.T) {
 	if events, _, _ := l.after(7, 10); len(events) != 0 {
 		t.Errorf("after the last: %s", sequences(events))
 	}
-	if events, _, _ := l.after(1<<60, 10); len(events) != 0 {
+	if events, _, _ := l.after(1<<60, 10); sequences(events) != "4 5 6 7 " {
 		t.Errorf("after one that never was: %s", sequences(events))
 	}
 	_, more, _ := l.after(7, 10)
-	l.add(api.Event{Kind: "c"})
+	add("c")
 	select {
 	case <-more:
 	default:
@@ -56,6 +62,55 @@ func TestEventLogForgetsAndSaysSo(t *testing.T) {
 	l.end()
 	if _, _, ended := l.after(8, 10); !ended {
 		t.Error("it does not end")
+	}
+}
+
+// Events, the number of an XID in them, and their own numbers go on when an agent was
+// killed or has ended, also where the disk was full for a time.
+func TestEventsOutliveTheAgent(t *testing.T) {
+	r := newRig(t, func(cfg *Config) { cfg.MaxEvents = 8 })
+	ctx := context.Background()
+	var told []api.Event
+	all := func() []api.Event {
+		t.Helper()
+		list, err := r.client.Events(ctx, 0)
+		must(t, err)
+		return list.Events
+	}
+	r.do(func(l *loop) {
+		l.core.Fault(l.now, testUUID, 31, "XID 31")
+		l.core.Fault(l.now, testUUID, 31, "XID 31")
+	})
+	told = all()
+	if n := len(told); n != 2 || told[1].XID != 31 || told[0].XID != 31 || told[1].Sequence != 2 || told[1].Life == "" {
+		t.Fatalf("%+v", told)
+	}
+	for _, end := range []func(){r.kill, func() { must(t, r.stop()) }} {
+		end()
+		r.start()
+		r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 79, "XID 79") })
+		now := all()
+		if len(now) != len(told)+1 || !reflect.DeepEqual(now[:len(told)], told) {
+			t.Fatalf("before\n%+v\nnow\n%+v", told, now)
+		}
+		last := now[len(told)]
+		if last.Sequence != told[len(told)-1].Sequence+1 || last.XID != 79 || last.Life == told[0].Life {
+			t.Errorf("%+v", last)
+		}
+		told = now
+	}
+	// Where they could not be written they are, with all others, as soon as they can.
+	r.do(func(l *loop) { l.kept.lost = l.now })
+	r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 13, "not kept") })
+	r.do(func(l *loop) { l.kept.lost = l.now.Add(-saveAgain) })
+	for range 7 {
+		r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 13, "kept") })
+	}
+	told = all()
+	r.kill()
+	r.start()
+	if now := all(); len(now) != len(told) || !reflect.DeepEqual(now[1:], told[1:]) || now[0].Kind != "events-dropped" {
+		t.Errorf("%d events\n%+v\nbefore\n%+v", len(now), now, told)
 	}
 }
 

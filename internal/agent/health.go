@@ -89,7 +89,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 			again = time.Now().Add(pause)
 			told = len(h.faults) > 0
 			for _, f := range h.faults {
-				if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.String()) }) != nil {
+				if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.XID, f.String()) }) != nil {
 					return
 				}
 			}

@@ -52,6 +52,8 @@ type loop struct {
 	time         leases
 	leaving      bool
 	turnTimes    turnTimes
+	kept         *eventFile
+	untold       []api.Event                      // logged in this turn
 	begun        []func(context.Context, *daemon) // started at the end of this turn
 }
 
@@ -116,6 +118,7 @@ func (l *loop) run(ctx context.Context, end <-chan struct{}) {
 			l.core.Tick(l.now)
 			l.carryOut()
 			l.tick()
+			l.tellAll()
 			l.turnTimes.add(time.Since(l.now))
 		}
 		if l.leaving {
@@ -241,6 +244,7 @@ func (l *loop) carryOut() {
 	if idle := l.core.Idle(); idle != l.wasIdle {
 		l.wasIdle, l.lastRequest = idle, l.now
 	}
+	l.tellAll()
 }
 
 // notSaved tells that the journal could not be written, once, and has it tried
@@ -306,15 +310,29 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// log puts an event into the log.
+// log puts an event into the log, at the end of this turn.
 func (l *loop) log(e core.Event) {
 	if e.Labels == nil {
 		e.Labels = l.core.Labels(e.Share)
 	}
-	l.events.add(api.Event{
-		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, Message: e.Message,
+	l.untold = append(l.untold, api.Event{
+		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, XID: e.XID, Life: l.life,
+		Message: e.Message,
 	})
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
+}
+
+// tellAll numbers what was logged in this turn, keeps it for the next agent, and tells it.
+func (l *loop) tellAll() {
+	if len(l.untold) == 0 {
+		return
+	}
+	l.events.number(l.untold)
+	if err := l.kept.add(l.now, l.untold, l.events); err != nil {
+		l.cfg.Logger.Error("events", "error", err)
+	}
+	l.events.add(l.untold...)
+	l.untold = l.untold[:0]
 }
 
 // logBounded does the same with an event that a process causes, unless it is one too many.
@@ -355,6 +373,9 @@ func (l *loop) close() {
 	}
 	if l.state != nil {
 		_ = l.state.journal.Close()
+	}
+	if l.kept != nil {
+		_ = l.kept.journal.Close()
 	}
 }
 

@@ -84,8 +84,7 @@ type Version struct {
 	Version string `json:"version"`
 	Wire    int    `json:"wire"` // of the pages and messages shared with the front library
 	PID     int    `json:"pid"`
-	// Life is another one each time that an agent starts: then events are numbered anew,
-	// and who follows them lists all again.
+	// Life is another one each time that an agent starts.
 	Life      string `json:"life"`
 	Simulated bool   `json:"simulated"`
 	// DriverDirectory holds the driver that the processes of a share use, and
@@ -351,6 +350,8 @@ type Event struct {
 	PID      int          `json:"pid,omitempty"`
 	UID      *int         `json:"uid,omitempty"` // whose the process is, of memory that no ledger knows
 	Bytes    uint64       `json:"bytes,omitempty"`
+	XID      uint64       `json:"xid,omitempty"`  // of card-fault
+	Life     string       `json:"life,omitempty"` // of the agent that told it, as in Version
 	Message  string       `json:"message"`
 }
 

@@ -153,14 +153,11 @@ func (a *app) followEvents(ctx context.Context, at place, since uint64, asJSON b
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	const patience = 10 * time.Second
-	lost, life := time.Now(), ""
+	lost := time.Now()
 	for {
-		// An agent that was started anew counts its events from 1.
-		if answer, err := at.client.Version(ctx); err == nil {
-			if life != "" && answer.Life != life {
-				since = 0
-			}
-			lost, life = time.Now(), answer.Life
+		// An agent that was started anew goes on with the numbers of the one before.
+		if _, err := at.client.Version(ctx); err == nil {
+			lost = time.Now()
 		}
 		err := at.client.Follow(ctx, since, func(e api.Event) error {
 			since, lost = e.Sequence, time.Now()

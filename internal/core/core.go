@@ -101,6 +101,7 @@ type Event struct {
 	PID     int
 	UID     *int // whose the process is, where the event is about somebody on no ledger
 	Bytes   uint64
+	XID     uint64 // of a card's fault; 0: it has none
 	Message string
 }
 

@@ -102,8 +102,8 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 }
 
 // Fault notes what the driver told of a card.
-func (c *Core) Fault(now time.Time, cardUUID, what string) {
+func (c *Core) Fault(now time.Time, cardUUID string, xid uint64, what string) {
 	if k := c.cardOf(cardUUID); k != nil {
-		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, Message: k.Name + ": " + what})
+		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, XID: xid, Message: k.Name + ": " + what})
 	}
 }

@@ -338,7 +338,7 @@ func (w *world) do(f []string) {
 	case "health": // health CARD CONDITION WHY...
 		w.core.SetCondition(w.now, arg(1), Condition(arg(2)), strings.Join(f[3:], " "))
 	case "fault": // fault CARD WHAT...
-		w.core.Fault(w.now, arg(1), strings.Join(f[2:], " "))
+		w.core.Fault(w.now, arg(1), 0, strings.Join(f[2:], " "))
 	case "idle":
 		w.printf("idle: %v", w.core.Idle())
 	default:
