@@ -45,6 +45,7 @@ var rooms = []room{
 	{path: "internal/event", pure: true},
 	{path: "internal/share", pure: true},
 	{path: "internal/api", may: []string{"internal/event", "internal/share"}},
+	{path: "internal/sample", may: []string{"internal/api"}, pure: true},
 	{path: "internal/size"},
 	{path: "internal/errclass", pure: true},
 	{path: "internal/yamldoc", thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
@@ -66,7 +67,7 @@ var rooms = []room{
 		path: "internal/agent",
 		may: []string{
 			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/lateness", "internal/process",
-			"internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
+			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},
 		thirdParty: []string{"golang.org/x/sys"},

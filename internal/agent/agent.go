@@ -148,6 +148,7 @@ type daemon struct {
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
+	samples            *sampler
 	handles            *handles
 }
 
@@ -180,6 +181,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
+			samples: newSampler(),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
 	}
@@ -334,6 +336,7 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	d.task(func() { d.watchCards(alive) })
 	d.task(func() { d.watchMPS(alive) })
+	d.task(func() { d.takeSamples(alive) })
 	loopEnd := make(chan struct{})
 	go func() {
 		defer close(d.stopped)

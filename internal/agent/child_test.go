@@ -169,6 +169,8 @@ func (s fileSource) Close() error               { return nil }
 
 func (s fileSource) Health(string) (gpu.Health, error) { return gpu.Health{State: gpu.Well}, nil }
 
+func (s fileSource) Telemetry(string) (gpu.Telemetry, error) { return gpu.Telemetry{}, nil }
+
 func (s fileSource) Faults(time.Duration) ([]gpu.Fault, error) { return nil, gpu.ErrNotSupported }
 
 func (s fileSource) Account(string) (gpu.Account, error) {

@@ -20,6 +20,7 @@ type driver struct {
 	accounts map[string]*question
 	holders  map[string]*question
 	healths  map[string]*question
+	readings map[string]*question
 }
 
 type question struct {
@@ -34,12 +35,13 @@ type answer struct {
 	done    chan struct{}
 	account core.Account
 	health  gpu.Health
+	reading gpu.Telemetry
 	took    time.Duration
 	err     error
 }
 
 func newDriver(source gpu.Source, cards []gpu.Card) *driver {
-	d := &driver{source: source, accounts: map[string]*question{}, holders: map[string]*question{}, healths: map[string]*question{}}
+	d := &driver{source: source, accounts: map[string]*question{}, holders: map[string]*question{}, healths: map[string]*question{}, readings: map[string]*question{}}
 	for _, c := range cards {
 		d.accounts[c.UUID] = &question{put: func(a *answer) error {
 			told, err := source.Account(c.UUID)
@@ -53,6 +55,10 @@ func newDriver(source gpu.Source, cards []gpu.Card) *driver {
 		}}
 		d.healths[c.UUID] = &question{put: func(a *answer) (err error) {
 			a.health, err = source.Health(c.UUID)
+			return err
+		}}
+		d.readings[c.UUID] = &question{put: func(a *answer) (err error) {
+			a.reading, err = source.Telemetry(c.UUID)
 			return err
 		}}
 	}
@@ -109,6 +115,15 @@ func (d *driver) health(ctx context.Context, card string, patience time.Duration
 	}
 	a, err := d.healths[card].await(ctx, patience)
 	return a.health, err
+}
+
+// telemetry is like health, for what a card's instruments say.
+func (d *driver) telemetry(ctx context.Context, card string, patience time.Duration) (gpu.Telemetry, error) {
+	if _, silent := d.silentSince(card); silent {
+		return gpu.Telemetry{}, errSlow
+	}
+	a, err := d.readings[card].await(ctx, patience)
+	return a.reading, err
 }
 
 func (q *question) await(ctx context.Context, patience time.Duration) (answer, error) {

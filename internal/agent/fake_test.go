@@ -26,16 +26,17 @@ const (
 
 // fakeSource is a driver that says what the test tells it.
 type fakeSource struct {
-	mutex   sync.Mutex
-	held    map[int]uint64
-	broken  error
-	asked   int
-	account func() map[int]uint64 // instead of held
-	health  gpu.Health
-	faults  chan gpu.Fault
-	more    []gpu.Card // besides the one that there always is
-	links   []gpu.Link
-	others  map[string]map[int]uint64 // held of the other cards, by UUID
+	mutex     sync.Mutex
+	held      map[int]uint64
+	broken    error
+	asked     int
+	account   func() map[int]uint64 // instead of held
+	health    gpu.Health
+	telemetry gpu.Telemetry
+	faults    chan gpu.Fault
+	more      []gpu.Card // besides the one that there always is
+	links     []gpu.Link
+	others    map[string]map[int]uint64 // held of the other cards, by UUID
 }
 
 func newFakeSource() *fakeSource {
@@ -82,6 +83,12 @@ func (s *fakeSource) Health(string) (gpu.Health, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.health, s.broken
+}
+
+func (s *fakeSource) Telemetry(string) (gpu.Telemetry, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.telemetry, s.broken
 }
 
 func (s *fakeSource) Faults(patience time.Duration) ([]gpu.Fault, error) {

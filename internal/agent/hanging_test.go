@@ -66,6 +66,11 @@ func (s *hangingSource) Health(uuid string) (gpu.Health, error) {
 	return s.fakeSource.Health(uuid)
 }
 
+func (s *hangingSource) Telemetry(uuid string) (gpu.Telemetry, error) {
+	s.wait(uuid)
+	return s.fakeSource.Telemetry(uuid)
+}
+
 func (s *hangingSource) Faults(time.Duration) ([]gpu.Fault, error) {
 	<-*s.hangs.Load()
 	return nil, gpu.ErrNotSupported

@@ -198,6 +198,36 @@ func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event
 	}
 }
 
+// Snapshot returns all that the agent measured, no older than a second as a rule.
+func (c *Client) Snapshot(ctx context.Context) (api.Snapshot, error) {
+	var s api.Snapshot
+	err := c.call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
+	return s, err
+}
+
+// FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
+// the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
+func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {
+	response, err := c.do(ctx, http.MethodGet, "/v1/snapshot?follow=1", nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var snapshot api.Snapshot
+		if err := decoder.Decode(&snapshot); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return c.unreachable(fmt.Errorf("follow snapshots: %w", err))
+		}
+		if err := handle(snapshot); err != nil {
+			return err
+		}
+	}
+}
+
 // sharePath leads to one share. A path would not keep these names, and no share
 // has them.
 func sharePath(name string) (string, error) {

@@ -78,6 +78,8 @@ type BalanceView struct {
 	DriverBytes  *uint64
 	Allocations  uint64
 	Launches     uint64
+	CardTimeNs   uint64 // that it measured
+	WaitNs       uint64 // that its launches waited
 }
 
 func (c *Core) viewBalance(b *balance) BalanceView {
@@ -85,6 +87,7 @@ func (c *Core) viewBalance(b *balance) BalanceView {
 	return BalanceView{
 		CardUUID: b.slot.card.UUID, UsedBytes: used, ContextBytes: min(b.contextBytes(), used), GrantedBytes: b.granted,
 		PeakBytes: b.peak, DriverBytes: b.driver, Allocations: b.reading.Allocations, Launches: b.launches(),
+		CardTimeNs: b.work.told.busy, WaitNs: b.work.told.wait,
 	}
 }
 

@@ -136,12 +136,13 @@ type Core struct {
 	notices due // of clients
 	flood   flood
 	awaited int // clients of an earlier life that are not back
+	gone    map[GoneKey]Gone
 }
 
 // New returns an empty ledger over cards.
 func New(config Config, cards []Card, credits Credits) *Core {
 	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
-		byPID: map[int][]*client{}, byUser: map[int]int{}, numbered: map[uint64]*named{}, byNamed: map[string]*named{}}
+		byPID: map[int][]*client{}, byUser: map[int]int{}, gone: map[GoneKey]Gone{}, numbered: map[uint64]*named{}, byNamed: map[string]*named{}}
 	for _, described := range cards {
 		k := &card{Card: described}
 		k.rest = newPool(k, nil)

@@ -22,6 +22,7 @@ const (
 // Spec asks for a share.
 type Spec struct {
 	Name         string       // empty: made up
+	Unnamed      bool         `json:",omitempty"` // its name was made up
 	GPU          string       // UUID, its prefix, PCI address, or several after commas; empty: most free
 	GPUs         int          `json:",omitempty"` // how many; 0: one, or those that are named
 	Among        []string     `json:"-"`          // UUIDs of the cards to choose from; empty: all
@@ -248,7 +249,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 		}
 	}
 	if spec.Name == "" {
-		spec.Name = c.makeName()
+		spec.Name, spec.Unnamed = c.makeName(), true
 	}
 	s := newShare(spec, cards, owner, now)
 	if spec.MemoryBytes > 0 {

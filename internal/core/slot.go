@@ -2,7 +2,10 @@
 
 package core
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // slot is one GPU of a share. Its place in share.slots is the GPU's number inside the
 // share, and everything is promised, held and counted by slot.
@@ -145,6 +148,7 @@ type SlotView struct {
 	CardTimeNs         uint64     // that its processes measured
 	WaitNs             uint64     // that their launches waited
 	Before             Correction // of earlier lives of the agent
+	DenialsBy          map[Reason]uint64
 }
 
 func (c *Core) viewSlot(t *slot, used uint64) SlotView {
@@ -169,6 +173,7 @@ func (v *SlotView) count(t *slot) {
 	for _, n := range t.denials {
 		v.Denials += n
 	}
+	v.DenialsBy = maps.Clone(t.denials)
 }
 
 // limitOf is the quota of a slot, or the card's total.

@@ -69,6 +69,8 @@ type Source interface {
 	Processes(uuid string) ([]Process, error)
 	// Health says how well a card is.
 	Health(uuid string) (Health, error)
+	// Telemetry reads the instruments of the card.
+	Telemetry(uuid string) (Telemetry, error)
 	// Faults waits for at most so long for something to happen to a card.
 	// ErrNotSupported: the driver does not tell.
 	Faults(patience time.Duration) ([]Fault, error)

@@ -277,6 +277,20 @@ func printable(line []byte) string {
 	return string(line)
 }
 
+// Group is the control group of a process, by its path; empty where it cannot be read.
+func (t Table) Group(pid int) string {
+	raw, err := t.read(pid, "cgroup")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(raw)) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 && (parts[0] == "0" || parts[1] == "memory" || parts[1] == "pids") {
+			return printable([]byte(parts[2]))
+		}
+	}
+	return ""
+}
+
 // Namespace names the pid namespace of a process.
 func (t Table) Namespace(pid int) (string, error) {
 	name, err := os.Readlink(t.path(pid, "ns/pid"))

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/sample"
+	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/internal/socket"
+)
+
+const (
+	sampleEvery  = 10 * time.Second
+	sampleLooked = time.Second // while somebody looks, or has lately
+	sampleIdle   = time.Minute // without shares
+	lookedFor    = 10 * time.Second
+	// instrumentPatience is how long a sample waits for drivers. What one says later is in
+	// the next.
+	instrumentPatience = 200 * time.Millisecond
+	// lookPatience is how long who looks waits for a sample before the last one has to do.
+	lookPatience = 2 * time.Second
+	// sharesAtOnce bounds of how many shares one turn of the loop reads the figures.
+	sharesAtOnce = 16
+)
+
+// sampler has the last snapshot. A goroutine beside the loop makes them.
+type sampler struct {
+	wake chan struct{} // holds one when somebody looks
+
+	mutex  sync.Mutex // guards everything below
+	last   *api.Snapshot
+	more   chan struct{} // closed and replaced when there is another
+	looked time.Time
+}
+
+func newSampler() *sampler { return &sampler{wake: make(chan struct{}, 1), more: make(chan struct{})} }
+
+// instruments are what the driver of a card said last, and when it was asked.
+type instruments struct {
+	at   time.Time
+	read gpu.Telemetry
+}
+
+// readings has the last answers, and asks each driver once at a time.
+type readings struct {
+	mutex sync.Mutex // guards everything below
+	of    map[string]instruments
+	asked map[string]bool
+}
+
+// ask asks all drivers, and returns when all have answered, or after a while.
+func (r *readings) ask(ctx context.Context, d *daemon) {
+	var all sync.WaitGroup
+	for _, c := range d.cards {
+		r.mutex.Lock()
+		busy := r.asked[c.UUID]
+		r.asked[c.UUID] = true
+		r.mutex.Unlock()
+		if busy {
+			continue
+		}
+		all.Add(1)
+		d.task(func() {
+			defer all.Done()
+			at := time.Now()
+			read, err := d.driver.telemetry(ctx, c.UUID, answerFor)
+			r.mutex.Lock()
+			defer r.mutex.Unlock()
+			r.asked[c.UUID] = false
+			if err == nil {
+				r.of[c.UUID] = instruments{at, read}
+			}
+		})
+	}
+	answered := make(chan struct{})
+	go func() { // ends with the last of them
+		all.Wait()
+		close(answered)
+	}()
+	timer := time.NewTimer(instrumentPatience)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+	}
+}
+
+func (r *readings) last(card string) (instruments, bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	i, ok := r.of[card]
+	return i, ok
+}
+
+// takeSamples makes snapshots until ctx ends.
+func (d *daemon) takeSamples(ctx context.Context) {
+	var series sample.Series
+	r := &readings{of: map[string]instruments{}, asked: map[string]bool{}}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	begun := time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-d.samples.wake:
+		}
+		if soon := time.Until(begun.Add(sampleLooked)); soon > 0 {
+			timer.Reset(soon)
+			continue
+		}
+		begun = time.Now()
+		r.ask(ctx, d)
+		read, err := d.readSnapshot(ctx, r)
+		if err != nil {
+			return // the agent ends
+		}
+		d.samples.put(series.Next(read))
+		timer.Reset(time.Until(begun.Add(d.sampleEvery())))
+	}
+}
+
+func (d *daemon) sampleEvery() time.Duration {
+	switch {
+	case d.samples.lookedLately():
+		return sampleLooked
+	case d.shared.Load():
+		return sampleEvery
+	}
+	return sampleIdle
+}
+
+func (s *sampler) lookedLately() bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return time.Since(s.looked) < lookedFor
+}
+
+func (s *sampler) put(snapshot api.Snapshot) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.last = &snapshot
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+// look says that somebody looks, and returns what there is, when there is more, and whether it
+// is fresh.
+func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	lately := time.Since(s.looked) < lookedFor
+	s.looked = time.Now()
+	fresh = s.last != nil && time.Since(s.last.Time) < sampleLooked
+	if !fresh || !lately {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it is about to
+		}
+	}
+	return s.last, s.more, fresh
+}
+
+// Snapshot returns one that is no older than a second, or the last one where no other comes
+// in time.
+func (s *sampler) snapshot(ctx context.Context) (*api.Snapshot, error) {
+	last, more, fresh := s.look()
+	if fresh {
+		return last, nil
+	}
+	timer := time.NewTimer(lookPatience)
+	defer timer.Stop()
+	select {
+	case <-more:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, errStopped
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.last == nil {
+		return nil, errNoSnapshot
+	}
+	return s.last, nil
+}
+
+var errNoSnapshot = &api.Error{Code: api.CodeUnavailable, Message: "the agent has measured nothing yet", Hint: "ask again"}
+
+// readSnapshot reads core and arbiters in portions, so that no turn of the loop takes long. A
+// share's figures are read in one turn.
+func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, error) {
+	read := api.Snapshot{Life: d.life, Simulated: d.simulated(), Cards: []api.SnapshotCard{}, Shares: []api.SnapshotShare{}, Gone: []api.SnapshotGone{},
+		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid(), Events: map[string]uint64{}}}
+	var names []string
+	if err := d.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
+		return read, err
+	}
+	for some := range slices.Chunk(names, sharesAtOnce) {
+		if err := d.do(ctx, func(l *loop) {
+			for _, name := range some {
+				if v, err := l.core.Share(name); err == nil {
+					read.Shares = append(read.Shares, l.snapshotShare(v))
+				}
+			}
+		}); err != nil {
+			return read, err
+		}
+	}
+	var strangers []*api.CardStranger
+	err := d.do(ctx, func(l *loop) {
+		read.Time, read.MonotonicNs = l.now, uint64(monotonic())
+		l.snapshotCards(&read, r)
+		for key, gone := range l.core.Gone() {
+			g := api.SnapshotGone{CardUUID: key.CardUUID, Tenant: key.Tenant, Unnamed: key.Unnamed, CardTimeNs: gone.CardTimeNs, WaitNs: gone.WaitNs,
+				Launches: gone.Launches, Denials: denials(gone.DenialsBy), Overruns: gone.Overruns}
+			if g.Tenant == "" {
+				g.Tenant = uidTenant(key.Owner)
+			}
+			read.Gone = append(read.Gone, g)
+		}
+		read.Agent.JournalFailed = !l.saveAgainAt.IsZero()
+		read.Agent.EventsFailed = l.kept == nil || !l.kept.lost.IsZero()
+	})
+	if err != nil {
+		return read, err
+	}
+	xids, kinds := d.events.counts()
+	read.Agent.Events = kinds
+	for i := range read.Cards {
+		c := &read.Cards[i]
+		c.XIDs = append(c.XIDs, xids[c.UUID]...)
+		slices.SortFunc(c.XIDs, func(a, b api.XIDCount) int { return int(a.XID) - int(b.XID) })
+		for n := range c.Strangers {
+			strangers = append(strangers, &c.Strangers[n])
+		}
+	}
+	for _, s := range strangers {
+		d.nameStranger(s)
+	}
+	nameTenants(&read)
+	return read, nil
+}
+
+func denials(by map[core.Reason]uint64) map[string]uint64 {
+	all := make(map[string]uint64, len(by))
+	for reason, n := range by {
+		all[string(reason)] = n
+	}
+	return all
+}
+
+// snapshotShare is the loop's part of one share.
+func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
+	level, _ := l.shown(v.Name)
+	s := api.SnapshotShare{
+		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, Tenant: v.Tenant, OwnerUID: v.Owner, Labels: v.Labels, Policy: v.Policy, CoresPercent: v.CoresPercent,
+		Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, Created: v.Created, Clients: v.Clients,
+		Cards: []api.SnapshotSlot{}, Processes: []api.SnapshotProcess{},
+	}
+	if s.Tenant == "" {
+		s.Tenant = uidTenant(v.Owner)
+	}
+	for number, of := range v.Slots {
+		slot := api.SnapshotSlot{CardUUID: of.CardUUID, LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes, PeakBytes: of.PeakBytes, ContextBytes: of.ContextBytes,
+			Denials: denials(of.DenialsBy), Overruns: l.overruns(v.Name, of)}
+		if level != share.Booked { // nothing of ours is in its programs
+			used := l.cardTime(core.Slot{Share: v.Name, Number: number}, of)
+			slot.CardTimeNs, slot.WaitNs, slot.Launches = &used, &of.WaitNs, &of.Launches
+		}
+		s.Cards = append(s.Cards, slot)
+	}
+	for _, c := range l.core.ClientsOf(v.Name) {
+		p := api.SnapshotProcess{PID: c.PID, UID: c.UID, Command: c.Name, State: string(c.State), Since: c.Since, Denials: c.Denials}
+		for _, b := range c.Balances {
+			p.Cards = append(p.Cards, api.ProcessSlot{UsedBytes: b.UsedBytes, PeakBytes: b.PeakBytes, ContextBytes: b.ContextBytes, DriverBytes: b.DriverBytes,
+				CardTimeNs: b.CardTimeNs, WaitNs: b.WaitNs, Launches: b.Launches})
+		}
+		s.Processes = append(s.Processes, p)
+	}
+	return s
+}
+
+// snapshotCards is the loop's part of the cards.
+func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
+	silent := l.unresponsive()
+	for _, c := range l.core.Cards() {
+		card := api.SnapshotCard{
+			UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: c.DriverVersion, Vendor: "nvidia", Simulated: c.Simulated, Managed: true,
+			Answers: !slices.Contains(silent, c.UUID) && c.Condition != core.ConditionLost, Health: string(c.Condition), HealthDetail: c.Detail,
+			MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes, FreeToBookBytes: c.FreeToBookBytes,
+			UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes, CoresBooked: c.CoresBooked, Shares: c.Shares, Time: l.timeOf(c.UUID),
+			XIDs: []api.XIDCount{}, Strangers: []api.CardStranger{},
+		}
+		if i, ok := r.last(c.UUID); ok {
+			card.SampledAt, card.Instruments = &i.at, apiInstruments(i.read)
+		}
+		for _, s := range l.core.Strangers(c.UUID) {
+			card.Strangers = append(card.Strangers, api.CardStranger{PID: s.PID, Bytes: s.Bytes})
+		}
+		read.Agent.Clients = 0
+		read.Cards = append(read.Cards, card)
+	}
+	for _, s := range read.Shares {
+		read.Agent.Clients += s.Clients
+	}
+}
+
+func known[T any](f gpu.Fact[T]) *T {
+	if !f.Known {
+		return nil
+	}
+	return &f.Value
+}
+
+func apiInstruments(t gpu.Telemetry) *api.Instruments {
+	i := &api.Instruments{
+		BusyPercent: known(t.BusyPercent), PowerWatts: known(t.PowerWatts), PowerLimitWatts: known(t.PowerLimitWatts), EnergyJoules: known(t.EnergyJoules),
+		TemperatureC: known(t.TemperatureC), MemoryTemperatureC: known(t.MemoryTemperatureC), SMClockMHz: known(t.SMClockMHz),
+		MemoryClockMHz: known(t.MemoryClockMHz), CorrectedErrors: known(t.CorrectedErrors), UncorrectedErrors: known(t.UncorrectedErrors),
+		Devices: []api.Device{},
+	}
+	if t.Slowed.Known {
+		slowed := api.Slowed(t.Slowed.Value)
+		i.Slowed = &slowed
+	}
+	if t.Rows.Known {
+		rows := api.Rows(t.Rows.Value)
+		i.Rows = &rows
+	}
+	for _, d := range t.Devices {
+		i.Devices = append(i.Devices, api.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.TotalBytes, UsedBytes: d.UsedBytes})
+	}
+	return i
+}
+
+// nameStranger says who a process on no ledger is, as far as the kernel tells.
+func (d *daemon) nameStranger(s *api.CardStranger) {
+	s.Command = d.table.Name(s.PID)
+	if uid, err := d.table.Owner(s.PID); err == nil {
+		s.UID = &uid
+	}
+	s.Container = d.table.Group(s.PID)
+}
+
+// uidTenant stands for the name of a user until nameTenants looks it up, outside of the loop.
+func uidTenant(uid int) string { return "\x00" + strconv.Itoa(uid) }
+
+// nameTenants names the users that pay for shares without a tenant; by number where the
+// machine's own list does not have them.
+func nameTenants(read *api.Snapshot) {
+	var names map[string]string
+	name := func(tenant *string) {
+		uid, unnamed := strings.CutPrefix(*tenant, "\x00")
+		if !unnamed {
+			return
+		}
+		if names == nil {
+			names = userNames("/etc/passwd")
+		}
+		*tenant = uid
+		if known := names[uid]; known != "" {
+			*tenant = known
+		}
+	}
+	for i := range read.Shares {
+		name(&read.Shares[i].Tenant)
+	}
+	for i := range read.Gone {
+		name(&read.Gone[i].Tenant)
+	}
+}
+
+// userNames reads a machine's own list of users: a directory service may hang.
+func userNames(path string) map[string]string {
+	names := map[string]string{}
+	file, err := os.Open(path)
+	if err != nil {
+		return names
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() && len(names) < 1<<16 {
+		fields := strings.SplitN(lines.Text(), ":", 4)
+		if len(fields) == 4 && names[fields[2]] == "" {
+			names[fields[2]] = fields[0]
+		}
+	}
+	return names
+}
+
+func (h handlers) getSnapshot(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	first, err := h.samples.snapshot(r.Context())
+	if err != nil {
+		if errors.Is(err, errStopped) {
+			return errLeaving
+		}
+		return err
+	}
+	if r.URL.Query().Get("follow") == "" {
+		write(w, http.StatusOK, first)
+		return nil
+	}
+	stream := http.NewResponseController(w)
+	if !patient(stream) {
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	encoder := json.NewEncoder(w)
+	for snapshot := first; ; {
+		if stream.SetWriteDeadline(time.Now().Add(streamDeadline)) != nil || encoder.Encode(snapshot) != nil || stream.Flush() != nil {
+			return nil
+		}
+		for sent := snapshot; snapshot == sent; {
+			last, more, _ := h.samples.look()
+			if snapshot = last; snapshot != sent {
+				break
+			}
+			select {
+			case <-more:
+			case <-r.Context().Done():
+				return nil
+			case <-h.ending:
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/divvy-gpu/divvy/internal/gpu"
+)
+
+// Telemetry asks for all that the driver's library measures.
+func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
+	device, ok := s.devices[uuid]
+	if !ok {
+		return gpu.Telemetry{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	if _, _, result := s.memoryOf(device); result != nvml.SUCCESS {
+		return gpu.Telemetry{}, failure("telemetry", result)
+	}
+	use, condition := s.use(device), s.condition(device)
+	t := gpu.Telemetry{
+		BusyPercent: use.BusyPercent, PowerWatts: use.PowerWatts, PowerLimitWatts: use.PowerLimitWatts, TemperatureC: use.TemperatureC,
+		SMClockMHz: use.ClockMHz, CorrectedErrors: condition.CorrectedErrors, UncorrectedErrors: condition.UncorrectedErrors,
+		MemoryTemperatureC: s.memoryTemperature(device),
+	}
+	if s.has("nvmlDeviceGetTotalEnergyConsumption") {
+		if millijoules, result := s.library.DeviceGetTotalEnergyConsumption(device); result == nvml.SUCCESS {
+			t.EnergyJoules = gpu.Known(float64(millijoules) / 1000)
+		}
+	}
+	if s.has("nvmlDeviceGetClockInfo") {
+		mhz, result := s.library.DeviceGetClockInfo(device, nvml.CLOCK_MEM)
+		t.MemoryClockMHz = number(mhz, result, 1)
+	}
+	if s.has("nvmlDeviceGetCurrentClocksThrottleReasons") {
+		if reasons, result := s.library.DeviceGetCurrentClocksThrottleReasons(device); result == nvml.SUCCESS {
+			t.Slowed = gpu.Known(slowed(reasons))
+		}
+	}
+	if s.has("nvmlDeviceGetRemappedRows") {
+		if correctable, uncorrectable, pending, failed, result := s.library.DeviceGetRemappedRows(device); result == nvml.SUCCESS {
+			t.Rows = gpu.Known(gpu.Rows{Correctable: uint64(correctable), Uncorrectable: uint64(uncorrectable), Pending: pending, Failed: failed})
+		}
+	}
+	s.eachDevice(device, func(uuid string, _ place, instance nvml.Device) {
+		d := gpu.DeviceUse{ID: uuid}
+		if name, result := s.library.DeviceGetName(instance); result == nvml.SUCCESS {
+			if _, profile, ok := strings.Cut(name, " MIG "); ok {
+				d.Profile = profile
+			}
+		}
+		if used, usable, err := s.memory(instance); err == nil {
+			d.TotalBytes, d.UsedBytes = usable, used
+			t.Devices = append(t.Devices, d)
+		}
+	})
+	return t, nil
+}
+
+// slowed sorts the reasons for which clocks are down. Those of idle cards and of limits that
+// somebody set are none. The hardware's own without one of the others is what it is.
+func slowed(reasons uint64) gpu.Slowed {
+	var is gpu.Slowed
+	is.Thermal = reasons&(nvml.ClocksThrottleReasonHwThermalSlowdown|nvml.ClocksThrottleReasonSwThermalSlowdown) != 0
+	is.Power = reasons&nvml.ClocksThrottleReasonHwPowerBrakeSlowdown != 0
+	is.Hardware = reasons&nvml.ClocksThrottleReasonHwSlowdown != 0 && !is.Thermal && !is.Power
+	return is
+}
+
+// memoryTemperature is a field, which cards without a sensor in their memory lack.
+func (s *Source) memoryTemperature(device nvml.Device) gpu.Fact[float64] {
+	if !s.has("nvmlDeviceGetFieldValues") {
+		return gpu.Fact[float64]{}
+	}
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_MEMORY_TEMP}}
+	if s.library.DeviceGetFieldValues(device, values) != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
+		return gpu.Fact[float64]{}
+	}
+	degrees := binary.LittleEndian.Uint32(values[0].Value[:])
+	if degrees == 0 || degrees > 1000 {
+		return gpu.Fact[float64]{} // drivers fill it with nothing where there is no sensor
+	}
+	return gpu.Known(float64(degrees))
+}
