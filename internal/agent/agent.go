@@ -149,6 +149,7 @@ type daemon struct {
 	attachments, conns *limiter
 	acceptor           acceptor
 	samples            *sampler
+	requests           requestCounts
 	handles            *handles
 }
 

@@ -13,10 +13,12 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
+	"github.com/divvy-gpu/divvy/internal/metrics"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
@@ -86,10 +88,14 @@ func (d *daemon) leave(ctx context.Context) {
 
 func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
-	looks := map[string]bool{"GET /v1/snapshot": true} // who looks is no reason to stay
+	figures := metrics.Handler(h.samples.snapshot)
+	looks := map[string]bool{"GET /v1/snapshot": true, "GET /metrics": true} // who looks is no reason to stay
 	handle := func(pattern string, answer func(http.ResponseWriter, *http.Request, socket.Peer) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			asker, ok := r.Context().Value(askerKey{}).(asker)
+			noted := &notedWriter{ResponseWriter: w, status: http.StatusOK}
+			w = noted
+			defer func() { h.requests.add(noted.status) }()
 			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
 				err = h.authorise(r, asker.Peer, looks[pattern])
@@ -116,11 +122,54 @@ func (h handlers) handler() http.Handler {
 	handle("GET /v1/clients", h.getClients)
 	handle("GET /v1/events", h.getEvents)
 	handle("GET /v1/snapshot", h.getSnapshot)
+	handle("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+		figures.ServeHTTP(w, r)
+		return nil
+	})
 	handle("/", func(_ http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
 			Hint: "divvy version shows whether command and agent are of one version"}
 	})
 	return mux
+}
+
+// notedWriter knows what was answered.
+type notedWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *notedWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (w *notedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// requestCounts is how many requests were answered, by status.
+type requestCounts struct {
+	mutex sync.Mutex // guards everything below
+	by    map[int]uint64
+}
+
+func (c *requestCounts) add(status int) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.by == nil {
+		c.by = map[int]uint64{}
+	}
+	c.by[status]++
+}
+
+func (c *requestCounts) all() map[string]uint64 {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	all := map[string]uint64{}
+	for status, n := range c.by {
+		all[strconv.Itoa(status)] = n
+	}
+	return all
 }
 
 // authorise lets everybody read a machine's agent, and only its owner use a

@@ -229,6 +229,7 @@ func (l *loop) carryOut() {
 	}
 	if len(orders.SaveShares) > 0 {
 		l.setTerms()
+		l.samples.stale.Store(true)
 	}
 	for _, name := range orders.Limits {
 		l.writeLeases(name) // how many processes there are has changed, perhaps

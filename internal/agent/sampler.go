@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -25,8 +26,9 @@ import (
 
 const (
 	sampleEvery  = 10 * time.Second
-	sampleLooked = time.Second // while somebody looks, or has lately
-	sampleIdle   = time.Minute // without shares
+	sampleLooked = time.Second           // while somebody looks, or has lately
+	sampleStale  = 50 * time.Millisecond // at least from one to the next, where shares come and go
+	sampleIdle   = time.Minute           // without shares
 	lookedFor    = 10 * time.Second
 	// instrumentPatience is how long a sample waits for drivers. What one says later is in
 	// the next.
@@ -39,7 +41,8 @@ const (
 
 // sampler has the last snapshot. A goroutine beside the loop makes them.
 type sampler struct {
-	wake chan struct{} // holds one when somebody looks
+	wake  chan struct{} // holds one when somebody looks
+	stale atomic.Bool   // shares have changed since the last was begun
 
 	mutex  sync.Mutex // guards everything below
 	last   *api.Snapshot
@@ -120,11 +123,16 @@ func (d *daemon) takeSamples(ctx context.Context) {
 		case <-timer.C:
 		case <-d.samples.wake:
 		}
-		if soon := time.Until(begun.Add(sampleLooked)); soon > 0 {
+		least := sampleLooked
+		if d.samples.stale.Load() {
+			least = sampleStale
+		}
+		if soon := time.Until(begun.Add(least)); soon > 0 {
 			timer.Reset(soon)
 			continue
 		}
 		begun = time.Now()
+		d.samples.stale.Store(false)
 		r.ask(ctx, d)
 		read, err := d.readSnapshot(ctx, r)
 		if err != nil {
@@ -166,7 +174,7 @@ func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) 
 	defer s.mutex.Unlock()
 	lately := time.Since(s.looked) < lookedFor
 	s.looked = time.Now()
-	fresh = s.last != nil && time.Since(s.last.Time) < sampleLooked
+	fresh = s.last != nil && time.Since(s.last.Time) < sampleLooked && !s.stale.Load()
 	if !fresh || !lately {
 		select {
 		case s.wake <- struct{}{}:
@@ -176,7 +184,7 @@ func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) 
 	return s.last, s.more, fresh
 }
 
-// Snapshot returns one that is no older than a second, or the last one where no other comes
+// snapshot returns one that is no older than a second and has all shares, or the last one where no other comes
 // in time.
 func (s *sampler) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	last, more, fresh := s.look()
@@ -240,7 +248,7 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 		return read, err
 	}
 	xids, kinds := d.events.counts()
-	read.Agent.Events = kinds
+	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()
 	for i := range read.Cards {
 		c := &read.Cards[i]
 		c.XIDs = append(c.XIDs, xids[c.UUID]...)
@@ -268,7 +276,7 @@ func denials(by map[core.Reason]uint64) map[string]uint64 {
 func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
 	level, _ := l.shown(v.Name)
 	s := api.SnapshotShare{
-		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, Tenant: v.Tenant, OwnerUID: v.Owner, Labels: v.Labels, Policy: v.Policy, CoresPercent: v.CoresPercent,
+		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, Tenant: v.Tenant, OwnerUID: v.Owner, Labels: v.Labels, Promised: v.MemoryBytes > 0, Policy: v.Policy, CoresPercent: v.CoresPercent,
 		Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, Created: v.Created, Clients: v.Clients,
 		Cards: []api.SnapshotSlot{}, Processes: []api.SnapshotProcess{},
 	}
@@ -312,7 +320,6 @@ func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 		for _, s := range l.core.Strangers(c.UUID) {
 			card.Strangers = append(card.Strangers, api.CardStranger{PID: s.PID, Bytes: s.Bytes})
 		}
-		read.Agent.Clients = 0
 		read.Cards = append(read.Cards, card)
 	}
 	for _, s := range read.Shares {

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -91,6 +93,26 @@ func TestSnapshot(t *testing.T) {
 	}
 	if c := card.Strangers[0]; c.PID != 1 || c.Bytes != 5*mib || c.Command == "" || c.UID == nil {
 		t.Errorf("stranger %+v", c)
+	}
+	// A scrape shows the same snapshot to the digit.
+	body, kind, err := r.client.Metrics(ctx, "")
+	must(t, err)
+	raw, err := io.ReadAll(body)
+	must(t, errors.Join(err, body.Close()))
+	for _, want := range []string{
+		`divvy_share_card_seconds_total{UUID="` + testUUID + `",share="a",tenant="x"} 1`,
+		`divvy_share_card_seconds_total{UUID="` + testUUID + `",share="b",tenant="` + me.Username + `"} 2`,
+		`divvy_share_card_seconds_total{UUID="` + testUUID + `",share="-",tenant="` + me.Username + `"} 3`,
+		`divvy_card_share_seconds_total{UUID="` + testUUID + `"} 6`,
+		`divvy_card_xid_errors_total{UUID="` + testUUID + `",xid="31"} 2`,
+		`divvy_share_denials_total{UUID="` + testUUID + `",reason="over-quota",share="a",tenant="x"} 1`,
+	} {
+		if !strings.Contains(string(raw), want+"\n") {
+			t.Errorf("%s lacks %s", kind, want)
+		}
+	}
+	if !strings.Contains(string(raw), "go_goroutines ") || strings.Contains(string(raw), `share="share-`) {
+		t.Errorf("%s", raw)
 	}
 	// What is gone is kept, by GPU and tenant, and is still of the GPU's.
 	for _, f := range fronts {

@@ -19,6 +19,7 @@
 //	                                run under a share, which is held while the connection is open
 //	GET    /v1/clients              Clients; ?label= as above, of their shares
 //	GET    /v1/snapshot             Snapshot; with ?follow=1 a stream of them, one per line
+//	GET    /metrics                 the same for Prometheus
 //	GET    /v1/events?since=N       Events; with &follow=1 a stream, one Event per line; &label= as above
 //
 // Errors come as Error with the matching HTTP status.

@@ -130,6 +130,7 @@ type SnapshotShare struct {
 	Tenant       string            `json:"tenant"`  // as given, else the owner's name
 	OwnerUID     int               `json:"ownerUid"`
 	Labels       share.Labels      `json:"labels"`
+	Promised     bool              `json:"promised"` // it has a quota of memory
 	Policy       share.Policy      `json:"policy"`
 	CoresPercent int               `json:"coresPercent"`
 	Weight       int               `json:"weight"`
@@ -200,4 +201,5 @@ type SnapshotAgent struct {
 	Events        map[string]uint64 `json:"events"` // by kind, as far as they are kept
 	JournalFailed bool              `json:"journalFailed"`
 	EventsFailed  bool              `json:"eventsFailed"`
+	Requests      map[string]uint64 `json:"requests"` // that were answered, by HTTP status
 }

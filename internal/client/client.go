@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -205,6 +206,15 @@ func (c *Client) Snapshot(ctx context.Context) (api.Snapshot, error) {
 	return s, err
 }
 
+// Metrics returns the same for Prometheus, in one of the formats that accept names, and its type.
+func (c *Client) Metrics(ctx context.Context, accept string) (body io.ReadCloser, contentType string, err error) {
+	response, err := c.doWith(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {accept}})
+	if err != nil {
+		return nil, "", err
+	}
+	return response.Body, response.Header.Get("Content-Type"), nil
+}
+
 // FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
 // the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
 func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {
@@ -265,8 +275,13 @@ func (c *Client) exchangeJSON(ctx context.Context, method, path string, in, out 
 // do sends a request; a response that is returned has a 2xx status. While the agent is
 // too busy to read it, it asks again, for as long as a request may take.
 func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	return c.doWith(ctx, method, path, in, nil)
+}
+
+// doWith is do with more headers.
+func (c *Client) doWith(ctx context.Context, method, path string, in any, headers http.Header) (*http.Response, error) {
 	for begun, wait := time.Now(), firstRetry; ; wait = min(2*wait, lastRetry) {
-		response, err := c.try(ctx, method, path, in)
+		response, err := c.try(ctx, method, path, in, headers)
 		if !busy(err) || time.Since(begun)+wait > requestTimeout {
 			return response, err
 		}
@@ -290,7 +305,7 @@ func busy(err error) bool {
 }
 
 // try sends a request once.
-func (c *Client) try(ctx context.Context, method, path string, in any) (*http.Response, error) {
+func (c *Client) try(ctx context.Context, method, path string, in any, headers http.Header) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		encoded, err := json.Marshal(in)
@@ -303,6 +318,7 @@ func (c *Client) try(ctx context.Context, method, path string, in any) (*http.Re
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
+	maps.Copy(request.Header, headers)
 	if in != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

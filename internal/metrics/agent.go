@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+func agentMetrics() []metric {
+	one := func(value func(*reading) float64) func(*reading, emit) {
+		return func(r *reading, emit emit) { emit(value(r)) }
+	}
+	by := func(counts func(*reading) map[string]uint64) func(*reading, emit) {
+		return func(r *reading, emit emit) {
+			for what, n := range inOrder(counts(r)) {
+				emit(float64(n), what)
+			}
+		}
+	}
+	return []metric{
+		{"agent_info", "Which agent it is; always 1.", []string{"version"}, fromAgent, func(r *reading, emit emit) { emit(1, r.Agent.Version) }},
+		{"agent_clients", "Processes attached to shares.", nil, fromCore, one(func(r *reading) float64 { return float64(r.Agent.Clients) })},
+		{"agent_events_total", "Events, as far as they are kept.", []string{"kind"}, fromEvents, by(func(r *reading) map[string]uint64 { return r.Agent.Events })},
+		{"agent_api_requests_total", "Requests that were answered, by HTTP status.", []string{"code"}, fromAgent,
+			by(func(r *reading) map[string]uint64 { return r.Agent.Requests })},
+		{"journal_failed", "Whether the journal cannot be written.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.JournalFailed) })},
+		{"events_failed", "Whether events cannot be kept for the next agent.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.EventsFailed) })},
+		{"snapshot_timestamp_seconds", "When what this scrape shows was measured.", nil, fromSampler,
+			one(func(r *reading) float64 { return float64(r.Time.UnixNano()) / 1e9 })},
+	}
+}
