@@ -74,7 +74,8 @@ struct burst;
 /* All thread-local state of the library: at most 64 bytes. */
 struct front_thread {
 	uint32_t inside;   /* a hook is running: calls from below are the driver's own */
-	uint32_t launches; /* not yet on the client page */
+	uint16_t launches; /* at FRONT_LAUNCH_STEP those of a step go to the client page */
+	uint16_t step;     /* how many that are: a step begins at FRONT_LAUNCH_STEP - step; 0: FRONT_LAUNCH_STEP */
 	uint8_t counted[DIVVY_MAX_CARDS]; /* of a share of several cards: the same, by slot */
 	uint8_t burst[DIVVY_MAX_CARDS];   /* number in the slot's gate, from 1; may be somebody else's by now */
 };
@@ -126,13 +127,14 @@ int front_stream_slot(CUstream stream);       /* of its context; a default strea
 unsigned front_cards(void);                   /* slots in use */
 
 /*
- * One launch: a thread-local count, added to the client page every 64th. True: the
- * launch goes through the gate (gate.h), because that is the 64th or because
- * launches are gated, or may be: on one of several cards. cuLaunchKernel does the same
- * in assembler (front_jumps.S) before its hook is asked.
+ * One launch: a thread-local count, added to the client page at the end of a step. True: the
+ * launch goes through the gate (gate.h), because the step ends or because
+ * launches are gated, or may be: on one of several cards. A step is 64 launches, or fewer of
+ * long ones (front_gate_step). cuLaunchKernel counts in assembler (front_jumps.S) before its
+ * hook is asked.
  *
- * front_gate_before waits for its turn on the card of slot where there is one; sample:
- * time it where there is none. What it returns, if not NULL, is for front_gate_after,
+ * front_gate_before waits for its turn on the card of slot where there is one; sample: where there
+ * is none, time it, and let it stand for so many; 0: do not. What it returns, if not NULL, is for front_gate_after,
  * after the driver was asked. front_gate_forget comes before a context or what is in it
  * is destroyed; NULL: all of them. front_gate_waits and front_gate_waited stand
  * around calls that wait for a card; the latter is given what the former returned: the
@@ -144,7 +146,9 @@ static inline bool front_launched(void)
 	       __atomic_load_n(__atomic_load_n(&front_gated, __ATOMIC_RELAXED), __ATOMIC_RELAXED) != 0;
 }
 
-struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, bool sample);
+/* How many launches the next step may have: 5 ms of the longest lately, 1 while none is known. */
+unsigned front_gate_step(unsigned slot);
+struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, unsigned sample);
 void front_gate_after(struct burst *burst, CUresult result);
 void front_gate_forget(CUcontext context);
 uint32_t front_gate_waits(void);

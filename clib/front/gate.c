@@ -31,6 +31,7 @@
 #define GATE_GUESS_NS 1000000u /* of a function that was never measured */
 
 #define SAMPLES_PENDING 8u
+#define STEP_NS 5000000u     /* that launches which nobody has counted may take */
 #define ESCAPE_NS 20000000u /* in flight may be waiting for what is not launched yet */
 #define NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
@@ -139,6 +140,8 @@ struct gate {
 	uint32_t rate;        /* permyriad of the card that it achieved */
 	unsigned closed;
 	unsigned samples;     /* closed ones that are samples */
+	uint32_t unsampled;   /* launches that the next sample stands for besides */
+	struct longest sampled; /* the longest launches that were samples */
 	uint8_t first;        /* of the closed ones, index + 1 */
 	uint8_t last;
 	uint8_t freelist;
@@ -615,8 +618,11 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 		if (estimate != NULL)
 			longest_note(&gate->kernel, now, estimate_high(estimate));
 	}
-	if (burst->weight != 0)
+	if (burst->weight != 0) {
+		/* what cannot be measured is not tried each time */
+		longest_note(&gate->sampled, now, !measured || took == 0 ? 1 : took < UINT32_MAX ? (uint32_t)took : UINT32_MAX);
 		took = measured ? took * burst->weight : 0;
+	}
 	gate->span += span;
 	gate->gaps += gap;
 	backlog_done(&gate->backlog, GATE_GET(burst->high), took);
@@ -1153,8 +1159,55 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 	return burst;
 }
 
-/* Not gated: is this launch one to be timed? */
-__attribute__((noinline)) static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream stream)
+/* Launches that are not timed: the last sample stands for them too, or else the next one. */
+static void stand_for(struct gate *gate, uint32_t launches)
+{
+	struct burst *last = NULL;
+
+	for (uint8_t index = gate->first; index != 0; index = gate->burst[index - 1].next) {
+		if (gate->burst[index - 1].weight != 0)
+			last = &gate->burst[index - 1];
+	}
+	if (last != NULL)
+		last->weight += launches;
+	else
+		gate->unsampled += launches;
+}
+
+unsigned front_gate_step(unsigned slot)
+{
+	const struct gate *gate = slot < DIVVY_MAX_CARDS ? gate_now(slot) : NULL;
+	uint32_t longest;
+
+	if (gate == NULL)
+		return 1;
+	longest = longest_of(&gate->sampled);
+	if (longest < longest_of(&gate->kernel))
+		longest = longest_of(&gate->kernel);
+	if (longest == 0 || longest >= STEP_NS)
+		return 1;
+	return longest <= STEP_NS / FRONT_LAUNCH_STEP ? FRONT_LAUNCH_STEP : STEP_NS / longest;
+}
+
+/* What this thread has launched since its step began is counted before it waits for the card. */
+static void count_own(struct gate *gate)
+{
+	unsigned step = front_thread.step != 0 ? front_thread.step : FRONT_LAUNCH_STEP;
+	unsigned launches = front_thread.launches + step - FRONT_LAUNCH_STEP;
+
+	if (launches == 0 || launches >= step)
+		return;
+	front_thread.launches = (uint16_t)(FRONT_LAUNCH_STEP - step);
+	front_count_launches((int)gate->slot, launches);
+	if (GATE_GET(limits_of(gate, pages_now())->gated) != 0)
+		return;
+	front_lock_take(&gate->lock);
+	stand_for(gate, launches);
+	front_lock_drop(&gate->lock);
+}
+
+/* Not gated: is this launch, which stands for so many, one to be timed? */
+__attribute__((noinline)) static struct burst *sample_locked(struct gate *gate, uint64_t key, CUstream stream, uint32_t launches)
 {
 	uint64_t now = clock_now();
 	struct burst *burst;
@@ -1162,13 +1215,15 @@ __attribute__((noinline)) static struct burst *sample_locked(struct gate *gate, 
 
 	burst_look(gate, now);
 	gate_publish(gate);
-	if (gate->samples >= SAMPLES_PENDING || captures_now() != 0)
+	burst = gate->samples >= SAMPLES_PENDING || captures_now() != 0 ? NULL : burst_open(gate, stream, now);
+	if (burst == NULL) {
+		stand_for(gate, launches);
 		return NULL;
-	burst = burst_open(gate, stream, now);
-	if (burst == NULL)
-		return NULL;
+	}
 	GATE_SET(burst->word, GATE_GET(limits_of(gate, pages_now())->leaseword));
-	burst->weight = FRONT_LAUNCH_STEP;
+	burst->dry = launches == 1 && gate->closed == 0; /* of those that are not timed nobody knows when they run */
+	burst->weight = launches + gate->unsampled;
+	gate->unsampled = 0;
 	GATE_SET(burst->launchesleft, 1);
 	has_key(burst, key, 0, &index);
 	add(burst, index, 0, 0);
@@ -1233,7 +1288,7 @@ static bool quick(struct burst *burst, struct gate *gate, const struct estimate 
 	return true;
 }
 
-struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, bool sample)
+struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, unsigned sample)
 {
 	struct front_pages *pages = pages_now();
 	const struct divvy_limits_card *limits;
@@ -1249,9 +1304,9 @@ struct burst *front_gate_before(unsigned slot, CUstream stream, uint64_t key, bo
 		goto out;
 	limits = &pages->limits.card[slot];
 	if (GATE_GET(limits->gated) == 0) {
-		if (sample) {
+		if (sample != 0) {
 			front_lock_take(&gate->lock);
-			burst = sample_locked(gate, key, stream);
+			burst = sample_locked(gate, key, stream, sample);
 			front_lock_drop(&gate->lock);
 		}
 		goto out;
@@ -1375,6 +1430,8 @@ uint32_t front_gate_waits(void)
 
 		if (front_thread.burst[slot] != 0)
 			close_own(gate);
+		if (front_cards() == 1 && pages_now() != NULL)
+			count_own(gate);
 		__atomic_fetch_add(&gate->watching, 1, __ATOMIC_RELAXED);
 		watched |= 1u << slot;
 	}

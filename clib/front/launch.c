@@ -19,30 +19,36 @@ static inline bool several(void)
 	return __atomic_load_n(&front_gated, __ATOMIC_RELAXED) == &front_several;
 }
 
-/* The step is full, or launches are gated: true in the former case. */
-static bool step(int slot)
+/* How many launches the step that ends with this one has; 0: it does not end. */
+static unsigned step(int slot)
 {
-	uint32_t launches = front_thread.launches;
+	unsigned launches, most;
 
 	if (several()) {
 		/* each card has its own step: every launch comes here */
-		launches += front_thread.counted[slot];
 		front_thread.launches = 0;
-		front_thread.counted[slot] = launches < FRONT_LAUNCH_STEP ? (uint8_t)launches : 0;
+		launches = ++front_thread.counted[slot];
+		if (launches < front_gate_step((unsigned)slot))
+			return 0;
+		front_thread.counted[slot] = 0;
+	} else {
+		if (front_thread.launches < FRONT_LAUNCH_STEP)
+			return 0;
+		launches = front_thread.step != 0 ? front_thread.step : FRONT_LAUNCH_STEP;
+		most = front_gate_step((unsigned)slot);
+		front_thread.step = (uint16_t)most;
+		front_thread.launches = (uint16_t)(FRONT_LAUNCH_STEP - most);
 	}
-	if (launches < FRONT_LAUNCH_STEP)
-		return false;
-	front_thread.launches = 0;
 	if (front_enter()) {
 		front_count_launches(slot, launches);
 		front_leave();
 	}
-	return true;
+	return launches;
 }
 
 static struct burst *before_on(int slot, CUstream stream, uint64_t key)
 {
-	bool sample;
+	unsigned sample;
 
 	if (slot < 0)
 		return NULL; /* without a context it will fail */

@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A thread's launches are counted up to so many before they go to the client's page. */
+/* When a thread's count of launches is so many, those of a step go to the client's page. */
 #define FRONT_LAUNCH_STEP 64u
 #define FRONT_THREAD_LAUNCHES 4 /* offset of that count in struct front_thread */
 

@@ -20,7 +20,7 @@
 	.size	\name, .-\name
 	.endm
 
-	/* A launch: on to its hook where a step is full or launches are gated (front_launched in
+	/* A launch: on to its hook where a step ends or launches are gated (front_launched in
 	 * front.h), else to where the table says, as it came. */
 	.macro	COUNT name, index
 	.globl	\name
@@ -30,9 +30,9 @@
 	.cfi_startproc
 	endbr64
 	movq	front_thread@gottpoff(%rip), %rax
-	movl	%fs:LAUNCHES(%rax), %r10d
+	movzwl	%fs:LAUNCHES(%rax), %r10d
 	addl	$1, %r10d
-	movl	%r10d, %fs:LAUNCHES(%rax)
+	movw	%r10w, %fs:LAUNCHES(%rax)
 	movq	front_gated(%rip), %r11
 	cmpl	$LAUNCH_STEP, %r10d
 	jae	counted_\name

@@ -106,7 +106,7 @@ struct divvy_client_card {
 	uint64_t memory;       /* both sides, by atomic operations only: credit, granted, mark */
 	uint64_t contextbytes; /* process: the part of what is in use that is contexts */
 	uint64_t allocations;  /* process: successful allocations so far */
-	uint64_t launches;     /* process: counted in steps of 64 per thread */
+	uint64_t launches;     /* process: counted in steps of at most 64 per thread */
 	uint64_t peakbytes;    /* process: the most that was in use so far; 0 when it does not keep it */
 	uint64_t busyns;       /* process: card time it has measured or estimated so far; never falls */
 	uint64_t inflightns;   /* process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight */

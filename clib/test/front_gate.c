@@ -470,6 +470,23 @@ static void counts_no_failed_launch(void)
 	CHECK(near(SAID(busyns), 10 * MS, 1));
 }
 
+/* The steps in which launches are counted follow what they take: of long ones none is missed. */
+static void counts_long_launches(void)
+{
+	front_thread = (struct front_thread){.launches = FRONT_LAUNCH_STEP - 1, .step = 1}; /* as each thread begins */
+	fakeshare_gate(false);
+	launches(52, 100 * MS, 3); /* more than there are samples at once */
+	synchronise();
+	CHECK(SAID(launches) == 52 && fakecard_kernels() == 52);
+	CHECK(!fakeclock_steady() || near(SAID(busyns), fakecard_busy(), 1));
+	for (int i = 0; i < 311; i++) {
+		launches(10, 1 * MS, 3);
+		synchronise();
+	}
+	CHECK(SAID(launches) == 52 + 3110);
+	CHECK(!fakeclock_steady() || near(SAID(busyns), fakecard_busy(), 2));
+}
+
 static void samples_what_is_not_gated(void)
 {
 	fakeshare_gate(false);
@@ -600,6 +617,7 @@ static const struct scenario scenarios[] = {
 	{"does not charge pauses", does_not_charge_pauses},
 	{"does not charge launching", does_not_charge_launching},
 	{"counts no failed launch", counts_no_failed_launch},
+	{"counts long launches", counts_long_launches},
 	{"samples what is not gated", samples_what_is_not_gated},
 	{"leaves captures alone", leaves_captures_alone},
 	{"passes in a forked child", passes_in_a_forked_child},

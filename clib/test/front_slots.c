@@ -60,6 +60,12 @@ static void waits_for_the_card_s_own_lease(void)
 }
 
 /* A card that is not gated does not wait because another is. */
+/* All but what is left of a step. */
+static bool counted(uint64_t launches, uint64_t all)
+{
+	return launches <= all && launches + FRONT_LAUNCH_STEP > all;
+}
+
 static void gates_one_and_not_the_other(void)
 {
 	both(false);
@@ -70,7 +76,7 @@ static void gates_one_and_not_the_other(void)
 	on(1);
 	launches(200, 10 * US, SECOND_STREAM);
 	CHECK(fakecard_second_kernels() == 200);
-	CHECK(SAID_OF(0, launches) == 192 && SAID_OF(1, launches) == 192);
+	CHECK(counted(SAID_OF(0, launches), 200) && counted(SAID_OF(1, launches), 200));
 	on(0);
 }
 
@@ -94,7 +100,7 @@ static void accounts_a_thread_on_both(void)
 	WITHIN(SAID_OF(0, inflightns) == 0 && SAID_OF(1, inflightns) == 0, 200 * MS);
 	CHECK(near(SAID_OF(0, busyns), fakecard_busy(), fakeclock_steady() ? 10 : 50));
 	CHECK(near(SAID_OF(1, busyns), fakecard_second_busy(), fakeclock_steady() ? 10 : 50));
-	CHECK(SAID_OF(0, launches) == 576 && SAID_OF(1, launches) == 192);
+	CHECK(counted(SAID_OF(0, launches), 600) && counted(SAID_OF(1, launches), 200));
 	CHECK(fakecard.misplaced == 0);
 	WITHIN(fakeshare.backsof[0] > 0 && fakeshare.backsof[1] > 0, 50 * MS);
 }

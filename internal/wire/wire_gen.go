@@ -141,7 +141,7 @@ type ClientCard struct {
 	Memory       uint64 // both sides, by atomic operations only: credit, granted, mark
 	ContextBytes uint64 // process: the part of what is in use that is contexts
 	Allocations  uint64 // process: successful allocations so far
-	Launches     uint64 // process: counted in steps of 64 per thread
+	Launches     uint64 // process: counted in steps of at most 64 per thread
 	PeakBytes    uint64 // process: the most that was in use so far; 0 when it does not keep it
 	BusyNs       uint64 // process: card time it has measured or estimated so far; never falls
 	InFlightNs   uint64 // process: estimated card time of what it has submitted and not seen end; 0: nothing is in flight

@@ -21,7 +21,7 @@ func hooksHeader(symbols []symbol, cuda, nvml *abi) (string, error) {
 
 #pragma GCC visibility push(hidden)
 
-/* A thread's launches are counted up to so many before they go to the client's page. */
+/* When a thread's count of launches is so many, those of a step go to the client's page. */
 #define FRONT_LAUNCH_STEP %du
 #define FRONT_THREAD_LAUNCHES %d /* offset of that count in struct front_thread */
 
@@ -97,7 +97,7 @@ var counted = map[string]bool{"cuLaunchKernel": true}
 
 const (
 	launchStep     = 64
-	threadLaunches = 4 // where struct front_thread has its count
+	threadLaunches = 4 // where struct front_thread has its count, of two bytes
 )
 
 // jumps writes the passed symbols, the counted ones, the spares, the table of the driver's
@@ -125,7 +125,7 @@ func jumps(symbols []symbol) string {
 	.size	\name, .-\name
 	.endm
 
-	/* A launch: on to its hook where a step is full or launches are gated (front_launched in
+	/* A launch: on to its hook where a step ends or launches are gated (front_launched in
 	 * front.h), else to where the table says, as it came. */
 	.macro	COUNT name, index
 	.globl	\name
@@ -135,9 +135,9 @@ func jumps(symbols []symbol) string {
 	.cfi_startproc
 	endbr64
 	movq	front_thread@gottpoff(%%rip), %%rax
-	movl	%%fs:LAUNCHES(%%rax), %%r10d
+	movzwl	%%fs:LAUNCHES(%%rax), %%r10d
 	addl	$1, %%r10d
-	movl	%%r10d, %%fs:LAUNCHES(%%rax)
+	movw	%%r10w, %%fs:LAUNCHES(%%rax)
 	movq	front_gated(%%rip), %%r11
 	cmpl	$LAUNCH_STEP, %%r10d
 	jae	counted_\name
