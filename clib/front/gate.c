@@ -1197,7 +1197,7 @@ static void count_own(struct gate *gate)
 
 	if (launches == 0 || launches >= step)
 		return;
-	front_thread.launches = (uint16_t)(FRONT_LAUNCH_STEP - step);
+	front_thread.step = (uint16_t)(step - launches); /* it ends where it did */
 	front_count_launches((int)gate->slot, launches);
 	if (GATE_GET(limits_of(gate, pages_now())->gated) != 0)
 		return;
