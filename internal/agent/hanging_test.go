@@ -99,7 +99,7 @@ func TestHangingDriver(t *testing.T) {
 		l := &loop{
 			daemon: &daemon{
 				cfg: defaults(), cards: cards, driver: newDriver(s, cards), events: newEventLog(10),
-				jobs: newFairQueue[*job](), stopped: make(chan struct{}),
+				jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
 			},
 			state: saved, pages: &pages{}, core: core.New(core.Config{MaxShares: 10}, []core.Card{
 				{UUID: testUUID, Name: "one", UsableBytes: 80 * gib}, {UUID: otherUUID, Name: "the other", UsableBytes: 80 * gib},

@@ -136,7 +136,7 @@ func TestHastyDriver(t *testing.T) {
 				l := &loop{
 					daemon: &daemon{
 						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
-						jobs: newFairQueue[*job](), stopped: make(chan struct{}),
+						jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
 					},
 					state: &state{}, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
 				}
