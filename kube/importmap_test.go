@@ -14,6 +14,7 @@ type room struct {
 // rooms is the import map. An edge that is listed and not used is an error.
 var rooms = []room{
 	{path: "internal/names", pure: true},
+	{path: "internal/fakeagent", may: []string{"internal/api", "internal/client", "internal/core", "internal/share"}},
 	{
 		path:       "internal/dra",
 		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/names"},
@@ -25,7 +26,7 @@ var rooms = []room{
 	},
 	{
 		path:       "internal/cli",
-		may:        []string{"internal/client", "kube/internal/dra", "kube/internal/names", "kube/internal/server"},
+		may:        []string{"internal/api", "internal/client", "internal/share", "kube/internal/dra", "kube/internal/names", "kube/internal/server"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
 	},
 	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},

@@ -9,6 +9,7 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -254,6 +255,8 @@ type request struct {
 	cores  string // empty: best-effort
 	uuid   string // empty: any GPU
 	opaque string // parameters
+	class  string // empty: that of shares
+	count  int64  // 0: one
 }
 
 // claim makes a claim.
@@ -261,7 +264,7 @@ func (c *cluster) claim(name string, requests ...request) {
 	c.t.Helper()
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, r := range requests {
-		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: names.DeviceClassShare}
+		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: cmp.Or(r.class, names.DeviceClassShare), Count: r.count}
 		amounts := map[resourceapi.QualifiedName]resource.Quantity{}
 		if r.memory != "" {
 			amounts[names.CapacityMemory] = resource.MustParse(r.memory)

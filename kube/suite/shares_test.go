@@ -135,15 +135,7 @@ func TestFiveShares(t *testing.T) {
 		}
 	}
 	c.pod("sixth", container{name: "main", claim: "sixth", command: example("texture", 1)})
-	c.until("the sixth pod is unschedulable", patience, func() error {
-		p := c.get("sixth")
-		for _, condition := range p.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
-				return nil
-			}
-		}
-		return errors.New(phase(p))
-	})
+	c.unschedulable("sixth")
 	for i := range programs {
 		name := "pod-" + strconv.Itoa(i)
 		c.says(name, "main", "done")

@@ -18,7 +18,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/dra"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/server"
@@ -72,6 +74,14 @@ func (f nodeFlags) validate() error {
 	return nil
 }
 
+// agent is the client of the node's agent, as the parts need it.
+type agent struct{ *client.Client }
+
+// SharesWith lists the shares that have all of these labels.
+func (a agent) SharesWith(ctx context.Context, labels share.Labels) (api.Shares, error) {
+	return a.Labelled(labels).Shares(ctx)
+}
+
 func runNode(ctx context.Context, f nodeFlags) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -90,7 +100,7 @@ func runNode(ctx context.Context, f nodeFlags) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: client.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
+		Node: f.node, Agent: agent{client.New(f.agent)}, Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {
 		return err

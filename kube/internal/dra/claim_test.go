@@ -65,7 +65,7 @@ func TestTranslate(t *testing.T) {
 	if second.Name != "k8s-"+claimUID+"-1" || second.MemoryBytes != 512<<20 || second.CoresPercent != 0 || second.Policy != share.Weighted || second.Weight != 3 {
 		t.Errorf("%+v: what the claim says stands before what its class says", second)
 	}
-	if d := all[1].device; d.CDIDeviceIDs[0] != "divvy.dev/share=k8s-"+claimUID+"-1" || d.Requests[0] != "r1" || *d.ShareID != "share-512Mi" {
+	if d := all[1].devices[0]; d.CDIDeviceIDs[0] != "divvy.dev/share=k8s-"+claimUID+"-1" || d.Requests[0] != "r1" || *d.ShareID != "share-512Mi" {
 		t.Errorf("%+v", d)
 	}
 }
@@ -79,18 +79,26 @@ func TestTranslateRefuses(t *testing.T) {
 		change func(*resourceapi.ResourceClaim)
 		want   string
 	}{
-		"not allocated":     {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "not allocated"},
-		"another node":      {func(c *resourceapi.ResourceClaim) { result(c).Pool = "node2" }, "node2"},
-		"no GPU":            {func(c *resourceapi.ResourceClaim) { result(c).Device = "gpu-0" }, "gpu-0"},
-		"administrator":     {func(c *resourceapi.ResourceClaim) { result(c).AdminAccess = &yes }, "adminAccess"},
-		"no whole MiB":      {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity["memory"] = resource.MustParse("1500k") }, "whole MiB"},
-		"no memory":         {func(c *resourceapi.ResourceClaim) { delete(result(c).ConsumedCapacity, "memory") }, "whole MiB"},
-		"cores over 100":    {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity["cores"] = resource.MustParse("101") }, "100"},
-		"an unknown field":  {withParameters(`{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","polcy":"equal"}`), "polcy"},
-		"two documents":     {withParameters(`{"apiVersion":"divvy.dev/v1","kind":"ShareParameters"} {}`), "more than one"},
-		"another kind":      {withParameters(`{"apiVersion":"v1","kind":"Share"}`), "ShareParameters"},
-		"no JSON":           {withParameters(`policy: equal`), "parameters"},
-		"too much":          {withParameters(strings.Repeat(" ", maxParameterBytes) + `{}`), "10240 are the most"},
+		"not allocated":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, "not allocated"},
+		"another node":          {func(c *resourceapi.ResourceClaim) { result(c).Pool = "node2" }, "node2"},
+		"no GPU":                {func(c *resourceapi.ResourceClaim) { result(c).Device = "gpu-0" }, "gpu-0"},
+		"administrator":         {func(c *resourceapi.ResourceClaim) { result(c).AdminAccess = &yes }, "adminAccess"},
+		"no whole MiB":          {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity["memory"] = resource.MustParse("1500k") }, "whole MiB"},
+		"no memory":             {func(c *resourceapi.ResourceClaim) { delete(result(c).ConsumedCapacity, "memory") }, "whole MiB"},
+		"cores over 100":        {func(c *resourceapi.ResourceClaim) { result(c).ConsumedCapacity["cores"] = resource.MustParse("101") }, "100"},
+		"an unknown field":      {withParameters(`{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","polcy":"equal"}`), "polcy"},
+		"two documents":         {withParameters(`{"apiVersion":"divvy.dev/v1","kind":"ShareParameters"} {}`), "more than one"},
+		"another kind":          {withParameters(`{"apiVersion":"v1","kind":"Share"}`), "ShareParameters"},
+		"no JSON":               {withParameters(`policy: equal`), "parameters"},
+		"too much":              {withParameters(strings.Repeat(" ", maxParameterBytes) + `{}`), "10240 are the most"},
+		"a whole GPU by weight": {withParameters(`{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","exclusive":true,"weight":2}`), "no weight"},
+		"a part of a whole": {func(c *resourceapi.ResourceClaim) {
+			configure(c, resourceapi.AllocationConfigSourceClass, `{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","exclusive":true}`)
+			configure(c, resourceapi.AllocationConfigSourceClaim, `{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","enforce":"front"}`)
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r0", Exactly: &resourceapi.ExactDeviceRequest{
+				Capacity: &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}},
+			}}}
+		}, "share.divvy.dev"},
 		"a claim's odd UID": {func(c *resourceapi.ResourceClaim) { c.UID = "../../etc" }, "no share can be named"},
 	} {
 		t.Run(name, func(t *testing.T) {

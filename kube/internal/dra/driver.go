@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,15 +26,17 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
 // Agent is what the driver needs of the node's agent.
 type Agent interface {
 	Devices(ctx context.Context) (api.Devices, error)
-	Share(ctx context.Context, name string) (api.Share, error)
 	Shares(ctx context.Context) (api.Shares, error)
-	CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share, error)
+	// SharesWith lists those that have all of these labels.
+	SharesWith(ctx context.Context, labels share.Labels) (api.Shares, error)
+	EnsureShare(ctx context.Context, spec api.ShareSpec) (s api.Share, made bool, err error)
 	DeleteShare(ctx context.Context, name string, force bool) error
 	Follow(ctx context.Context, since uint64, handle func(api.Event) error) error
 }
@@ -122,11 +125,11 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	var devices []kubeletplugin.Device
 	var made []api.Share
 	for _, w := range all {
-		share, err := d.ensure(ctx, w.spec)
+		booked, err := d.ensure(ctx, w.spec)
 		if err != nil {
 			return nil, err
 		}
-		devices, made = append(devices, w.device), append(made, share)
+		devices, made = append(devices, w.devices...), append(made, booked)
 	}
 	if err := d.tell(ctx, claim, all, made); err != nil {
 		// The shares are there and the pod can run; the status is for people.
@@ -141,9 +144,9 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 func (d *Driver) ensure(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
 	deadline := time.Now().Add(d.config.Patience)
 	for {
-		share, err := d.try(ctx, spec)
-		if err == nil || time.Now().After(deadline) || !errors.Is(err, errHeld) && code(err) != api.CodeNotAllowed {
-			return share, err
+		made, err := d.try(ctx, spec)
+		if err == nil || time.Now().After(deadline) || !errors.Is(err, errHeld) && code(err) != api.CodeNoRoom {
+			return made, err
 		}
 		timer := time.NewTimer(retryFirst)
 		select {
@@ -158,70 +161,69 @@ func (d *Driver) ensure(ctx context.Context, spec api.ShareSpec) (api.Share, err
 var errHeld = errors.New("its last programs are not gone")
 
 func (d *Driver) try(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
-	share, err := d.config.Agent.Share(ctx, spec.Name)
-	if code(err) == api.CodeNotFound {
-		share, err = d.config.Agent.CreateShare(ctx, spec)
-		return share, explain(err)
+	made, _, err := d.config.Agent.EnsureShare(ctx, spec)
+	if code(err) != api.CodeExists {
+		return made, explain(err)
 	}
-	if err != nil {
-		return api.Share{}, explain(err)
+	var failure *api.Error
+	errors.As(err, &failure)
+	if len(failure.Differs) == 0 {
+		return api.Share{}, d.held(ctx, spec)
 	}
-	switch difference := differs(share, spec); {
-	case share.State == stateRevoked:
-		return api.Share{}, fmt.Errorf("share %s: %w: they hold %d MiB of GPU %s", share.Name, errHeld, share.UsedBytes/mib, share.CardUUID)
-	case difference != "":
-		// A claim that was allocated anew, and whose first allocation nobody took back here.
-		if err := d.config.Agent.DeleteShare(ctx, share.Name, true); err != nil {
-			return api.Share{}, fmt.Errorf("share %s has %s, and cannot be removed: %w", share.Name, difference, explain(err))
-		}
-		share, err = d.config.Agent.CreateShare(ctx, spec)
-		if err != nil {
-			return api.Share{}, fmt.Errorf("share %s had %s and was removed: %w", share.Name, difference, explain(err))
-		}
+	// A claim that was allocated anew, and whose first allocation nobody took back here.
+	if err := d.config.Agent.DeleteShare(ctx, spec.Name, true); err != nil && code(err) != api.CodeNotFound {
+		return api.Share{}, fmt.Errorf("share %s has another %s, and cannot be removed: %w", spec.Name, strings.Join(failure.Differs, ", "), explain(err))
 	}
-	return share, nil
+	made, _, err = d.config.Agent.EnsureShare(ctx, spec)
+	if code(err) == api.CodeExists {
+		err = d.held(ctx, spec)
+	}
+	return made, explain(err)
 }
 
-// differs names what of a share is not as a claim wants it.
-func differs(have api.Share, want api.ShareSpec) string {
-	switch {
-	case have.CardUUID != want.GPU:
-		return "GPU " + have.CardUUID
-	case have.MemoryBytes != want.MemoryBytes:
-		return fmt.Sprintf("%d MiB", have.MemoryBytes/mib)
-	case want.CoresPercent != 0 && have.CoresPercent != want.CoresPercent:
-		return fmt.Sprintf("%d cores", have.CoresPercent)
-	case want.Policy != "" && have.Policy != want.Policy:
-		return "policy " + string(have.Policy)
-	case want.Weight != 0 && have.Weight != want.Weight:
-		return fmt.Sprintf("weight %d", have.Weight)
+// held says who stands in the way of a share: the programs of one of its name.
+func (d *Driver) held(ctx context.Context, spec api.ShareSpec) error {
+	shares, err := d.config.Agent.SharesWith(ctx, spec.Labels)
+	if err == nil {
+		for _, s := range shares.Shares {
+			if s.Name == spec.Name {
+				return fmt.Errorf("share %s: %w: %d hold %d MiB of GPU %s", s.Name, errHeld, s.Clients, s.UsedBytes/mib, strings.Join(s.CardUUIDs(), ", "))
+			}
+		}
 	}
-	return ""
+	return fmt.Errorf("share %s: %w", spec.Name, errHeld)
 }
 
 // UnprepareResourceClaims removes the shares of claims. Their programs have ended by then;
 // what the driver has not taken back yet stays booked until it has.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
-	shares, err := d.config.Agent.Shares(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
 	for _, claim := range claims {
-		results[claim.UID] = nil
-		for _, share := range shares.Shares {
-			if uid, _, ok := names.Claim(share.Name); !ok || types.UID(uid) != claim.UID || share.State == stateRevoked {
-				continue
-			}
-			unlock := d.claims.lock(claim.UID)
-			err := d.config.Agent.DeleteShare(ctx, share.Name, true)
-			unlock()
-			if err != nil && code(err) != api.CodeNotFound {
-				results[claim.UID] = fmt.Errorf("claim %s: %w", claim.NamespacedName, explain(err))
-			}
+		unlock := d.claims.lock(claim.UID)
+		err := d.unprepare(ctx, claim.UID)
+		unlock()
+		if err != nil {
+			err = fmt.Errorf("claim %s: %w", claim.NamespacedName, explain(err))
 		}
+		results[claim.UID] = err
 	}
 	return results, nil
+}
+
+func (d *Driver) unprepare(ctx context.Context, claim types.UID) error {
+	shares, err := d.config.Agent.SharesWith(ctx, share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim)})
+	if err != nil {
+		return err
+	}
+	for _, s := range shares.Shares {
+		if s.State == stateRevoked {
+			continue
+		}
+		if err := d.config.Agent.DeleteShare(ctx, s.Name, true); err != nil && code(err) != api.CodeNotFound {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkContainers refuses what would give one container two shares: their libraries would
@@ -297,18 +299,19 @@ func (d *Driver) checkPod(ctx context.Context, pod *corev1.Pod, known *resourcea
 	return nil
 }
 
-// shareCount is how many shares a reference to a claim, or to a request of it, brings.
+// shareCount is how many shares a reference to a claim, or to a request of it, brings: one
+// for each request.
 func shareCount(claim *resourceapi.ResourceClaim, request string) int {
 	if claim.Status.Allocation == nil {
 		return 0
 	}
-	count := 0
+	requests := map[string]bool{}
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == names.Driver && (request == "" || request == result.Request || request == parent(result.Request)) {
-			count++
+			requests[result.Request] = true
 		}
 	}
-	return count
+	return len(requests)
 }
 
 // HandleError hears of trouble in the background: with slices, mostly.

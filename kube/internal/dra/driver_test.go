@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,97 +19,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/divvy-gpu/divvy/internal/api"
-	"github.com/divvy-gpu/divvy/internal/client"
-	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/fakeagent"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
-// fakeAgent has a ledger of one GPU: what fits is made, names are taken once.
-type fakeAgent struct {
-	memory uint64
-	shares []api.Share
-	failAt int // the n-th call fails, and every second time it was carried out all the same
-	calls  int
-}
-
-func (a *fakeAgent) broken() (failed, carriedOut bool) {
-	a.calls++
-	return a.calls == a.failAt, a.calls%2 == 0
-}
-
-func (a *fakeAgent) index(name string) int {
-	return slices.IndexFunc(a.shares, func(s api.Share) bool { return s.Name == name })
-}
-
-func (a *fakeAgent) Devices(context.Context) (api.Devices, error) {
-	card := api.Card{UUID: gpuUUID, Name: "A100", PCIAddress: "0000:65:00.0", MemoryBytes: a.memory, FreeToBookBytes: a.memory, ContextBytes: 64 * mib, Health: healthOK}
-	for _, s := range a.shares {
-		card.BookedBytes += s.MemoryBytes
-		card.FreeToBookBytes -= s.MemoryBytes
-		card.CoresBooked += s.CoresPercent
-	}
-	return api.Devices{Cards: []api.Card{card}}, nil
-}
-
-func (a *fakeAgent) Share(_ context.Context, name string) (api.Share, error) {
-	if failed, _ := a.broken(); failed {
-		return api.Share{}, fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	if i := a.index(name); i >= 0 {
-		return a.shares[i], nil
-	}
-	return api.Share{}, &api.Error{Code: api.CodeNotFound, Message: "no share " + name}
-}
-
-func (a *fakeAgent) Shares(context.Context) (api.Shares, error) {
-	if failed, _ := a.broken(); failed {
-		return api.Shares{}, fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	return api.Shares{Shares: slices.Clone(a.shares)}, nil
-}
-
-func (a *fakeAgent) CreateShare(_ context.Context, spec api.ShareSpec) (api.Share, error) {
-	failed, carriedOut := a.broken()
-	if failed && !carriedOut {
-		return api.Share{}, fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	if a.index(spec.Name) >= 0 {
-		return api.Share{}, &api.Error{Code: api.CodeNotAllowed, Message: "share " + spec.Name + " exists"}
-	}
-	booked := spec.MemoryBytes
-	for _, s := range a.shares {
-		booked += s.MemoryBytes
-	}
-	if booked > a.memory {
-		return api.Share{}, &api.Error{Code: api.CodeNotAllowed, Message: "no room", Hint: "divvy share list"}
-	}
-	s := api.Share{ShareSpec: spec, CardUUID: spec.GPU, State: "active", Enforcement: share.EnforcedFront, Created: time.Unix(1, 0)}
-	a.shares = append(a.shares, s)
-	if failed {
-		return api.Share{}, fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	return s, nil
-}
-
-func (a *fakeAgent) DeleteShare(_ context.Context, name string, _ bool) error {
-	failed, carriedOut := a.broken()
-	if failed && !carriedOut {
-		return fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	i := a.index(name)
-	if i < 0 {
-		return &api.Error{Code: api.CodeNotFound, Message: "no share " + name}
-	}
-	a.shares = slices.Delete(a.shares, i, i+1)
-	if failed {
-		return fmt.Errorf("ask: %w", client.ErrUnreachable)
-	}
-	return nil
-}
-
-func (a *fakeAgent) Follow(ctx context.Context, _ uint64, _ func(api.Event) error) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
+const gpu2UUID = "GPU-5404041a-04cf-1ccf-9e70-f139a9b1e23d"
 
 // fakeServer has one pod and some claims.
 type fakeServer struct {
@@ -164,7 +77,7 @@ func (d *Driver) unprepareOne(ctx context.Context) error {
 
 // The kubelet calls twice, and out of order: the same shares, and then none.
 func TestPrepareAgain(t *testing.T) {
-	agent := &fakeAgent{memory: 10 << 30}
+	agent := fakeagent.New(10<<30, gpuUUID)
 	server := &fakeServer{}
 	d := newDriver(t, agent, server)
 	claim := allocated([2]string{"4Gi", "30"}, [2]string{"2Gi", "0"})
@@ -175,16 +88,16 @@ func TestPrepareAgain(t *testing.T) {
 		if r := d.prepareOne(t.Context(), claim); r.Err != nil || len(r.Devices) != 2 {
 			t.Fatalf("%+v", r)
 		}
-		if len(agent.shares) != 2 {
-			t.Fatalf("%+v", agent.shares)
+		if len(agent.Held()) != 2 {
+			t.Fatalf("%+v", agent.Held())
 		}
 	}
 	if n := len(server.written.Devices); n != 2 || !strings.Contains(string(server.written.Devices[0].Data.Raw), `"enforcement":"front"`) {
 		t.Errorf("%d devices in the status", n)
 	}
 	for range 2 {
-		if err := d.unprepareOne(t.Context()); err != nil || len(agent.shares) != 0 {
-			t.Errorf("%v, %+v", err, agent.shares)
+		if err := d.unprepareOne(t.Context()); err != nil || len(agent.Held()) != 0 {
+			t.Errorf("%v, %+v", err, agent.Held())
 		}
 	}
 	server.refuses = errors.New("forbidden")
@@ -197,22 +110,23 @@ func TestPrepareAgain(t *testing.T) {
 // to the same end.
 func TestPrepareBroken(t *testing.T) {
 	for failAt := 1; failAt <= 12; failAt++ {
-		agent := &fakeAgent{memory: 6 << 30, failAt: failAt}
+		agent := fakeagent.New(6<<30, gpuUUID)
+		agent.FailAt = failAt
 		d := newDriver(t, agent, &fakeServer{})
 		claim := allocated([2]string{"4Gi", "30"}, [2]string{"2Gi", "0"})
 		tries := 1
 		for d.prepareOne(t.Context(), claim).Err != nil {
 			tries++
 		}
-		if tries > 2 || len(agent.shares) != 2 {
-			t.Errorf("call %d broken: %d tries, shares %+v", failAt, tries, agent.shares)
+		if tries > 2 || len(agent.Held()) != 2 {
+			t.Errorf("call %d broken: %d tries, shares %+v", failAt, tries, agent.Held())
 		}
 		tries = 1
 		for d.unprepareOne(t.Context()) != nil {
 			tries++
 		}
-		if tries > 2 || len(agent.shares) != 0 {
-			t.Errorf("call %d broken: %d tries, shares %+v", failAt, tries, agent.shares)
+		if tries > 2 || len(agent.Held()) != 0 {
+			t.Errorf("call %d broken: %d tries, shares %+v", failAt, tries, agent.Held())
 		}
 	}
 }
@@ -220,23 +134,38 @@ func TestPrepareBroken(t *testing.T) {
 // A share that is there in another shape is made anew; one whose programs are not gone is
 // waited for.
 func TestPrepareFindsAnother(t *testing.T) {
-	agent := &fakeAgent{memory: 10 << 30}
+	agent := fakeagent.New(10<<30, gpuUUID)
 	d := newDriver(t, agent, &fakeServer{})
 	if r := d.prepareOne(t.Context(), allocated([2]string{"4Gi", "30"})); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if r := d.prepareOne(t.Context(), allocated([2]string{"5Gi", "30"})); r.Err != nil || agent.shares[0].MemoryBytes != 5<<30 {
-		t.Errorf("%v, %+v", r.Err, agent.shares)
+	if r := d.prepareOne(t.Context(), allocated([2]string{"5Gi", "30"})); r.Err != nil || agent.Held()[0].MemoryBytes != 5<<30 {
+		t.Errorf("%v, %+v", r.Err, agent.Held())
 	}
-	agent.shares[0].State, agent.shares[0].UsedBytes = stateRevoked, 3<<30
-	if r := d.prepareOne(t.Context(), allocated([2]string{"5Gi", "30"})); r.Err == nil || !strings.Contains(r.Err.Error(), "3072 MiB") {
-		t.Errorf("%v", r.Err)
+	name := agent.Held()[0].Name
+	end, err := agent.Run(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := d.unprepareOne(t.Context()); err != nil || len(agent.shares) != 1 {
-		t.Errorf("%v, %+v: it goes by itself", err, agent.shares)
+	for range 2 {
+		if r := d.prepareOne(t.Context(), allocated([2]string{"3Gi", "30"})); r.Err == nil || !errors.Is(r.Err, errHeld) {
+			t.Errorf("%v", r.Err)
+		}
 	}
-	agent.shares[0].Name = "other"
-	if r := d.prepareOne(t.Context(), allocated([2]string{"9Gi", "30"})); r.Err == nil || !strings.Contains(r.Err.Error(), "divvy share list") {
+	if err := d.unprepareOne(t.Context()); err != nil || len(agent.Held()) != 1 {
+		t.Errorf("%v, %+v: it goes by itself", err, agent.Held())
+	}
+	end()
+	if r := d.prepareOne(t.Context(), allocated([2]string{"3Gi", "30"})); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if err := d.unprepareOne(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "other", MemoryBytes: 4 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	if r := d.prepareOne(t.Context(), allocated([2]string{"9Gi", "30"})); r.Err == nil || code(r.Err) != api.CodeNoRoom || !strings.Contains(r.Err.Error(), "(") {
 		t.Errorf("%v: the event says what would help", r.Err)
 	}
 }
@@ -261,23 +190,11 @@ func pod(containers ...[]string) *corev1.Pod {
 	return p
 }
 
-// slowAgent has room only after some tries.
-type slowAgent struct {
-	fakeAgent
-	tries int
-}
-
-func (a *slowAgent) CreateShare(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
-	if a.tries++; a.tries < 3 {
-		return api.Share{}, &api.Error{Code: api.CodeNotAllowed, Message: "no room"}
-	}
-	return a.fakeAgent.CreateShare(ctx, spec)
-}
-
 // What the cluster has given away and the node has not back yet is waited for, and claims
 // do not wait for each other meanwhile.
 func TestPrepareWaitsForRoom(t *testing.T) {
-	agent := &slowAgent{fakeAgent: fakeAgent{memory: 10 << 30}}
+	agent := fakeagent.New(10<<30, gpuUUID)
+	agent.Full = 3
 	d := newDriver(t, agent, &fakeServer{})
 	if r := d.prepareOne(t.Context(), allocated([2]string{"4Gi", "30"})); r.Err == nil {
 		t.Error("there was no room and no patience")
@@ -285,8 +202,8 @@ func TestPrepareWaitsForRoom(t *testing.T) {
 	d.config.Patience = time.Hour
 	unlock := d.claims.lock("another")
 	defer unlock()
-	if r := d.prepareOne(t.Context(), allocated([2]string{"4Gi", "30"})); r.Err != nil || agent.tries != 3 {
-		t.Errorf("%v after %d tries", r.Err, agent.tries)
+	if r := d.prepareOne(t.Context(), allocated([2]string{"4Gi", "30"})); r.Err != nil || agent.Full != 0 {
+		t.Errorf("%v, %d times more", r.Err, agent.Full)
 	}
 }
 
@@ -310,7 +227,7 @@ func TestTwoSharesOfOneContainer(t *testing.T) {
 			claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod-uid"}}
 			other := allocated([2]string{"1Gi", "0"})
 			other.Name = "d"
-			agent := &fakeAgent{memory: 8 << 30}
+			agent := fakeagent.New(8<<30, gpuUUID)
 			d := newDriver(t, agent, &fakeServer{pod: c.pod, claims: map[string]*resourceapi.ResourceClaim{"d": other}})
 			r := d.prepareOne(t.Context(), claim)
 			switch {
@@ -318,8 +235,8 @@ func TestTwoSharesOfOneContainer(t *testing.T) {
 				t.Error(r.Err)
 			case c.want != "" && (r.Err == nil || !strings.Contains(r.Err.Error(), c.want)):
 				t.Errorf("%v, want %q", r.Err, c.want)
-			case c.want != "" && len(agent.shares) != 0:
-				t.Errorf("booked all the same: %+v", agent.shares)
+			case c.want != "" && len(agent.Held()) != 0:
+				t.Errorf("booked all the same: %+v", agent.Held())
 			}
 		})
 	}
@@ -327,7 +244,7 @@ func TestTwoSharesOfOneContainer(t *testing.T) {
 
 // What is booked for claims does not change what is published; what others booked does.
 func TestResources(t *testing.T) {
-	agent := &fakeAgent{memory: 10<<30 + 12345}
+	agent := fakeagent.New(10<<30+12345, gpuUUID)
 	d := newDriver(t, agent, &fakeServer{})
 	memory := func() (int64, int64, int) {
 		cards, shares, err := d.look(t.Context())
@@ -351,17 +268,19 @@ func TestResources(t *testing.T) {
 	if m, c, _ := memory(); m != 10<<30 || c != 100 {
 		t.Errorf("%d bytes, %d cores", m, c)
 	}
-	if _, err := agent.CreateShare(t.Context(), api.ShareSpec{Name: "train", GPU: gpuUUID, MemoryBytes: 2 << 30, CoresPercent: 20}); err != nil {
+	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "train", GPU: gpuUUID, MemoryBytes: 2 << 30, CoresPercent: 20}); err != nil {
 		t.Fatal(err)
 	}
 	if m, c, n := memory(); m != 8<<30 || c != 80 || n != 0 {
 		t.Errorf("%d bytes, %d cores, %d taints", m, c, n)
 	}
-	if _, err := agent.CreateShare(t.Context(), api.ShareSpec{Name: "more", GPU: gpuUUID, MemoryBytes: 4 << 30}); err != nil {
+	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "more", GPU: gpuUUID, MemoryBytes: 4 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	agent.shares = slices.DeleteFunc(agent.shares, func(s api.Share) bool { return strings.HasPrefix(s.Name, "k8s-") })
-	if _, err := agent.CreateShare(t.Context(), api.ShareSpec{Name: "rest", GPU: gpuUUID, MemoryBytes: 4 << 30}); err != nil {
+	if err := d.unprepareOne(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "rest", GPU: gpuUUID, MemoryBytes: 4 << 30}); err != nil {
 		t.Fatal(err)
 	}
 	if m, _, n := memory(); m != 64*mib || n != 1 {
@@ -374,5 +293,93 @@ func TestTaints(t *testing.T) {
 		if got := taints(api.Card{Health: health}); len(got) != want || want > 0 && got[0].Value != health {
 			t.Errorf("%q: %v", health, got)
 		}
+	}
+}
+
+// whole is a claim for whole GPUs of one request.
+func whole(uuids ...string) *resourceapi.ResourceClaim {
+	var amounts [][2]string
+	for range uuids {
+		amounts = append(amounts, [2]string{"10Gi", "0"})
+	}
+	claim := allocated(amounts...)
+	for i, uuid := range uuids {
+		claim.Status.Allocation.Devices.Results[i].Request = "r0"
+		claim.Status.Allocation.Devices.Results[i].Device = names.Device(uuid)
+	}
+	configure(claim, resourceapi.AllocationConfigSourceClass, `{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","exclusive":true}`)
+	return claim
+}
+
+// Whole GPUs are booked: no share is on them meanwhile, and they are none while one is.
+func TestWholeGPUs(t *testing.T) {
+	agent := fakeagent.New(10<<30, gpuUUID, gpu2UUID)
+	server := &fakeServer{}
+	d := newDriver(t, agent, server)
+	claim := whole(gpuUUID, gpu2UUID)
+	for range 2 {
+		r := d.prepareOne(t.Context(), claim)
+		if r.Err != nil || len(r.Devices) != 2 || len(r.Devices[0].CDIDeviceIDs) != 1 || len(r.Devices[1].CDIDeviceIDs) != 0 {
+			t.Fatalf("%+v", r)
+		}
+		held := agent.Held()
+		if len(held) != 1 || !held[0].Exclusive || len(held[0].CardUUIDs()) != 2 {
+			t.Fatalf("%+v", held)
+		}
+	}
+	if n := len(server.written.Devices); n != 2 {
+		t.Errorf("%d devices in the status", n)
+	}
+	small := allocated([2]string{"1Gi", "0"})
+	small.UID = "1c9f7a6e-3c1b-4a58-9d0e-2b8a4f6c1d35"
+	if r := d.prepareOne(t.Context(), small); code(r.Err) != api.CodeNoRoom {
+		t.Errorf("%v: a share on a GPU that is another's", r.Err)
+	}
+	cards, shares, err := d.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range resources(node, cards, shares).Pools[node].Slices[0].Devices {
+		if m := device.Capacity["memory"].Value; m.Value() != 10<<30 || len(device.Taints) != 0 || !*device.Attributes[names.AttributeWhole].BoolValue {
+			t.Errorf("%+v: the scheduler counts what claims have", device)
+		}
+	}
+	if err := d.unprepareOne(t.Context()); err != nil || len(agent.Held()) != 0 {
+		t.Errorf("%v, %+v", err, agent.Held())
+	}
+	if r := d.prepareOne(t.Context(), small); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if r := d.prepareOne(t.Context(), whole(gpuUUID)); code(r.Err) != api.CodeNoRoom {
+		t.Errorf("%v: a whole GPU that a share is on", r.Err)
+	}
+	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "train", GPU: gpu2UUID}); err != nil {
+		t.Fatal(err)
+	}
+	if cards, shares, err = d.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range resources(node, cards, shares).Pools[node].Slices[0].Devices {
+		if got, want := *device.Attributes[names.AttributeWhole].BoolValue, device.Name == names.Device(gpuUUID); got != want {
+			t.Errorf("%s is whole: %v", device.Name, got)
+		}
+	}
+}
+
+// The GPUs of one request are one share, with as much of each.
+func TestShareOverGPUs(t *testing.T) {
+	agent := fakeagent.New(10<<30, gpuUUID, gpu2UUID)
+	d := newDriver(t, agent, &fakeServer{})
+	claim := allocated([2]string{"2Gi", "10"}, [2]string{"2Gi", "10"})
+	claim.Status.Allocation.Devices.Results[1].Request = "r0"
+	if r := d.prepareOne(t.Context(), claim); r.Err == nil || !strings.Contains(r.Err.Error(), "distinctAttribute") {
+		t.Errorf("%v: one GPU twice", r.Err)
+	}
+	claim.Status.Allocation.Devices.Results[1].Device = names.Device(gpu2UUID)
+	if r := d.prepareOne(t.Context(), claim); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if held := agent.Held(); len(held) != 1 || held[0].MemoryBytes != 2<<30 || len(held[0].CardUUIDs()) != 2 || shareCount(claim, "") != 1 {
+		t.Errorf("%+v", held)
 	}
 }

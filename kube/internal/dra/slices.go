@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
@@ -23,16 +24,24 @@ const maxAttribute = 64 // characters
 // capacity; what is booked for claims is not, since the scheduler counts that itself.
 func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.DriverResources {
 	type use struct {
-		memory uint64
-		cores  int
+		memory        uint64
+		cores, shares int
 	}
 	ours := map[string]use{}
+	whole := map[string]bool{} // one of ours has all of it
 	for _, s := range shares {
-		if _, _, ok := names.Claim(s.Name); ok && s.State != stateRevoked {
-			u := ours[s.CardUUID]
+		if s.Labels[names.LabelBy] != names.ByDRA || s.State == stateRevoked {
+			continue
+		}
+		for _, uuid := range s.CardUUIDs() {
+			u := ours[uuid]
+			u.shares++
 			u.memory += s.MemoryBytes
-			u.cores += s.CoresPercent
-			ours[s.CardUUID] = u
+			if s.Policy == share.Fixed {
+				u.cores += s.CoresPercent
+			}
+			ours[uuid] = u
+			whole[uuid] = whole[uuid] || s.Exclusive
 		}
 	}
 	cards = slices.Clone(cards)
@@ -47,12 +56,16 @@ func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.
 		u := ours[card.UUID]
 		memory := min(card.FreeToBookBytes+u.memory, card.MemoryBytes) / mib * mib
 		cores := max(0, 100-max(0, card.CoresBooked-u.cores))
-		devices = append(devices, device(card, memory, cores))
+		if whole[card.UUID] {
+			memory, cores = card.MemoryBytes/mib*mib, 100
+		}
+		devices = append(devices, device(card, memory, cores, card.Shares == u.shares))
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
 }
 
-func device(card api.Card, memory uint64, cores int) resourceapi.Device {
+// device is a GPU as claims see it; whole says that nothing of it is others'.
+func device(card api.Card, memory uint64, cores int, whole bool) resourceapi.Device {
 	text := func(value string) resourceapi.DeviceAttribute {
 		if len(value) > maxAttribute {
 			value = value[:maxAttribute]
@@ -70,12 +83,23 @@ func device(card api.Card, memory uint64, cores int) resourceapi.Device {
 			names.AttributeProduct:   text(card.Name),
 			names.AttributeSimulated: {BoolValue: &card.Simulated},
 			names.AttributePCI:       text(card.PCIAddress),
+			names.AttributeWhole:     {BoolValue: &whole},
 		},
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{},
 		Taints:   taints(card),
 	}
-	if card.DriverVersion != "" {
-		d.Attributes[names.AttributeDriver] = text(card.DriverVersion)
+	for name, value := range map[resourceapi.QualifiedName]string{
+		names.AttributeDriver: card.DriverVersion, names.AttributeEnforcement: string(card.Enforcement), names.AttributeArchitecture: card.Architecture,
+	} {
+		if value != "" {
+			d.Attributes[name] = text(value)
+		}
+	}
+	for name, value := range map[resourceapi.QualifiedName]*int{names.AttributeNUMA: card.NUMANode, names.AttributeIsland: card.Island} {
+		if value != nil {
+			number := int64(*value)
+			d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: &number}
+		}
 	}
 	if memory < least { // others have booked it outside of the cluster; the range below must hold something
 		memory = least

@@ -22,9 +22,10 @@ type shareStatus struct {
 	APIVersion  string            `json:"apiVersion"`
 	Kind        string            `json:"kind"`
 	Share       string            `json:"share"`
-	MemoryBytes uint64            `json:"memoryBytes"`
+	MemoryBytes uint64            `json:"memoryBytes"` // of each GPU
 	Cores       int               `json:"cores"`
 	Policy      share.Policy      `json:"policy"`
+	Exclusive   bool              `json:"exclusive,omitempty"`
 	Enforcement share.Enforcement `json:"enforcement"`
 	Why         string            `json:"enforcementWhy,omitempty"`
 }
@@ -36,7 +37,7 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, all
 		s := made[i]
 		raw, err := json.Marshal(shareStatus{
 			APIVersion: names.ParametersAPIVersion, Kind: names.StatusKind, Share: s.Name, MemoryBytes: s.MemoryBytes, Cores: s.CoresPercent,
-			Policy: s.Policy, Enforcement: s.Enforcement, Why: s.EnforcementWhy,
+			Policy: s.Policy, Exclusive: s.Exclusive, Enforcement: s.Enforcement, Why: s.EnforcementWhy,
 		})
 		if err != nil {
 			return err
@@ -45,14 +46,16 @@ func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, all
 		if s.Enforcement == share.Booked {
 			enforced = metav1.ConditionFalse
 		}
-		device := resourceapply.AllocatedDeviceStatus().WithDriver(names.Driver).WithPool(w.device.PoolName).WithDevice(w.device.DeviceName).
-			WithData(runtime.RawExtension{Raw: raw}).
-			WithConditions(metaapply.Condition().WithType(names.ConditionEnforced).WithStatus(enforced).WithReason(names.ReasonEnforcedByLevel).
-				WithMessage(string(s.Enforcement)).WithLastTransitionTime(metav1.NewTime(s.Created)))
-		if w.device.ShareID != nil {
-			device = device.WithShareID(string(*w.device.ShareID))
+		for _, of := range w.devices {
+			device := resourceapply.AllocatedDeviceStatus().WithDriver(names.Driver).WithPool(of.PoolName).WithDevice(of.DeviceName).
+				WithData(runtime.RawExtension{Raw: raw}).
+				WithConditions(metaapply.Condition().WithType(names.ConditionEnforced).WithStatus(enforced).WithReason(names.ReasonEnforcedByLevel).
+					WithMessage(string(s.Enforcement)).WithLastTransitionTime(metav1.NewTime(s.Created)))
+			if of.ShareID != nil {
+				device = device.WithShareID(string(*of.ShareID))
+			}
+			status = status.WithDevices(device)
 		}
-		status = status.WithDevices(device)
 	}
 	return d.config.Server.WriteStatus(ctx, claim, status)
 }

@@ -25,6 +25,10 @@ const (
 	AttributePCI          = "resource.kubernetes.io/pciBusID"
 	CapacityMemory        = "memory"
 	CapacityCores         = "cores"
+	AttributeArchitecture = "architecture"
+	AttributeNUMA         = "numaNode"
+	AttributeIsland       = "island"
+	AttributeWhole        = "whole" // nobody outside the cluster has something of it
 	TypeShare             = "share"
 	TaintHealth           = "divvy.dev/health"
 	TaintRoom             = "divvy.dev/room"
@@ -35,35 +39,33 @@ const (
 	mostResults           = 32 // of one claim
 	uidPattern            = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 	DeviceClassShare      = "share.divvy.dev"
+	DeviceClassGPU        = "gpu.divvy.dev"
 	CDIShare              = "divvy.dev/share="
 	ConditionEnforced     = "Enforced"
 	ReasonEnforcedByLevel = "Level"
 )
 
+// Labels on the agent's shares, by which a part finds those that are its own.
+const (
+	LabelBy        = "divvy.dev/by"
+	LabelClaim     = "divvy.dev/claim" // UID
+	LabelClaimName = "divvy.dev/claim-name"
+	LabelNamespace = "divvy.dev/namespace"
+	ByDRA          = "dra"
+)
+
 var (
-	shareName  = regexp.MustCompile(`^` + sharePrefix + `(` + uidPattern + `)-(0|[1-9][0-9]?)$`)
 	claimUID   = regexp.MustCompile(`^` + uidPattern + `$`)
 	deviceName = regexp.MustCompile(`^gpu-[0-9a-f-]{36}$`)
 )
 
-// Share is the name of the share for the nth result of a claim, counting only our own.
-// Devices of the same name are never reused: a claim's UID is unique.
+// Share is the name of the nth share of a claim. Devices of the same name are never reused:
+// a claim's UID is unique.
 func Share(claim string, n int) (string, error) {
 	if !claimUID.MatchString(claim) || n < 0 || n >= mostResults {
-		return "", fmt.Errorf("no share can be named after result %d of claim %q", n, claim)
+		return "", fmt.Errorf("no share can be named after number %d of claim %q", n, claim)
 	}
 	return sharePrefix + claim + "-" + strconv.Itoa(n), nil
-}
-
-// Claim says which claim and result a share was made for; ok is false for shares that
-// were not made for a claim.
-func Claim(share string) (claim string, n int, ok bool) {
-	found := shareName.FindStringSubmatch(share)
-	if found == nil {
-		return "", 0, false
-	}
-	n, err := strconv.Atoi(found[2])
-	return found[1], n, err == nil && n < mostResults
 }
 
 // Device is the name of a GPU in a slice, from its UUID: the same after any restart and in

@@ -9,14 +9,11 @@ import (
 
 const uid = "0c9f7a6e-3c1b-4a58-9d0e-2b8a4f6c1d35"
 
-func TestShareAndBack(t *testing.T) {
+func TestShare(t *testing.T) {
 	for n := range mostResults {
 		name, err := Share(uid, n)
 		if err != nil {
 			t.Fatal(err)
-		}
-		if claim, got, ok := Claim(name); !ok || claim != uid || got != n {
-			t.Errorf("%s is of claim %q, result %d (%v)", name, claim, got, ok)
 		}
 		if len(name) > 63 || strings.ContainsAny(name[len(name)-1:], "-_.") {
 			t.Errorf("%s is no CDI name", name)
@@ -30,20 +27,6 @@ func TestShareAndBack(t *testing.T) {
 			t.Errorf("%q, %d is share %q", bad.claim, bad.n, name)
 		}
 	}
-}
-
-func FuzzClaim(f *testing.F) {
-	f.Add("k8s-" + uid + "-0")
-	f.Add("train")
-	f.Fuzz(func(t *testing.T, name string) {
-		claim, n, ok := Claim(name)
-		if !ok {
-			return
-		}
-		if again, err := Share(claim, n); err != nil || again != name {
-			t.Errorf("%q is claim %q, result %d, which is %q (%v)", name, claim, n, again, err)
-		}
-	})
 }
 
 func TestDevice(t *testing.T) {
