@@ -479,13 +479,21 @@ func (c *cluster) host(do, name string, kill bool) map[string]int {
 	return pids
 }
 
-func askHost(do, name string, kill bool) (map[string]int, error) {
+// hostWith is host with arguments behind those that a component has.
+func (c *cluster) hostWith(do, name string, args ...string) {
+	c.t.Helper()
+	if _, err := askHost(do, name, false, args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func askHost(do, name string, kill bool, args ...string) (map[string]int, error) {
 	connection, err := net.Dial("unix", control)
 	if err != nil {
 		return nil, err
 	}
 	defer connection.Close()
-	if err := json.NewEncoder(connection).Encode(map[string]any{"do": do, "name": name, "kill": kill}); err != nil {
+	if err := json.NewEncoder(connection).Encode(map[string]any{"do": do, "name": name, "kill": kill, "args": args}); err != nil {
 		return nil, err
 	}
 	var says struct {

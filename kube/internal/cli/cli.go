@@ -37,7 +37,7 @@ func Run(args []string) int {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.Join(errUsage, err) })
-	root.AddCommand(nodeCommand())
+	root.AddCommand(nodeCommand(), doctorCommand())
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {
@@ -46,6 +46,8 @@ func Run(args []string) int {
 	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, "divvy-kube: error:", err)
 		return exitUsage
+	case errors.Is(err, errUnfit): // the report says why
+		return exitError
 	default:
 		fmt.Fprintln(os.Stderr, "divvy-kube: error:", err)
 		return exitError

@@ -21,6 +21,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/cri"
+	"github.com/divvy-gpu/divvy/kube/internal/deviceplugin"
+	"github.com/divvy-gpu/divvy/kube/internal/doctor"
 	"github.com/divvy-gpu/divvy/kube/internal/dra"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/server"
@@ -29,15 +32,20 @@ import (
 // nodeFlags are what `divvy-kube node` is told.
 type nodeFlags struct {
 	dra        bool
+	plugin     bool
+	slots      int
+	runtime    string
 	agent      string
 	node       string
 	kubeconfig string
 	kubelet    string
 	podUID     string
+	beside     bool
 	settle     time.Duration
 }
 
-// patience is within the 45 s that the kubelet gives a call.
+// patience is within the 45 s that the kubelet gives a call of DRA, and the 30 s before a
+// container's start.
 const patience = 25 * time.Second
 
 func nodeCommand() *cobra.Command {
@@ -53,9 +61,13 @@ divvy agent.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), f) },
 	}
 	command.Flags().BoolVar(&f.dra, "dra", false, "by dynamic resource allocation")
+	command.Flags().BoolVar(&f.plugin, "device-plugin", false, "as a device plugin, by the records of Divvy's scheduler")
+	command.Flags().IntVar(&f.slots, "slots", 128, "`number` of GPUs that containers can have at a time, with --device-plugin")
+	command.Flags().StringVar(&f.runtime, "runtime", "/run/containerd/containerd.sock", "`socket` of the container runtime, with --device-plugin")
 	command.Flags().StringVar(&f.agent, "agent", "/run/divvy/agent.sock", "`socket` of the agent")
 	command.Flags().StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "`name` of this node (default: $NODE_NAME)")
 	command.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the API server (default: the pod's service account)")
+	command.Flags().BoolVar(&f.beside, "beside-others", false, "serve GPUs though another plugin or driver gives them away too")
 	command.Flags().StringVar(&f.kubelet, "kubelet-dir", "/var/lib/kubelet", "`folder` of the kubelet")
 	command.Flags().StringVar(&f.podUID, "pod-uid", os.Getenv("POD_UID"), "`UID` of this pod, for updates without a gap (default: $POD_UID)")
 	command.Flags().DurationVar(&f.settle, "settle", 10*time.Second, "`time` for which changes of what is free are gathered")
@@ -64,8 +76,10 @@ divvy agent.`,
 
 func (f nodeFlags) validate() error {
 	switch {
-	case !f.dra:
-		return fmt.Errorf("%w: say how: --dra", errUsage)
+	case f.dra == f.plugin:
+		return fmt.Errorf("%w: say how: --dra or --device-plugin, not both: each has books of its own", errUsage)
+	case f.slots < 1 || f.slots > names.MaxSlots:
+		return fmt.Errorf("%w: --slots must be 1 to %d", errUsage, names.MaxSlots)
 	case f.node == "":
 		return fmt.Errorf("%w: --node or NODE_NAME is missing", errUsage)
 	case f.settle <= 0:
@@ -97,6 +111,63 @@ func runNode(ctx context.Context, f nodeFlags) error {
 	if err != nil {
 		return err
 	}
+	if !f.beside {
+		if err := waitAlone(ctx, f, server.New(kube), log); err != nil {
+			return err
+		}
+	}
+	if f.plugin {
+		return servePlugin(ctx, f, kube, log)
+	}
+	return serveDRA(ctx, f, kube, log)
+}
+
+// aloneInterval is how often is looked whether others still give the GPUs away.
+const aloneInterval = 10 * time.Second
+
+// waitAlone waits while another plugin or driver gives the same GPUs away, and says so. It is
+// for the start: who comes later is found by the doctor.
+func waitAlone(ctx context.Context, f nodeFlags, api *server.Server, log *slog.Logger) error {
+	for {
+		found, err := others(ctx, f, api)
+		switch {
+		case err != nil:
+			log.Warn("who else gives the node's GPUs away is not known", "error", err)
+		case len(found) > 0:
+			log.Error("nothing is published: others give these GPUs away (--beside-others does so all the same)", "others", found)
+		default:
+			return nil
+		}
+		timer := time.NewTimer(aloneInterval)
+		if err != nil {
+			timer.Reset(aloneInterval / 20)
+		}
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+func others(ctx context.Context, f nodeFlags, api *server.Server) ([]string, error) {
+	node, err := api.Node(ctx, f.node)
+	if err != nil {
+		return nil, err
+	}
+	published, err := api.Slices(ctx, f.node)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := client.New(f.agent).Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Others(node, published, devices.Cards), nil
+}
+
+func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
@@ -135,6 +206,33 @@ func runNode(ctx context.Context, f nodeFlags) error {
 		return cause
 	}
 	return nil
+}
+
+func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *slog.Logger) error {
+	folder := filepath.Join(f.kubelet, "device-plugins")
+	if err := waitFor(ctx, folder); err != nil {
+		return err
+	}
+	runtime, err := cri.New(f.runtime)
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	plugin, err := deviceplugin.New(deviceplugin.Config{
+		Node: f.node, Slots: f.slots, Agent: agent{client.New(f.agent)}, Server: server.New(kube), Runtime: runtime,
+		Checkpoint: filepath.Join(folder, "kubelet_internal_checkpoint"), Log: log, Patience: patience,
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "resource", names.ResourceGPU, "node", f.node, "agent", f.agent, "slots", f.slots)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		plugin.Run(ctx)
+	}()
+	defer func() { <-watched }()
+	return deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
 }
 
 // waitFor waits until a folder is there: the kubelet makes it.

@@ -51,7 +51,31 @@ const (
 	LabelClaim     = "divvy.dev/claim" // UID
 	LabelClaimName = "divvy.dev/claim-name"
 	LabelNamespace = "divvy.dev/namespace"
+	LabelPod       = "divvy.dev/pod" // UID
+	LabelPodName   = "divvy.dev/pod-name"
+	LabelContainer = "divvy.dev/container"
 	ByDRA          = "dra"
+	ByPlugin       = "device-plugin"
+)
+
+// Labels of nodes.
+const (
+	LabelNodeFit         = "divvy.dev/fit"
+	LabelNodeGPUs        = "divvy.dev/gpu.count"
+	LabelNodeProduct     = "divvy.dev/gpu.product"
+	LabelNodeMemory      = "divvy.dev/gpu.memory" // MiB
+	LabelNodeEnforcement = "divvy.dev/enforcement"
+	LabelNodeSimulated   = "divvy.dev/simulated"
+)
+
+// Extended resources, and what a binding says of them.
+const (
+	ResourceGPU          = "divvy.dev/gpu"
+	ResourceMemory       = "divvy.dev/memory"
+	ResourceCores        = "divvy.dev/cores"
+	AnnotationAllocation = "divvy.dev/allocation"
+	slotPrefix           = "slot-"
+	MaxSlots             = 1024
 )
 
 var (
@@ -66,6 +90,29 @@ func Share(claim string, n int) (string, error) {
 		return "", fmt.Errorf("no share can be named after number %d of claim %q", n, claim)
 	}
 	return sharePrefix + claim + "-" + strconv.Itoa(n), nil
+}
+
+// Slot is the device that the kubelet knows for the nth container with GPUs at a time, and
+// SlotShare the share of who has it.
+func Slot(n int) string { return slotPrefix + strconv.Itoa(n) }
+
+// SlotShare is the name of the share on a slot.
+func SlotShare(n int) string { return sharePrefix + Slot(n) }
+
+// SlotNumber is the number of a slot.
+func SlotNumber(slot string) (int, bool) {
+	text, ok := strings.CutPrefix(slot, slotPrefix)
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && n >= 0 && n < MaxSlots && Slot(n) == slot
+}
+
+// ShareSlot is the number of the slot that a share is on.
+func ShareSlot(share string) (int, bool) {
+	slot, ok := strings.CutPrefix(share, sharePrefix)
+	if !ok {
+		return 0, false
+	}
+	return SlotNumber(slot)
 }
 
 // Device is the name of a GPU in a slice, from its UUID: the same after any restart and in

@@ -40,3 +40,20 @@ func TestDevice(t *testing.T) {
 		}
 	}
 }
+
+func FuzzSlot(f *testing.F) {
+	f.Add("slot-0")
+	f.Add("slot-007")
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := SlotNumber(text)
+		if !ok {
+			return
+		}
+		if Slot(n) != text {
+			t.Errorf("%q is slot %d, which is %q", text, n, Slot(n))
+		}
+		if back, ok := ShareSlot(SlotShare(n)); !ok || back != n {
+			t.Errorf("%s is on slot %d (%v)", SlotShare(n), back, ok)
+		}
+	})
+}

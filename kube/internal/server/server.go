@@ -6,10 +6,13 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -28,6 +31,36 @@ func New(kube kubernetes.Interface) *Server { return &Server{kube: kube} }
 func (s *Server) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return s.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 }
+
+// Node returns a node.
+func (s *Server) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	return s.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// LabelNode writes labels of a node, and leaves its others.
+func (s *Server) LabelNode(ctx context.Context, name string, labels map[string]string) error {
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		return err
+	}
+	_, err = s.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: names.Driver + "-doctor"})
+	return err
+}
+
+// Slices lists what is published of a node by anybody; none where the cluster has no slices.
+func (s *Server) Slices(ctx context.Context, node string) ([]resourceapi.ResourceSlice, error) {
+	list, err := s.kube.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// IsNotFound says whether the API server has no such object.
+func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // Claim returns a claim.
 func (s *Server) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
