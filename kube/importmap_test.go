@@ -24,7 +24,7 @@ var rooms = []room{
 	{path: "internal/record", may: []string{"internal/share", "kube/internal/names"}, pure: true},
 	{
 		path:       "internal/deviceplugin",
-		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/cri", "kube/internal/names", "kube/internal/record"},
+		may:        []string{"internal/api", "internal/cdi", "internal/event", "internal/share", "kube/internal/cri", "kube/internal/names", "kube/internal/record"},
 		thirdParty: []string{"google.golang.org/grpc", "k8s.io/api", "k8s.io/kubelet"},
 	},
 	{
@@ -37,7 +37,7 @@ var rooms = []room{
 	},
 	{
 		path:       "internal/cli",
-		may:        []string{"internal/api", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/names", "kube/internal/server"},
+		may:        []string{"internal/api", "internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/names", "kube/internal/server"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
 	},
 	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
@@ -232,7 +233,11 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 		plugin.Run(ctx)
 	}()
 	defer func() { <-watched }()
-	return deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
+	replicas := &deviceplugin.Replicas{Folders: []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder}}
+	served := make(chan error, 1)
+	go func() { served <- deviceplugin.Serve(ctx, folder, names.ResourceReplica, replicas, log) }()
+	err = deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
+	return errors.Join(err, <-served)
 }
 
 // waitFor waits until a folder is there: the kubelet makes it.

@@ -71,6 +71,7 @@ const (
 // Extended resources, and what a binding says of them.
 const (
 	ResourceGPU          = "divvy.dev/gpu"
+	ResourceReplica      = "divvy.dev/replica"
 	ResourceMemory       = "divvy.dev/memory"
 	ResourceCores        = "divvy.dev/cores"
 	AnnotationAllocation = "divvy.dev/allocation"
