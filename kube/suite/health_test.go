@@ -76,15 +76,17 @@ func (c *cluster) within(what string, limit time.Duration, check func() error) {
 func (c *cluster) health(pod string, want corev1.ResourceHealthStatus) error {
 	p := c.get(pod)
 	for _, s := range p.Status.ContainerStatuses {
-		for _, r := range s.AllocatedResourcesStatus {
-			if len(r.Resources) != 1 {
-				return fmt.Errorf("%d resources of %s", len(r.Resources), r.Name)
-			}
-			if h := r.Resources[0]; h.Health != want {
-				return fmt.Errorf("%s is %s", h.ResourceID, h.Health)
-			}
-			return nil
+		if len(s.AllocatedResourcesStatus) == 0 {
+			continue
 		}
+		r := s.AllocatedResourcesStatus[0]
+		if len(r.Resources) != 1 {
+			return fmt.Errorf("%d resources of %s", len(r.Resources), r.Name)
+		}
+		if h := r.Resources[0]; h.Health != want {
+			return fmt.Errorf("%s is %s", h.ResourceID, h.Health)
+		}
+		return nil
 	}
 	return errors.New("the pod's status has no resources")
 }

@@ -5,14 +5,22 @@
 package suite
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/record"
@@ -22,21 +30,46 @@ import (
 func byPlugin(t *testing.T) *cluster {
 	c := newCluster(t)
 	c.hostWith("start", "node", "--dra=false", "--device-plugin")
-	t.Cleanup(func() { c.host("start", "node", false) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.report()
+		}
+		// What this mode has made only this mode takes back.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+		defer cancel()
+		now := int64(0)
+		if err := c.kube.CoreV1().Pods(c.space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+		defer c.host("start", "node", false)
+		c.wait(ctx, "no share is left", c.noShares)
+	})
 	c.registered(patience)
 	return c
 }
 
-// registered waits until the node has slots for containers with GPUs.
+// registered waits until the kubelet has slots to give: the node's status tells of those of
+// before too.
 func (c *cluster) registered(limit time.Duration) {
 	c.t.Helper()
-	c.until("slots of the node", limit, func() error {
-		node, err := c.kube.CoreV1().Nodes().Get(c.t.Context(), nodeName, metav1.GetOptions{})
+	connection, err := grpc.NewClient("unix:///var/lib/kubelet/pod-resources/kubelet.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer connection.Close()
+	c.until("slots of the kubelet", limit, func() error {
+		has, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(c.t.Context(), &podresources.AllocatableResourcesRequest{})
 		if err != nil {
 			return err
 		}
-		if slots := node.Status.Allocatable[names.ResourceGPU]; slots.Value() < 100 {
-			return fmt.Errorf("the node has %s of %s", slots.String(), names.ResourceGPU)
+		slots := 0
+		for _, devices := range has.Devices {
+			if devices.ResourceName == names.ResourceGPU {
+				slots += len(devices.DeviceIds)
+			}
+		}
+		if slots < 100 {
+			return fmt.Errorf("the kubelet has %d", slots)
 		}
 		return nil
 	})
@@ -238,7 +271,7 @@ func TestPluginForty(t *testing.T) {
 	began := time.Now()
 	for i := range pods {
 		name := fmt.Sprint("plain-", i)
-		c.bind(c.partPod(name, nil, part{name: "main", command: []string{"/bin/sh", "-c", "sleep 1000"}}), "")
+		c.bind(c.partPod(name, nil, part{name: "main", command: []string{"/bin/sh", "-c", "python3 -c 'import ctypes' && sleep 1000"}}), "")
 	}
 	took := func(prefix string, since time.Time) time.Duration {
 		c.until(prefix+" pods have started", 5*patience, func() error {
@@ -301,6 +334,7 @@ func TestPluginKills(t *testing.T) {
 		} else {
 			c.host("start", victim, false)
 		}
+		c.within("the kubelet has slots again", 5*time.Second, func() error { c.registered(patience); return nil })
 		began := time.Now()
 		name := fmt.Sprint("next-", i)
 		c.bound(name, record.Share{GPUs: gpu, MemoryBytes: uint64(3+i) * gib}, once())
@@ -317,4 +351,37 @@ func TestPluginKills(t *testing.T) {
 			t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
 		}
 	}
+}
+
+// The device plugin as its manifest has it, and the policy on records: nobody but a scheduler
+// writes them.
+func TestPluginDaemonSet(t *testing.T) {
+	c := byPlugin(t)
+	manifest := filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", "device-plugin.yaml")
+	c.host("stop", "node", false)
+	c.kubectl("apply", "-f", manifest)
+	gpu := c.gpus()[:1]
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		c.wait(ctx, "no share is left", c.noShares)
+		if text, err := exec.Command("kubectl", "delete", "--wait", "-f", manifest).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	})
+	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
+	c.registered(patience)
+	c.bound("pod", record.Share{GPUs: gpu, MemoryBytes: gib}, once())
+	c.succeeded("pod")
+	c.deletePod("pod")
+
+	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{names.AnnotationAllocation: "{}"}}}
+	forged.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	c.until("records of pods' owners are refused", patience, func() error {
+		_, err := c.kube.CoreV1().Pods(c.space).Create(t.Context(), forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "written by Divvy's scheduler") {
+			return fmt.Errorf("it said %w", errors.Join(errors.New("nothing"), err))
+		}
+		return nil
+	})
 }

@@ -113,9 +113,7 @@ func runNode(ctx context.Context, f nodeFlags) error {
 		return err
 	}
 	if !f.beside {
-		if err := waitAlone(ctx, f, server.New(kube), log); err != nil {
-			return err
-		}
+		waitAlone(ctx, f, server.New(kube), log)
 	}
 	if f.plugin {
 		return servePlugin(ctx, f, kube, log)
@@ -128,7 +126,7 @@ const aloneInterval = 10 * time.Second
 
 // waitAlone waits while another plugin or driver gives the same GPUs away, and says so. It is
 // for the start: who comes later is found by the doctor.
-func waitAlone(ctx context.Context, f nodeFlags, api *server.Server, log *slog.Logger) error {
+func waitAlone(ctx context.Context, f nodeFlags, api *server.Server, log *slog.Logger) {
 	for {
 		found, err := others(ctx, f, api)
 		switch {
@@ -137,16 +135,17 @@ func waitAlone(ctx context.Context, f nodeFlags, api *server.Server, log *slog.L
 		case len(found) > 0:
 			log.Error("nothing is published: others give these GPUs away (--beside-others does so all the same)", "others", found)
 		default:
-			return nil
+			return
 		}
-		timer := time.NewTimer(aloneInterval)
+		wait := aloneInterval
 		if err != nil {
-			timer.Reset(aloneInterval / 20)
+			wait = aloneInterval / 20
 		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return ctx.Err()
+			return
 		case <-timer.C:
 		}
 	}
