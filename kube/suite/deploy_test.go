@@ -50,7 +50,8 @@ func TestDaemonSet(t *testing.T) {
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
 	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
 	c.pod("load", container{name: "main", claim: "share", command: staying(example("vectoradd", 10))})
-	c.running("load", patience)
+	// A kubelet that was asked before the new driver had registered tries again after a minute.
+	c.running("load", 2*patience)
 	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/divvy-node")
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
 	c.claim("next", request{name: "gpu", memory: "2Gi"})
