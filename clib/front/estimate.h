@@ -76,11 +76,12 @@ static inline uint64_t estimate_mix(uint64_t hash, uint64_t value)
 	return hash ^ hash >> 29;
 }
 
-/* Never 0. */
-static inline uint64_t estimate_key(const void *function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared)
+/* Never 0. Of words one by one: a processor waits for an array that was just written so and is read two at once. */
+static inline uint64_t estimate_key(const void *function, uint32_t gridx, uint32_t gridy, uint32_t gridz, uint32_t blockx,
+				    uint32_t blocky, uint32_t blockz, uint32_t shared)
 {
-	uint64_t one = estimate_mix((uintptr_t)function, (uint64_t)grid[0] | (uint64_t)grid[1] << 32);
-	uint64_t other = estimate_mix((uint64_t)block[0] << 32 | block[1], (uint64_t)grid[2] << 32 | block[2]);
+	uint64_t one = estimate_mix((uintptr_t)function, (uint64_t)gridx | (uint64_t)gridy << 32);
+	uint64_t other = estimate_mix((uint64_t)blockx << 32 | blocky, (uint64_t)gridz << 32 | blockz);
 
 	return estimate_mix(one, other + shared) | 1u << 31;
 }

@@ -32,6 +32,7 @@
 
 #define SAMPLES_PENDING 8u
 #define STEP_NS 5000000u     /* that launches which nobody has counted may take */
+#define SAMPLED_NS 100000000u /* that samples may stand for after a pause, or that may run on after a wait */
 #define ESCAPE_NS 20000000u /* in flight may be waiting for what is not launched yet */
 #define NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
@@ -141,6 +142,9 @@ struct gate {
 	unsigned closed;
 	unsigned samples;     /* closed ones that are samples */
 	uint32_t unsampled;   /* launches that the next sample stands for besides */
+	uint64_t stoodfor;    /* time that samples stand for and that has not passed */
+	uint64_t sampledto;   /* until when it has been looked at */
+	uint64_t room;        /* time that had passed by then and was nobody's */
 	struct longest sampled; /* the longest launches that were samples */
 	uint8_t first;        /* of the closed ones, index + 1 */
 	uint8_t last;
@@ -580,6 +584,27 @@ static bool beside(const struct gate *gate, const struct burst *burst, uint64_t 
 	return burst->beside || (from > burst->admitted && from < end);
 }
 
+/*
+ * What samples stand for, as far as time has passed for it. Work on other streams ran within
+ * their spans and is sampled itself: together they took no more than there was. What was
+ * launched after the last sample may run yet.
+ */
+static uint64_t passed(struct gate *gate, uint64_t now)
+{
+	uint64_t took;
+
+	if (gate->sampledto == 0)
+		gate->sampledto = now;
+	if (now > gate->sampledto) {
+		gate->room += now - gate->sampledto;
+		gate->sampledto = now;
+	}
+	took = gate->stoodfor < gate->room ? gate->stoodfor : gate->room;
+	gate->room -= took;
+	gate->stoodfor -= took;
+	return took;
+}
+
 /* It has ended, as far as one can know. */
 static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 {
@@ -621,7 +646,8 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 	if (burst->weight != 0) {
 		/* what cannot be measured is not tried each time */
 		longest_note(&gate->sampled, now, !measured || took == 0 ? 1 : took < UINT32_MAX ? (uint32_t)took : UINT32_MAX);
-		took = measured ? took * burst->weight : 0;
+		gate->stoodfor += measured ? took * burst->weight : 0;
+		took = passed(gate, now);
 	}
 	gate->span += span;
 	gate->gaps += gap;
@@ -671,6 +697,8 @@ static void burst_look(struct gate *gate, uint64_t now)
 			gate->last = before;
 		give_free(gate, burst);
 	}
+	if (gate->stoodfor != 0)
+		backlog_done(&gate->backlog, 0, passed(gate, now));
 	oldest = gate->first != 0 ? &gate->burst[gate->first - 1] : NULL;
 	if (oldest != NULL)
 		backlog_look(&gate->backlog, now, GATE_GET(oldest->high), oldest->opened);
@@ -1220,6 +1248,12 @@ __attribute__((noinline)) static struct burst *sample_locked(struct gate *gate, 
 		stand_for(gate, launches);
 		return NULL;
 	}
+	if (gate->closed == 0 && gate->stoodfor == 0) {
+		/* since when it may have done nothing */
+		(void)passed(gate, now);
+		if (gate->room > SAMPLED_NS)
+			gate->room = SAMPLED_NS;
+	}
 	GATE_SET(burst->word, GATE_GET(limits_of(gate, pages_now())->leaseword));
 	burst->dry = launches == 1 && gate->closed == 0; /* of those that are not timed nobody knows when they run */
 	burst->weight = launches + gate->unsampled;
@@ -1449,6 +1483,9 @@ static void gate_waited(struct gate *gate, bool watched)
 	front_lock_take(&gate->lock);
 	now = clock_now();
 	burst_look(gate, now);
+	/* what was waited for has run; beside it there may be other streams */
+	if (gate->stoodfor > SAMPLED_NS)
+		gate->stoodfor = SAMPLED_NS;
 	gate_publish(gate);
 	wake = gate->backlog.inflight == 0 && gate->backdue && gate->monitorat != UINT64_MAX &&
 	       gate->monitorat > now + WATCHED_LOOK_NS;

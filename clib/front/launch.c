@@ -56,11 +56,9 @@ static struct burst *before_on(int slot, CUstream stream, uint64_t key)
 	return front_gate_before((unsigned)slot, stream, key, sample);
 }
 
-/* The key is made here, of what stands in registers: a processor waits for words that were stored one by one and are read two at once. */
-__attribute__((always_inline)) static inline struct burst *before(CUstream stream, const void *function, const uint32_t grid[3],
-								  const uint32_t block[3], uint32_t shared)
+static struct burst *before(CUstream stream, uint64_t key)
 {
-	return before_on(several() ? front_current_slot() : 0, stream, estimate_key(function, grid, block, shared));
+	return before_on(several() ? front_current_slot() : 0, stream, key);
 }
 
 static CUresult after(struct burst *burst, CUresult result)
@@ -70,15 +68,13 @@ static CUresult after(struct burst *burst, CUresult result)
 	return result;
 }
 
-static const uint32_t nothing[3];
-
 CUresult hook_cuLaunch(enum divvy_symbol called, CUfunction function)
 {
 	struct burst *burst;
 
 	if (!front_launched())
 		return REAL(called, cuLaunch)(function);
-	burst = before(NULL, function, nothing, nothing, 0);
+	burst = before(NULL, estimate_key(function, 0, 0, 0, 0, 0, 0, 0));
 	return after(burst, REAL(called, cuLaunch)(function));
 }
 
@@ -88,7 +84,7 @@ CUresult hook_cuLaunchGrid(enum divvy_symbol called, CUfunction function, int wi
 
 	if (!front_launched())
 		return REAL(called, cuLaunchGrid)(function, width, height);
-	burst = before(NULL, function, (uint32_t[3]){(uint32_t)width, (uint32_t)height, 1}, nothing, 0);
+	burst = before(NULL, estimate_key(function, (uint32_t)width, (uint32_t)height, 1, 0, 0, 0, 0));
 	return after(burst, REAL(called, cuLaunchGrid)(function, width, height));
 }
 
@@ -98,7 +94,7 @@ CUresult hook_cuLaunchGridAsync(enum divvy_symbol called, CUfunction function, i
 
 	if (!front_launched())
 		return REAL(called, cuLaunchGridAsync)(function, width, height, stream);
-	burst = before(stream, function, (uint32_t[3]){(uint32_t)width, (uint32_t)height, 1}, nothing, 0);
+	burst = before(stream, estimate_key(function, (uint32_t)width, (uint32_t)height, 1, 0, 0, 0, 0));
 	return after(burst, REAL(called, cuLaunchGridAsync)(function, width, height, stream));
 }
 
@@ -109,8 +105,8 @@ CUresult hook_cuLaunchKernel(enum divvy_symbol called, CUfunction function, unsi
 			     unsigned int gridz, unsigned int blockx, unsigned int blocky, unsigned int blockz,
 			     unsigned int sharedbytes, CUstream stream, void **parameters, void **extra)
 {
-	struct burst *burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernel_ptsz, stream), function,
-				     (uint32_t[3]){gridx, gridy, gridz}, (uint32_t[3]){blockx, blocky, blockz}, sharedbytes);
+	struct burst *burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernel_ptsz, stream),
+				     estimate_key(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes));
 
 	if (burst == NULL) /* a jump */
 		return REAL(called, cuLaunchKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes,
@@ -126,9 +122,9 @@ CUresult hook_cuLaunchKernelEx(enum divvy_symbol called, const CUlaunchConfig *c
 
 	if (!front_launched() || config == NULL)
 		return REAL(called, cuLaunchKernelEx)(config, function, parameters, extra);
-	burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernelEx_ptsz, config->hStream), function,
-		       (uint32_t[3]){config->gridDimX, config->gridDimY, config->gridDimZ},
-		       (uint32_t[3]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes);
+	burst = before(LAUNCH_STREAM(called, SYM_cuLaunchKernelEx_ptsz, config->hStream),
+		       estimate_key(function, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+				    config->blockDimY, config->blockDimZ, config->sharedMemBytes));
 	return after(burst, REAL(called, cuLaunchKernelEx)(config, function, parameters, extra));
 }
 
@@ -141,8 +137,8 @@ CUresult hook_cuLaunchCooperativeKernel(enum divvy_symbol called, CUfunction fun
 	if (!front_launched())
 		return REAL(called, cuLaunchCooperativeKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz,
 							       sharedbytes, stream, parameters);
-	burst = before(LAUNCH_STREAM(called, SYM_cuLaunchCooperativeKernel_ptsz, stream), function,
-		       (uint32_t[3]){gridx, gridy, gridz}, (uint32_t[3]){blockx, blocky, blockz}, sharedbytes);
+	burst = before(LAUNCH_STREAM(called, SYM_cuLaunchCooperativeKernel_ptsz, stream),
+				     estimate_key(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes));
 	return after(burst, REAL(called, cuLaunchCooperativeKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz,
 								    sharedbytes, stream, parameters));
 }
@@ -160,8 +156,8 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(enum divvy_symbol called, CUD
 		const CUDA_LAUNCH_PARAMS *one = &list[i];
 
 		burst[i] = before_on(front_stream_slot(one->hStream), one->hStream,
-				     estimate_key(one->function, (uint32_t[3]){one->gridDimX, one->gridDimY, one->gridDimZ},
-						  (uint32_t[3]){one->blockDimX, one->blockDimY, one->blockDimZ}, one->sharedMemBytes));
+				     estimate_key(one->function, one->gridDimX, one->gridDimY, one->gridDimZ, one->blockDimX,
+						  one->blockDimY, one->blockDimZ, one->sharedMemBytes));
 	}
 	result = REAL(called, cuLaunchCooperativeKernelMultiDevice)(list, devices, flags);
 	for (unsigned i = 0; i < DIVVY_MAX_CARDS; i++)
@@ -181,7 +177,7 @@ CUresult hook_cuGraphLaunch(enum divvy_symbol called, CUgraphExec graph, CUstrea
 
 	if (front_launched())
 		burst = before_on(several() ? front_stream_slot(stream) : 0, LAUNCH_STREAM(called, SYM_cuGraphLaunch_ptsz, stream),
-				  estimate_key(graph, nothing, nothing, 0));
+				  estimate_key(graph, 0, 0, 0, 0, 0, 0, 0));
 	if (!front_enter())
 		return REAL(called, cuGraphLaunch)(graph, stream);
 	launch.call = "cuGraphLaunch";

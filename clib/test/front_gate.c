@@ -366,7 +366,7 @@ static void takes_no_slow_launch_for_a_short_kernel(void)
 	launches(12, 50 * US, 3);
 	synchronise();
 	estimate = estimate_find(front_gate_sight(0).estimates,
-				 estimate_key((void *)(uintptr_t)(50 * US), (uint32_t[3]){1, 1, 1}, (uint32_t[3]){32, 1, 1}, 0));
+				 estimate_key((void *)(uintptr_t)(50 * US), 1, 1, 1, 32, 1, 1, 0));
 	CHECK(estimate != NULL);
 	CHECK(estimate_high(estimate) >= 50 * US);
 	CHECK(!fakeclock_steady() || SAID(busyns) < 3 * fakecard_busy());
@@ -503,6 +503,20 @@ static void samples_what_is_not_gated(void)
 	CHECK(!fakeclock_steady() || near(SAID(busyns), fakecard_busy(), 6));
 }
 
+/* Of streams beside each other each sample's span is that of all: together no more than the time that passed. */
+static void samples_several_streams(void)
+{
+	front_thread = (struct front_thread){.launches = FRONT_LAUNCH_STEP - 1, .step = 1};
+	fakeshare_gate(false);
+	for (unsigned i = 0; i < 8000; i++) {
+		launches(1, 200 * US, 3 + i % 4);
+		if (i % 200 == 199)
+			synchronise();
+	}
+	CHECK(SAID(launches) == 8000);
+	CHECK(!fakeclock_steady() || near(SAID(busyns), fakecard_busy(), 6));
+}
+
 /* -- what a program does besides ----------------------------------------------- */
 
 static void leaves_captures_alone(void)
@@ -623,6 +637,7 @@ static const struct scenario scenarios[] = {
 	{"counts no failed launch", counts_no_failed_launch},
 	{"counts long launches", counts_long_launches},
 	{"samples what is not gated", samples_what_is_not_gated},
+	{"samples several streams together", samples_several_streams},
 	{"leaves captures alone", leaves_captures_alone},
 	{"passes in a forked child", passes_in_a_forked_child},
 	{"lets streams and contexts go", crowd_leaves},
