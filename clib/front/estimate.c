@@ -59,10 +59,10 @@ void estimate_doubt(struct estimates *all, uint64_t key, uint64_t ns)
 void longest_note(struct longest *longest, uint64_t now, uint32_t ns)
 {
 	if (now - longest->since > LONGEST_NS) {
-		longest->before = longest->now;
-		longest->now = 0;
+		__atomic_store_n(&longest->before, longest->now, __ATOMIC_RELAXED);
+		__atomic_store_n(&longest->now, 0, __ATOMIC_RELAXED);
 		longest->since = now;
 	}
 	if (ns > longest->now)
-		longest->now = ns;
+		__atomic_store_n(&longest->now, ns, __ATOMIC_RELAXED);
 }

@@ -86,7 +86,7 @@ static inline uint64_t estimate_key(const void *function, uint32_t gridx, uint32
 	return estimate_mix(one, other + shared) | 1u << 31;
 }
 
-/* The longest of what was launched in the last second or two. */
+/* The longest of what was launched in the last second or two. Finding may run beside noting, as above. */
 struct longest {
 	uint64_t since;
 	uint32_t now;
@@ -97,7 +97,10 @@ void longest_note(struct longest *longest, uint64_t now, uint32_t ns);
 
 static inline uint32_t longest_of(const struct longest *longest)
 {
-	return longest->now > longest->before ? longest->now : longest->before;
+	uint32_t now = __atomic_load_n(&longest->now, __ATOMIC_RELAXED);
+	uint32_t before = __atomic_load_n(&longest->before, __ATOMIC_RELAXED);
+
+	return now > before ? now : before;
 }
 
 #pragma GCC visibility pop

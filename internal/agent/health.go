@@ -55,6 +55,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 	asked, answer := time.Now(), d.hearFaults()
 	looked := time.Now()
 	compared := looked
+	measured := core.ClientID(0) // the last client of the last round
 	timer := time.NewTimer(0) // when to look, or to ask again
 	defer timer.Stop()
 	again := time.Time{} // when to ask for faults; zero: the driver has been
@@ -101,7 +102,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 		}
 		if time.Since(compared) >= d.memoryEvery() {
 			d.compareAll(ctx)
-			d.measureAll(ctx)
+			measured = d.measureRound(ctx, measured)
 			compared = time.Now()
 		}
 		if !again.IsZero() && !time.Now().Before(again) {

@@ -302,21 +302,32 @@ func (l *loop) measure(ids []core.ClientID) {
 	}
 }
 
-// measuredAtOnce bounds of how many clients one turn of the loop reads what they say.
-const measuredAtOnce = 128
+const (
+	measuredAtOnce = 128 // clients of which one turn of the loop reads what they say
+	measuredMost   = 256 // clients in one round: of more, others have their turn in the next
+)
 
-// measureAll has the journal keep what all clients say: of one that ends while there is no
-// agent, nobody else knows.
-func (d *daemon) measureAll(ctx context.Context) {
+// measureRound has the journal keep what clients say, of those that come after the last one of
+// the round before: of one that ends while there is no agent, nobody else knows. It returns
+// the last of this one.
+func (d *daemon) measureRound(ctx context.Context, after core.ClientID) core.ClientID {
 	var ids []core.ClientID
-	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil {
-		return
+	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil || len(ids) == 0 {
+		return after
 	}
+	slices.Sort(ids)
+	next, found := slices.BinarySearch(ids, after)
+	if found {
+		next++
+	}
+	ids = append(ids[next:], ids[:next]...)
+	ids = ids[:min(len(ids), measuredMost)]
 	for some := range slices.Chunk(ids, measuredAtOnce) {
 		if d.do(ctx, func(l *loop) { l.measure(some) }) != nil {
-			return
+			break
 		}
 	}
+	return ids[len(ids)-1]
 }
 
 // timeOf is what became of a card's time; nil: launches never needed leases.

@@ -39,7 +39,9 @@ func (r *rig) fresh() api.Snapshot {
 // sum; what goes is kept in sums; and all is what the other documents say.
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
+	r.source.mutex.Lock() // the sampler may be at it
 	r.source.telemetry = gpu.Telemetry{BusyPercent: gpu.Known(97.0), Slowed: gpu.Known(gpu.Slowed{Thermal: true})}
+	r.source.mutex.Unlock()
 	ctx := context.Background()
 	me, err := user.Current()
 	must(t, err)

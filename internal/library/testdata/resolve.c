@@ -6,6 +6,14 @@
 
 #include "front_hooks.h"
 
+/* Launches are counted, and never gated. */
+static const unsigned int ungated;
+const unsigned int *front_gated = &ungated;
+__thread struct {
+	unsigned int inside;
+	unsigned short launches;
+} front_thread;
+
 void *front_resolve(unsigned int symbol)
 {
 	const char *name = symbol < DIVVY_SYMBOLS ? divvy_symbol_name(symbol) : front_spare_names[symbol - DIVVY_SYMBOLS];
