@@ -295,10 +295,10 @@ func (l *loop) measure(ids []core.ClientID) {
 			shares[m.share] = true
 		}
 	}
-	l.core.Measure(l.now, ids)
+	busy := l.core.Measure(l.now, ids)
 	for name := range shares {
 		l.correct(name)
-		l.core.MeasureShare(l.now, name)
+		l.core.MeasureShare(l.now, name, busy[name])
 	}
 }
 

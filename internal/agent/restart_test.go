@@ -347,7 +347,7 @@ func TestCorrectionOutlivesTheAgent(t *testing.T) {
 	r.do(func(l *loop) {
 		l.core.Measure(l.now, l.core.ClientIDs())
 		l.core.Correct(core.Slot{Share: "s"}, core.Correction{OvercountNs: int64(time.Second), Overruns: 7})
-		l.core.MeasureShare(l.now, "s")
+		l.core.MeasureShare(l.now, "s", true)
 	})
 	r.kill()
 	r.start()

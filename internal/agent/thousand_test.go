@@ -35,7 +35,10 @@ func TestThousandClients(t *testing.T) {
 	// First it does what the attachments asked for, the comparison with the driver; on a slow host it takes its time.
 	table := process.New("/proc")
 	const idle = 2 * time.Second
-	percent := 0.0
+	percent, most := 0.0, 1.0
+	if race.Enabled { // which makes of one read many
+		most = 3
+	}
 	eventually(t, "it is idle", func() bool {
 		before, err := table.CPU(pid)
 		must(t, err)
@@ -43,7 +46,7 @@ func TestThousandClients(t *testing.T) {
 		after, err := table.CPU(pid)
 		must(t, err)
 		percent = 100 * (after - before).Seconds() / idle.Seconds()
-		return percent <= 1
+		return percent <= most
 	})
 	resident, err := table.Resident(pid)
 	must(t, err)

@@ -77,7 +77,9 @@ func (c *Core) ClientIDs() []ClientID {
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
-func (c *Core) Measure(now time.Time, ids []ClientID) {
+// It returns the names of the shares in which something has.
+func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
+	busy = map[string]bool{}
 	for _, id := range ids {
 		cl := c.clients[id]
 		if cl == nil {
@@ -92,19 +94,24 @@ func (c *Core) Measure(now time.Time, ids []ClientID) {
 		}
 		if changed {
 			c.orders.SaveWork = append(c.orders.SaveWork, id)
+			busy[cl.share.Name] = true
 		}
 	}
+	return busy
 }
 
-// MeasureShare does the same with a share's own figures.
-func (c *Core) MeasureShare(now time.Time, name string) {
+// MeasureShare does the same with a share's own figures. What all of its clients use together is
+// looked at if one of them is busy.
+func (c *Core) MeasureShare(now time.Time, name string, busy bool) {
 	s := c.byName[name]
 	if s == nil {
 		return
 	}
 	changed := false
 	for _, t := range s.slots {
-		c.observeLately(now, t)
+		if busy {
+			c.observeLately(now, t)
+		}
 		if f := t.figures(); f != t.kept {
 			t.kept, changed = f, true
 		}
