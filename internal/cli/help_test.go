@@ -78,7 +78,7 @@ func checkExample(t *testing.T, cmd *cobra.Command) {
 func TestReadingCommandsHaveJSON(t *testing.T) {
 	silent := []string{
 		"divvy", "divvy cdi", "divvy share", "divvy bench", "divvy partition", "divvy estimate", "divvy simulate fault", // groups
-		"divvy run", "divvy agent", "divvy simulate", "divvy completion", "divvy share delete", "divvy help",
+		"divvy run", "divvy agent", "divvy simulate", "divvy web", "divvy completion", "divvy share delete", "divvy help",
 	}
 	everyCommand(t, func(cmd *cobra.Command) {
 		has := cmd.Flags().Lookup("json") != nil

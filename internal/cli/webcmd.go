@@ -48,7 +48,7 @@ others can reach are refused (exit code 2): there is no login.`,
 		fmt.Fprintf(a.stdout, "http://%s/metrics\n", listener.Addr())
 		return web.Serve(ctx, listener, at.client)
 	})
-	cmd.Flags().StringVar(&listen, "listen", webAddress, "`address` of this machine alone to listen on")
+	cmd.Flags().StringVar(&listen, "listen", webAddress, "this machine's own `address` to use")
 	complete(cmd, "listen", words(webAddress, "localhost:7180", "[::1]:7180"))
 	a.targetFlags(cmd)
 	return cmd
