@@ -56,7 +56,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 	looked := time.Now()
 	compared := looked
 	measured := core.ClientID(0) // the last client of the last round
-	timer := time.NewTimer(0) // when to look, or to ask again
+	timer := time.NewTimer(0)    // when to look, or to ask again
 	defer timer.Stop()
 	again := time.Time{} // when to ask for faults; zero: the driver has been
 	for {
