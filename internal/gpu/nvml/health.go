@@ -27,9 +27,9 @@ var slowReasons = []struct {
 func (s *Source) Health(uuid string) (gpu.Health, error) {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return gpu.Health{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return gpu.Health{}, err
 	}
 	for _, ask := range []func(nvml.Device) nvml.Return{
 		func(d nvml.Device) nvml.Return { _, _, result := s.memoryOf(d); return result },

@@ -74,9 +74,9 @@ func (s *Source) MemoryLimit(uuid, group string) (limit, held uint64, err error)
 }
 
 func (s *Source) limitedLocked(uuid string) (nvml.Device, error) {
-	device, ok := s.devices[uuid]
-	if !ok {
-		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return nil, err
 	}
 	for _, symbol := range limitSymbols() {
 		if !s.has(symbol) {

@@ -56,9 +56,9 @@ func migSymbols() []string {
 
 // migDevice finds a card for a question about MIG.
 func (s *Source) migDeviceLocked(uuid string) (nvml.Device, error) {
-	device, ok := s.devices[uuid]
-	if !ok {
-		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return nil, err
 	}
 	for _, symbol := range migSymbols() {
 		if !s.has(symbol) {
@@ -72,16 +72,15 @@ func (s *Source) migDeviceLocked(uuid string) (nvml.Device, error) {
 func (s *Source) MIG(uuid string) (MIG, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return MIG{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return MIG{}, err
 	}
 	var m MIG
 	if pci, result := device.GetPciInfo(); result == nvml.SUCCESS {
 		m.DeviceID = uint16(pci.PciDeviceId >> 16)
 	}
-	_, err := s.migDeviceLocked(uuid)
-	if err != nil {
+	if _, err := s.migDeviceLocked(uuid); err != nil {
 		return m, err
 	}
 	current, pending, result := device.GetMigMode()

@@ -210,13 +210,22 @@ func (s *Source) memoryOf(device nvml.Device) (used, usable uint64, result nvml.
 // Cards lists the cards that were there when the source was opened.
 func (s *Source) Cards() ([]gpu.Card, error) { return s.cards, nil }
 
+// deviceLocked finds a card's device; the source is locked.
+func (s *Source) deviceLocked(uuid string) (nvml.Device, error) {
+	device, ok := s.devices[uuid]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	}
+	return device, nil
+}
+
 // Account asks the driver who uses what.
 func (s *Source) Account(uuid string) (gpu.Account, error) {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return gpu.Account{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return gpu.Account{}, err
 	}
 	used, _, err := s.memory(device)
 	if err != nil {
@@ -230,9 +239,9 @@ func (s *Source) Account(uuid string) (gpu.Account, error) {
 func (s *Source) Processes(uuid string) ([]gpu.Process, error) {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return nil, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return nil, err
 	}
 	return s.processes(device)
 }

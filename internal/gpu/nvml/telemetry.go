@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"encoding/binary"
-	"fmt"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -16,9 +15,9 @@ import (
 func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return gpu.Telemetry{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return gpu.Telemetry{}, err
 	}
 	if _, _, result := s.memoryOf(device); result != nvml.SUCCESS {
 		return gpu.Telemetry{}, failure("telemetry", result)

@@ -28,9 +28,9 @@ func schedulers() map[uint32]string {
 func (s *Source) VGPU(uuid string) (VGPU, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	device, ok := s.devices[uuid]
-	if !ok {
-		return VGPU{}, fmt.Errorf("%w: %s", gpu.ErrNoCard, uuid)
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return VGPU{}, err
 	}
 	var v VGPU
 	if s.has("nvmlDeviceGetVgpuHeterogeneousMode") {
