@@ -179,6 +179,11 @@ func (c *Client) Events(ctx context.Context, since uint64) (api.Events, error) {
 // (ErrUnreachable). Continue with the last sequence number seen.
 func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event) error) error {
 	path := "/v1/events" + c.query(url.Values{"follow": {"1"}, "since": {strconv.FormatUint(since, 10)}})
+	return follow(ctx, c, path, "events", handle)
+}
+
+// follow calls handle for each document of an answer that has no end.
+func follow[T any](ctx context.Context, c *Client, path, what string, handle func(T) error) error {
 	response, err := c.do(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
@@ -186,14 +191,14 @@ func (c *Client) Follow(ctx context.Context, since uint64, handle func(api.Event
 	defer response.Body.Close()
 	decoder := json.NewDecoder(response.Body)
 	for {
-		var event api.Event
-		if err := decoder.Decode(&event); err != nil {
+		var next T
+		if err := decoder.Decode(&next); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return c.unreachable(fmt.Errorf("follow events: %w", err))
+			return c.unreachable(fmt.Errorf("follow %s: %w", what, err))
 		}
-		if err := handle(event); err != nil {
+		if err := handle(next); err != nil {
 			return err
 		}
 	}
@@ -218,24 +223,7 @@ func (c *Client) Metrics(ctx context.Context, accept string) (body io.ReadCloser
 // FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
 // the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
 func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {
-	response, err := c.do(ctx, http.MethodGet, "/v1/snapshot?follow=1", nil)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	decoder := json.NewDecoder(response.Body)
-	for {
-		var snapshot api.Snapshot
-		if err := decoder.Decode(&snapshot); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return c.unreachable(fmt.Errorf("follow snapshots: %w", err))
-		}
-		if err := handle(snapshot); err != nil {
-			return err
-		}
-	}
+	return follow(ctx, c, "/v1/snapshot?follow=1", "snapshots", handle)
 }
 
 // sharePath leads to one share. A path would not keep these names, and no share
