@@ -35,14 +35,11 @@ func ofCards(value func(api.SnapshotCard) float64) func(*reading, emit) {
 // ofInstruments is one that the driver may not tell.
 func ofInstruments(value func(*api.Instruments) *float64, factor float64) func(*reading, emit) {
 	return func(r *reading, emit emit) {
-		for _, c := range r.Cards {
-			if c.Instruments == nil {
-				continue
-			}
-			if v := value(c.Instruments); v != nil {
+		r.instruments(func(c api.SnapshotCard, i *api.Instruments) {
+			if v := value(i); v != nil {
 				emit(*v*factor, c.UUID)
 			}
-		}
+		})
 	}
 }
 
@@ -117,10 +114,11 @@ func cardMetrics() []metric {
 		{"card_ecc_errors_total", "Errors in its memory since its driver was loaded: corrected, uncorrected.", []string{"kind"}, fromDriver,
 			func(r *reading, emit emit) {
 				r.instruments(func(c api.SnapshotCard, i *api.Instruments) {
-					for kind, n := range inOrder(map[string]*uint64{"corrected": i.CorrectedErrors, "uncorrected": i.UncorrectedErrors}) {
-						if n != nil {
-							emit(float64(*n), c.UUID, kind)
-						}
+					if n := i.CorrectedErrors; n != nil {
+						emit(float64(*n), c.UUID, "corrected")
+					}
+					if n := i.UncorrectedErrors; n != nil {
+						emit(float64(*n), c.UUID, "uncorrected")
 					}
 				})
 			}},

@@ -123,8 +123,8 @@ func Handler(snapshot func(context.Context) (*api.Snapshot, error)) http.Handler
 }
 
 // inOrder goes through counts by name.
-func inOrder[T any](counts map[string]T) iter.Seq2[string, T] {
-	return func(yield func(string, T) bool) {
+func inOrder(counts map[string]uint64) iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
 		for _, name := range slices.Sorted(maps.Keys(counts)) {
 			if !yield(name, counts[name]) {
 				return

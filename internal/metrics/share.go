@@ -29,13 +29,18 @@ type row struct {
 	overruns                   uint64
 }
 
-// reasons are those of which every share has a series from its creation: of memory with a
-// promise, and without. Others come when they happen.
-func reasons(promised bool) []string {
-	if promised {
-		return []string{"over-quota", "shrinking"}
+// noDenials has the reasons of which every share has a series from its creation: of memory with
+// a promise, and without. Others come when they happen.
+func noDenials(promised ...bool) map[string]uint64 {
+	none := map[string]uint64{}
+	for _, is := range promised {
+		if is {
+			none["over-quota"], none["shrinking"] = 0, 0
+		} else {
+			none["card-full"] = 0
+		}
 	}
-	return []string{"card-full"}
+	return none
 }
 
 func rowsOf(s *api.Snapshot) []row {
@@ -45,9 +50,8 @@ func rowsOf(s *api.Snapshot) []row {
 		tenant = strings.ToValidUTF8(tenant, "?") // as it is shown: none stands there twice
 		sum := sums[[2]string{tenant, uuid}]
 		if sum == nil {
-			zero := func() *uint64 { return new(uint64) }
-			sum = &row{share: unnamed, tenant: tenant, uuid: uuid, cores: new(float64), cardTime: zero(), waited: zero(), launched: zero(),
-				denials: map[string]uint64{"over-quota": 0, "shrinking": 0, "card-full": 0}}
+			sum = &row{share: unnamed, tenant: tenant, uuid: uuid, cores: new(float64), cardTime: new(uint64), waited: new(uint64), launched: new(uint64),
+				denials: noDenials(true, false)}
 			sums[[2]string{tenant, uuid}] = sum
 		}
 		return sum
@@ -56,7 +60,7 @@ func rowsOf(s *api.Snapshot) []row {
 		of := &s.Shares[i]
 		for _, slot := range of.Cards {
 			one := row{share: of.Name, tenant: of.Tenant, uuid: slot.CardUUID, of: of, limit: slot.LimitBytes, used: slot.UsedBytes, context: slot.ContextBytes,
-				peak: &slot.PeakBytes, clients: of.Clients, cardTime: slot.CardTimeNs, waited: slot.WaitNs, launched: slot.Launches, denials: map[string]uint64{},
+				peak: &slot.PeakBytes, clients: of.Clients, cardTime: slot.CardTimeNs, waited: slot.WaitNs, launched: slot.Launches, denials: noDenials(of.Promised),
 				overruns: slot.Overruns}
 			if of.Policy == share.Fixed {
 				part := float64(of.CoresPercent) / 100
@@ -65,9 +69,6 @@ func rowsOf(s *api.Snapshot) []row {
 			if of.Unnamed {
 				sumOf(of.Tenant, slot.CardUUID).add(one, slot.Denials)
 				continue
-			}
-			for _, reason := range reasons(of.Promised) {
-				one.denials[reason] = 0
 			}
 			addUp(one.denials, slot.Denials)
 			rows = append(rows, one)
