@@ -48,7 +48,9 @@ func (f *eventFile) add(now time.Time, events []api.Event, log *eventLog) error 
 	if again && now.Sub(f.lost) < saveAgain {
 		return nil
 	}
+	write := f.journal.Append
 	if again || f.journal.Size() > maxEventBytes {
+		write = func(records ...[]byte) error { return f.journal.Replace(records) }
 		before, _, _ := log.after(0, len(log.ring)+1)
 		if len(before) > 0 && before[0].Sequence < log.last-uint64(log.count)+1 {
 			before = before[1:] // the notice of those that are forgotten
@@ -62,10 +64,6 @@ func (f *eventFile) add(now time.Time, events []api.Event, log *eventLog) error 
 			return fmt.Errorf("keep event %d: %w", e.Sequence, err)
 		}
 		records = append(records, raw)
-	}
-	write := f.journal.Append
-	if again || f.journal.Size() > maxEventBytes {
-		write = func(records ...[]byte) error { return f.journal.Replace(records) }
 	}
 	if err := write(records...); err != nil {
 		f.lost = now

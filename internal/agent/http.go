@@ -89,8 +89,8 @@ func (d *daemon) leave(ctx context.Context) {
 func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
 	figures := metrics.Handler(h.samples.snapshot)
-	looks := map[string]bool{"GET /v1/snapshot": true, "GET /metrics": true} // who looks is no reason to stay
-	handle := func(pattern string, answer func(http.ResponseWriter, *http.Request, socket.Peer) error) {
+	type answerer func(http.ResponseWriter, *http.Request, socket.Peer) error
+	serve := func(pattern string, looks bool, answer answerer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			asker, ok := r.Context().Value(askerKey{}).(asker)
 			noted := &notedWriter{ResponseWriter: w, status: http.StatusOK}
@@ -98,7 +98,7 @@ func (h handlers) handler() http.Handler {
 			defer func() { h.requests.add(noted.status) }()
 			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
-				err = h.authorise(r, asker.Peer, looks[pattern])
+				err = h.authorise(r, asker.Peer, looks)
 			}
 			if err == nil {
 				err = answer(w, r, asker.Peer)
@@ -108,6 +108,8 @@ func (h handlers) handler() http.Handler {
 			}
 		})
 	}
+	handle := func(pattern string, answer answerer) { serve(pattern, false, answer) }
+	look := func(pattern string, answer answerer) { serve(pattern, true, answer) } // who looks is no reason to stay
 	handle("GET /v1/version", h.getVersion)
 	handle("GET /v1/devices", h.getDevices)
 	handle("GET /v1/shares", h.getShares)
@@ -121,8 +123,8 @@ func (h handlers) handler() http.Handler {
 	handle("POST /v1/runs", h.postRun)
 	handle("GET /v1/clients", h.getClients)
 	handle("GET /v1/events", h.getEvents)
-	handle("GET /v1/snapshot", h.getSnapshot)
-	handle("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	look("GET /v1/snapshot", h.getSnapshot)
+	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 		figures.ServeHTTP(w, r)
 		return nil
 	})

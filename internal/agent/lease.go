@@ -315,7 +315,6 @@ func (d *daemon) measureRound(ctx context.Context, after core.ClientID) core.Cli
 	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil || len(ids) == 0 {
 		return after
 	}
-	slices.Sort(ids)
 	next, found := slices.BinarySearch(ids, after)
 	if found {
 		next++

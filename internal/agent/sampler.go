@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,7 +214,8 @@ var errNoSnapshot = &api.Error{Code: api.CodeUnavailable, Message: "the agent ha
 // share's figures are read in one turn.
 func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, error) {
 	read := api.Snapshot{Life: d.life, Simulated: d.simulated(), Cards: []api.SnapshotCard{}, Shares: []api.SnapshotShare{}, Gone: []api.SnapshotGone{},
-		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid(), Events: map[string]uint64{}}}
+		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid()}}
+	payer := payers("/etc/passwd")
 	var names []string
 	if err := d.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return read, err
@@ -222,24 +224,21 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 		if err := d.do(ctx, func(l *loop) {
 			for _, name := range some {
 				if v, err := l.core.Share(name); err == nil {
-					read.Shares = append(read.Shares, l.snapshotShare(v))
+					s := l.snapshotShare(v)
+					s.Tenant = payer(v.Tenant, v.Owner)
+					read.Shares = append(read.Shares, s)
 				}
 			}
 		}); err != nil {
 			return read, err
 		}
 	}
-	var strangers []*api.CardStranger
 	err := d.do(ctx, func(l *loop) {
 		read.Time, read.MonotonicNs = l.now, uint64(monotonic())
 		l.snapshotCards(&read, r)
 		for key, gone := range l.core.Gone() {
-			g := api.SnapshotGone{CardUUID: key.CardUUID, Tenant: key.Tenant, Unnamed: key.Unnamed, CardTimeNs: gone.CardTimeNs, WaitNs: gone.WaitNs,
-				Launches: gone.Launches, Denials: denials(gone.DenialsBy), Overruns: gone.Overruns}
-			if g.Tenant == "" {
-				g.Tenant = uidTenant(key.Owner)
-			}
-			read.Gone = append(read.Gone, g)
+			read.Gone = append(read.Gone, api.SnapshotGone{CardUUID: key.CardUUID, Tenant: payer(key.Tenant, key.Owner), Unnamed: key.Unnamed, CardTimeNs: gone.CardTimeNs, WaitNs: gone.WaitNs,
+				Launches: gone.Launches, Denials: denials(gone.DenialsBy), Overruns: gone.Overruns})
 		}
 		read.Agent.JournalFailed = !l.saveAgainAt.IsZero()
 		read.Agent.EventsFailed = l.kept == nil || !l.kept.lost.IsZero()
@@ -254,13 +253,9 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 		c.XIDs = append(c.XIDs, xids[c.UUID]...)
 		slices.SortFunc(c.XIDs, func(a, b api.XIDCount) int { return int(a.XID) - int(b.XID) })
 		for n := range c.Strangers {
-			strangers = append(strangers, &c.Strangers[n])
+			d.nameStranger(&c.Strangers[n])
 		}
 	}
-	for _, s := range strangers {
-		d.nameStranger(s)
-	}
-	nameTenants(&read)
 	return read, nil
 }
 
@@ -272,16 +267,13 @@ func denials(by map[core.Reason]uint64) map[string]uint64 {
 	return all
 }
 
-// snapshotShare is the loop's part of one share.
+// snapshotShare is the loop's part of one share, without who pays for it.
 func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
 	level, _ := l.shown(v.Name)
 	s := api.SnapshotShare{
-		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, Tenant: v.Tenant, OwnerUID: v.Owner, Labels: v.Labels, Promised: v.MemoryBytes > 0, Policy: v.Policy, CoresPercent: v.CoresPercent,
-		Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, Created: v.Created, Clients: v.Clients,
+		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, OwnerUID: v.Owner, Labels: v.Labels, Promised: v.MemoryBytes > 0, Policy: v.Policy,
+		CoresPercent: v.CoresPercent, Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, Created: v.Created, Clients: v.Clients,
 		Cards: []api.SnapshotSlot{}, Processes: []api.SnapshotProcess{},
-	}
-	if s.Tenant == "" {
-		s.Tenant = uidTenant(v.Owner)
 	}
 	for number, of := range v.Slots {
 		slot := api.SnapshotSlot{CardUUID: of.CardUUID, LimitBytes: of.LimitBytes, UsedBytes: of.UsedBytes, PeakBytes: of.PeakBytes, ContextBytes: of.ContextBytes,
@@ -364,50 +356,24 @@ func (d *daemon) nameStranger(s *api.CardStranger) {
 	s.Container = d.table.Group(s.PID)
 }
 
-// uidTenant stands for the name of a user until nameTenants looks it up, outside of the loop.
-func uidTenant(uid int) string { return "\x00" + strconv.Itoa(uid) }
-
-// nameTenants names the users that pay for shares without a tenant; by number where the
-// machine's own list does not have them.
-func nameTenants(read *api.Snapshot) {
-	var names map[string]string
-	name := func(tenant *string) {
-		uid, unnamed := strings.CutPrefix(*tenant, "\x00")
-		if !unnamed {
-			return
-		}
-		if names == nil {
-			names = userNames("/etc/passwd")
-		}
-		*tenant = uid
-		if known := names[uid]; known != "" {
-			*tenant = known
-		}
-	}
-	for i := range read.Shares {
-		name(&read.Shares[i].Tenant)
-	}
-	for i := range read.Gone {
-		name(&read.Gone[i].Tenant)
-	}
-}
-
-// userNames reads a machine's own list of users: a directory service may hang.
-func userNames(path string) map[string]string {
+// payers says who pays for a share: its tenant, else its owner, by number where a machine's own
+// list of users does not have him: a directory service may hang.
+func payers(path string) func(tenant string, owner int) string {
 	names := map[string]string{}
-	file, err := os.Open(path)
-	if err != nil {
-		return names
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() && len(names) < 1<<16 {
-		fields := strings.SplitN(lines.Text(), ":", 4)
-		if len(fields) == 4 && names[fields[2]] == "" {
-			names[fields[2]] = fields[0]
+	if file, err := os.Open(path); err == nil {
+		defer file.Close()
+		lines := bufio.NewScanner(file)
+		for lines.Scan() && len(names) < 1<<16 {
+			fields := strings.SplitN(lines.Text(), ":", 4)
+			if len(fields) == 4 && names[fields[2]] == "" {
+				names[fields[2]] = fields[0]
+			}
 		}
 	}
-	return names
+	return func(tenant string, owner int) string {
+		uid := strconv.Itoa(owner)
+		return cmp.Or(tenant, names[uid], uid)
+	}
 }
 
 func (h handlers) getSnapshot(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {

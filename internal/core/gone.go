@@ -2,6 +2,8 @@
 
 package core
 
+import "maps"
+
 // GoneKey names what figures of shares that are gone are added up by.
 type GoneKey struct {
 	CardUUID string
@@ -61,11 +63,7 @@ func (s Spec) GoneKey(cardUUID string, owner int) GoneKey {
 func (c *Core) Gone() map[GoneKey]Gone {
 	all := make(map[GoneKey]Gone, len(c.gone))
 	for key, g := range c.gone {
-		by := make(map[Reason]uint64, len(g.DenialsBy))
-		for reason, n := range g.DenialsBy {
-			by[reason] = n
-		}
-		g.DenialsBy = by
+		g.DenialsBy = maps.Clone(g.DenialsBy)
 		all[key] = g
 	}
 	return all

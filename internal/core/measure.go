@@ -2,7 +2,11 @@
 
 package core
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // SavedWork is what a client said of itself on one card. It is saved while the client
 // lives: one that ends while no agent is there keeps what was seen.
@@ -66,14 +70,8 @@ func (c *Core) Correct(of Slot, since Correction) {
 	}
 }
 
-// ClientIDs lists all clients.
-func (c *Core) ClientIDs() []ClientID {
-	ids := make([]ClientID, 0, len(c.clients))
-	for id := range c.clients {
-		ids = append(ids, id)
-	}
-	return ids
-}
+// ClientIDs lists all clients, by number.
+func (c *Core) ClientIDs() []ClientID { return slices.Sorted(maps.Keys(c.clients)) }
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.

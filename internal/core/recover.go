@@ -106,9 +106,7 @@ func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
 	for _, b := range cl.balances[1:] {
 		saved.More = append(saved.More, SavedBalance{b.granted, b.peak})
 	}
-	for _, b := range cl.balances {
-		saved.Work = append(saved.Work, b.savedWork())
-	}
+	saved.Work, _ = c.SavedWork(id)
 	return saved, true
 }
 
