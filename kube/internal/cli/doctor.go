@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/doctor"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/server"
 )
 
@@ -104,12 +103,7 @@ func runDoctor(ctx context.Context, f doctorFlags) error {
 }
 
 func (f doctorFlags) server() (*server.Server, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
-	}
-	config.UserAgent = "divvy-kube/" + version
-	kube, err := kubernetes.NewForConfig(config)
+	kube, err := apiServer(f.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +152,7 @@ func (f doctorFlags) askAgent(ctx context.Context, facts *doctor.Facts) {
 	facts.Devices, facts.AgentError = devices.Cards, err
 	for _, by := range []string{names.ByDRA, names.ByPlugin} {
 		if facts.AgentError == nil {
-			shares, err := agent{c}.SharesWith(ctx, share.Labels{names.LabelBy: by})
+			shares, err := nodeagent.New(f.agent).SharesWith(ctx, share.Labels{names.LabelBy: by})
 			facts.Shares, facts.AgentError = append(facts.Shares, shares.Shares...), err
 		}
 	}

@@ -18,15 +18,13 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
-	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cdi"
-	"github.com/divvy-gpu/divvy/internal/client"
-	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/deviceplugin"
 	"github.com/divvy-gpu/divvy/kube/internal/doctor"
 	"github.com/divvy-gpu/divvy/kube/internal/dra"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/server"
 )
 
@@ -89,26 +87,13 @@ func (f nodeFlags) validate() error {
 	return nil
 }
 
-// agent is the client of the node's agent, as the parts need it.
-type agent struct{ *client.Client }
-
-// SharesWith lists the shares that have all of these labels.
-func (a agent) SharesWith(ctx context.Context, labels share.Labels) (api.Shares, error) {
-	return a.Labelled(labels).Shares(ctx)
-}
-
 func runNode(ctx context.Context, f nodeFlags) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	klog.SetSlogLogger(log)
-	restConfig, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
-	}
-	restConfig.UserAgent = "divvy-kube/" + version
-	kube, err := kubernetes.NewForConfig(restConfig)
+	kube, err := apiServer(f.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -141,12 +126,8 @@ func waitAlone(ctx context.Context, f nodeFlags, api *server.Server, log *slog.L
 		if err != nil {
 			wait = aloneInterval / 20
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !nodeagent.Pause(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 }
@@ -160,7 +141,7 @@ func others(ctx context.Context, f nodeFlags, api *server.Server) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	devices, err := client.New(f.agent).Devices(ctx)
+	devices, err := nodeagent.New(f.agent).Devices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +152,7 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: agent{client.New(f.agent)}, Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
+		Node: f.node, Agent: nodeagent.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {
 		return err
@@ -219,7 +200,7 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 	}
 	defer runtime.Close()
 	plugin, err := deviceplugin.New(deviceplugin.Config{
-		Node: f.node, Slots: f.slots, Agent: agent{client.New(f.agent)}, Server: server.New(kube), Runtime: runtime,
+		Node: f.node, Slots: f.slots, Agent: nodeagent.New(f.agent), Server: server.New(kube), Runtime: runtime,
 		Checkpoint: filepath.Join(folder, "kubelet_internal_checkpoint"), Log: log, Patience: patience,
 	})
 	if err != nil {
@@ -237,6 +218,16 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 	go func() { served <- deviceplugin.Serve(ctx, folder, names.ResourceReplica, replicas, log) }()
 	err = deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
 	return errors.Join(err, <-served)
+}
+
+// apiServer is a client of the API server that a file, or the pod's service account, leads to.
+func apiServer(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.UserAgent = "divvy-kube/" + version
+	return kubernetes.NewForConfig(config)
 }
 
 // waitFor waits until a folder is there: the kubelet makes it.

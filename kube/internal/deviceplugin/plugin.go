@@ -26,23 +26,9 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
-
-const (
-	mib        = 1 << 20
-	retryFirst = 100 * time.Millisecond
-)
-
-// Agent is what the plugin needs of the node's agent.
-type Agent interface {
-	Devices(ctx context.Context) (api.Devices, error)
-	// SharesWith lists those that have all of these labels.
-	SharesWith(ctx context.Context, labels share.Labels) (api.Shares, error)
-	EnsureShare(ctx context.Context, spec api.ShareSpec) (s api.Share, made bool, err error)
-	DeleteShare(ctx context.Context, name string, force bool) error
-	Follow(ctx context.Context, since uint64, handle func(api.Event) error) error
-}
 
 // Server is what the plugin needs of the API server.
 type Server interface {
@@ -60,7 +46,7 @@ type Runtime interface {
 type Config struct {
 	Node    string
 	Slots   int // how many containers at most have GPUs
-	Agent   Agent
+	Agent   nodeagent.Agent
 	Server  Server
 	Runtime Runtime
 	// Checkpoint is the file in which the kubelet keeps whose devices are.
@@ -223,7 +209,7 @@ func (p *Plugin) prepare(ctx context.Context, slots []int, ids []string) (api.Sh
 	if err := p.endEarlier(ctx, pod, name); err != nil {
 		return api.Share{}, err
 	}
-	made, err := p.ensure(ctx, spec)
+	made, err := nodeagent.Ensure(ctx, p.config.Agent, spec, p.config.Patience)
 	if err != nil {
 		return api.Share{}, fmt.Errorf("container %s: %w", name, err)
 	}
@@ -296,8 +282,8 @@ func asRequested(pod *corev1.Pod, container string, s record.Share) error {
 		if c.Name != container {
 			continue
 		}
-		if memory, ok := c.Resources.Limits[names.ResourceMemory]; ok && (memory.Value()+mib-1)/mib*mib != int64(s.MemoryBytes) {
-			return fmt.Errorf("%s gives container %s %d MiB, and its limit is %s", names.AnnotationAllocation, container, s.MemoryBytes/mib, memory.String())
+		if memory, ok := c.Resources.Limits[names.ResourceMemory]; ok && (memory.Value()+nodeagent.MiB-1)/nodeagent.MiB*nodeagent.MiB != int64(s.MemoryBytes) {
+			return fmt.Errorf("%s gives container %s %d MiB, and its limit is %s", names.AnnotationAllocation, container, s.MemoryBytes/nodeagent.MiB, memory.String())
 		}
 		if cores, ok := c.Resources.Limits[names.ResourceCores]; ok && cores.Value() != int64(s.Cores) {
 			return fmt.Errorf("%s gives container %s %d cores, and its limit is %s", names.AnnotationAllocation, container, s.Cores, cores.String())
@@ -321,61 +307,6 @@ func (p *Plugin) endEarlier(ctx context.Context, pod *corev1.Pod, container stri
 	if len(ended) == 0 {
 		return nil
 	}
-	shares, err := p.config.Agent.SharesWith(ctx, share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: string(pod.UID)})
-	if err != nil {
-		return err
-	}
-	for _, s := range shares.Shares {
-		if slices.Contains(ended, s.Labels[names.LabelContainer]) && s.State != stateRevoked {
-			if err := p.config.Agent.DeleteShare(ctx, s.Name, true); err != nil && code(err) != api.CodeNotFound {
-				return explain(err)
-			}
-		}
-	}
-	return nil
+	return nodeagent.Remove(ctx, p.config.Agent, share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: string(pod.UID)},
+		func(s api.Share) bool { return slices.Contains(ended, s.Labels[names.LabelContainer]) })
 }
-
-// ensure makes the share of a slot in place of the one before it. What ended programs still
-// hold of that, or of the GPU, is waited for.
-func (p *Plugin) ensure(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
-	deadline := time.Now().Add(p.config.Patience)
-	for {
-		made, _, err := p.config.Agent.EnsureShare(ctx, spec)
-		var failure *api.Error
-		if errors.As(err, &failure) && failure.Code == api.CodeExists && len(failure.Differs) > 0 {
-			if err := p.config.Agent.DeleteShare(ctx, spec.Name, true); err != nil && code(err) != api.CodeNotFound {
-				return api.Share{}, fmt.Errorf("the share before it cannot be removed: %w", explain(err))
-			}
-			made, _, err = p.config.Agent.EnsureShare(ctx, spec)
-		}
-		if err == nil || code(err) != api.CodeExists && code(err) != api.CodeNoRoom || time.Now().After(deadline) {
-			return made, explain(err)
-		}
-		timer := time.NewTimer(retryFirst)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return api.Share{}, explain(err)
-		case <-timer.C:
-		}
-	}
-}
-
-func code(err error) api.Code {
-	var failure *api.Error
-	if errors.As(err, &failure) {
-		return failure.Code
-	}
-	return ""
-}
-
-// explain adds the agent's hint, which is what a pod's event has to say.
-func explain(err error) error {
-	var failure *api.Error
-	if errors.As(err, &failure) && failure.Hint != "" {
-		return fmt.Errorf("%w (%s)", err, failure.Hint)
-	}
-	return err
-}
-
-const stateRevoked = "revoked" // docs/json.md

@@ -21,6 +21,7 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/fakeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
 
@@ -85,7 +86,7 @@ func (n *fakeNode) record(t *testing.T, containers map[string]record.Share) {
 	n.pod.Annotations = map[string]string{names.AnnotationAllocation: text}
 }
 
-func newNode(t *testing.T, agent Agent) (*fakeNode, *Plugin) {
+func newNode(t *testing.T, agent nodeagent.Agent) (*fakeNode, *Plugin) {
 	t.Helper()
 	n := &fakeNode{
 		checkpoint: filepath.Join(t.TempDir(), "checkpoint"),

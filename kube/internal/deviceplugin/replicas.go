@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -42,12 +43,7 @@ func (r *Replicas) devices() ([]*pluginapi.Device, error) {
 			all = append(all, &pluginapi.Device{ID: d.ID, Health: health})
 		}
 	}
-	slices.SortFunc(all, func(a, b *pluginapi.Device) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b *pluginapi.Device) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
 }
 

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 const (
@@ -36,12 +38,7 @@ func Serve(ctx context.Context, folder, resource string, plugin pluginapi.Device
 		if err != nil {
 			log.Warn("the kubelet cannot be served", "resource", resource, "error", err)
 		}
-		timer := time.NewTimer(watchInterval)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		nodeagent.Pause(ctx, watchInterval)
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

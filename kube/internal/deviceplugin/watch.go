@@ -11,12 +11,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 const (
 	reapInterval = 500 * time.Millisecond
 	lookInterval = time.Minute // in case that an event was missed
-	retryLast    = 2 * time.Second
 )
 
 // Run takes back the shares of pods that have ended, and watches the GPUs' health, until ctx
@@ -58,31 +58,11 @@ func (p *Plugin) follow(ctx context.Context, news chan<- struct{}) {
 		default:
 		}
 	}
-	retry := retryFirst
-	for ctx.Err() == nil {
-		poke()
-		err := p.config.Agent.Follow(ctx, 0, func(e api.Event) error {
-			retry = retryFirst
-			switch e.Kind {
-			case event.CardLost, event.CardNeedsReset, event.CardDegraded, event.CardUnshareable, event.CardUnresponsive, event.CardWell,
-				event.EventsDropped:
-				poke()
-			}
-			return nil
-		})
-		if ctx.Err() != nil {
-			return
+	nodeagent.Follow(ctx, p.config.Agent, p.config.Log, poke, func(kind event.Kind) {
+		if nodeagent.OfHealth(kind) {
+			poke()
 		}
-		p.config.Log.Warn("the agent's events ended", "error", err)
-		timer := time.NewTimer(retry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		retry = min(2*retry, retryLast)
-	}
+	})
 }
 
 // look asks the agent for what is this part's own, and for the health of GPUs.
@@ -99,7 +79,7 @@ func (p *Plugin) look(ctx context.Context) bool {
 	}
 	well := map[string]bool{}
 	for _, card := range devices.Cards {
-		well[card.UUID] = card.Health == "ok" || card.Health == "degraded" || card.Health == ""
+		well[card.UUID] = nodeagent.TakesShares(card.Health)
 	}
 	for _, uuid := range devices.Unresponsive {
 		well[uuid] = false
@@ -109,7 +89,7 @@ func (p *Plugin) look(ctx context.Context) bool {
 	defer p.mu.Unlock()
 	for _, s := range shares.Shares {
 		slot, ok := names.ShareSlot(s.Name)
-		if !ok || s.State == stateRevoked {
+		if !ok || s.State == nodeagent.StateRevoked {
 			continue
 		}
 		p.pods[s.Name] = s.Labels[names.LabelPod]
@@ -147,7 +127,7 @@ func (p *Plugin) reap(ctx context.Context) {
 			continue
 		}
 		if err := p.release(ctx, name, pod); err != nil {
-			p.config.Log.Warn("a share cannot be removed", "share", name, "error", explain(err))
+			p.config.Log.Warn("a share cannot be removed", "share", name, "error", err)
 		}
 	}
 }
@@ -161,16 +141,9 @@ func (p *Plugin) release(ctx context.Context, name, pod string) error {
 	if err != nil || sandbox.Ready {
 		return err
 	}
-	shares, err := p.config.Agent.SharesWith(ctx, share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: pod})
-	if err != nil {
+	if err := nodeagent.Remove(ctx, p.config.Agent, share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: pod},
+		func(s api.Share) bool { return s.Name == name }); err != nil {
 		return err
-	}
-	for _, s := range shares.Shares {
-		if s.Name == name && s.State != stateRevoked {
-			if err := p.config.Agent.DeleteShare(ctx, name, true); err != nil && code(err) != api.CodeNotFound {
-				return err
-			}
-		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 // Outcomes of a check.
@@ -87,7 +88,7 @@ func (f Facts) gpus() Check {
 	}
 	var ill []string
 	for _, card := range f.Devices {
-		if card.Health != "" && card.Health != "ok" && card.Health != "degraded" {
+		if !nodeagent.TakesShares(card.Health) {
 			ill = append(ill, fmt.Sprintf("%s is %s (%s)", card.UUID, card.Health, card.HealthDetail))
 		}
 	}

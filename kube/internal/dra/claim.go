@@ -17,12 +17,10 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
-const (
-	mib               = 1 << 20
-	maxParameterBytes = 10 << 10
-)
+const maxParameterBytes = 10 << 10
 
 // parameters are what a claim or a class may say about a share besides its amounts, as
 // opaque configuration for this driver.
@@ -82,7 +80,7 @@ func (w *wanted) join(other wanted) error {
 	}
 	if w.spec.MemoryBytes != other.spec.MemoryBytes || w.spec.CoresPercent != other.spec.CoresPercent {
 		return fmt.Errorf("%d MiB and %d cores of one GPU and %d MiB and %d cores of another: say how much memory and how many cores",
-			w.spec.MemoryBytes/mib, w.spec.CoresPercent, other.spec.MemoryBytes/mib, other.spec.CoresPercent)
+			w.spec.MemoryBytes/nodeagent.MiB, w.spec.CoresPercent, other.spec.MemoryBytes/nodeagent.MiB, other.spec.CoresPercent)
 	}
 	w.spec.GPU += "," + other.spec.GPU
 	other.devices[0].CDIDeviceIDs = nil // the first one's is of all
@@ -123,7 +121,7 @@ func translateResult(claim *resourceapi.ResourceClaim, result resourceapi.Device
 		return w, wholeOnly(claim, p, result.Request)
 	}
 	memory, cores := result.ConsumedCapacity[names.CapacityMemory], result.ConsumedCapacity[names.CapacityCores]
-	if memory.Value() <= 0 || memory.Value()%mib != 0 {
+	if memory.Value() <= 0 || memory.Value()%nodeagent.MiB != 0 {
 		return wanted{}, fmt.Errorf("%s of memory were allocated: a share has whole MiB", memory.String())
 	}
 	if cores.Value() < 0 || cores.Value() > 100 {

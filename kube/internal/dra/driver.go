@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,18 +27,8 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
-
-// Agent is what the driver needs of the node's agent.
-type Agent interface {
-	Devices(ctx context.Context) (api.Devices, error)
-	Shares(ctx context.Context) (api.Shares, error)
-	// SharesWith lists those that have all of these labels.
-	SharesWith(ctx context.Context, labels share.Labels) (api.Shares, error)
-	EnsureShare(ctx context.Context, spec api.ShareSpec) (s api.Share, made bool, err error)
-	DeleteShare(ctx context.Context, name string, force bool) error
-	Follow(ctx context.Context, since uint64, handle func(api.Event) error) error
-}
 
 // Server is what the driver needs of the API server.
 type Server interface {
@@ -56,7 +45,7 @@ type Publisher interface {
 // Config of a Driver.
 type Config struct {
 	Node   string // its name, and that of its pool
-	Agent  Agent
+	Agent  nodeagent.Agent
 	Server Server
 	Log    *slog.Logger
 	// Settle is how long changes of what is free are gathered before they are published;
@@ -125,7 +114,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	var devices []kubeletplugin.Device
 	var made []api.Share
 	for _, w := range all {
-		booked, err := d.ensure(ctx, w.spec)
+		booked, err := nodeagent.Ensure(ctx, d.config.Agent, w.spec, d.config.Patience)
 		if err != nil {
 			return nil, err
 		}
@@ -138,92 +127,21 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// ensure makes a share, or finds it as it is wanted. The cluster may have given away what
-// the node has not taken back yet: a pod that was deleted by force, a program that does
-// not end. That is waited for here, since the kubelet tries again only after a minute or so.
-func (d *Driver) ensure(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
-	deadline := time.Now().Add(d.config.Patience)
-	for {
-		made, err := d.try(ctx, spec)
-		if err == nil || time.Now().After(deadline) || !errors.Is(err, errHeld) && code(err) != api.CodeNoRoom {
-			return made, err
-		}
-		timer := time.NewTimer(retryFirst)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return api.Share{}, err
-		case <-timer.C:
-		}
-	}
-}
-
-var errHeld = errors.New("its last programs are not gone")
-
-func (d *Driver) try(ctx context.Context, spec api.ShareSpec) (api.Share, error) {
-	made, _, err := d.config.Agent.EnsureShare(ctx, spec)
-	if code(err) != api.CodeExists {
-		return made, explain(err)
-	}
-	var failure *api.Error
-	errors.As(err, &failure)
-	if len(failure.Differs) == 0 {
-		return api.Share{}, d.held(ctx, spec)
-	}
-	// A claim that was allocated anew, and whose first allocation nobody took back here.
-	if err := d.config.Agent.DeleteShare(ctx, spec.Name, true); err != nil && code(err) != api.CodeNotFound {
-		return api.Share{}, fmt.Errorf("share %s has another %s, and cannot be removed: %w", spec.Name, strings.Join(failure.Differs, ", "), explain(err))
-	}
-	made, _, err = d.config.Agent.EnsureShare(ctx, spec)
-	if code(err) == api.CodeExists {
-		err = d.held(ctx, spec)
-	}
-	return made, explain(err)
-}
-
-// held says who stands in the way of a share: the programs of one of its name.
-func (d *Driver) held(ctx context.Context, spec api.ShareSpec) error {
-	shares, err := d.config.Agent.SharesWith(ctx, spec.Labels)
-	if err == nil {
-		for _, s := range shares.Shares {
-			if s.Name == spec.Name {
-				return fmt.Errorf("share %s: %w: %d hold %d MiB of GPU %s", s.Name, errHeld, s.Clients, s.UsedBytes/mib, strings.Join(s.CardUUIDs(), ", "))
-			}
-		}
-	}
-	return fmt.Errorf("share %s: %w", spec.Name, errHeld)
-}
-
 // UnprepareResourceClaims removes the shares of claims. Their programs have ended by then;
 // what the driver has not taken back yet stays booked until it has.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
 	for _, claim := range claims {
 		unlock := d.claims.lock(claim.UID)
-		err := d.unprepare(ctx, claim.UID)
+		err := nodeagent.Remove(ctx, d.config.Agent, share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim.UID)},
+			func(api.Share) bool { return true })
 		unlock()
 		if err != nil {
-			err = fmt.Errorf("claim %s: %w", claim.NamespacedName, explain(err))
+			err = fmt.Errorf("claim %s: %w", claim.NamespacedName, err)
 		}
 		results[claim.UID] = err
 	}
 	return results, nil
-}
-
-func (d *Driver) unprepare(ctx context.Context, claim types.UID) error {
-	shares, err := d.config.Agent.SharesWith(ctx, share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim)})
-	if err != nil {
-		return err
-	}
-	for _, s := range shares.Shares {
-		if s.State == stateRevoked {
-			continue
-		}
-		if err := d.config.Agent.DeleteShare(ctx, s.Name, true); err != nil && code(err) != api.CodeNotFound {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkContainers refuses what would give one container two shares: their libraries would
@@ -351,21 +269,4 @@ func (l *claimLocks) lock(claim types.UID) func() {
 		l.mu.Unlock()
 		<-other
 	}
-}
-
-func code(err error) api.Code {
-	var failure *api.Error
-	if errors.As(err, &failure) {
-		return failure.Code
-	}
-	return ""
-}
-
-// explain adds the agent's hint, which is what a pod's event has to say.
-func explain(err error) error {
-	var failure *api.Error
-	if errors.As(err, &failure) && failure.Hint != "" {
-		return fmt.Errorf("%w (%s)", err, failure.Hint)
-	}
-	return err
 }

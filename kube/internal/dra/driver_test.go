@@ -21,6 +21,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/kube/internal/fakeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 const gpu2UUID = "GPU-5404041a-04cf-1ccf-9e70-f139a9b1e23d"
@@ -52,7 +53,7 @@ func (s *fakeServer) WriteStatus(_ context.Context, _ *resourceapi.ResourceClaim
 	return s.refuses
 }
 
-func newDriver(t *testing.T, agent Agent, server Server) *Driver {
+func newDriver(t *testing.T, agent nodeagent.Agent, server Server) *Driver {
 	t.Helper()
 	d, err := New(Config{Node: node, Agent: agent, Server: server, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Settle: time.Second, Patience: 0,
 		Fatal: func(err error) { t.Error(err) }})
@@ -148,7 +149,7 @@ func TestPrepareFindsAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if r := d.prepareOne(t.Context(), allocated([2]string{"3Gi", "30"})); r.Err == nil || !errors.Is(r.Err, errHeld) {
+		if r := d.prepareOne(t.Context(), allocated([2]string{"3Gi", "30"})); r.Err == nil || !errors.Is(r.Err, nodeagent.ErrHeld) {
 			t.Errorf("%v", r.Err)
 		}
 	}
@@ -165,7 +166,7 @@ func TestPrepareFindsAnother(t *testing.T) {
 	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "other", MemoryBytes: 4 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	if r := d.prepareOne(t.Context(), allocated([2]string{"9Gi", "30"})); r.Err == nil || code(r.Err) != api.CodeNoRoom || !strings.Contains(r.Err.Error(), "(") {
+	if r := d.prepareOne(t.Context(), allocated([2]string{"9Gi", "30"})); r.Err == nil || nodeagent.Code(r.Err) != api.CodeNoRoom || !strings.Contains(r.Err.Error(), "(") {
 		t.Errorf("%v: the event says what would help", r.Err)
 	}
 }
@@ -254,7 +255,7 @@ func TestResources(t *testing.T) {
 		device := resources(node, cards, shares).Pools[node].Slices[0].Devices[0]
 		m, c := device.Capacity["memory"].Value, device.Capacity["cores"].Value
 		if policy := device.Capacity["memory"].RequestPolicy; policy.Default.Cmp(m) != 0 || policy.ValidRange.Max.Cmp(m) != 0 ||
-			(m.Value()-policy.ValidRange.Min.Value())%mib != 0 {
+			(m.Value()-policy.ValidRange.Min.Value())%nodeagent.MiB != 0 {
 			t.Errorf("%+v", policy)
 		}
 		return m.Value(), c.Value(), len(device.Taints)
@@ -283,7 +284,7 @@ func TestResources(t *testing.T) {
 	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "rest", GPU: gpuUUID, MemoryBytes: 4 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, n := memory(); m != 64*mib || n != 1 {
+	if m, _, n := memory(); m != 64*nodeagent.MiB || n != 1 {
 		t.Errorf("%d bytes, %d taints: nothing fits", m, n)
 	}
 }
@@ -332,7 +333,7 @@ func TestWholeGPUs(t *testing.T) {
 	}
 	small := allocated([2]string{"1Gi", "0"})
 	small.UID = "1c9f7a6e-3c1b-4a58-9d0e-2b8a4f6c1d35"
-	if r := d.prepareOne(t.Context(), small); code(r.Err) != api.CodeNoRoom {
+	if r := d.prepareOne(t.Context(), small); nodeagent.Code(r.Err) != api.CodeNoRoom {
 		t.Errorf("%v: a share on a GPU that is another's", r.Err)
 	}
 	cards, shares, err := d.look(t.Context())
@@ -350,7 +351,7 @@ func TestWholeGPUs(t *testing.T) {
 	if r := d.prepareOne(t.Context(), small); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if r := d.prepareOne(t.Context(), whole(gpuUUID)); code(r.Err) != api.CodeNoRoom {
+	if r := d.prepareOne(t.Context(), whole(gpuUUID)); nodeagent.Code(r.Err) != api.CodeNoRoom {
 		t.Errorf("%v: a whole GPU that a share is on", r.Err)
 	}
 	if _, _, err := agent.EnsureShare(t.Context(), api.ShareSpec{Name: "train", GPU: gpu2UUID}); err != nil {

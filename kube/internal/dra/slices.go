@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 const maxAttribute = 64 // characters
@@ -30,7 +31,7 @@ func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.
 	ours := map[string]use{}
 	whole := map[string]bool{} // one of ours has all of it
 	for _, s := range shares {
-		if s.Labels[names.LabelBy] != names.ByDRA || s.State == stateRevoked {
+		if s.Labels[names.LabelBy] != names.ByDRA || s.State == nodeagent.StateRevoked {
 			continue
 		}
 		for _, uuid := range s.CardUUIDs() {
@@ -54,10 +55,10 @@ func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.
 			continue // a name that is no UUID cannot be found again
 		}
 		u := ours[card.UUID]
-		memory := min(card.FreeToBookBytes+u.memory, card.MemoryBytes) / mib * mib
+		memory := min(card.FreeToBookBytes+u.memory, card.MemoryBytes) / nodeagent.MiB * nodeagent.MiB
 		cores := max(0, 100-max(0, card.CoresBooked-u.cores))
 		if whole[card.UUID] {
-			memory, cores = card.MemoryBytes/mib*mib, 100
+			memory, cores = card.MemoryBytes/nodeagent.MiB*nodeagent.MiB, 100
 		}
 		devices = append(devices, device(card, memory, cores, card.Shares == u.shares))
 	}
@@ -73,7 +74,7 @@ func device(card api.Card, memory uint64, cores int, whole bool) resourceapi.Dev
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	}
 	shared := true
-	least := (max(card.ContextBytes, mib) + mib - 1) / mib * mib
+	least := (max(card.ContextBytes, nodeagent.MiB) + nodeagent.MiB - 1) / nodeagent.MiB * nodeagent.MiB
 	d := resourceapi.Device{
 		Name:                     names.Device(card.UUID),
 		AllowMultipleAllocations: &shared,
@@ -109,7 +110,7 @@ func device(card api.Card, memory uint64, cores int, whole bool) resourceapi.Dev
 		Value: *quantity(memory),
 		RequestPolicy: &resourceapi.CapacityRequestPolicy{
 			Default:    quantity(memory), // without a request the whole GPU is meant
-			ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity(least), Max: quantity(memory), Step: quantity(mib)},
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity(least), Max: quantity(memory), Step: quantity(nodeagent.MiB)},
 		},
 	}
 	d.Capacity[names.CapacityCores] = resourceapi.DeviceCapacity{
@@ -131,17 +132,8 @@ func quantity(bytes uint64) *resource.Quantity {
 
 // taints keeps claims away from a GPU that takes no new share; those that are there stay.
 func taints(card api.Card) []resourceapi.DeviceTaint {
-	if card.Health == "" || card.Health == healthOK || card.Health == healthDegraded {
+	if nodeagent.TakesShares(card.Health) {
 		return nil
 	}
 	return []resourceapi.DeviceTaint{{Key: names.TaintHealth, Value: card.Health, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 }
-
-// States of shares and of cards' health, as the agent says them (docs/json.md).
-const (
-	stateRevoked   = "revoked"
-	healthOK       = "ok"
-	healthDegraded = "degraded"
-	// of a GPU whose figures are those of before
-	healthUnresponsive = "unresponsive"
-)

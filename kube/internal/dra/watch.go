@@ -12,13 +12,12 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
 const (
 	healthInterval = 10 * time.Second // the kubelet forgets what it has not heard for 30 s
 	lookInterval   = time.Minute      // in case that an event was missed
-	retryFirst     = 100 * time.Millisecond
-	retryLast      = 2 * time.Second
 )
 
 // Run publishes the node's GPUs until ctx ends: when it starts, when an agent comes back,
@@ -51,7 +50,7 @@ func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
 			timer.Reset(wait)
 		}
 	}
-	retry := retryFirst
+	retry := nodeagent.RetryFirst
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,43 +71,25 @@ func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
 			}
 			d.config.Log.Warn("the node's GPUs cannot be published", "error", err)
 			within(retry)
-			retry = min(2*retry, retryLast)
+			retry = min(2*retry, nodeagent.RetryLast)
 			continue
 		}
-		retry = retryFirst
+		retry = nodeagent.RetryFirst
 	}
 }
 
-// follow hears the agent's events; one that is back starts to count anew, so that
-// everything is looked at again.
+// follow hears the agent's events.
 func (d *Driver) follow(ctx context.Context, poke func(urgent bool)) {
-	retry := retryFirst
-	for ctx.Err() == nil {
-		poke(true)
-		err := d.config.Agent.Follow(ctx, 0, func(e api.Event) error {
-			retry = retryFirst
-			switch e.Kind {
-			case event.CardLost, event.CardNeedsReset, event.CardDegraded, event.CardUnshareable, event.CardUnresponsive, event.CardWell,
-				event.EventsDropped:
+	nodeagent.Follow(ctx, d.config.Agent, d.config.Log, func() { poke(true) }, func(kind event.Kind) {
+		switch kind {
+		case event.ShareCreated, event.ShareChanged, event.ShareDeleted, event.ShareRevoked, event.ShareLost, event.EnforcementChanged:
+			poke(false)
+		default:
+			if nodeagent.OfHealth(kind) {
 				poke(true)
-			case event.ShareCreated, event.ShareChanged, event.ShareDeleted, event.ShareRevoked, event.ShareLost, event.EnforcementChanged:
-				poke(false)
 			}
-			return nil
-		})
-		if ctx.Err() != nil {
-			return
 		}
-		d.config.Log.Warn("the agent's events ended", "error", err)
-		timer := time.NewTimer(retry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		retry = min(2*retry, retryLast)
-	}
+	})
 }
 
 func (d *Driver) publish(ctx context.Context, publisher Publisher) error {
@@ -144,7 +125,7 @@ func (d *Driver) look(ctx context.Context) ([]api.Card, []api.Share, error) {
 		if same || looks == maxLooks { // the next event comes soon, and with it the next look
 			for i, card := range devices.Cards {
 				if slices.Contains(devices.Unresponsive, card.UUID) {
-					devices.Cards[i].Health = healthUnresponsive
+					devices.Cards[i].Health = nodeagent.HealthUnresponsive
 				}
 			}
 			return devices.Cards, after.Shares, nil
@@ -165,7 +146,7 @@ func (d *Driver) setHealth(cards []api.Card) {
 			h.Message += ": " + card.HealthDetail
 		}
 		switch card.Health {
-		case healthOK, healthDegraded:
+		case nodeagent.HealthOK, nodeagent.HealthDegraded:
 			h.Health = kubeletplugin.HealthStatusHealthy
 		case "":
 			h.Health = kubeletplugin.HealthStatusUnknown
