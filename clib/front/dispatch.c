@@ -50,11 +50,7 @@ static uint64_t unclassified[(DIVVY_SPARES + 63) / 64]; /* used before there was
 extern const char ehdr[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
 extern const char end[] __asm__("_end") __attribute__((visibility("hidden")));
 
-/* the first launch is a step by itself */
-__thread struct front_thread front_thread __attribute__((tls_model("initial-exec"))) = {
-	.launches = FRONT_LAUNCH_STEP - 1,
-	.step = 1,
-};
+__thread struct front_thread front_thread __attribute__((tls_model("initial-exec"))) = FRONT_THREAD_NEW;
 
 /* What programs get instead of a function that is not there. */
 static int cuda_unavailable(void)

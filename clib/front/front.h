@@ -75,10 +75,11 @@ struct burst;
 struct front_thread {
 	uint32_t inside;   /* a hook is running: calls from below are the driver's own */
 	uint16_t launches; /* at FRONT_LAUNCH_STEP those of a step go to the client page */
-	uint16_t step;     /* how many that are: a step begins at FRONT_LAUNCH_STEP - step; 0: FRONT_LAUNCH_STEP */
+	uint16_t step;     /* how many that are, at least 1: a step begins at FRONT_LAUNCH_STEP - step */
 	uint8_t counted[DIVVY_MAX_CARDS]; /* of a share of several cards: the same, by slot */
 	uint8_t burst[DIVVY_MAX_CARDS];   /* number in the slot's gate, from 1; may be somebody else's by now */
 };
+#define FRONT_THREAD_NEW {.launches = FRONT_LAUNCH_STEP - 1, .step = 1} /* the first launch is a step by itself */
 extern __thread struct front_thread front_thread __attribute__((tls_model("initial-exec")));
 
 static inline bool front_enter(void)

@@ -1220,7 +1220,7 @@ unsigned front_gate_step(unsigned slot)
 /* What this thread has launched since its step began is counted before it waits for the card. */
 static void count_own(struct gate *gate)
 {
-	unsigned step = front_thread.step != 0 ? front_thread.step : FRONT_LAUNCH_STEP;
+	unsigned step = front_thread.step;
 	unsigned launches = front_thread.launches + step - FRONT_LAUNCH_STEP;
 
 	if (launches == 0 || launches >= step)

@@ -34,7 +34,7 @@ static unsigned step(int slot)
 	} else {
 		if (front_thread.launches < FRONT_LAUNCH_STEP)
 			return 0;
-		launches = front_thread.step != 0 ? front_thread.step : FRONT_LAUNCH_STEP;
+		launches = front_thread.step;
 		most = front_gate_step((unsigned)slot);
 		front_thread.step = (uint16_t)most;
 		front_thread.launches = (uint16_t)(FRONT_LAUNCH_STEP - most);
@@ -138,7 +138,7 @@ CUresult hook_cuLaunchCooperativeKernel(enum divvy_symbol called, CUfunction fun
 		return REAL(called, cuLaunchCooperativeKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz,
 							       sharedbytes, stream, parameters);
 	burst = before(LAUNCH_STREAM(called, SYM_cuLaunchCooperativeKernel_ptsz, stream),
-				     estimate_key(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes));
+		       estimate_key(function, gridx, gridy, gridz, blockx, blocky, blockz, sharedbytes));
 	return after(burst, REAL(called, cuLaunchCooperativeKernel)(function, gridx, gridy, gridz, blockx, blocky, blockz,
 								    sharedbytes, stream, parameters));
 }

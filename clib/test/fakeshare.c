@@ -21,7 +21,7 @@ struct fakeshare fakeshare = {
 struct front_pages *front_pages_now = &fakeshare.pages;
 uint32_t *front_live = &fakeshare.live;
 const uint32_t *front_gated = &fakeshare.pages.limits.card[0].gated;
-__thread struct front_thread front_thread;
+__thread struct front_thread front_thread = FRONT_THREAD_NEW;
 
 int front_tell(struct divvy_message *message)
 {

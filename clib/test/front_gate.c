@@ -473,7 +473,7 @@ static void counts_no_failed_launch(void)
 /* The steps in which launches are counted follow what they take: of long ones none is missed. */
 static void counts_long_launches(void)
 {
-	front_thread = (struct front_thread){.launches = FRONT_LAUNCH_STEP - 1, .step = 1}; /* as each thread begins */
+	front_thread = (struct front_thread)FRONT_THREAD_NEW;
 	fakeshare_gate(false);
 	launches(52, 100 * MS, 3); /* more than there are samples at once */
 	synchronise();
@@ -506,7 +506,7 @@ static void samples_what_is_not_gated(void)
 /* Of streams beside each other each sample's span is that of all: together no more than the time that passed. */
 static void samples_several_streams(void)
 {
-	front_thread = (struct front_thread){.launches = FRONT_LAUNCH_STEP - 1, .step = 1};
+	front_thread = (struct front_thread)FRONT_THREAD_NEW;
 	fakeshare_gate(false);
 	for (unsigned i = 0; i < 1600; i++) {
 		launches(1, 200 * US, 3 + i % 4);

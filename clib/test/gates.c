@@ -66,7 +66,7 @@ struct front_pages *front_pages_now = &processes[AGENT].pages;
 uint32_t *front_live = &processes[AGENT].live;
 const uint32_t *front_gated = &processes[AGENT].pages.limits.card[0].gated;
 const uint32_t front_several = 1;
-__thread struct front_thread front_thread;
+__thread struct front_thread front_thread = FRONT_THREAD_NEW;
 
 static void change(unsigned from, unsigned to)
 {

@@ -112,28 +112,32 @@ func jumps(symbols []symbol) string {
 	.set	LAUNCH_STEP, %d
 	.set	LAUNCHES, %d /* in struct front_thread */
 
-	/* An exported function that jumps to where the table says. */
-	.macro	PASS name, index
+	.macro	BEGIN name
 	.globl	\name
 	.type	\name, @function
 	.p2align 4
 \name:
 	.cfi_startproc
 	endbr64
+	.endm
+
+	/* It ends with a jump to where the table says. */
+	.macro	END name, index
 	jmp	*front_real+8*\index(%%rip)
 	.cfi_endproc
 	.size	\name, .-\name
 	.endm
 
+	/* An exported function that does nothing else. */
+	.macro	PASS name, index
+	BEGIN	\name
+	END	\name, \index
+	.endm
+
 	/* A launch: on to its hook where a step ends or launches are gated (front_launched in
 	 * front.h), else to where the table says, as it came. */
 	.macro	COUNT name, index
-	.globl	\name
-	.type	\name, @function
-	.p2align 4
-\name:
-	.cfi_startproc
-	endbr64
+	BEGIN	\name
 	movq	front_thread@gottpoff(%%rip), %%rax
 	movzwl	%%fs:LAUNCHES(%%rax), %%r10d
 	addl	$1, %%r10d
@@ -143,9 +147,7 @@ func jumps(symbols []symbol) string {
 	jae	counted_\name
 	cmpl	$0, (%%r11)
 	jne	counted_\name
-	jmp	*front_real+8*\index(%%rip)
-	.cfi_endproc
-	.size	\name, .-\name
+	END	\name, \index
 	.endm
 
 	.text
