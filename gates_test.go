@@ -223,13 +223,15 @@ func checkPure(t *testing.T, s source) {
 }
 
 // callsOf finds uses of package.name in a file.
-func callsOf(s source, pkg, name string) []ast.Node {
+func callsOf(s source, pkg, name string) []ast.Node { return callsIn(s, s.file, pkg, name) }
+
+func callsIn(s source, part ast.Node, pkg, name string) []ast.Node {
 	local, ok := s.imports()[pkg]
 	if !ok {
 		return nil
 	}
 	var found []ast.Node
-	ast.Inspect(s.file, func(n ast.Node) bool {
+	ast.Inspect(part, func(n ast.Node) bool {
 		selector, ok := n.(*ast.SelectorExpr)
 		if !ok || selector.Sel.Name != name {
 			return true
@@ -322,6 +324,11 @@ func TestRuledOutCalls(t *testing.T) {
 		for _, declaration := range s.file.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 				t.Errorf("%s: no init functions", s.at(f))
+			}
+			if _, ok := declaration.(*ast.GenDecl); ok && !s.test && strings.HasPrefix(s.folder, "internal/") {
+				for _, call := range callsIn(s, declaration, "regexp", "MustCompile") {
+					t.Errorf("%s: every command would wait for this; use pattern.Of", s.at(call))
+				}
 			}
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {

@@ -9,16 +9,17 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
+	"github.com/divvy-gpu/divvy/internal/pattern"
 )
 
 // phrase is a piece of text and what it says. Longer ones come first.
 type phrase struct {
-	form *regexp.Regexp
+	form func() *regexp.Regexp // made when it is asked for: most commands never do
 	says func(a *asked, found []string)
 }
 
 func say(form string, says func(a *asked, found []string)) phrase {
-	return phrase{regexp.MustCompile(`(?i)(^|[^a-z0-9])(` + form + `)($|[^a-z0-9])`), says}
+	return phrase{pattern.Of(`(?i)(^|[^a-z0-9])(` + form + `)($|[^a-z0-9])`), says}
 }
 
 // phrases are what settings in words are made of.
@@ -99,7 +100,7 @@ func (a *asked) understand(text string) error {
 	rest := text
 	for _, p := range phrases {
 		for {
-			at := p.form.FindStringSubmatchIndex(rest)
+			at := p.form().FindStringSubmatchIndex(rest)
 			if at == nil {
 				break
 			}
@@ -136,8 +137,8 @@ var ladder = []struct {
 }
 
 var (
-	stepWords = regexp.MustCompile(`^\+ ?(.*)$`)
-	backward  = regexp.MustCompile(`(?i)^(fused?|optimizer).*(backward)`)
+	stepWords = pattern.Of(`^\+ ?(.*)$`)
+	backward  = pattern.Of(`(?i)^(fused?|optimizer).*(backward)`)
 )
 
 // climb reads where on the ladder a row is.
@@ -159,9 +160,9 @@ func (a *asked) climb() error {
 		a.lora, a.qlora = true, strings.HasPrefix(step, "qlora")
 		return a.understand(strings.NewReplacer("(same)", "", "(", " ", ")", " ").Replace(step))
 	}
-	if m := stepWords.FindStringSubmatch(step); m != nil && a.cumulative {
+	if m := stepWords().FindStringSubmatch(step); m != nil && a.cumulative {
 		word := m[1]
-		if backward.MatchString(word) {
+		if backward().MatchString(word) {
 			word = "optimizer in backward"
 		}
 		at := slices.IndexFunc(ladder, func(rung struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
 	"github.com/divvy-gpu/divvy/internal/estimate/reference"
+	"github.com/divvy-gpu/divvy/internal/pattern"
 )
 
 // asked is a row's settings, understood. Zero means not stated.
@@ -231,10 +232,10 @@ func compileRead(a *asked, n yaml.Node) error {
 	return nil
 }
 
-var triple = regexp.MustCompile(`^([0-9.]+)\+([0-9.]+)\+([0-9.]+)$`)
+var triple = pattern.Of(`^([0-9.]+)\+([0-9.]+)\+([0-9.]+)$`)
 
 func bytesRead(a *asked, n yaml.Node) error {
-	m := triple.FindStringSubmatch(n.Value)
+	m := triple().FindStringSubmatch(n.Value)
 	if m == nil {
 		return unclearf("%q is not like 2+2+12", n.Value)
 	}

@@ -6,11 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
+	"github.com/divvy-gpu/divvy/internal/pattern"
 	"github.com/divvy-gpu/divvy/internal/yamldoc"
 )
 
@@ -109,7 +109,7 @@ func (c *config) fail(format string, args ...any) {
 }
 
 // parts are fields that say that there is more in a network than we know.
-var parts = regexp.MustCompile(`(?i)(vision|audio|image|video|speech|encoder|mamba|ssm|_conv|conv_|rwkv|linear_attn|linear_key|linear_value|recurrent|lru_|cross_attention|per_layer_input|altup|laurel|engram|lightning|kda_)`)
+var parts = pattern.Of(`(?i)(vision|audio|image|video|speech|encoder|mamba|ssm|_conv|conv_|rwkv|linear_attn|linear_key|linear_value|recurrent|lru_|cross_attention|per_layer_input|altup|laurel|engram|lightning|kda_)`)
 
 // Config reads a model's config.json. What is not known of the network is named
 // in Lower: figures are then lower bounds.
@@ -132,7 +132,7 @@ func Config(name string, raw []byte) (*estimate.Model, []string, error) {
 	if text, ok := c.fields["text_config"].(map[string]any); ok { // a model of several kinds of input
 		m.Lower = "what is beside text_config"
 		for field := range c.fields {
-			if parts.MatchString(field) {
+			if parts().MatchString(field) {
 				m.Lower = field
 			}
 		}
@@ -152,7 +152,7 @@ func Config(name string, raw []byte) (*estimate.Model, []string, error) {
 	}
 	m.Arch = c.arch(kind, f)
 	for _, field := range sortedFields(c.fields) {
-		if !c.used[field] && parts.MatchString(field) && !empty(c.fields[field]) {
+		if !c.used[field] && parts().MatchString(field) && !empty(c.fields[field]) {
 			m.Lower = field
 		}
 	}

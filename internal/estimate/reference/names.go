@@ -4,11 +4,11 @@ package reference
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
+	"github.com/divvy-gpu/divvy/internal/pattern"
 )
 
 // modelAliases are other names of the same shape; the file's notes say so.
@@ -76,21 +76,21 @@ type cardName struct {
 }
 
 var (
-	memoryWord = regexp.MustCompile(`^([0-9]+)gi?b$`)
-	formWord   = regexp.MustCompile(`^(sxm|pcie|nvl)[0-9]?$`)
-	noiseWord  = regexp.MustCompile(`^(nvidia|tesla|geforce|rtx|amd|instinct|intel|habana|data|center|gpu|oam|hbm[0-9]e?|simulated|corporation|r|x[0-9]+)$`)
-	separators = regexp.MustCompile(`[^a-z0-9.]+`)
+	memoryWord = pattern.Of(`^([0-9]+)gi?b$`)
+	formWord   = pattern.Of(`^(sxm|pcie|nvl)[0-9]?$`)
+	noiseWord  = pattern.Of(`^(nvidia|tesla|geforce|rtx|amd|instinct|intel|habana|data|center|gpu|oam|hbm[0-9]e?|simulated|corporation|r|x[0-9]+)$`)
+	separators = pattern.Of(`[^a-z0-9.]+`)
 )
 
 func takeApart(name string) cardName {
 	var n cardName
-	for _, word := range separators.Split(strings.ToLower(name), -1) {
+	for _, word := range separators().Split(strings.ToLower(name), -1) {
 		switch {
-		case word == "" || noiseWord.MatchString(word):
-		case memoryWord.MatchString(word):
-			n.memory = memoryWord.FindStringSubmatch(word)[1]
-		case formWord.MatchString(word):
-			n.form = formWord.FindStringSubmatch(word)[1]
+		case word == "" || noiseWord().MatchString(word):
+		case memoryWord().MatchString(word):
+			n.memory = memoryWord().FindStringSubmatch(word)[1]
+		case formWord().MatchString(word):
+			n.form = formWord().FindStringSubmatch(word)[1]
 		default:
 			n.family += word
 		}

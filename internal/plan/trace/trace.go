@@ -19,13 +19,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/pattern"
 	"github.com/divvy-gpu/divvy/internal/placement"
 )
 
@@ -225,7 +225,7 @@ const (
 )
 
 // yamlStart is how what kubectl prints as YAML begins.
-var yamlStart = regexp.MustCompile(`^(---|- |#|%YAML|[A-Za-z]+:(\s|$))`)
+var yamlStart = pattern.Of(`^(---|- |#|%YAML|[A-Za-z]+:(\s|$))`)
 
 // form looks at the first line that is not empty.
 func (i *input) form() form {
@@ -237,7 +237,7 @@ func (i *input) form() form {
 		return formCSV // which says that it is empty
 	case head[0] == '{' || head[0] == '[':
 		return formJSON
-	case yamlStart.Match(line):
+	case yamlStart().Match(line):
 		return formYAML
 	case bytes.IndexByte(line, ',') < 0 || bytes.IndexByte(line, 0) >= 0:
 		return formUnknown
