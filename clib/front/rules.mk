@@ -119,7 +119,7 @@ TEST_PROGRAMS += $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 
 test-front: $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
 	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy' \
 		DIVVY_TEST_STRANGE='$(CURDIR)/$(front_test_dir)/strange'; \
-	for program in $(front_programs); do echo "== $$program"; $$program; done
+	scripts/abreast $(front_programs)
 
 # The built front, loaded by path before the null driver.
 $(front_test_dir)/front_calls: clib/test/front_calls.c clib/test/agent.c $(front_headers) $(wildcard clib/test/*.h)

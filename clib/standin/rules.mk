@@ -78,9 +78,9 @@ TEST_TARGETS += test-standin
 
 .PHONY: test-standin
 test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/standin/run bin/divvy
-	@clib/test/standin/run $(standin_programs)
+	@scripts/abreast -w clib/test/standin/run $(standin_programs)
 	@for engine in avx2 plain; do \
-		DIVVY_PTX_ENGINE=$$engine clib/test/standin/run $(addprefix $(standin_test_dir)/plain/,$(standin_engine_tests)) || exit 1; \
+		DIVVY_PTX_ENGINE=$$engine scripts/abreast -w clib/test/standin/run $(addprefix $(standin_test_dir)/plain/,$(standin_engine_tests)) || exit 1; \
 	done
 
 # The readers of module images under the address sanitizer, for longer.

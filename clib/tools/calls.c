@@ -4,7 +4,8 @@
  *
  * It opens libcuda.so.1 by name; whoever starts it decides whether that is a
  * driver or the front before it. For each line on its input it measures one
- * round and answers with one line, nanoseconds per call:
+ * round, of one in N of the calls where the line is a number N (a slow driver), and
+ * answers with one line, nanoseconds per call:
  *
  *	LAUNCH ALLOC+FREE PASSED MEMINFO
  *
@@ -14,6 +15,7 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define LAUNCHES 20000
 #define ALLOCATIONS 2000
@@ -24,53 +26,53 @@
 static struct driver driver;
 
 /* Nanoseconds per launch, or -1. */
-static double launches(CUfunction function)
+static double launches(CUfunction function, int count)
 {
 	int argument = 0;
 	void *arguments[] = {&argument};
 	unsigned failed = 0;
 	uint64_t start = driver_now_ns();
 
-	for (int i = 0; i < LAUNCHES; i++)
+	for (int i = 0; i < count; i++)
 		failed |= driver.launch(function, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL);
-	return failed ? -1 : (double)(driver_now_ns() - start) / LAUNCHES;
+	return failed ? -1 : (double)(driver_now_ns() - start) / count;
 }
 
-static double allocations(void)
+static double allocations(int count)
 {
 	unsigned failed = 0;
 	uint64_t start = driver_now_ns();
 
-	for (int i = 0; i < ALLOCATIONS; i++) {
+	for (int i = 0; i < count; i++) {
 		CUdeviceptr block = 0;
 
 		failed |= driver.alloc(&block, BLOCK_BYTES);
 		failed |= driver.free(block);
 	}
-	return failed ? -1 : (double)(driver_now_ns() - start) / ALLOCATIONS;
+	return failed ? -1 : (double)(driver_now_ns() - start) / count;
 }
 
-static double queries(void)
+static double queries(int count)
 {
 	unsigned failed = 0;
 	uint64_t start = driver_now_ns();
 
-	for (int i = 0; i < QUERIES; i++)
+	for (int i = 0; i < count; i++)
 		failed |= driver.query(NULL);
-	return failed ? -1 : (double)(driver_now_ns() - start) / QUERIES;
+	return failed ? -1 : (double)(driver_now_ns() - start) / count;
 }
 
-static double infos(void)
+static double infos(int count)
 {
 	unsigned failed = 0;
 	uint64_t start = driver_now_ns();
 
-	for (int i = 0; i < INFOS; i++) {
+	for (int i = 0; i < count; i++) {
 		size_t available, total;
 
 		failed |= driver.info(&available, &total);
 	}
-	return failed ? -1 : (double)(driver_now_ns() - start) / INFOS;
+	return failed ? -1 : (double)(driver_now_ns() - start) / count;
 }
 
 int main(void)
@@ -91,7 +93,9 @@ int main(void)
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		double launch = launches(function), pair = allocations(), query = queries(), info = infos();
+		int part = atoi(line) > 0 && atoi(line) <= ALLOCATIONS ? atoi(line) : 1;
+		double launch = launches(function, LAUNCHES / part), pair = allocations(ALLOCATIONS / part), query = queries(QUERIES / part),
+		       info = infos(INFOS / part);
 
 		if (launch < 0 || pair < 0 || query < 0 || info < 0) {
 			fprintf(stderr, "calls: a measured call failed\n");

@@ -117,6 +117,7 @@ const hour = "3600000000"
 // hour; who is not hit comes to its end with right data; the card is as
 // documented; and after a reset there is work on it again.
 func TestFaultMatrix(t *testing.T) {
+	t.Parallel()
 	type row struct {
 		fault condition.Fault
 		scope condition.Scope

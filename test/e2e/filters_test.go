@@ -193,6 +193,7 @@ func (c filterCase) isFlat(frame string, x, y int) bool {
 // ffmpeg's CUDA filters run on the simulated card, under a share, and give what
 // their twins on the CPU give.
 func TestFFmpegFilters(t *testing.T) {
+	t.Parallel()
 	ffmpeg := needProgram(t, "ffmpeg")
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "filters", 1<<30)

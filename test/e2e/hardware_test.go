@@ -82,6 +82,7 @@ func measuredOnly(check string) bool {
 
 // With the torch of testdata the rows of PyTorch run over the simulated card, too.
 func TestHardwareCheck(t *testing.T) {
+	t.Parallel()
 	report := hardwareCheck(t, root(t), "--simulate", "--python", "python3")
 	if report.Schema != "divvy.hardware-check/v1" || !report.Simulated || !strings.Contains(report.Card, "(simulated)") || report.Driver == "" {
 		t.Errorf("it describes itself as %+v", report)
@@ -120,6 +121,7 @@ func TestHardwareCheck(t *testing.T) {
 // A divvy whose `run` holds nothing must be found out by every row that is
 // about holding something.
 func TestHardwareCheckFindsWhatHoldsNothing(t *testing.T) {
+	t.Parallel()
 	build := t.TempDir()
 	for _, folder := range []string{"bin", "scripts"} {
 		if err := os.Mkdir(filepath.Join(build, folder), 0o755); err != nil {

@@ -109,6 +109,7 @@ func (d *divided) wants(t *testing.T, what string, old, fresh string) (isNew boo
 // way from: to what was, or to what was wanted. So does one that is killed while it
 // does that.
 func TestMIGKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	for _, way := range []struct{ name, from, to string }{
 		{"from a whole card", "", mix},
 		{"from a mix", mix, seven},

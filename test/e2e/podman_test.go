@@ -164,6 +164,7 @@ func (p *podman) sees(t *testing.T, flags []string, allocate uint64) string {
 // A real container runtime, a share by its name, and nothing else: no
 // environment, no hook, no library in the image.
 func TestPodman(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	folder := t.TempDir()
 	h := newHost(t, hostOptions{cards: "2xA100-40GB", agentFlags: []string{"--cdi-dir", folder}})

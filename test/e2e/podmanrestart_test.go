@@ -104,7 +104,7 @@ func (h *host) busyUnder(t *testing.T, p *podman, busy, compute api.Share, flags
 // begin starts the second.
 func (w *working) begin(t *testing.T) {
 	t.Helper()
-	w.command = w.start(t, w.compute, &w.output, "/examples/mlp", "--json", "--check", "--size", "80000")
+	w.command = w.start(t, w.compute, &w.output, "/examples/mlp", "--json", "--check", "--size", "40000")
 	w.await(t, 1)
 }
 

@@ -112,6 +112,7 @@ var ways = []way{
 const snippetQuota = 512 * mib
 
 func TestSnippets(t *testing.T) {
+	t.Parallel()
 	areas, _ := snippetAreas(t)
 	exercised := map[string]bool{}
 	for _, g := range generations {
