@@ -71,9 +71,10 @@ demo:
 
 build-demo: bin/divvy $(DEMO_TARGETS)
 
-# Programs are built side by side; tests run one part after the other.
+# Programs are built side by side; tests run one part after the other. Much in test-e2e
+# waits, most of fuzz-short compiles: they go together.
 test:
-	@scripts/parts $(MAKE) test-need build test-programs lint $(TEST_TARGETS) test-go test-e2e fuzz-short
+	@scripts/parts $(MAKE) test-need build test-programs lint $(TEST_TARGETS) test-go test-e2e,fuzz-short
 
 test-need:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
@@ -89,12 +90,13 @@ test-programs-all: build-all $(TEST_PROGRAMS)
 # lint has vetted everything and run the root gates. -short leaves to soak what
 # takes long and has hardly ever found anything.
 # The race detector has every program that ends wait for a second, and some tests start
-# a hundred of them: 10 ms do.
+# a hundred of them: 10 ms do. Many tests wait for other programs: twice as many packages
+# run at once as there are processors.
 go_test := env GORACE=atexit_sleep_ms=10 $(GO) test -race -shuffle=on -count=1 -vet=off
 
 test-go:
 	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
-	$(go_test) -short -timeout 15m $$packages
+	$(go_test) -p $$(($$(nproc) * 2)) -short -timeout 15m $$packages
 
 # By themselves: much here is about time.
 test-e2e:
@@ -104,7 +106,7 @@ test-e2e:
 # be had is named, and its test skipped; nothing is downloaded twice.
 test-clients: build
 	@scripts/clients build/clients
-	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient' ./test/e2e
+	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient(Programs|Hashcat|Monitors|Runtime)$$' ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
