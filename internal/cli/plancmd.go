@@ -65,7 +65,7 @@ kubectl get nodes,pods -A -o json or yaml prints, plain or gzip.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.nodes, "nodes", "", "list of nodes")
+	flags.StringVar(&f.nodes, "nodes", "", "list of nodes; - is the standard input")
 	flags.StringSliceVar(&f.pods, "pods", nil, "lists of jobs; --nodes itself if it holds both")
 	flags.StringSliceVar(&f.policies, "policy", []string{"divvy"}, strings.Join(placement.Policies(), ", "))
 	flags.StringVar(&f.seeds, "seeds", "42-51", "seeds, such as 42-51 or 1,2,7")
@@ -152,17 +152,8 @@ func (a *app) plan(cmd *cobra.Command, f *planFlags) error {
 
 // check reads the flags that are more than a word.
 func (f *planFlags) check(cmd *cobra.Command) error {
-	switch {
-	case f.nodes == "":
+	if f.nodes == "" {
 		return errors.New("--nodes is missing")
-	case len(f.pods) > 0:
-	case !strings.HasSuffix(strings.TrimSuffix(f.nodes, ".gz"), ".json"):
-		if f.fits == "" {
-			return errors.New("--pods is missing")
-		}
-		f.jobLists = []*trace.Jobs{{File: f.nodes}} // an empty fleet
-	default:
-		f.pods = []string{f.nodes}
 	}
 	changed := cmd.Flags().Changed
 	modes := 0
@@ -264,9 +255,22 @@ func parseQuotas(list []string) (map[string]int64, error) {
 
 // read reads the lists.
 func (f *planFlags) read() error {
-	var err error
-	if f.nodeList, err = trace.ReadNodes(f.nodes); err != nil {
+	source, err := trace.Open(f.nodes)
+	if err != nil {
 		return err
+	}
+	if f.nodeList, err = source.Nodes(); err != nil {
+		return err
+	}
+	if len(f.pods) == 0 {
+		jobs, err := source.JobsBeside()
+		if err != nil {
+			return err
+		}
+		if f.fits == "" && len(jobs.Jobs) == 0 { // one job more may be asked for of an empty fleet
+			return withHint(usage(errors.New("--pods is missing")), "divvy plan --help")
+		}
+		return f.take(jobs)
 	}
 	seen := map[string]string{}
 	for _, file := range f.pods {
@@ -275,18 +279,32 @@ func (f *planFlags) read() error {
 			return usage(fmt.Errorf("--pods %s and %s would both be called %s", first, file, name))
 		}
 		seen[name] = file
-		jobs, err := trace.ReadJobs(file)
+		from := source // a pipe can be opened once only
+		if file != f.nodes {
+			if from, err = trace.Open(file); err != nil {
+				return err
+			}
+		}
+		jobs, err := from.Jobs()
 		if err != nil {
 			return err
 		}
-		if len(f.compare) == 0 {
-			if err := trace.CheckModels(f.nodeList, jobs, f.allowUnknown); err != nil {
-				return withHint(err, "--allow-unknown-models lets such jobs wait for ever")
-			}
+		if err := f.take(jobs); err != nil {
+			return err
 		}
-		trace.Bind(f.nodeList, jobs)
-		f.jobLists = append(f.jobLists, jobs)
 	}
+	return nil
+}
+
+// take keeps a list of jobs for the nodes that have been read.
+func (f *planFlags) take(jobs *trace.Jobs) error {
+	if len(f.compare) == 0 {
+		if err := trace.CheckModels(f.nodeList, jobs, f.allowUnknown); err != nil {
+			return withHint(err, "--allow-unknown-models lets such jobs wait for ever")
+		}
+	}
+	trace.Bind(f.nodeList, jobs)
+	f.jobLists = append(f.jobLists, jobs)
 	return nil
 }
 

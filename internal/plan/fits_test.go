@@ -158,6 +158,17 @@ func TestWhatIsNotConsidered(t *testing.T) {
 			t.Errorf("%s is not named in\n%s", want, notes)
 		}
 	}
+	for what, list := range map[string]string{
+		"1 pods for which a node is nominated": strings.Replace(one("", "", "", `"containers": []`), `"phase": "Pending"`, `"phase": "Pending", "nominatedNodeName": "n"`, 1),
+		"1 pods ask for a part of a GPU by aliyun.com/gpu-mem: counted by node": one("", "", `, "aliyun.com/gpu-mem": "16"`,
+			`"containers": [{"resources": {"limits": {"aliyun.com/gpu-mem": "6"}}}]`),
+		"1 pods share a resource claim with another pod: it is counted once": strings.ReplaceAll(one("", "", "", `"containers": []`),
+			`"containers"`, `"resourceClaims": [{"name": "g", "resourceClaimName": "one"}], "containers"`),
+	} {
+		if _, notes := fits(t, list); !strings.Contains(notes, what) {
+			t.Errorf("%q is not in\n%s", what, notes)
+		}
+	}
 	if notes := blocked(t, "none", one("", "", "", `"containers": []`), ""); notes != "" {
 		t.Error(notes)
 	}

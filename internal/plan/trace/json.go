@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -50,9 +51,24 @@ func (d *document) wrong(offset int64, err error) error {
 		}
 		return &InputError{d.file, d.line(offset), "not JSON: " + syntax.Error()}
 	case errors.As(err, &kind):
-		return &InputError{d.file, d.line(offset), fmt.Sprintf("%s is a %s, want %s", kind.Field, kind.Value, kind.Type)}
+		return &InputError{d.file, d.line(offset), fmt.Sprintf("%s is a %s, want %s", kind.Field, kind.Value, shape(kind.Type))}
 	}
 	return &InputError{d.file, d.line(offset), strings.TrimPrefix(err.Error(), "json: ")}
+}
+
+// shape is what JSON calls what a Go type is read from.
+func shape(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice:
+		return "an array"
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	}
+	return "a number"
 }
 
 // visitor takes what stands in a list.
@@ -135,14 +151,28 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 	if found {
 		return cluster, nil
 	}
+	if kind == refusal {
+		return false, &InputError{d.file, d.line(start), answered(d.text[start:d.InputOffset()])}
+	}
 	if kind == "" {
-		return false, &InputError{d.file, d.line(start), v.wanted()}
+		return false, &errNone{&InputError{d.file, d.line(start), v.wanted()}, nil}
 	}
 	var o kubeObject
 	if err := json.Unmarshal(d.text[start:d.InputOffset()], &o); err != nil {
 		return false, d.wrong(start, err)
 	}
 	return true, v.take(&o, d.line(start), "")
+}
+
+// refusal is the kind of what a cluster answers instead of a list.
+const refusal = "Status"
+
+func answered(text []byte) string {
+	var answer struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(text, &answer) // it may have said nothing
+	return "no list: the cluster answered " + strconv.Quote(answer.Message)
 }
 
 // list hands each element of an array to visit.

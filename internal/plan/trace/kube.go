@@ -56,6 +56,14 @@ var sharings = []struct{ cards, memory, percent, cores string }{
 	{"volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"},
 }
 
+// sums are resources of which a node lists what all its GPUs have together; which of them
+// has room, only their own schedulers know.
+var sums = []string{
+	"aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage",
+	"tencent.com/vcuda-core", "tencent.com/vcuda-memory",
+	"tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory",
+}
+
 // given says that a resource is modelled, or given by something else than the scheduler's
 // counting.
 func given(name string) bool {
@@ -296,6 +304,11 @@ func (l *Jobs) addPod(c *kubePods, o *kubeObject, line int) error {
 		}
 	}
 	c.count(o)
+	for _, name := range sums {
+		if asked[name] > 0 {
+			c.left["%d pods ask for a part of a GPU by "+name+": counted by node, whichever of its GPUs has room"]++
+		}
+	}
 	asked[resourceWhole+" by claims"] = c.claims.cards(c, o)
 	if reason := j.askCards(c, asked); reason != "" && j.Node == "" {
 		note(&l.Notes, "pod %s %s: left out", name, reason)
@@ -328,6 +341,7 @@ func (c *kubePods) count(o *kubeObject) {
 	is("%d pods with anti-affinity", len(s.Affinity.Anti.Required) > 0)
 	is("%d pods with topology spread constraints", slices.ContainsFunc(s.Spread, func(k kubeSpread) bool { return k.WhenUnsatisfiable != "ScheduleAnyway" }))
 	is("%d pods with scheduling gates", s.NodeName == "" && len(s.SchedulingGates) > 0)
+	is("%d pods for which a node is nominated", s.NodeName == "" && o.Status.Nominated != "")
 	is("%d pods with volumes that may be tied to nodes", slices.ContainsFunc(s.Volumes, func(v kubeVolume) bool { return v.Claim != nil || v.Own != nil }))
 	is("%d pods with ports of their host", slices.ContainsFunc(slices.Concat(s.Containers, s.InitContainers), func(k kubeContainer) bool {
 		for _, p := range k.Ports {

@@ -31,13 +31,14 @@ func claimKey(kind, namespace, name string) string { return kind + " " + namespa
 // cards is how many whole GPUs the claims of a pod come to. A claim that the list does not
 // have is taken for one.
 func (c *claims) cards(pods *kubePods, o *kubeObject) (cards float64) {
-	unknown, others := false, false
+	unknown, others, shared := false, false, false
 	for _, claim := range o.Spec.ResourceClaims {
 		key := claimKey("ResourceClaimTemplate", o.Metadata.Namespace, claim.Template)
 		if claim.Claim != "" {
 			key = claimKey("ResourceClaim", o.Metadata.Namespace, claim.Claim)
 			if c.counted[key] {
-				continue // another pod has it, too
+				shared = true // with another pod
+				continue
 			}
 			c.counted[key] = true
 		}
@@ -65,6 +66,9 @@ func (c *claims) cards(pods *kubePods, o *kubeObject) (cards float64) {
 	}
 	if unknown {
 		pods.left["%d pods with resource claims that the list does not have: each claim is taken for one GPU"]++
+	}
+	if shared {
+		pods.left["%d pods share a resource claim with another pod: it is counted once, and they are not kept to its node"]++
 	}
 	if others {
 		pods.left["%d pods with resource claims for other devices than a number of GPUs: not considered"]++

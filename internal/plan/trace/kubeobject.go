@@ -32,6 +32,7 @@ type kubeFields struct {
 	Spec   kubeSpec `json:"spec"`
 	Status struct {
 		Phase       string  `json:"phase"`
+		Nominated   string  `json:"nominatedNodeName"`
 		Allocatable amounts `json:"allocatable"`
 		Conditions  []struct {
 			Type   string `json:"type"`

@@ -5,6 +5,8 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -94,11 +96,70 @@ items:
 	}
 }
 
+// TestPipe gives what it has once, and both lists are read from it.
+func TestPipe(t *testing.T) {
+	for what, of := range map[string]func(t *testing.T) string{
+		"a pipe": func(t *testing.T) string {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { r.Close() })
+			go func() {
+				defer w.Close()
+				io.WriteString(w, "kind: List\nitems:\n- {kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 8}}}\n"+
+					"- {kind: Pod, metadata: {name: p, namespace: d}, spec: {containers: [{resources: {}}]}}\n")
+			}()
+			return fmt.Sprintf("/dev/fd/%d", r.Fd())
+		},
+		"a file": func(t *testing.T) string {
+			return write(t, "list", `{"items": [{"kind": "Node", "metadata": {"name": "n"}}, {"kind": "Pod", "metadata": {"name": "p", "namespace": "d"}}]}`)
+		},
+	} {
+		source, err := Open(of(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err1 := source.Nodes()
+		jobs, err2 := source.JobsBeside()
+		if err1 != nil || err2 != nil || len(nodes.Nodes) != 1 || len(jobs.Jobs) != 1 {
+			t.Errorf("%s: %+v (%v), %+v (%v)", what, nodes, err1, jobs, err2)
+		}
+	}
+}
+
+// TestJobsBesideNodes are looked for by what a list is, whatever its name; that there are
+// none is no error, and what cannot be read is.
+func TestJobsBesideNodes(t *testing.T) {
+	for text, want := range map[string]int{
+		nodeHeader + "\na,1,1,1,T4\n":                       0,
+		`{"nodes": []}`:                                     0,
+		`{"nodes": [], "jobs": [{"name": "a"}]}`:            1,
+		`{"kind": "NodeList", "items": []}`:                 0,
+		`{"kind": "Node", "metadata": {"name": "a"}}`:       0,
+		"kind: NodeList\nitems:\n- {metadata: {name: a}}\n": 0,
+		"kind: Pod\nmetadata: {name: a}\n":                  1,
+		`{"kind": "PodList", "items": [{}, {"spec": 7}]}`:   -1,
+		`{"nodes": [], "jobs": [{"nom": "a"}]}`:             -1,
+	} {
+		source, err := Open(write(t, "list", text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs, err := source.JobsBeside()
+		if (err != nil) != (want < 0) || err == nil && len(jobs.Jobs) != want {
+			t.Errorf("%s: %+v, %v", text, jobs, err)
+		}
+	}
+}
+
 // TestUnknownLists: one line that says what is wanted.
 func TestUnknownLists(t *testing.T) {
 	for _, text := range []string{
 		"NAME   STATUS   ROLES\nn1     Ready    worker\n", "\x7fELF\x02\x01\x01\x00", "hello", "No resources found in default namespace.\n",
 		"error: the server doesn't have a resource type \"nodez\"\n", "<html>\n", `"text"`, "[]", "{}", `{"kind": "Status", "message": "Forbidden"}`,
+		`{"kind": "Status", "status": "Failure", "message": "no\nentry"}`, "kind: Status\nstatus: Failure\n",
+		`{"kind": "Node", "status": "Failure"}`, `{"kind": "Pod", "spec": 7}`,
 		"kind: Deployment\nmetadata: {name: a}\n", "a: 1\n", "---\n", "- 1\n", "kind: List\nitems: 7\n", "a: &x {b: 1}\nc: *x\n", "kind: [\n",
 	} {
 		for _, read := range []func(string) error{
@@ -107,7 +168,7 @@ func TestUnknownLists(t *testing.T) {
 		} {
 			err := read(write(t, "list", text))
 			var bad *InputError
-			if !errors.As(err, &bad) || strings.Contains(bad.Reason, "\n") || bad.Reason == "" {
+			if !errors.As(err, &bad) || strings.ContainsAny(bad.Reason, "\n{") || bad.Reason == "" {
 				t.Errorf("%q: %v", text, err)
 			}
 		}

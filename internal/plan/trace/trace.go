@@ -110,6 +110,14 @@ type InputError struct {
 	Reason string
 }
 
+// errNone is of a list that has nothing of what is looked for, and nothing wrong.
+type errNone struct {
+	*InputError
+	notes []string
+}
+
+func (e *errNone) Unwrap() error { return e.InputError }
+
 func (e *InputError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.File, e.Reason)
@@ -134,17 +142,60 @@ func (i *input) Close() {
 	}
 }
 
-// open returns the file's text, decompressed when it is gzip.
-func open(file string) (*input, error) {
-	f, err := os.Open(file)
-	if err != nil {
+// standardInput is how a command line names it.
+const standardInput = "-"
+
+// Source is a list, or both, before it is read. What a pipe gives, it gives once: that is
+// kept.
+type Source struct {
+	file string
+	kept []byte // of what is no regular file
+	size int64
+}
+
+// Open finds a list: a file, a pipe, or - for the standard input.
+func Open(file string) (*Source, error) {
+	f := os.Stdin
+	if file == standardInput {
+		file = "standard input"
+	} else {
+		var err error
+		if f, err = os.Open(file); err != nil {
+			return nil, err
+		}
+		defer f.Close() // only read from: nothing is lost
+	}
+	s := &Source{file: file}
+	switch info, err := f.Stat(); {
+	case err != nil:
 		return nil, err
+	case info.IsDir():
+		return nil, &InputError{file, 0, "is a folder, want a list"}
+	case f != os.Stdin && info.Mode().IsRegular():
+		s.size = info.Size()
+		return s, nil
 	}
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&InputError{file, 0, "is a folder, want a list"}, f.Close())
+	var err error
+	if s.kept, err = io.ReadAll(&bounded{f, maxJSONBytes, errPipeTooLarge}); err != nil {
+		return nil, &InputError{file, 0, err.Error()}
 	}
-	in := newInput(file, f)
-	in.closers = []io.Closer{f}
+	s.size = int64(len(s.kept))
+	return s, nil
+}
+
+// open returns the text, decompressed when it is gzip.
+func (s *Source) open() (*input, error) {
+	var in *input
+	if s.kept != nil {
+		in = newInput(s.file, bytes.NewReader(s.kept))
+	} else {
+		f, err := os.Open(s.file)
+		if err != nil {
+			return nil, err
+		}
+		in = newInput(s.file, f)
+		in.closers = []io.Closer{f}
+	}
 	magic, _ := in.Peek(2)
 	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return in.decoded(), nil
@@ -152,16 +203,11 @@ func open(file string) (*input, error) {
 	z, err := gzip.NewReader(in.Reader)
 	if err != nil {
 		in.Close()
-		return nil, &InputError{file, 0, "starts like gzip and is not: " + err.Error()}
+		return nil, &InputError{s.file, 0, "starts like gzip and is not: " + err.Error()}
 	}
-	info, err := f.Stat()
-	if err != nil {
-		in.Close()
-		return nil, err
-	}
-	in = newInput(file, &bounded{z, max(maxInflation*min(info.Size(), maxFileBytes), leastInflated), errInflated})
-	in.closers = []io.Closer{z, f}
-	return in.decoded(), nil
+	unpacked := newInput(s.file, &bounded{z, max(maxInflation*min(s.size, maxFileBytes), leastInflated), errInflated})
+	unpacked.closers = append([]io.Closer{z}, in.closers...)
+	return unpacked.decoded(), nil
 }
 
 // decoded reads text that Windows' shells wrote: with a mark of its encoding before it.
@@ -266,17 +312,27 @@ func (b *bounded) Read(p []byte) (int, error) {
 var (
 	errTooLarge     = fmt.Errorf("the file is too large (at most %d GiB of CSV, %d MiB of JSON)", maxFileBytes>>30, maxJSONBytes>>20)
 	errYAMLTooLarge = fmt.Errorf("the YAML is too large (at most %d MiB): ask kubectl for -o json", maxYAMLBytes>>20)
+	errPipeTooLarge = fmt.Errorf("more than %d MiB from a pipe: save it to a file", maxJSONBytes>>20)
 	errInflated     = fmt.Errorf("the compressed file holds more than %d times its size: decompress it if that is meant", maxInflation)
 )
 
 // ReadNodes reads a node list.
 func ReadNodes(file string) (*Nodes, error) {
-	in, err := open(file)
+	s, err := Open(file)
+	if err != nil {
+		return nil, err
+	}
+	return s.Nodes()
+}
+
+// Nodes reads the nodes of a list.
+func (s *Source) Nodes() (*Nodes, error) {
+	in, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	return parseNodes(file, in)
+	return parseNodes(s.file, in)
 }
 
 func parseNodes(file string, in *input) (*Nodes, error) {
@@ -303,12 +359,39 @@ func parseNodes(file string, in *input) (*Nodes, error) {
 
 // ReadJobs reads a job list.
 func ReadJobs(file string) (*Jobs, error) {
-	in, err := open(file)
+	s, err := Open(file)
+	if err != nil {
+		return nil, err
+	}
+	return s.Jobs()
+}
+
+// Jobs reads the jobs of a list.
+func (s *Source) Jobs() (*Jobs, error) {
+	in, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	return parseJobs(file, in)
+	return parseJobs(s.file, in)
+}
+
+// JobsBeside reads the jobs that stand in a list of nodes, whatever its name: a cluster's
+// has both. That there are none is no error.
+func (s *Source) JobsBeside() (*Jobs, error) {
+	in, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	if in.form() == formCSV {
+		return &Jobs{File: s.file}, nil
+	}
+	jobs, err := parseJobs(s.file, in)
+	if none, is := errors.AsType[*errNone](err); is {
+		return &Jobs{File: s.file, Notes: none.notes}, nil
+	}
+	return jobs, err
 }
 
 func parseJobs(file string, in *input) (*Jobs, error) {
@@ -325,7 +408,7 @@ func parseJobs(file string, in *input) (*Jobs, error) {
 		err = list.readCSV(in)
 	}
 	if err == nil && len(list.Jobs) == 0 {
-		err = &InputError{file, 0, "no jobs" + because(list.Notes)}
+		err = &errNone{&InputError{file, 0, "no jobs" + because(list.Notes)}, list.Notes}
 	}
 	if err != nil {
 		return nil, err

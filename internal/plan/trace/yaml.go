@@ -74,6 +74,9 @@ func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
 	if err != nil {
 		return &InputError{file, n.Line, fmt.Sprintf("%s is no object", own)}
 	}
+	if own == refusal {
+		return &InputError{file, n.Line, answered(raw)}
+	}
 	var o kubeObject
 	if err := json.Unmarshal(raw, &o); err != nil {
 		d := document{file: file, text: []byte(strings.Repeat("\n", n.Line-1))}
