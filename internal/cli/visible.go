@@ -60,6 +60,8 @@ func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask the driver what %s=%s means: %w", visibleVariable, list, err)
+	case len(shown) == 0 && namedTwice(list) != "":
+		return withHint(usage(fmt.Errorf("%s=%s names one GPU twice, the second time as %s, by which the driver shows none", visibleVariable, list, namedTwice(list))), anyGPU)
 	case len(shown) == 0:
 		return withHint(notThere(fmt.Errorf("%s=%s shows no GPU here, so none can be chosen", visibleVariable, list)), anyGPU)
 	case kind == kindMIG:
@@ -124,6 +126,36 @@ func readVisible(list string) (kind string, err error) {
 		kind, seen = is, append(seen, entry)
 	}
 	return kind, nil
+}
+
+// namedTwice is the entry of a list of which the driver shows none that may name a GPU once
+// more, in other digits or by less of its UUID; empty: none.
+func namedTwice(list string) string {
+	type name struct {
+		number uint64
+		uuid   string
+	}
+	var seen []name
+	for entry := range strings.SplitSeq(list, ",") {
+		entry = strings.ToLower(strings.TrimSpace(entry))
+		number, err := strconv.ParseUint(entry, 10, 64)
+		is := name{number: number}
+		if err != nil {
+			if is.uuid = entry; !strings.HasPrefix(entry, "gpu-") {
+				return ""
+			}
+		}
+		if slices.ContainsFunc(seen, func(other name) bool {
+			if is.uuid == "" || other.uuid == "" {
+				return is == other
+			}
+			return strings.HasPrefix(is.uuid, other.uuid) || strings.HasPrefix(other.uuid, is.uuid)
+		}) {
+			return entry
+		}
+		seen = append(seen, is)
+	}
+	return ""
 }
 
 // driverShows are the GPUs that the driver shows a program with our environment: of the

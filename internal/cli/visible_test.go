@@ -26,6 +26,18 @@ func TestReadVisible(t *testing.T) {
 	}
 }
 
+// What the driver shows nothing by is told apart from what is not here.
+func TestNamedTwice(t *testing.T) {
+	for list, want := range map[string]string{
+		"": "", "7": "", "1,2": "", "1,01": "01", "GPU-ab,GPU-a": "gpu-a", "gpu-a, GPU-abc": "gpu-abc", "GPU-ab,GPU-ac": "",
+		"x,1,1": "", "1,-1,1": "", "MIG-a,MIG-ab": "",
+	} {
+		if got := namedTwice(list); got != want {
+			t.Errorf("%q: %q, want %q", list, got, want)
+		}
+	}
+}
+
 // FuzzReadVisible: whatever is taken has one kind of names up to the first that is none.
 func FuzzReadVisible(f *testing.F) {
 	for _, list := range []string{"", "0,1", "GPU-1,GPU-2", "MIG-x", "0,GPU-1", "0,0", "-1"} {

@@ -102,6 +102,11 @@ func (c *Core) place(spec *Spec, cards []*card, count int) ([]*card, *Failure) {
 	for _, v := range placement.Together(able, count) {
 		chosen = append(chosen, cards[v.Card])
 	}
+	if len(spec.Among) > 0 { // whoever lists GPUs counts them so
+		slices.SortFunc(chosen, func(a, b *card) int {
+			return cmp.Compare(slices.Index(spec.Among, a.UUID), slices.Index(spec.Among, b.UUID))
+		})
+	}
 	return chosen, nil
 }
 
