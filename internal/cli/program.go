@@ -15,9 +15,16 @@ import (
 
 const maxInterpreterBytes = 4096
 
+// mostInterpreters is how many scripts the kernel lets stand behind each other.
+const mostInterpreters = 5
+
 // examineProgram says whether a share can hold a program: our library must be
-// loaded into it by the dynamic linker.
+// loaded into it, or into what runs the script that it is, by the dynamic linker.
 func examineProgram(name string) (status, detail, hint string) {
+	return examineBehind(name, mostInterpreters)
+}
+
+func examineBehind(name string, scripts int) (status, detail, hint string) {
 	path, err := findCommand(name)
 	if err != nil {
 		return checkFail, err.Error(), ""
@@ -28,7 +35,15 @@ func examineProgram(name string) (status, detail, hint string) {
 	}
 	file, err := elf.Open(path)
 	if err != nil {
-		return checkOK, path + " is no ELF program: what matters is its interpreter", ""
+		found, err := program.Read(path)
+		if err == nil && found.Interpreter != "" {
+			_, err = findCommand(found.Interpreter)
+		}
+		if err != nil || found.Interpreter == "" || scripts == 0 {
+			return checkOK, path + " is no ELF program: what matters is its interpreter", ""
+		}
+		status, detail, hint := examineBehind(found.Interpreter, scripts-1)
+		return status, fmt.Sprintf("%s is run by %s: %s", path, found.Interpreter, detail), hint
 	}
 	defer file.Close()
 	linker := interpreterOf(file)

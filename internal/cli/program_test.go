@@ -27,16 +27,26 @@ func TestExamineProgram(t *testing.T) {
 	if err := os.Chmod(setuid, 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(folder, "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
+	script := func(name, interpreter string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte("#!"+interpreter+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
+	static := build("static", "-static")
 	for _, c := range []struct{ program, status, detail string }{
 		{build("dynamic"), checkOK, "dynamically linked"},
-		{build("static", "-static"), checkNote, "statically linked"},
+		{static, checkNote, "statically linked"},
 		{build("musl", "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"), checkNote, "musl"},
 		{setuid, checkFail, "setuid"},
-		{script, checkOK, "interpreter"},
+		{script("script", "/bin/sh"), checkOK, "dynamically linked"},
+		{script("of-static", static), checkNote, "of-static is run by " + static + ": " + static + " is statically linked"},
+		{script("of-script", filepath.Join(folder, "of-static")), checkNote, "statically linked"},
+		{script("of-itself", filepath.Join(folder, "of-itself")), checkOK, "interpreter"},
+		{script("of-env", "/usr/bin/env -S A=b sh -u"), checkOK, "dynamically linked"},
+		{script("of-nothing", ""), checkOK, "interpreter"},
+		{script("of-none", filepath.Join(folder, "none")), checkOK, "interpreter"},
 		{"no-such-program", checkFail, "not found"},
 	} {
 		status, detail, _ := examineProgram(c.program)

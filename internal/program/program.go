@@ -119,8 +119,12 @@ func interpreter(file *os.File) (string, error) {
 	if !ok || len(words) == 0 {
 		return "", nil
 	}
-	if filepath.Base(words[0]) == "env" && len(words) > 1 {
-		return words[len(words)-1], nil
+	if filepath.Base(words[0]) == "env" {
+		for _, word := range words[1:] {
+			if !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+				return word, nil
+			}
+		}
 	}
 	return words[0], nil
 }

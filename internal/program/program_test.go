@@ -90,6 +90,8 @@ func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"#!/usr/bin/env python3\nimport this\n": "python3",
 		"#! /opt/v/bin/python\n":                "/opt/v/bin/python",
+		"#!/usr/bin/env -S A=b python3 -u\n":    "python3",
+		"#!/usr/bin/env\n":                      "/usr/bin/env",
 		"#!\n":                                  "",
 		"echo\n":                                "",
 		"":                                      "",
