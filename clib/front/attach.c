@@ -163,6 +163,7 @@ static int receive(struct front_agent *agent, struct divvy_message *answer, int6
 	struct msghdr packet = {.msg_iov = &body, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	struct pollfd readable = {.fd = agent->fd, .events = POLLIN};
 	struct cmsghdr *header;
+	size_t count = 0;
 	int64_t left;
 	ssize_t got;
 
@@ -180,12 +181,14 @@ static int receive(struct front_agent *agent, struct divvy_message *answer, int6
 	/* an empty packet looks like the end, but may bring descriptors, too */
 	header = CMSG_FIRSTHDR(&packet);
 	if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
+		count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		memcpy(fds, CMSG_DATA(header), (count < PAGES ? count : PAGES) * sizeof(int));
 	}
 	if (got == 0)
 		return -EPIPE;
+	/* there was room for what comes, but no number for a descriptor */
+	if ((packet.msg_flags & MSG_CTRUNC) != 0 && count < PAGES)
+		return -EMFILE;
 	if (got != sizeof(*answer) || (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
 	    answer->magic != DIVVY_MESSAGE_MAGIC || memchr(answer->text, 0, sizeof(answer->text)) == NULL)
 		return -EPROTO;

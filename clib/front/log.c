@@ -42,6 +42,8 @@ void front_log_detached(const char *path, int rc, const struct divvy_message *an
 		front_log("no agent at %s: CUDA is not available", path);
 	else if (rc == -ETIMEDOUT || rc == -EPIPE)
 		front_log("the agent at %s does not answer: CUDA is not available", path);
+	else if (rc == -EMFILE || rc == -ENFILE)
+		front_log("attach to %s: too many open files: CUDA is not available", path);
 	else if (rc == -EPROTO)
 		front_log("the agent at %s speaks another version than this library (%u): CUDA is not available", path,
 			  DIVVY_WIRE_VERSION);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -151,6 +152,53 @@ static void knows_its_socket(void)
 	unlink(path);
 }
 
+static int spare; /* how many descriptors there are numbers for when the answer comes */
+
+static void *welcome(void *argument)
+{
+	struct divvy_message message;
+	struct rlimit limit;
+	const int fds[2] = {0, 1};
+	int fd = accept4(*(int *)argument, NULL, NULL, SOCK_CLOEXEC);
+	int free = dup(0);
+
+	CHECK(fd >= 0 && free >= 0 && close(free) == 0);
+	CHECK(recv(fd, &message, sizeof(message), 0) == sizeof(message));
+	message.type = DIVVY_WELCOME;
+	CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = (rlim_t)(free + spare);
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	send_packet(fd, &message, sizeof(message), fds, 2);
+	CHECK(recv(fd, &message, sizeof(message), 0) == 0); /* it has gone */
+	close(fd);
+	return NULL;
+}
+
+static void says_that_descriptors_are_lacking(void)
+{
+	int listener = listen_at_path();
+	struct rlimit limit;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (spare = 0; spare < 2; spare++) {
+		struct front_pages *pages = NULL;
+		struct divvy_message message;
+		struct front_agent agent;
+		unsigned before = descriptors();
+		pthread_t thread;
+
+		CHECK(front_agent_init(&agent, path, buildid) == 0 && front_agent_connect(&agent) == 0);
+		CHECK(pthread_create(&thread, NULL, welcome, &listener) == 0);
+		CHECK(front_agent_hello(&agent, 0, NULL, PATIENCE_MS, &message, &pages) == -EMFILE && pages == NULL);
+		front_agent_drop(&agent);
+		pthread_join(thread, NULL);
+		CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+		CHECK(descriptors() == before);
+	}
+	close(listener);
+	unlink(path);
+}
+
 static void wants_a_path_that_fits(void)
 {
 	struct front_agent agent;
@@ -167,6 +215,7 @@ static void wants_a_path_that_fits(void)
 static const struct scenario scenarios[] = {
 	{"survives noise", survives_noise},
 	{"knows its socket", knows_its_socket},
+	{"says that descriptors are lacking", says_that_descriptors_are_lacking},
 	{"wants a path that fits", wants_a_path_that_fits},
 };
 
