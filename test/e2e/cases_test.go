@@ -125,14 +125,36 @@ func TestSandboxWithoutTheFront(t *testing.T) {
 	}
 }
 
-// TestFreeingWithoutContext: memory is given back by whoever has its address.
-func TestFreeingWithoutContext(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "free")
-	source := filepath.Join(root(t), "test", "e2e", "testdata", "cases", "05-free-without-context", "free.c")
+// compiled is a program of a case.
+func compiled(t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "program")
+	source := filepath.Join(root(t), "test", "e2e", "testdata", "cases", name)
 	if out, err := exec.Command("gcc", "-w", "-o", program, source, "-ldl", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	out := reported(t, "free.sh", "FREE="+program)
+	return program
+}
+
+// TestProgramThatSetsItsDevices sees the share's GPU as 0, whatever number the machine has
+// for it, and a batch system's choice is heeded.
+func TestProgramThatSetsItsDevices(t *testing.T) {
+	out := reported(t, "devices.sh", "DEVS="+compiled(t, "02-visible-devices-index/devs.c"))
+	if strings.Count(out, "CUDA_VISIBLE_DEVICES=0 cuInit 0 count 1\n") != 2 {
+		t.Error(out)
+	}
+}
+
+// TestCachePolicyIsTaken: a policy of caches is a hint.
+func TestCachePolicyIsTaken(t *testing.T) {
+	if out := reported(t, "policy.sh"); strings.TrimSpace(out) != "evict-last.ptx 0" {
+		t.Error(out)
+	}
+}
+
+// TestFreeingWithoutContext: memory is given back by whoever has its address.
+func TestFreeingWithoutContext(t *testing.T) {
+	out := reported(t, "free.sh", "FREE="+compiled(t, "05-free-without-context/free.c"))
 	if want := "cuMemFree 0\ncuMemFreeHost 0\ncode 0\n"; out != want+want {
 		t.Errorf("without a quota and with one: %s", out)
 	}
