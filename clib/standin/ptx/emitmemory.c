@@ -347,7 +347,34 @@ static bool atomic(struct ptx_compiler *c, bool result)
 	return atomic_one(c, &address, type, &to, &b, &third, 0, PTX_NOWHERE);
 }
 
-/* cp.async.ca.shared.global [to], [from], bytes{, some}{, policy} */
+/* 0 bytes where the predicate has the source ignored, else all. */
+static bool unless_ignored(struct ptx_compiler *c, uint32_t operand, uint32_t bytes, struct ptx_place *some)
+{
+	struct ptx_place ignored;
+	uint32_t none;
+	uint32_t all;
+
+	if (!ptx_in(c, operand, PTX_PRED, &ignored) || !ptx_constant(c, PTX_W_32, 0, &none) || !ptx_constant(c, PTX_W_32, bytes, &all))
+		return false;
+	*some = (struct ptx_place){ .at = ptx_temporary(c), .width = PTX_W_32 };
+	struct ptx_op *op = some->at == PTX_NOWHERE ? NULL : ptx_emit(c, PTX_RUN_SELP32);
+
+	if (!op)
+		return false;
+	op->d = some->at;
+	op->a = ignored.negated ? all : none;
+	op->b = ignored.negated ? none : all;
+	op->c = ignored.at;
+	return true;
+}
+
+/* .mmio is there since 8.2. */
+static bool dated(struct ptx_compiler *c)
+{
+	return c->now->semantics != PTX_SEM_MMIO || ptx_needs(c, 82, 70);
+}
+
+/* cp.async.ca.shared.global [to], [from], bytes{, some or predicate}{, policy} */
 static bool copy(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
@@ -376,9 +403,8 @@ static bool copy(struct ptx_compiler *c)
 				       ? PTX_PRED
 				       : PTX_U32;
 
-		if (kind == PTX_PRED)
-			return ptx_refuse(c, "a predicate to ignore the source is not supported");
-		if (!ptx_in(c, 3, PTX_U32, &some))
+		if (kind == PTX_PRED ? !ptx_needs(c, 75, 80) || !unless_ignored(c, 3, (uint32_t)size->bits, &some)
+				     : !ptx_in(c, 3, PTX_U32, &some))
 			return false;
 	}
 	int64_t offset = (int64_t)from.imm;
@@ -413,9 +439,9 @@ bool ptx_emit_memory(struct ptx_compiler *c)
 	switch (now->opcode) {
 	case PTX_OP_LD:
 	case PTX_OP_LDU:
-		return load(c);
+		return dated(c) && load(c);
 	case PTX_OP_ST:
-		return store(c);
+		return dated(c) && store(c);
 	case PTX_OP_ATOM:
 		return atomic(c, true);
 	case PTX_OP_RED:

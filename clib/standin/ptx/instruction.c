@@ -57,6 +57,10 @@ static bool own(const char *word, uint16_t opcode)
 		return strcmp(word, "fractional") == 0 || strcmp(word, "range") == 0 || strcmp(word, "cvt") == 0;
 	case PTX_OP_GRIDDEPCONTROL:
 		return strcmp(word, "launch_dependents") == 0;
+	case PTX_OP_FENCE:
+		return strcmp(word, "alias") == 0; /* of a proxy: there is one view of memory */
+	case PTX_OP_PMEVENT:
+		return strcmp(word, "mask") == 0;
 	default:
 		return false;
 	}
@@ -118,6 +122,8 @@ static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 		return once(&made->round, word->round);
 	if (word->scope)
 		return once(&made->scope, word->scope);
+	if (word->semantics == PTX_SEM_RELAXED && made->semantics == PTX_SEM_MMIO)
+		return true; /* as .mmio is always */
 	if (word->semantics)
 		return once(&made->semantics, word->semantics);
 	if (word->geometry)

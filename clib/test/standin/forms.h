@@ -27,7 +27,7 @@
 	FORM(60, 30, "prefetch prefetchu membar", "prefetch.global.L2 [%d1]; prefetchu.L1 [%d1]; membar.sys;") \
 	FORM(60, 60, "atom red", "atom.global.cas.b64 %d1, [%d2], %d3, %d4; atom.shared.inc.u32 %r1, [tile], %r2; red.global.add.f64 [%d1], %e1; red.max.s64 [%d1], %d2;") \
 	FORM(60, 70, "fence", "fence.acq_rel.gpu; fence.sc.sys;") \
-	FORM(60, 30, "bra call ret exit trap brkpt pmevent", "bra.uni L1; call callee0; ret; exit; trap; brkpt; pmevent 1;") \
+	FORM(60, 30, "bra call ret exit trap brkpt pmevent", "bra.uni L1; call callee0; ret; exit; trap; brkpt; pmevent 1; pmevent.mask 3;") \
 	FORM(60, 30, "bar barrier", "bar.sync 0; bar.red.popc.u32 %r1, 0, %p1; barrier.sync 1;") \
 	FORM(60, 30, "shfl.sync vote.sync match.sync bar.warp.sync", "shfl.sync.idx.b32 %r1|%p1, %r2, 0, 31, -1; vote.sync.ballot.b32 %r1, %p1, -1; bar.warp.sync -1;") \
 	FORM(60, 30, "shfl vote without .sync", "shfl.bfly.b32 %r1, %r2, 1, 31; vote.ballot.b32 %r1, %p1;") \
@@ -58,6 +58,7 @@
 	FORM(73, 52, "alloca stacksave stackrestore", "stacksave.u64 %d1; alloca.u64 %d2, %d3, 16; alloca.u64 %d2, %d3; stackrestore.u64 %d1;") \
 	FORM(74, 70, "ld and st with .L1 and .L2 evictions and prefetch sizes", "ld.global.L1::no_allocate.L2::256B.u32 {%r1}, [%d1]; ld.global.L1::evict_last.f32 %f1, [%d1]; st.global.L1::evict_first.u32 [%d1], %r1; ld.global.L2::128B.v2.b64 {%d1, %d2}, [%d3];") \
 	FORM(74, 80, "createpolicy, .L2::cache_hint of ld st atom red cp.async, prefetch and applypriority by priority, discard", "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d1, 1.0; createpolicy.fractional.L2::evict_first.b64 %d1; createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %d1, [%d2], %r1, %r2; createpolicy.cvt.L2.b64 %d1, %d2; ld.global.L1::evict_last.L2::cache_hint.b32 %r1, [%d1], %d2; st.global.L2::cache_hint.v2.b32 [%d1], {%r1, %r2}, %d2; atom.global.add.L2::cache_hint.u32 %r1, [%d1], %r2, %d3; red.global.add.L2::cache_hint.u32 [%d1], %r2, %d3; cp.async.ca.shared.global.L2::cache_hint [%r1], [%d1], 16, %d2; prefetch.global.L2::evict_last [%d1]; applypriority.global.L2::evict_normal [%d1], 128; discard.global.L2 [%d1], 128;") \
+	FORM(75, 80, "cp.async with a predicate to ignore the source, fence.proxy.alias", "cp.async.cg.shared.global [%r1], [%d1], 16, %p1; cp.async.ca.shared.global.L2::cache_hint [%r1], [%d1], 4, !%p1, %d2; fence.proxy.alias;") \
 	FORM(76, 70, "bmsk szext", "bmsk.clamp.b32 %r1, %r2, %r3; szext.wrap.s32 %r1, %r2, %r3;") \
 	FORM(78, 90, "griddepcontrol", "griddepcontrol.launch_dependents; griddepcontrol.wait;") \
 	FORM(78, 90, "getctarank mapa, barrier.cluster", "getctarank.u64 %r1, %d1; mapa.u64 %d1, %d2, %r1; barrier.cluster.arrive;") \
@@ -72,6 +73,7 @@
 	FORM(81, 90, "atom red of vectors", "atom.global.v4.f32.add {%f1, %f2, %f3, %f4}, [%d1], {%f5, %f6, %f7, %f8}; red.global.v8.bf16.max.noftz [%d1], {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}; red.relaxed.gpu.global.add.noftz.v2.f16x2 [%d1], {%r1, %r2};") \
 	FORM(81, 90, "fma.oob, cvt.satfinite of halves", "fma.rn.oob.relu.f16x2 %r1, %r2, %r3, %r4; cvt.rn.satfinite.f16x2.f32 %r1, %f1, %f2;") \
 	FORM(81, 90, "multimem", "multimem.red.global.add.u32 [%d1], %r1;") \
+	FORM(82, 70, "ld.mmio st.mmio", "ld.mmio.relaxed.sys.global.u32 %r1, [%d1]; st.mmio.relaxed.sys.global.u32 [%d1], %r1;") \
 	FORM(83, 70, "ld st mov of .b128", "ld.global.b128 %q1, [%d1]; mov.b128 {%d1, %d2}, %q1; mov.b128 %q2, {%d3, %d4}; st.global.b128 [%d1], %q2;") \
 	FORM(83, 90, "atom of .b128", "atom.global.exch.b128 %q1, [%d1], %q2; atom.global.cas.b128 %q1, [%d1], %q2, %q2;") \
 	FORM(83, 90, "tensormap", "tensormap.replace.tile.rank.global.b1024.b32 [%d1], 2;") \

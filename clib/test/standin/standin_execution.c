@@ -268,6 +268,23 @@ static void memory_of_all_kinds(void)
 	CHECK(outcome.fault == PTX_FAULT_ADDRESS); /* no dynamic shared memory */
 }
 
+/* A copy whose source a predicate ignores is of zeros, and the source may be anywhere. */
+static void copies_ignore_their_source(void)
+{
+	struct ptx_outcome outcome = once(
+		".version 8.2\n.target sm_80\n.address_size 64\n"
+		BODY(".shared .align 16 .b8 s[512]; add.u64 %rd4, %rd0, 4096; mul.wide.u32 %rd5, %r0, 4; add.u64 %rd6, %rd4, %rd5;\n"
+		     "add.u32 %r8, %r0, 1000; st.mmio.relaxed.sys.global.u32 [%rd6], %r8; mov.u32 %r7, s; shl.b32 %r6, %r0, 2; add.u32 %r7, %r7, %r6;\n"
+		     "and.b32 %r5, %r0, 1; setp.eq.u32 %p0, %r5, 1; selp.u64 %rd6, 0, %rd6, %p0; mov.u32 %r4, 77; st.shared.u32 [%r7], %r4;\n"
+		     "cp.async.ca.shared.global [%r7], [%rd6], 4, %p0; cp.async.wait_all; ld.shared.u32 %r9, [%r7]; fence.proxy.alias;\n"
+		     "not.pred %p1, %p0; cp.async.ca.shared.global [%r7], [%rd6], 4, !%p1; ld.shared.u32 %r3, [%r7]; add.u32 %r9, %r9, %r3;\n"),
+		1, 64);
+
+	CHECK(outcome.fault == PTX_FAULT_NONE);
+	for (uint32_t i = 0; i < 64; i++)
+		CHECK(word(i) == (i % 2 ? 0 : 2 * (1000 + i)));
+}
+
 static void atomics_add_up(void)
 {
 	struct ptx_outcome outcome = once(
@@ -566,6 +583,7 @@ static const struct scenario scenarios[] = {
 	{ "functions_call", functions_call },
 	{ "memory_faults", memory_faults },
 	{ "memory_of_all_kinds", memory_of_all_kinds },
+	{ "copies_ignore_their_source", copies_ignore_their_source },
 	{ "atomics_add_up", atomics_add_up },
 	{ "registers_say_where", registers_say_where },
 	{ "kernels_print", kernels_print },
