@@ -31,6 +31,7 @@ struct line {
 	unsigned int threads;
 	unsigned int most;
 	unsigned int idle;
+	bool looked; /* a thread looks whether they can begin by now */
 };
 
 /* An object that is freed when all steps up to a number have ended. */
@@ -238,6 +239,12 @@ static bool fits(const struct sd_step *step)
 	return kernels < KERNELS && (used == 0 || used + part(step) <= 1);
 }
 
+/* In a context with a fault nothing is waited for. */
+static bool begins(struct sd_step *step)
+{
+	return !step->begins || step->context->sticky != CUDA_SUCCESS || step->begins(step);
+}
+
 /* Takes the first step that can begin; none overtakes a kernel that waits for its card but steps that need none. */
 static struct sd_step *take(struct line *line)
 {
@@ -255,7 +262,7 @@ static struct sd_step *take(struct line *line)
 			if (fulls < sizeof(full) / sizeof(full[0]))
 				full[fulls++] = step->card;
 		}
-		if (held)
+		if (held || !begins(step))
 			continue;
 		*link = step->next;
 		if (line->last == &step->next)
@@ -333,14 +340,19 @@ static void *serve(void *which)
 		struct sd_step *step = take(line);
 
 		if (step) {
+			if (line->first && line->idle && !line->looked)
+				pthread_cond_signal(&line->ready);
 			perform(step);
 			continue;
 		}
 		line->idle++;
-		if (line->first) /* a kernel, which may have room without anybody telling */
+		if (line->first && !line->looked) { /* what may begin without anybody telling */
+			line->looked = true;
 			wait_for(&line->ready, LOOK_NS);
-		else
+			line->looked = false;
+		} else {
 			sd_wait(&line->ready);
+		}
 		line->idle--;
 	}
 	return NULL;
@@ -482,7 +494,7 @@ void sd_step_start(struct sd_step *step)
 	struct line *line = step->kind == SD_STEP_HOST ? &queue.hosts : &queue.work;
 
 	if (!(step->kind == SD_STEP_JOIN && step->early) && !line->threads && !start(line)) {
-		while (step->waiting > 1)
+		while (step->waiting > 1 || !begins(step))
 			sd_queue_wait();
 		perform(step);
 	} else if (--step->waiting == 0) {

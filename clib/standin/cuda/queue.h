@@ -38,6 +38,8 @@ struct sd_step {
 	 * Not called in a context with a fault, unless it is a host function. */
 	CUresult (*perform)(struct sd_step *step, struct sd_stream *lane);
 	void (*end)(struct sd_step *step);
+	/* Whether it can begin when all before it has ended; asked again every so often. NULL: it can. */
+	bool (*begins)(struct sd_step *step);
 	bool stop;         /* kernels: to be ended at once; read without the lock */
 	uint64_t blocks;   /* that have not ended; written without the lock */
 	uint64_t resident; /* and how many the card holds at once */

@@ -152,6 +152,17 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 	return sd_leave(CUDA_SUCCESS);
 }
 
+static bool has_allocated(const struct sd_exec *exec)
+{
+	for (size_t i = 0; i < exec->graph->count; i++) {
+		const struct sd_work *work = &exec->graph->list[i]->work;
+
+		if (work->kind == SD_WORK_ALLOCATE && sd_graph_memory_live(work->memory.address))
+			return true;
+	}
+	return false;
+}
+
 /* What a launch before left allocated: freed if that was agreed on, else the
  * graph cannot run again. */
 static CUresult clear_allocations(const struct sd_exec *exec)
@@ -195,8 +206,8 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 	if (stream->legacy && sd_capture_blocks_legacy(stream->context))
 		return sd_leave(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	exec->running++;
-	/* its memory is taken at the launch: what comes before must have given it back */
-	if (sd_graph_has_memory(exec->graph)) {
+	/* its memory is taken at the launch: a launch before must have given it back */
+	if (has_allocated(exec)) {
 		sd_stream_drain(stream);
 		result = sd_stream_of(hStream, &stream);
 	}

@@ -33,6 +33,8 @@ CUresult sd_work_check(const struct sd_work *work, const struct sd_card *card)
 	case SD_WORK_RECORD:
 	case SD_WORK_WAIT:
 		return sd_object_get(work->event, SD_EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	case SD_WORK_WORDS:
+		return sd_words_check(work->words.list, work->words.count, card);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -56,8 +58,6 @@ static CUresult touch(const struct sd_work *work, const struct sd_card *card)
 		return sd_fill_run(&work->fill, card);
 	case SD_WORK_FREE:
 		return sd_graph_memory_give(work->memory.address);
-	case SD_WORK_WORDS:
-		return sd_words_run(work->words.list, work->words.count, card);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -70,7 +70,18 @@ struct task {
 	bool kernel;
 	void *staged;             /* what it copies from */
 	uint64_t named;           /* a kernel that only takes so long */
+	unsigned int words;       /* that have been written, or were there */
+	CUresult result;          /* of these */
 };
+
+/* Whether all words have been written or were there, or something is wrong. */
+static bool words_are_there(struct sd_step *step)
+{
+	struct task *task = (struct task *)step;
+
+	task->result = sd_words_run(task->work.words.list, task->work.words.count, &task->words, step->card);
+	return task->result != CUDA_ERROR_NOT_READY;
+}
 
 static CUresult perform(struct sd_step *step, struct sd_stream *lane)
 {
@@ -79,7 +90,7 @@ static CUresult perform(struct sd_step *step, struct sd_stream *lane)
 	struct ptx_outcome outcome = { 0 };
 
 	if (work->kind != SD_WORK_LAUNCH) {
-		CUresult result = touch(work, step->card);
+		CUresult result = work->kind == SD_WORK_WORDS ? task->result : touch(work, step->card);
 
 		return result == CUDA_SUCCESS ? sd_order_mark(lane) : result;
 	}
@@ -128,6 +139,8 @@ static CUresult later(const struct sd_work *work, struct sd_stream *stream, cons
 	task->step.perform = perform;
 	task->step.end = end;
 	task->step.card = card;
+	if (work->kind == SD_WORK_WORDS)
+		task->step.begins = words_are_there;
 	if (kernel) {
 		const struct sd_launch *launch = &own.launch;
 
@@ -155,14 +168,20 @@ static CUresult launch(const struct sd_work *work, struct sd_stream *stream, con
 	return later(work, stream, card, named, NULL);
 }
 
-static bool waits(const struct sd_work *work)
+/* Words that are not there are waited for by a step: the caller may be who writes them. */
+static CUresult words(const struct sd_work *work, struct sd_stream *stream, const struct sd_card *card)
 {
-	for (unsigned int i = 0; work->kind == SD_WORK_WORDS && i < work->words.count; i++) {
-		if (work->words.list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
-		    work->words.list[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
-			return true;
-	}
-	return false;
+	struct sd_work rest = *work;
+	unsigned int done = 0;
+	CUresult result = sd_work_check(work, card);
+
+	if (result == CUDA_SUCCESS)
+		result = sd_stream_busy(stream) ? CUDA_ERROR_NOT_READY : sd_words_run(work->words.list, work->words.count, &done, card);
+	if (result != CUDA_ERROR_NOT_READY)
+		return result == CUDA_SUCCESS ? sd_order_mark(stream) : result;
+	rest.words.list += done;
+	rest.words.count -= done;
+	return later(&rest, stream, card, 0, NULL);
 }
 
 enum { STAGED = 64 << 10 }; /* a driver keeps as much of the caller's memory for later */
@@ -176,7 +195,7 @@ static bool waits_for(const struct sd_work *work, const struct sd_card *card, vo
 
 	*staged = NULL;
 	if (work->kind != SD_WORK_COPY)
-		return waits(work);
+		return false;
 	sd_copy_pageable(copy, card, &from, &to);
 	if (!from || to)
 		return to;
@@ -218,6 +237,8 @@ CUresult sd_work_run(const struct sd_work *work, struct sd_stream *stream)
 		return sd_graph_run(work->graph, stream);
 	case SD_WORK_ALLOCATE: /* before all that may use it */
 		return sd_graph_memory_take(work->memory.address);
+	case SD_WORK_WORDS:
+		return words(work, stream, card);
 	default:
 		break;
 	}

@@ -396,7 +396,8 @@ static void words(void)
 	OK(cuStreamWaitValue32_v2(NULL, at, 7, CU_STREAM_WAIT_VALUE_EQ));
 	OK(cuStreamWaitValue32_v2(NULL, at, 6, CU_STREAM_WAIT_VALUE_GEQ));
 	OK(cuStreamWaitValue64_v2(NULL, at + 8, 1, CU_STREAM_WAIT_VALUE_AND));
-	GIVES(cuStreamWaitValue32_v2(NULL, at, 8, CU_STREAM_WAIT_VALUE_GEQ), CUDA_ERROR_NOT_SUPPORTED);
+	GIVES(cuStreamWaitValue32_v2(NULL, at + 2, 8, CU_STREAM_WAIT_VALUE_GEQ), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuStreamWaitValue64_v2(NULL, 12345 * 8, 8, CU_STREAM_WAIT_VALUE_GEQ), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuStreamWriteValue32_v2(NULL, at + 2, 8, 0), CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemFree_v2(at));
 	finish(before);
