@@ -6,18 +6,48 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/*
+ * The kernel is asked itself: a sanitizer's runtime in LD_PRELOAD, which is meant for the
+ * command, stands in the place of sigaction, and holds signals back until the program comes to
+ * a function of the C library that waits. Go's never do.
+ */
+struct action {
+	void (*handler)(int s, siginfo_t *info, void *context); /* or SIG_IGN, SIG_DFL */
+	unsigned long flags;
+	void (*restorer)(void);
+	uint64_t mask;
+};
+
+enum { HAS_RESTORER = 0x04000000 }; /* SA_RESTORER */
+
+void divvy_signals_restore(void);
+
+__asm__(".text\n.hidden divvy_signals_restore\n.type divvy_signals_restore, @function\n"
+	"divvy_signals_restore:\n\tmov $15, %rax\n\tsyscall\n"); /* rt_sigreturn */
+
+static int act(int s, const struct action *new, struct action *old)
+{
+	return (int)syscall(SYS_rt_sigaction, s, new, old, sizeof(new->mask));
+}
+
+static bool ignores(const struct action *at)
+{
+	return (void (*)(int))(uintptr_t)at->handler == SIG_IGN;
+}
 
 static uint64_t ignored;
 static int pipe_end = -1;
-static struct sigaction before[65];
+static struct action before[65];
 
 // Before Go's runtime starts: it takes the place of what was there.
 __attribute__((constructor)) static void look(void)
 {
 	for (int s = 1; s <= 64; s++) {
-		struct sigaction at;
-		if (sigaction(s, NULL, &at) == 0 && !(at.sa_flags & SA_SIGINFO) && at.sa_handler == SIG_IGN)
+		struct action at;
+		if (act(s, NULL, &at) == 0 && ignores(&at))
 			ignored |= UINT64_C(1) << (s - 1);
 	}
 }
@@ -46,22 +76,26 @@ static void arrived(int s, siginfo_t *info, void *context)
 	int saved = errno;
 	if (!is_own(s, info)) {
 		unsigned char number = (unsigned char)s;
-		ssize_t n = write(pipe_end, &number, 1); // full: thousands are waiting
+		long n = syscall(SYS_write, pipe_end, &number, 1); // full: thousands are waiting
 		(void)n;
-	} else if (before[s].sa_flags & SA_SIGINFO) {
-		before[s].sa_sigaction(s, info, context);
+	} else if (before[s].flags & SA_SIGINFO) {
+		before[s].handler(s, info, context);
 	}
 	errno = saved;
 }
 
 void divvy_signals_take(int fd, uint64_t which)
 {
-	struct sigaction ours = { .sa_sigaction = arrived, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART };
-	sigfillset(&ours.sa_mask);
+	const struct action ours = {
+		.handler = arrived,
+		.flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | HAS_RESTORER,
+		.restorer = divvy_signals_restore,
+		.mask = UINT64_MAX,
+	};
 	pipe_end = fd;
 	for (int s = 1; s <= 64; s++) {
-		if ((which >> (s - 1) & 1) && sigaction(s, NULL, &before[s]) == 0)
-			(void)sigaction(s, &ours, NULL);
+		if ((which >> (s - 1) & 1) && act(s, NULL, &before[s]) == 0)
+			(void)act(s, &ours, NULL);
 	}
 }
 
@@ -69,15 +103,15 @@ void divvy_signals_return(uint64_t which)
 {
 	for (int s = 1; s <= 64; s++) {
 		if (which >> (s - 1) & 1)
-			(void)sigaction(s, &before[s], NULL);
+			(void)act(s, &before[s], NULL);
 	}
 }
 
 void divvy_signals_ignore(uint64_t which)
 {
-	struct sigaction nothing = { .sa_handler = SIG_IGN };
+	const struct action nothing = { .handler = (void (*)(int, siginfo_t *, void *))(uintptr_t)SIG_IGN };
 	for (int s = 1; s <= 64; s++) {
 		if (which >> (s - 1) & 1)
-			(void)sigaction(s, &nothing, NULL);
+			(void)act(s, &nothing, NULL);
 	}
 }

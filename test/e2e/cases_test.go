@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -37,7 +38,7 @@ func reported(t *testing.T, name string, env ...string) string {
 	})
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) {
 		t.Fatalf("%s: %v\n%s", name, err, out.String())
 	}
 	return out.String()
@@ -126,11 +127,11 @@ func TestSandboxWithoutTheFront(t *testing.T) {
 }
 
 // compiled is a program of a case.
-func compiled(t *testing.T, name string) string {
+func compiled(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
 	source := filepath.Join(root(t), "test", "e2e", "testdata", "cases", name)
-	if out, err := exec.Command("gcc", "-w", "-o", program, source, "-ldl", "-lpthread").CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", append(flags, "-w", "-o", program, source, "-ldl", "-lpthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return program
@@ -157,6 +158,26 @@ func TestFreeingWithoutContext(t *testing.T) {
 	out := reported(t, "free.sh", "FREE="+compiled(t, "05-free-without-context/free.c"))
 	if want := "cuMemFree 0\ncuMemFreeHost 0\ncode 0\n"; out != want+want {
 		t.Errorf("without a quota and with one: %s", out)
+	}
+}
+
+// TestSanitizers: programs that are built with them run under a share, and their runtimes in
+// LD_PRELOAD keep no signal from divvy.
+func TestSanitizers(t *testing.T) {
+	for name, runtime := range map[string]string{"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"} {
+		found, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := strings.TrimSpace(string(found))
+		if !filepath.IsAbs(path) {
+			t.Errorf("gcc has no %s", runtime)
+			continue
+		}
+		out := reported(t, "sanitizer.sh", "PROGRAM="+compiled(t, "05-free-without-context/free.c", "-fsanitize="+name), "RUNTIME="+path)
+		if !strings.Contains(out, "cuMemFree 0\ncuMemFreeHost 0\nbuilt 0\n") || !strings.HasSuffix(out, "runs\n") {
+			t.Errorf("%s: %s", name, out)
+		}
 	}
 }
 
