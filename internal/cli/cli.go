@@ -66,7 +66,7 @@ for programs that know nothing of it. Without a GPU, add --simulate.`,
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return withHint(usage(err), cmd.CommandPath()+" --help")
+		return withHint(usage(plainFlagError(err)), cmd.CommandPath()+" --help")
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(

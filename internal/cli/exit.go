@@ -4,6 +4,7 @@ package cli
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -48,6 +49,24 @@ func (e *codedError) Unwrap() error { return e.cause }
 
 func usage(err error) error    { return errclass.Of(errUsage, err) }
 func notThere(err error) error { return errclass.Of(errNotThere, err) }
+
+// plainFlagError says what a flag wants in words that are not Go's.
+func plainFlagError(err error) error {
+	number, is := errors.AsType[*strconv.NumError](err)
+	if !is {
+		return err
+	}
+	wants := "not a whole number"
+	switch {
+	case errors.Is(number.Err, strconv.ErrRange):
+		wants = "out of range"
+	case number.Func == "ParseFloat":
+		wants = "not a number"
+	case number.Func == "ParseBool":
+		wants = "neither true nor false"
+	}
+	return errors.New(strings.TrimSuffix(err.Error(), number.Error()) + wants)
+}
 
 // hintedError carries the exact command or change that helps.
 type hintedError struct {
