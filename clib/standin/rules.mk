@@ -61,7 +61,7 @@ lint-standin:
 # Tests: the objects of the library linked into programs, and the same sources under
 # sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
-standin_tests := memory holders work code modules fault shared graph peer resources launches
+standin_tests := memory holders work code modules fault shared graph peer resources launches words
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
 standin_alone := pure lazy parser texture running lanes execution language pressure forms
 standin_engine_tests := texture running lanes execution language
@@ -108,7 +108,7 @@ $(addprefix $(standin_test_dir)/$(1)/,reader large): $(standin_test_dir)/$(1)/%:
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/standin/driver.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) $(2)/$(3)
+		clib/test/standin/driver.h clib/test/standin/waiting.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) $(2)/$(3)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
 endef
 

@@ -6,66 +6,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "driver.h"
+#include "waiting.h"
 #include "divvy_sim.h"
-
-/* await: goes on when a word is no longer 0 or, with value, when it is value; pass: writes one;
- * turns: two of them count a word up in turn; add: to a word, late. */
-static const char source[] =
-	".version 7.0\n.target sm_70\n.address_size 64\n"
-	".visible .entry await(.param .u64 a)\n{\n.reg .u64 %a; .reg .u32 %v; .reg .pred %p;\nld.param.u64 %a, [a];\n"
-	"L: ld.volatile.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra L; ret;\n}\n"
-	".visible .entry pass(.param .u64 a)\n{\n.reg .u64 %a; ld.param.u64 %a, [a]; st.volatile.u32 [%a], 1; ret;\n}\n"
-	".visible .entry turns(.param .u64 a, .param .u32 me, .param .u32 times)\n{\n.reg .u64 %a; .reg .u32 %v, %m, %n, %w; .reg .pred %p;\n"
-	"ld.param.u64 %a, [a]; ld.param.u32 %m, [me]; ld.param.u32 %n, [times];\n"
-	"L: ld.volatile.u32 %v, [%a]; and.b32 %w, %v, 1; setp.ne.u32 %p, %w, %m; @%p bra L;\n"
-	"add.u32 %v, %v, 1; st.volatile.u32 [%a], %v; sub.u32 %n, %n, 1; setp.ne.u32 %p, %n, 0; @%p bra L; ret;\n}\n"
-	".visible .entry add(.param .u64 a, .param .u32 what)\n{\n.reg .u64 %a; .reg .u32 %v, %w; .reg .pred %p;\n"
-	"ld.param.u64 %a, [a]; ld.param.u32 %w, [what]; mov.u32 %v, 50000;\n"
-	"L: sub.u32 %v, %v, 1; setp.ne.u32 %p, %v, 0; @%p bra L;\n"
-	"ld.global.u32 %v, [%a]; mad.lo.u32 %v, %v, 3, %w; st.global.u32 [%a], %v; ret;\n}\n"
-	".visible .entry stop()\n{\ntrap; ret;\n}\n"
-	/* the last block of a grid waits */
-	".visible .entry last(.param .u64 a)\n{\n.reg .u64 %a; .reg .u32 %v, %n; .reg .pred %p;\nld.param.u64 %a, [a];\n"
-	"mov.u32 %v, %ctaid.x; mov.u32 %n, %nctaid.x; sub.u32 %n, %n, 1; setp.ne.u32 %p, %v, %n; @%p ret;\n"
-	"L: ld.volatile.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra L; ret;\n}\n"
-	/* waits, and reads a texture then */
-	".visible .entry sample(.param .u64 a, .param .u64 t)\n{\n.reg .u64 %a, %t; .reg .u32 %v, %x, %y, %z; .reg .s32 %i; .reg .pred %p;\n"
-	"ld.param.u64 %a, [a]; ld.param.u64 %t, [t]; mov.s32 %i, 1;\n"
-	"L: ld.volatile.u32 %v, [%a]; setp.eq.u32 %p, %v, 0; @%p bra L;\n"
-	"tex.1d.v4.u32.s32 {%v, %x, %y, %z}, [%t, {%i}]; st.volatile.u32 [%a+4], %v; ret;\n}\n"
-	".visible .entry divvy_busy_20ms()\n{\nret;\n}\n";
-
-static CUmodule module;
-static CUstream one, two;
-static _Atomic uint32_t *word; /* the host's and the card's */
-
-static CUcontext begin(void)
-{
-	CUcontext context = start();
-
-	OK(cuModuleLoadData(&module, source));
-	OK(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
-	OK(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
-	OK(cuMemHostAlloc((void **)(void *)&word, 4096, 2));
-	memset((void *)(uintptr_t)word, 0, 4096);
-	return context;
-}
-
-static CUfunction function(const char *name)
-{
-	CUfunction found = NULL;
-
-	OK(cuModuleGetFunction(&found, module, name));
-	return found;
-}
-
-static void launch(const char *name, CUstream stream, _Atomic uint32_t *at)
-{
-	void *arguments[] = { &at };
-
-	OK(cuLaunchKernel(function(name), 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
-}
 
 static void add(CUdeviceptr at, uint32_t what, CUstream stream)
 {
@@ -97,124 +39,6 @@ static void neighbours(void)
 	launch("await", NULL, word);
 	launch("pass", one, word);
 	OK(cuStreamSynchronize(NULL));
-}
-
-static CUdeviceptr card(_Atomic uint32_t *at)
-{
-	CUdeviceptr address = 0;
-
-	OK(cuMemHostGetDevicePointer_v2(&address, (void *)(uintptr_t)at, 0));
-	return address;
-}
-
-/* Words that streams wait for: written by the host after the call, by another stream, by a
- * kernel; behind a kernel, and before one. */
-static void words(void)
-{
-	enum { MANY = 300 }; /* more than there are threads */
-	CUstreamBatchMemOpParams batch[3] = {
-		{ .waitValue = { .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .address = 0, .value = 1, .flags = CU_STREAM_WAIT_VALUE_EQ } },
-		{ .writeValue = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = 0, .value = 2 } },
-		{ .waitValue = { .operation = CU_STREAM_MEM_OP_WAIT_VALUE_64, .address = 0, .value64 = 1ull << 32, .flags = CU_STREAM_WAIT_VALUE_EQ } },
-	};
-	CUgraph graph = NULL;
-	CUgraphExec exec = NULL;
-	static CUstream many[MANY];
-	int able = 0;
-
-	begin();
-	OK(cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 0));
-	CHECK(able == 1);
-	OK(cuStreamWaitValue32_v2(one, card(word), 3, CU_STREAM_WAIT_VALUE_GEQ));
-	launch("pass", one, word + 1);
-	GIVES(cuStreamQuery(one), CUDA_ERROR_NOT_READY);
-	word[0] = 2;
-	usleep(20000);
-	CHECK(word[1] == 0);
-	word[0] = 4;
-	OK(cuStreamSynchronize(one));
-	CHECK(word[1] == 1);
-
-	launch("await", one, word + 2); /* behind a kernel that waits for the host */
-	OK(cuStreamWaitValue32_v2(one, card(word + 3), 1, CU_STREAM_WAIT_VALUE_EQ));
-	OK(cuStreamWriteValue32_v2(two, card(word + 3), 1, 0));
-	word[2] = 1;
-	OK(cuCtxSynchronize());
-
-	OK(cuStreamWaitValue32_v2(NULL, card(word + 4), 1, CU_STREAM_WAIT_VALUE_EQ)); /* by a kernel of another stream */
-	launch("pass", one, word + 4);
-	OK(cuStreamSynchronize(NULL));
-
-	/* several in one call, the middle one only when the first is there; and as a graph */
-	batch[0].waitValue.address = card(word + 6);
-	batch[1].writeValue.address = card(word + 7);
-	batch[2].waitValue.address = card(word + 8);
-	for (int i = 0; i < 2; i++) {
-		for (int w = 6; w < 10; w++)
-			word[w] = 0;
-		if (i == 0) {
-			OK(cuStreamBatchMemOp_v2(one, 3, batch, 0));
-		} else {
-			OK(cuStreamBeginCapture_v2(two, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-			OK(cuStreamBatchMemOp_v2(two, 3, batch, 0));
-			OK(cuStreamEndCapture(two, &graph));
-			OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-			OK(cuGraphLaunch(exec, one));
-		}
-		CHECK(word[7] == 0);
-		word[6] = 1;
-		while (word[7] != 2)
-			usleep(1000);
-		GIVES(cuStreamQuery(one), CUDA_ERROR_NOT_READY);
-		word[9] = 1;
-		OK(cuStreamSynchronize(one));
-	}
-	OK(cuGraphExecDestroy(exec));
-	OK(cuGraphDestroy(graph));
-
-	word[10] = 0;
-	for (int i = 0; i < MANY; i++) {
-		OK(cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING));
-		OK(cuStreamWaitValue32_v2(many[i], card(word + 10), 1, CU_STREAM_WAIT_VALUE_EQ));
-	}
-	launch("pass", one, word + 10);
-	OK(cuCtxSynchronize());
-}
-
-/* What waits for a word that nobody writes goes when a fault ends the context. */
-static void word_of_nobody(void)
-{
-	begin();
-	OK(cuStreamWaitValue32_v2(one, card(word), 1, CU_STREAM_WAIT_VALUE_EQ));
-	OK(cuLaunchKernel(function("stop"), 1, 1, 1, 1, 1, 1, 0, two, NULL, NULL));
-	GIVES(cuStreamSynchronize(one), CUDA_ERROR_LAUNCH_FAILED);
-}
-
-/* A graph that allocates does not wait in the call for what is before it; only for its own
- * memory, if a launch before has it. */
-static void graph_of_memory(void)
-{
-	CUdeviceptr at = 0;
-	CUgraph graph = NULL;
-	CUgraphExec exec = NULL;
-
-	begin();
-	OK(cuStreamBeginCapture_v2(two, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	OK(cuMemAllocAsync(&at, 4096, two));
-	OK(cuMemsetD32Async(at, 1, 16, two));
-	OK(cuMemcpyDtoDAsync_v2(card(word + 1), at, 4, two));
-	OK(cuMemFreeAsync(at, two));
-	OK(cuStreamEndCapture(two, &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	launch("await", one, word);
-	OK(cuGraphLaunch(exec, one));
-	CHECK(word[1] == 0);
-	word[0] = 1;
-	OK(cuGraphLaunch(exec, one));
-	OK(cuStreamSynchronize(one));
-	CHECK(word[1] == 1);
-	OK(cuGraphExecDestroy(exec));
-	OK(cuGraphDestroy(graph));
 }
 
 static void in_turn(void)
@@ -644,7 +468,6 @@ static const struct scenario list[] = {
 	{ "order", order },		{ "legacy", legacy },	      { "graph", graph },
 	{ "refusals", refusals },	{ "full", full },	      { "fault", fault },
 	{ "card_is_full", card_is_full }, { "freed_in_order", freed_in_order }, { "leave", leave },
-	{ "words", words },		{ "word_of_nobody", word_of_nobody }, { "graph_of_memory", graph_of_memory },
 	{ "crowd", crowd },		{ "texture", texture },	      { "modelled_time", modelled_time },
 };
 
