@@ -301,7 +301,7 @@ func (l *loop) setBypasses(card string, at time.Time, found []bypass) {
 			continue
 		}
 		if level, why := l.shown(name); level != levels[name] {
-			l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: name, Card: card,
+			l.logBounded(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: name, Card: card,
 				Message: fmt.Sprintf("held at level %q instead of %q: %s", level, levels[name], why)})
 		}
 	}

@@ -198,7 +198,9 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		why := fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version)
 		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
-		_ = c.do(ctx, func(l *loop) { l.otherVersion(core.ClientID(m.Token), c.share, peer.PID, why) })
+		_ = c.do(ctx, func(l *loop) {
+			l.otherVersion(core.ClientID(m.Token), c.share, core.Process{PID: peer.PID, UID: c.payer}, why)
+		})
 		return c.refuse(m, wire.StatusVersion, why)
 	}
 	a, err := c.identify(m)
@@ -212,7 +214,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 		err = c.do(ctx, func(l *loop) { refused = l.admit(c, a) })
 	} else {
 		refused = err
-		_ = c.do(ctx, func(l *loop) { l.core.Refused(l.now, c.share, a.process.PID, refused.Error()) })
+		_ = c.do(ctx, func(l *loop) { l.core.Refused(l.now, c.share, a.process, refused.Error()) })
 	}
 	if err = errors.Join(err, refused); err != nil {
 		a.handle.Close()
@@ -252,7 +254,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 
 // otherVersion tells of a process whose library speaks another version. One that was
 // there before an upgrade comes again and again: of it is told once.
-func (l *loop) otherVersion(token core.ClientID, share string, pid int, why string) {
+func (l *loop) otherVersion(token core.ClientID, share string, process core.Process, why string) {
 	m := l.members[token] // nil, too, where the other version has its token elsewhere
 	if m != nil && m.refused {
 		return
@@ -260,7 +262,7 @@ func (l *loop) otherVersion(token core.ClientID, share string, pid int, why stri
 	if m != nil {
 		why += "; it was started before, keeps what it has and gets no more memory"
 	}
-	if told := l.core.Refused(l.now, share, pid, why); m != nil {
+	if told := l.core.Refused(l.now, share, process, why); m != nil {
 		m.refused = told
 	}
 }

@@ -247,17 +247,17 @@ func (c *Core) checkToken(now time.Time, cl *client, share string, process Proce
 	if cl.share.Name == share && cl.PID == process.PID && cl.Start == process.Start && cl.state != Dead {
 		return nil
 	}
-	c.Refused(now, share, process.PID, fmt.Sprintf("came with the token of process %d", cl.PID))
+	c.Refused(now, share, process, fmt.Sprintf("came with the token of process %d", cl.PID))
 	return ErrToken
 }
 
 func (c *Core) attach(now time.Time, id ClientID, s *share, process Process, used amounts) error {
 	if err := c.mayJoin(s, process.UID); err != nil {
-		c.Refused(now, s.Name, process.PID, err.Error())
+		c.Refused(now, s.Name, process, err.Error())
 		return err
 	}
 	if many := c.checkConnections(s, process); many != "" {
-		c.Refused(now, s.Name, process.PID, "too many clients: "+many)
+		c.Refused(now, s.Name, process, "too many clients: "+many)
 		return ErrBusy
 	}
 	cl := &client{Process: process, id: id, share: s, since: now}
@@ -410,6 +410,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	}
 	c.event(now, Event{Kind: event.ClientLeft, Share: s.Name, Card: s.uuid(), PID: cl.PID, Bytes: cl.peak(), Message: message})
 	same := func(other *client) bool { return other == cl }
+	cl.noticeAt = time.Time{}
 	delete(c.clients, cl.id)
 	if c.byPID[cl.PID] = slices.DeleteFunc(c.byPID[cl.PID], same); len(c.byPID[cl.PID]) == 0 {
 		delete(c.byPID, cl.PID)

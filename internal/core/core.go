@@ -103,6 +103,7 @@ type Event struct {
 	Bytes   uint64
 	XID     uint64 // of a card's fault; 0: it has none
 	Message string
+	user    *int // who caused it, where that cannot be seen of the rest
 }
 
 // Core is the ledger of one node.

@@ -93,8 +93,8 @@ func (c *Core) clientEvent(now time.Time, cl *balance, kind event.Kind, bytes ui
 }
 
 // Refused tells that a process may not attach, unless a share has too many, and says
-// whether it did.
-func (c *Core) Refused(now time.Time, share string, pid int, why string) bool {
+// whether it did. It is an event of the process's user, whosever the share is.
+func (c *Core) Refused(now time.Time, share string, process Process, why string) bool {
 	s := c.byName[share]
 	if s == nil || !s.refusals.take(now) {
 		return false
@@ -103,7 +103,8 @@ func (c *Core) Refused(now time.Time, share string, pid int, why string) bool {
 		s.refusals.dropped = 0
 		why += fmt.Sprintf(" (%d more refusals were left out)", n)
 	}
-	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.uuid(), PID: pid, Message: why})
+	user := process.user()
+	c.event(now, Event{Kind: event.ClientRefused, Share: share, Card: s.uuid(), PID: process.PID, Message: why, user: &user})
 	return true
 }
 

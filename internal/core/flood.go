@@ -29,13 +29,15 @@ const (
 
 // ofCard is true of events about a share that its user does not cause.
 func ofCard(kind event.Kind) bool {
-	return slices.Contains([]event.Kind{event.ShareUsable, event.ShareUnusable, event.ShareLost, event.EnforcementChanged, event.EventsDropped}, kind)
+	return slices.Contains([]event.Kind{event.ShareUsable, event.ShareUnusable, event.ShareLost, event.EventsDropped}, kind)
 }
 
 // MayTell says whether an event is one too many of its process or its user, and counts it.
 func (c *Core) MayTell(now time.Time, e Event) bool {
 	user, known := 0, false
-	if clients := c.byPID[e.PID]; len(clients) > 0 {
+	if e.user != nil {
+		user, known = *e.user, true
+	} else if clients := c.byPID[e.PID]; len(clients) > 0 {
 		user, known = clients[0].user(), true
 	} else if e.UID != nil {
 		user, known = *e.UID, true

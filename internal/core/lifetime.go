@@ -59,7 +59,8 @@ func (c *Core) removeShare(now time.Time, s *share, why string) {
 	c.dropShare(s)
 	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
 	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)
-	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Labels: s.Labels, Card: s.uuid(), Bytes: s.limit(), Message: why})
+	user := s.user()
+	c.event(now, Event{Kind: event.ShareDeleted, Share: s.Name, Labels: s.Labels, Card: s.uuid(), Bytes: s.limit(), Message: why, user: &user})
 	for _, t := range s.slots {
 		c.settle(t.card.rest)
 	}

@@ -264,7 +264,7 @@ func (c *Core) claim(now time.Time, s *share, process Process, usedBytes []uint6
 	}
 	restarted := now.Before(c.unknownUntil)
 	if restarted && slices.ContainsFunc(c.byPID[process.PID], func(cl *client) bool { return cl.share == s && cl.same(process) }) {
-		c.Refused(now, s.Name, process.PID, "came with a second token that is not known")
+		c.Refused(now, s.Name, process, "came with a second token that is not known")
 		return nil, ErrToken
 	}
 	for i, t := range s.slots {
@@ -281,7 +281,7 @@ func (c *Core) claim(now time.Time, s *share, process Process, usedBytes []uint6
 			c.settle(asked.pool)
 		}
 		err := fmt.Errorf("%w: %s%s; there is room for %s", ErrClaim, size.Short(bytes), t.which(), size.Short(room))
-		c.Refused(now, s.Name, process.PID, err.Error())
+		c.Refused(now, s.Name, process, err.Error())
 		return nil, err
 	}
 	return used, nil

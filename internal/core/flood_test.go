@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/event"
+)
+
+// A user makes and deletes shares without end, and is refused at another's share: what is
+// told of that is bounded, whosever the share is, and the other's events are all told.
+func TestFloodOfSharesAndRefusals(t *testing.T) {
+	const attacker, victim, rounds = 7, 8, 1000
+	pages := newFakePages()
+	c := New(Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10, AgentUID: -1}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, pages)
+	pages.core = c
+	now := time.Unix(1000, 0)
+	told := map[event.Kind]int{}
+	drain := func() {
+		for _, e := range c.Drain().Events {
+			told[e.Kind]++
+		}
+	}
+	for name, owner := range map[string]int{"his": victim, "root": 0} {
+		if _, err := c.CreateShare(now, Spec{Name: name, Ephemeral: true, MemoryBytes: 1 << 30}, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain()
+	clear(told)
+	most := 0
+	for i := range rounds {
+		now = now.Add(time.Millisecond)
+		if _, err := c.CreateShare(now, Spec{Name: "x", Ephemeral: true}, attacker); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteShare(now, "x", false, attacker); err != nil {
+			t.Fatal(err)
+		}
+		for _, share := range []string{"his", "root"} {
+			if c.Attach(now, 1, share, Process{PID: 100 + i, UID: attacker, Start: 1}) == nil {
+				t.Fatalf("a stranger may join %s", share)
+			}
+		}
+		drain()
+	}
+	for _, n := range told {
+		most += n
+	}
+	if bound := userBucketSize + userBucketPerSecond*rounds/1000 + 1; most > bound || most < userBucketSize {
+		t.Errorf("told %v, at most %d of one user", told, bound)
+	}
+	if c.flood.dropped[attacker] == 0 || c.flood.dropped[victim] > 0 {
+		t.Errorf("left out: %v", c.flood.dropped)
+	}
+	clear(told)
+	for i := range 15 {
+		if _, err := c.CreateShare(now, Spec{Name: "y", Ephemeral: true}, victim); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteShare(now, "y", false, victim); err != nil {
+			t.Fatal(err)
+		}
+		if drain(); told[event.ShareDeleted] != i+1 {
+			t.Errorf("the victim's events: %v", told)
+		}
+	}
+}
+
+// Of a process that is off the ledger by then it is not told that it lives on.
+func TestNoNoticeOfWhoHasGone(t *testing.T) {
+	pages := newFakePages()
+	c := New(Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, pages)
+	pages.core = c
+	now := time.Unix(1000, 0)
+	if _, err := c.CreateShare(now, Spec{Name: "s", Open: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		id := ClientID(i + 1)
+		pages.pages[id] = &fakePage{}
+		if err := c.Attach(now, id, "s", Process{PID: 1, UID: 7, Start: 1}); err != nil {
+			t.Fatal(err)
+		}
+		c.Detach(now, id)
+		now = now.Add(time.Millisecond)
+		c.ReleaseEnded(now, "GPU-a", Account{At: now})
+	}
+	now = now.Add(time.Second)
+	c.Tick(now)
+	for _, e := range c.Drain().Events {
+		if e.Kind == event.ClientDetached {
+			t.Errorf("told %+v", e)
+		}
+	}
+}
