@@ -266,6 +266,10 @@ func (a *Arbiter) correction(now time.Duration, s *share, u Usage) time.Duration
 	}
 	correction := a.account.correct(off, a.config.tolerance())
 	s.dropped -= correction
+	// What is taken off because of how long another one's work seems to have run, this one has
+	// not left idle.
+	_, alone := t.bounds(0, end)
+	s.billed += max(min(-correction, min(t.charged, alone)-most), 0)
 	return correction
 }
 

@@ -439,6 +439,7 @@ func (a *Arbiter) Released(now time.Duration, name string) {
 	defer a.trace.end(Call{Method: callReleased, Now: now, Share: name})
 	a.fill(now)
 	if s := a.holder; s != nil && s.Name == name && a.phase == dying {
+		a.awaitedUntil(now)
 		a.phase, a.holder = free, nil
 	}
 	a.step(now)

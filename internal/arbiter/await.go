@@ -49,16 +49,25 @@ func (a *Arbiter) endAwaited(now time.Duration) {
 
 // await counts that somebody waits for the holder's work.
 func (a *Arbiter) await(now time.Duration) {
+	a.awaitedUntil(now)
 	s := a.holder
 	w := &s.awaited
-	if w.from != never {
-		w.lasted += now - w.from
-		a.possess(now, s, now-w.from)
-	}
-	w.from = never
 	if a.phase == dying || a.meter.Usage(now, s.Name).Remaining >= a.handover.before {
 		w.from = now // for its own work, not for what the one before has left
 	}
+	s.payAwaited()
+}
+
+// awaitedUntil counts that somebody has waited for the holder's work, or for its end, until now.
+func (a *Arbiter) awaitedUntil(now time.Duration) {
+	s := a.holder
+	w := &s.awaited
+	if w.from == never {
+		return
+	}
+	w.lasted += now - w.from
+	a.possess(now, s, now-w.from)
+	w.from = never
 	s.payAwaited()
 }
 

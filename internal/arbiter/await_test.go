@@ -28,7 +28,9 @@ func TestLiesAboutTime(t *testing.T) {
 		}
 	}
 	last := func(c *card) bool { return c.arbiter.holder != nil && c.arbiter.holder.Name == "liar" }
+	hangsUp := "nothing, and hangs up with each lease"
 	for name, lie := range map[string]func(c *card, now time.Duration) Usage{
+		hangsUp:                 func(*card, time.Duration) Usage { return Usage{Processes: 1} },
 		"in flight for ever":    func(_ *card, now time.Duration) Usage { return Usage{Submitted: 1, Remaining: long, Processes: 1} },
 		"in flight, much of it": func(_ *card, now time.Duration) Usage { return Usage{Submitted: long, Remaining: long, Processes: 1} },
 		"long kernels": func(_ *card, now time.Duration) Usage {
@@ -58,11 +60,18 @@ func TestLiesAboutTime(t *testing.T) {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
 				c := newCard(11, 300*time.Microsecond)
 				c.lies = map[string]func(time.Duration) Usage{"liar": func(now time.Duration) Usage { return lie(c, now) }}
+				next, process := time.Millisecond, uint64(1)
 				var ask func()
 				ask = func() {
-					c.arbiter.Want(c.now, "liar", 1)
+					if name == hangsUp {
+						next = 8 * time.Millisecond
+						c.arbiter.Ended(c.now, "liar", process, true)
+						process++
+						c.at(c.now+time.Millisecond, func() { c.arbiter.Released(c.now, "liar"); c.arrange() })
+					}
+					c.arbiter.Want(c.now, "liar", process)
 					c.arrange()
-					c.at(c.now+time.Millisecond, ask)
+					c.at(c.now+next, ask)
 				}
 				c.at(time.Millisecond, ask)
 				l := program("honest", 1, time.Millisecond, 0)

@@ -110,28 +110,32 @@ func (a *Arbiter) outranks(s, holder *share) bool {
 // quantum is how long a lease of a share may be now: shorter where many wait, so
 // that a turn of all does not take too long; longer for one with long kernels, so
 // that one of them is not most of what it takes, or where each change of the holder
-// costs much, because the host is busy. One that goes after a fixed share that waits
-// gets no longer ones for that.
+// costs much, because the host is busy. While a fixed share waits it is one kernel or two quanta
+// at most, and for one that goes after that share no longer at all: who may use so much of
+// each window and no more cannot make up later for a long lease that came in between.
 func (a *Arbiter) quantum(s *share) time.Duration {
-	waiting, after := 0, false
+	waiting, fixed := 0, false
 	for _, other := range a.shares {
 		if other.wants() {
 			waiting += len(other.waiting)
-			after = after || other.fixed() && !s.fixed() && other.Priority >= s.Priority
+			fixed = fixed || other.fixed() && other != s && other.Priority >= s.Priority
 		}
 	}
-	q := a.config.Quantum
+	q, kernel := a.config.Quantum, min(s.kernel, s.ran)
+	longest := 2 * kernel
+	if fixed {
+		longest = min(longest, max(kernel, 2*q))
+	}
 	if waiting > crowd {
 		q = q * crowd / time.Duration(waiting)
 	}
-	kernel := min(s.kernel, s.ran)
 	switch {
-	case after:
-		kernel = 0
+	case fixed && !s.fixed():
+		longest = 0
 	case a.busyHost():
 		q = 2 * q
 	}
-	return min(max(q, shortQuantum, 2*kernel, LeastQuantum), MostQuantum)
+	return min(max(q, shortQuantum, longest, LeastQuantum), MostQuantum)
 }
 
 const (

@@ -246,6 +246,9 @@ func (a *Arbiter) stop(now time.Duration) {
 
 // leave makes the card free.
 func (a *Arbiter) leave(now time.Duration) {
+	if a.phase != held {
+		a.awaitedUntil(now)
+	}
 	u, remaining := a.meter.Usage(now, a.holder.Name), a.remaining(now)
 	a.rest = 0
 	if u.Submitted > 0 {

@@ -110,14 +110,20 @@ func besideLiar(t *testing.T, in []byte, window time.Duration) float64 {
 }
 
 // FuzzLiesAboutTime: whatever a client writes of its time, step by step, a share of 60 % that always
-// has work gets no more than 4 points less in any 5 seconds; nearly always it is less than 3.
+// has work gets no more than 4 points less in any 5 seconds; nearly always it is less than 3. Beside an
+// honest share with kernels of 40 ms and an equal part it is 2.4.
 func FuzzLiesAboutTime(f *testing.F) {
 	const window, least = 5 * time.Second, 56
 	for _, in := range [][]byte{
 		// These broke it: with lateness, long kernels, work taken back, pauses.
 		{106, 171}, {234, 236, 185, 49}, {10, 16, 238, 235}, {205, 25, 197, 181, 85, 112, 72}, {225, 145, 49, 141},
 		{121, 214, 148, 83}, {92, 24, 74, 57, 250}, {30, 142, 89, 8},
-		{143, 97, 141, 145, 145}, // the worst that was found since, 56.9 %
+		// A liar's late end made the other one's turns too long, which was refunded and then taken for
+		// time that it left idle: 46.6 %.
+		{169, 156, 125, 154, 190, 250}, {41, 58, 218, 254, 120, 219},
+		// Leases of two long kernels came when the other one had its part of a window: 55.8 and 56.9 %.
+		{11, 22, 151, 19, 180, 150, 157, 218}, {143, 97, 141, 145, 145},
+		{252, 7, 96, 156, 207, 225, 169, 69, 85}, // the worst that was found since, 56.7 %
 	} {
 		f.Add(in)
 	}

@@ -471,6 +471,25 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
+// Kernels of 40 ms are as long as it takes: beside them another share has its part, too, though it
+// cannot make up for time in which it had used its part of a window before.
+func TestBesideLongKernels(t *testing.T) {
+	for _, kernel := range []time.Duration{10, 20, 40} {
+		for _, processes := range []int{1, 2} {
+			c := newCard(3, 300*time.Microsecond)
+			honest, long := program("honest", 1, time.Millisecond, 0), program("long", processes, kernel*time.Millisecond, 0)
+			c.run(t, []Terms{{Name: "honest", Policy: terms.Fixed, CoresPercent: 60}, {Name: "long", Policy: terms.Fixed, CoresPercent: 40}},
+				[]*load{honest, long}, 12*time.Second)
+			least := honest.leastOf(2*time.Second, c.now, time.Second).Seconds() * 100
+			other := 100 * long.busy.Seconds() / c.now.Seconds()
+			t.Logf("kernels of %d ms, %d processes: %.1f %% in any second, and they have %.1f", kernel, processes, least, other)
+			if least < 58.5 || other < 39 {
+				t.Errorf("beside kernels of %d ms of %d processes it got %.1f %% in a second, promised 60 %%; they have %.1f", kernel, processes, least, other)
+			}
+		}
+	}
+}
+
 // A program that leaves its turns for a pause is behind what it was promised: that is no reason
 // to give another one less than that.
 func TestPausesOfOthers(t *testing.T) {
