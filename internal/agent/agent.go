@@ -134,6 +134,7 @@ type daemon struct {
 	dying     func(pid int, start uint64) bool // by the kernel's account
 	store     *socket.Store                    // nil without a supervisor
 	uid       int                              // of the agent
+	clock     func() time.Duration             // of the pages and of the arbiters
 	api       *socket.Listener
 
 	jobs    *fairQueue[*job]
@@ -179,14 +180,14 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	l := &loop{
 		daemon: &daemon{
 			cfg: cfg, life: rand.Text(), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
-			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(),
+			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(), clock: monotonic,
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
 			samples: newSampler(),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
 	}
-	l.pages = &pages{of: l.members}
+	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
 	l.core = core.New(core.Config{
 		MaxShares: cfg.MaxShares, MaxClients: cfg.MaxClients, MaxShareClients: cfg.MaxShareClients,
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,

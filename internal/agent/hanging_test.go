@@ -97,7 +97,7 @@ func TestHangingDriver(t *testing.T) {
 		saved, _, _, _, err := readState(filepath.Join(t.TempDir(), "journal"))
 		must(t, err)
 		l := &loop{
-			daemon: &daemon{
+			daemon: &daemon{clock: monotonic,
 				cfg: defaults(), cards: cards, driver: newDriver(s, cards), events: newEventLog(10),
 				jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
 			},

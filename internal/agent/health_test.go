@@ -134,7 +134,7 @@ func TestHastyDriver(t *testing.T) {
 				s.fakeSource = newFakeSource()
 				cards, _ := s.Cards()
 				l := &loop{
-					daemon: &daemon{
+					daemon: &daemon{clock: monotonic,
 						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
 						jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
 					},

@@ -78,7 +78,7 @@ func (m meter) Usage(now time.Duration, share string) arbiter.Usage {
 	if !on {
 		return arbiter.Usage{}
 	}
-	w := m.core.Work(time.Now(), uint64(now), share, slot)
+	w := m.core.Work(m.now, uint64(now), share, slot)
 	return arbiter.Usage{Busy: w.Busy, Submitted: w.InFlight, Remaining: w.Remaining, Processes: w.Processes, Late: w.Late,
 		Span: w.Span, Gap: w.Gap, LastEnd: w.LastEnd, Kernel: w.Kernel}
 }
@@ -119,7 +119,7 @@ func (l *loop) setTerms() {
 			Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
 		})
 	}
-	now := monotonic()
+	now := l.clock()
 	maps.DeleteFunc(l.time.used, func(of core.Slot, _ uint64) bool {
 		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == of.Share })
 	})
@@ -133,7 +133,7 @@ func (l *loop) setTerms() {
 
 // carryOutLeases does what the arbiters order, and sets the timer.
 func (l *loop) carryOutLeases() {
-	at := monotonic()
+	at := l.clock()
 	next := time.Duration(0)
 	for _, k := range l.time.cards {
 		orders := k.arbiter.Drain()
@@ -202,7 +202,7 @@ func (c *connection) wantLease(ctx context.Context, slot int) error {
 			return
 		}
 		l.core.Asked(l.now, c.id, slot)
-		k.arbiter.Want(monotonic(), c.share, c.turn)
+		k.arbiter.Want(l.clock(), c.share, c.turn)
 	})
 }
 
@@ -211,7 +211,7 @@ func (c *connection) leaseBack(ctx context.Context, slot int) error {
 	oversleep(c.cfg.SlowHost)
 	return c.do(ctx, func(l *loop) {
 		if k := l.cardOf(core.Slot{Share: c.share, Number: slot}); k != nil {
-			k.arbiter.Back(monotonic(), c.share, c.turn)
+			k.arbiter.Back(l.clock(), c.share, c.turn)
 		}
 	})
 }
@@ -219,14 +219,14 @@ func (c *connection) leaseBack(ctx context.Context, slot int) error {
 // clientEnded: a process of a share has closed its socket or ended.
 func (l *loop) clientEnded(m *member) {
 	for _, k := range l.cardsOf(m.share) {
-		k.arbiter.Ended(monotonic(), m.share, m.turn, l.core.Attached(m.share) == 0)
+		k.arbiter.Ended(l.clock(), m.share, m.turn, l.core.Attached(m.share) == 0)
 	}
 }
 
 // clientMoved: a process of a share has attached again.
 func (l *loop) clientMoved(from, to *member) {
 	for _, k := range l.cardsOf(from.share) {
-		k.arbiter.Moved(monotonic(), from.share, from.turn, to.turn)
+		k.arbiter.Moved(l.clock(), from.share, from.turn, to.turn)
 	}
 }
 
@@ -236,7 +236,7 @@ func (l *loop) clientReleased(of core.Slot) {
 		return
 	}
 	if k := l.cardOf(of); k != nil {
-		k.arbiter.Released(monotonic(), of.Share)
+		k.arbiter.Released(l.clock(), of.Share)
 	}
 }
 
@@ -246,7 +246,7 @@ func (d *daemon) awaitLeaseTimer(ctx context.Context, timer *leaseTimer) {
 		oversleep(d.cfg.SlowHost)
 		if d.do(ctx, func(l *loop) {
 			l.time.next = 0
-			at := monotonic()
+			at := l.clock()
 			for _, k := range l.time.cards {
 				k.arbiter.Tick(at)
 			}
@@ -264,7 +264,7 @@ func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 	if k == nil {
 		return v.CardTimeNs
 	}
-	w := l.core.Work(time.Now(), uint64(monotonic()), of.Share, of.Number)
+	w := l.core.Work(l.now, uint64(l.clock()), of.Share, of.Number)
 	running := max(w.InFlight-w.Remaining, 0)
 	over := time.Duration(v.Before.OvercountNs) + k.arbiter.Overcount(of.Share)
 	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-over+running, 0))
@@ -335,7 +335,7 @@ func (l *loop) timeOf(uuid string) *api.CardTime {
 	if k == nil {
 		return nil
 	}
-	now := monotonic()
+	now := l.clock()
 	a := k.arbiter.Account(now)
 	if a.Passed == 0 {
 		return nil

@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"time"
+
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -46,6 +48,7 @@ func (m *member) dropWaiter() {
 // journal knows of all that clients can use.
 type pages struct {
 	of        map[core.ClientID]*member
+	clock     func() time.Duration
 	unwritten []*member
 }
 
@@ -148,7 +151,7 @@ func (p *pages) Read(id core.ClientID, slot int) (core.Reading, bool) {
 		CreditBytes:  n.CreditBytes + pending.credit, ContextBytes: n.ContextBytes, PeakBytes: n.PeakBytes,
 		Allocations: n.Allocations, Launches: n.Launches,
 		BusyNs: n.BusyNs, WaitNs: n.WaitNs, LateNs: n.LateNs, InFlightNs: n.InFlightNs, DrainNs: n.DrainNs, LastEndNs: n.LastEndNs,
-		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs, AtNs: wire.MonotonicNs(),
+		KernelNs: n.KernelNs, SpanNs: n.SpanNs, GapNs: n.GapNs, AtNs: uint64(p.clock()),
 	}, page.Valid()
 }
 

@@ -51,7 +51,7 @@ func (m *mortal) carryOut() core.Orders {
 }
 
 func (m *mortal) start() {
-	m.pages = &pages{of: map[core.ClientID]*member{}}
+	m.pages = &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	m.core = core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10, RestartGrace: time.Second},
 		[]core.Card{{UUID: testUUID, UsableBytes: gib}}, m)
 }

@@ -19,7 +19,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	s, _, _, _, err := readState(path)
 	must(t, err)
-	members := &pages{of: map[core.ClientID]*member{}}
+	members := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}, {UUID: "GPU-other", UsableBytes: gib}}, members)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	save := func() {
@@ -73,7 +73,7 @@ func TestJournalOfOneGPU(t *testing.T) {
 			`"Since":"2026-01-01T00:00:00Z","FirstNs":3}}`),
 		append([]byte{'g', 77, 0, 0, 0, 0, 0, 0, 0}, 0, 8, 0, 0, 0, 0, 0, 0),
 	})
-	pages := &pages{of: map[core.ClientID]*member{}}
+	pages := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: 2 * gib}}, pages)
 	c.Recover(time.Unix(1, 0), shares, clients)
 	v, err := c.Share("s")
