@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/core"
@@ -17,8 +18,17 @@ type record struct {
 	Share      *core.SavedShare   `json:"share,omitempty"`
 	Client     *core.SavedClient  `json:"client,omitempty"`
 	Figures    *core.SavedFigures `json:"figures,omitempty"`
+	Named      *namedRecord       `json:"named,omitempty"`
+	NamedGone  uint64             `json:"namedGone,omitempty"`
 	ShareGone  string             `json:"shareGone,omitempty"`
 	ClientGone core.ClientID      `json:"clientGone,omitempty"`
+}
+
+// namedRecord is memory of a share that has names. Whoever makes many names makes no
+// record of the share longer.
+type namedRecord struct {
+	Share string
+	core.SavedNamed
 }
 
 // What a known client has been granted changes often and has a short form: this
@@ -75,6 +85,7 @@ func readState(path string) (s *state, shares []core.SavedShare, clients []core.
 func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedClient) {
 	shareAt := map[string]int{}
 	clientAt := map[core.ClientID]int{}
+	named := map[uint64]namedRecord{}
 	for _, raw := range records {
 		if id, granted, ok := decodeGranted(raw); ok {
 			if i, known := clientAt[id]; known {
@@ -97,7 +108,15 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			if i, ok := shareAt[r.Figures.Share]; ok {
 				shares[i].SetFigures(*r.Figures)
 			}
+		case r.Named != nil:
+			named[r.Named.Number] = *r.Named
+		case r.NamedGone != 0:
+			delete(named, r.NamedGone)
 		case r.Share != nil:
+			for _, one := range r.Share.Named { // as agents wrote it that had no records of it
+				named[one.Number] = namedRecord{r.Share.Name, one}
+			}
+			r.Share.Named = nil
 			if i, ok := shareAt[r.Share.Name]; ok {
 				shares[i] = *r.Share
 			} else {
@@ -115,12 +134,18 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			if i, ok := shareAt[r.ShareGone]; ok {
 				shares[i].Name = ""
 				delete(shareAt, r.ShareGone)
+				maps.DeleteFunc(named, func(_ uint64, n namedRecord) bool { return n.Share == r.ShareGone })
 			}
 		case r.ClientGone != 0:
 			if i, ok := clientAt[r.ClientGone]; ok {
 				clients[i].ID = 0
 				delete(clientAt, r.ClientGone)
 			}
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(named)) {
+		if i, ok := shareAt[named[number].Share]; ok {
+			shares[i].Named = append(shares[i].Named, named[number].SavedNamed)
 		}
 	}
 	return slices.DeleteFunc(shares, func(s core.SavedShare) bool { return s.Name == "" }),
@@ -132,7 +157,7 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 // there: the journal stays as it was until it could be written anew.
 func (s *state) save(c *core.Core, orders core.Orders) error {
 	shares, clients := orders.SaveShares, orders.SaveClients
-	count := len(shares) + len(clients) + len(orders.SaveWork) + len(orders.SaveFigures)
+	count := len(shares) + len(clients) + len(orders.SaveWork) + len(orders.SaveNamed) + len(orders.SaveFigures)
 	if s.lost != nil || count == 0 {
 		return s.lost
 	}
@@ -162,6 +187,13 @@ func (s *state) save(c *core.Core, orders core.Orders) error {
 			records = append(records, encodeWork(id, work))
 		}
 	}
+	for _, number := range orders.SaveNamed {
+		r := record{NamedGone: number}
+		if share, saved, ok := c.SavedNamed(number); ok {
+			r = record{Named: &namedRecord{share, saved}}
+		}
+		records = append(records, encodeRecord(r))
+	}
 	for _, name := range orders.SaveFigures {
 		if saved, ok := c.SavedFigures(name); ok {
 			records = append(records, encodeRecord(record{Figures: &saved}))
@@ -184,7 +216,12 @@ func (s *state) compact(c *core.Core) error {
 	shares, clients := c.Saved()
 	records := make([][]byte, 0, len(shares)+len(clients))
 	for i := range shares {
+		named := shares[i].Named
+		shares[i].Named = nil
 		records = append(records, encodeRecord(record{Share: &shares[i]}))
+		for _, one := range named {
+			records = append(records, encodeRecord(record{Named: &namedRecord{shares[i].Name, one}}))
+		}
 	}
 	for i := range clients {
 		records = append(records, encodeRecord(record{Client: &clients[i]}))

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -40,6 +41,15 @@ func TestStateFollowsTheCore(t *testing.T) {
 			for slot := range c.CardsOf(name) {
 				c.Charge(now, id, core.Charge{Slot: slot, Bytes: uint64(i * (slot + 1)), Final: true})
 			}
+			number := c.Name(id, 0, core.Named{Bytes: uint64(i), Name: fmt.Sprint("one of ", i)})
+			if i%3 == 0 {
+				c.Name(id, 0, core.Named{Number: number, Name: fmt.Sprint("two of ", i)})
+			}
+			if i%5 == 0 {
+				c.ReleaseNamed(now, id, number)
+			}
+			save()
+			c.Import(now, id, fmt.Sprint("one of ", i-3), "cuIpcOpenMemHandle")
 			save()
 			if i%2 == 0 {
 				c.Died(now, id)
@@ -61,6 +71,47 @@ func TestStateFollowsTheCore(t *testing.T) {
 		must(t, again.compact(c))
 		must(t, again.journal.Close())
 	}
+}
+
+// However many names a program gives its memory, the journal has all, and no record that is
+// too long for it.
+func TestManyNamesInTheJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	s, _, _, _, err := readState(path)
+	must(t, err)
+	members := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
+	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}}, members)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, err = c.CreateShare(now, core.Spec{Name: "s", MemoryBytes: 10 * mib}, 5)
+	must(t, err)
+	page, err := wire.NewClientPage(1, 1)
+	must(t, err)
+	defer page.Close()
+	members.of[1] = &member{page: page}
+	must(t, c.Attach(now, 1, "s", core.Process{PID: 1, Start: 3}))
+	const many = 16384
+	number := uint64(0)
+	for i := range many {
+		if i%64 == 0 {
+			number = 0
+		}
+		if number = c.Name(1, 0, core.Named{Number: number, Bytes: 512, Name: fmt.Sprintf("ipc %0128x", i)}); number == 0 {
+			t.Fatalf("no place for name %d", i)
+		}
+	}
+	must(t, s.save(c, c.Drain()))
+	must(t, s.compact(c))
+	must(t, s.journal.Close())
+	s, shares, _, _, err := readState(path)
+	must(t, err)
+	names := 0
+	for _, n := range shares[0].Named {
+		names += len(n.Names)
+	}
+	if names != many {
+		t.Errorf("the journal has %d names of %d", names, many)
+	}
+	must(t, s.journal.Close())
 }
 
 // What an agent wrote that gave a share one GPU is still read.
@@ -112,6 +163,7 @@ func sortedClients(clients []core.SavedClient) map[core.ClientID]string {
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"share":{"Name":"a"}}`), []byte(`{"shareGone":"a"}`))
 	f.Add([]byte(`{"client":{"ID":3,"Share":"a"}}`), []byte(`{"clientGone":3}`))
+	f.Add([]byte(`{"named":{"Share":"a","Number":3}}`), []byte(`{"share":{"Name":"a","Named":[{"Number":3}]}}`))
 	f.Add([]byte(`{"client":{"ID":3,"Share":"a","More":[{"Granted":5}]}}`), encodeGranted(3, []uint64{1, 2, 3}))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		shares, clients := replay([][]byte{one, two, one})

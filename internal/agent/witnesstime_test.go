@@ -366,7 +366,7 @@ func (a *virtualAttacker) step() {
 		if b := a.next(); b&7 == 0 {
 			packet[int(a.next())%len(packet)] = b
 		}
-		if !v.send(me, packet) && a.come(len(a.of)-1) {
+		if !v.send(me, packet) && a.come(max(len(a.of)-1, 0)) {
 			me = a.of[len(a.of)-1]
 		}
 	case 14:
@@ -378,13 +378,13 @@ func (a *virtualAttacker) step() {
 	switch how >> 4 & 3 {
 	case 0, 1:
 		if me.socket >= 0 && !v.message(me, wire.Message{Type: []uint16{wire.LeaseWant, wire.LeaseBack}[how>>4&1]}) {
-			a.come(len(a.of) - 1)
+			a.come(max(len(a.of)-1, 0))
 		}
 	case 2:
 		if me.socket >= 0 {
 			v.leave(me)
 		}
-		a.come(len(a.of) - 1)
+		a.come(max(len(a.of)-1, 0))
 	case 3:
 		if len(a.of) < 3 {
 			a.come(len(a.of))

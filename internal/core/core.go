@@ -81,6 +81,7 @@ type Orders struct {
 	SaveShares  []string   // changed or removed: look them up with Saved
 	SaveClients []ClientID // changed or removed
 	SaveWork    []ClientID // measured: look it up with SavedWork
+	SaveNamed   []uint64   // memory with names, changed or gone: look it up with SavedNamed
 	SaveFigures []string   // shares of which that was found: look them up with SavedFigures
 	Limits      []string   // shares whose limits page must be written
 	Answers     []Answer   // to charges that had to wait
@@ -108,17 +109,18 @@ type Event struct {
 
 // Core is the ledger of one node.
 type Core struct {
-	config  Config
-	credits Credits
-	cards   []*card
-	absent  []*card  // of shares that have others, too
-	shares  []*share // in order of creation
-	byName  map[string]*share
-	clients map[ClientID]*client
-	byPID   map[int][]*client
-	byUser  map[int]int // clients
-	ofUsers int         // clients of users but root
-	made    int         // names made up so far
+	config          Config
+	credits         Credits
+	cards           []*card
+	absent          []*card  // of shares that have others, too
+	shares          []*share // in order of creation
+	byName          map[string]*share
+	clients         map[ClientID]*client
+	byPID           map[int][]*client
+	byUser          map[int]int // clients
+	names, holdings part        // of memory with names
+	ofUsers         int         // clients of users but root
+	made            int         // names made up so far
 
 	order uint64 // of attachment
 
@@ -167,6 +169,11 @@ func (c *Core) Drain() Orders {
 	for _, id := range c.orders.SaveClients {
 		if cl := c.clients[id]; cl != nil {
 			cl.saveChanged = false
+		}
+	}
+	for _, number := range c.orders.SaveNamed {
+		if n := c.numbered[number]; n != nil {
+			n.saveChanged = false
 		}
 	}
 	orders := c.orders

@@ -3,9 +3,12 @@
 package core
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/event"
 )
 
 // named is memory that other processes than its maker may hold: it has names by which they
@@ -22,7 +25,10 @@ type named struct {
 	pooled   bool
 	freed    bool               // the maker has the part of the pool back
 	names    map[string]bool    // true: of a descriptor that may be open
+	users    map[string]int     // to whose part of all names each counts
 	accounts map[*slot]*account // of shares that hold it
+
+	saveChanged bool
 }
 
 // account is what one share has of it.
@@ -44,6 +50,81 @@ const (
 	maxNamed = 1024
 	maxNames = 64 // of each
 )
+
+// Bounds of what all have, of which users but root get parts as of other tables.
+const (
+	mostNames   = 1 << 14
+	mostHolders = 1 << 16
+)
+
+// part counts what users have of a table.
+type part struct {
+	all, ofUsers int
+	by           map[int]int
+}
+
+func (p *part) add(c *Core, user, n int) {
+	if p.by == nil {
+		p.by = map[int]int{}
+	}
+	p.all += n
+	if !c.trusted(user) {
+		p.ofUsers += n
+	}
+	if p.by[user] += n; p.by[user] == 0 {
+		delete(p.by, user)
+	}
+}
+
+func (p *part) mayEnter(c *Core, user, most int) bool {
+	return p.all < most && (c.trusted(user) || MayEnter(most, p.by[user], p.ofUsers))
+}
+
+func (c *Core) addName(n *named, name string, open bool, user int) {
+	n.names[name], n.users[name] = open, user
+	c.byNamed[name] = n
+	c.names.add(c, user, 1)
+}
+
+func (c *Core) dropName(n *named, name string) {
+	c.names.add(c, n.users[name], -1)
+	delete(c.byNamed, name)
+	delete(n.names, name)
+	delete(n.users, name)
+}
+
+func (c *Core) addHolder(in *account, b *balance, times int) {
+	in.holders = append(in.holders, holder{b, times})
+	c.holdings.add(c, b.user(), 1)
+}
+
+func (c *Core) dropHolder(in *account, b *balance) {
+	if in.holding(b) != nil {
+		in.holders = slices.DeleteFunc(in.holders, func(h holder) bool { return h.balance == b })
+		c.holdings.add(c, b.user(), -1)
+	}
+}
+
+// enter enters what a share has of it.
+func (n *named) enter(t *slot, in *account) {
+	n.accounts[t] = in
+	t.has(n)
+}
+
+func (n *named) leave(t *slot) {
+	delete(n.accounts, t)
+	if t != n.slot {
+		delete(t.holds, n.id)
+	}
+}
+
+// has notes that a share made it or holds it.
+func (t *slot) has(n *named) {
+	if t.holds == nil {
+		t.holds = map[uint64]*named{}
+	}
+	t.holds[n.id] = n
+}
 
 // Named is how memory with a name is entered and imported.
 type Named struct {
@@ -69,6 +150,8 @@ func (c *Core) Name(id ClientID, number int, wanted Named) uint64 {
 		return n.id
 	}
 	switch {
+	case !c.names.mayEnter(c, b.user(), mostNames) || !c.holdings.mayEnter(c, b.user(), mostHolders):
+		return 0
 	case wanted.Number != 0:
 		if n == nil || n.holding(b) == nil && n.maker != b || len(n.names) >= maxNames {
 			return 0
@@ -77,17 +160,19 @@ func (c *Core) Name(id ClientID, number int, wanted Named) uint64 {
 		return 0
 	default:
 		c.lastNamed++
-		n = &named{id: c.lastNamed, slot: b.slot, bytes: up(wanted.Bytes), pooled: wanted.Pooled, names: map[string]bool{}, accounts: map[*slot]*account{}}
+		n = &named{id: c.lastNamed, slot: b.slot, bytes: up(wanted.Bytes), pooled: wanted.Pooled, names: map[string]bool{}, users: map[string]int{}, accounts: map[*slot]*account{}}
 		if n.pooled {
 			n.maker = b
 		} else {
-			n.accounts[b.slot] = &account{slot: b.slot, payer: b, bytes: n.bytes, holders: []holder{{b, 1}}}
+			in := &account{slot: b.slot, payer: b, bytes: n.bytes}
+			c.addHolder(in, b, 1)
+			n.enter(b.slot, in)
 		}
 		c.numbered[n.id] = n
 		b.slot.named++
+		b.slot.has(n)
 	}
-	n.names[wanted.Name] = wanted.Open
-	c.byNamed[wanted.Name] = n
+	c.addName(n, wanted.Name, wanted.Open, b.user())
 	c.namedChanged(n)
 	return n.id
 }
@@ -108,6 +193,10 @@ func (c *Core) Import(now time.Time, id ClientID, name, call string) (n Named, a
 	}
 	b := on.of(cl)
 	in := found.accounts[on]
+	if in.holding(b) == nil && !c.holdings.mayEnter(c, b.user(), mostHolders) {
+		c.clientEvent(now, b, event.Denied, found.bytes, fmt.Sprintf("%s denied: it holds too much that others made", call))
+		return Named{}, Answer{Client: id, Slot: on.number, Reason: OverQuota, UsedBytes: c.observe(on)}
+	}
 	if in == nil {
 		in = &account{slot: on, bytes: found.bytes}
 	}
@@ -118,14 +207,13 @@ func (c *Core) Import(now time.Time, id ClientID, name, call string) (n Named, a
 		}
 		in.payer = b
 	}
-	found.accounts[on] = in
+	found.enter(on, in)
 	if h := in.holding(b); h != nil {
 		h.times++
 	} else {
-		in.holders = append(in.holders, holder{b, 1})
+		c.addHolder(in, b, 1)
 	}
 	c.settleNamed(now, found)
-	c.namedChanged(found)
 	return Named{Number: found.id, Bytes: found.bytes}, Answer{Client: id, Slot: on.number, Granted: true}
 }
 
@@ -145,7 +233,7 @@ func (c *Core) ReleaseNamed(now time.Time, id ClientID, number uint64) (known bo
 	switch {
 	case h != nil:
 		if h.times--; h.times == 0 {
-			in.drop(b)
+			c.dropHolder(in, b)
 		}
 	case n.maker == b:
 		n.freed = true
@@ -153,7 +241,6 @@ func (c *Core) ReleaseNamed(now time.Time, id ClientID, number uint64) (known bo
 		return false
 	}
 	c.settleNamed(now, n)
-	c.namedChanged(n)
 	return true
 }
 
@@ -163,10 +250,8 @@ func (c *Core) Closed(now time.Time, name string) {
 	if n == nil {
 		return
 	}
-	delete(c.byNamed, name)
-	delete(n.names, name)
+	c.dropName(n, name)
 	c.settleNamed(now, n)
-	c.namedChanged(n)
 	c.removeIfUnused(now, n.slot.share)
 }
 
@@ -180,13 +265,12 @@ func (c *Core) inherit(now time.Time, b *balance, had uint64) {
 			had -= in.bytes
 		}
 		if in != nil {
-			in.drop(b)
+			c.dropHolder(in, b)
 		}
 		if n.maker == b {
 			n.maker = nil
 		}
 		c.settleNamed(now, n)
-		c.namedChanged(n)
 	}
 }
 
@@ -196,11 +280,11 @@ func (c *Core) handOver(from, to *balance) {
 		if in := n.accounts[from.slot]; in != nil {
 			if h := in.holding(from); h != nil {
 				times := h.times
-				in.drop(from)
+				c.dropHolder(in, from)
 				if h := in.holding(to); h != nil {
 					h.times += times
 				} else {
-					in.holders = append(in.holders, holder{to, times})
+					c.addHolder(in, to, times)
 				}
 			}
 			if in.payer == from {
@@ -216,10 +300,7 @@ func (c *Core) handOver(from, to *balance) {
 
 // namedOf lists what a client made or holds, in the order in which it was made.
 func (c *Core) namedOf(b *balance) (list []*named) {
-	if len(c.numbered) == 0 {
-		return nil
-	}
-	for _, n := range c.numbered {
+	for _, n := range b.slot.holds {
 		if n.maker == b || n.holding(b) != nil || n.accounts[b.slot] != nil && n.accounts[b.slot].payer == b {
 			list = append(list, n)
 		}
@@ -240,10 +321,6 @@ func (in *account) holding(b *balance) *holder {
 		}
 	}
 	return nil
-}
-
-func (in *account) drop(b *balance) {
-	in.holders = slices.DeleteFunc(in.holders, func(h holder) bool { return h.balance == b })
 }
 
 // heir is who pays next: an attached client, if there is one.
@@ -274,11 +351,12 @@ func (n *named) open() bool {
 
 // settleNamed has those pay who now hold it, and forgets what nobody holds.
 func (c *Core) settleNamed(now time.Time, n *named) {
+	c.namedChanged(n)
 	var less []*slot
 	home := n.accounts[n.slot]
 	if home == nil && !n.pooled {
 		home = &account{slot: n.slot, bytes: n.bytes}
-		n.accounts[n.slot] = home
+		n.enter(n.slot, home)
 	}
 	used, open := n.maker != nil && !n.freed, n.open()
 	for t, in := range n.accounts {
@@ -311,7 +389,7 @@ func (c *Core) settleNamed(now time.Time, n *named) {
 		}
 		used = used || heir != nil || park
 		if heir == nil && !park {
-			delete(n.accounts, t)
+			n.leave(t)
 		}
 	}
 	if !used {
@@ -339,18 +417,28 @@ func (p *pool) park(bytes int64) {
 // settleLast lets go of what a share made whose last process has ended, and of which
 // descriptors of an earlier agent are all that is known.
 func (c *Core) settleLast(now time.Time, s *share) {
-	for _, n := range c.numbered {
-		if n.slot.share == s {
-			c.settleNamed(now, n)
+	for _, t := range s.slots {
+		for _, n := range t.holds {
+			if n.slot == t {
+				c.settleNamed(now, n)
+			}
 		}
 	}
 }
 
 func (c *Core) forgetNamed(n *named) {
+	if c.numbered[n.id] == nil {
+		return
+	}
+	c.namedChanged(n)
 	delete(c.numbered, n.id)
 	n.slot.named--
+	delete(n.slot.holds, n.id)
+	for t := range n.accounts {
+		n.leave(t)
+	}
 	for name := range n.names {
-		delete(c.byNamed, name)
+		c.dropName(n, name)
 		delete(n.slot.watched, name)
 		c.orders.GoneNames = append(c.orders.GoneNames, name)
 	}
@@ -367,7 +455,12 @@ func (c *Core) discharge(b *balance, bytes uint64) uint64 {
 	return bytes
 }
 
-func (c *Core) namedChanged(n *named) { c.shareChanged(n.slot.share) }
+func (c *Core) namedChanged(n *named) {
+	if !n.saveChanged {
+		n.saveChanged = true
+		c.orders.SaveNamed = append(c.orders.SaveNamed, n.id)
+	}
+}
 
 // Watched tells that the end of a descriptor will be told.
 func (c *Core) Watched(name string) {
@@ -404,25 +497,39 @@ type SavedHolder struct {
 	Pays   uint64 `json:",omitempty"` // so many bytes
 }
 
+// SavedNamed returns what to save of memory that has a name, and whose it is; false: it is gone.
+func (c *Core) SavedNamed(number uint64) (share string, saved SavedNamed, ok bool) {
+	n := c.numbered[number]
+	if n == nil {
+		return "", SavedNamed{}, false
+	}
+	return n.slot.share.Name, n.saved(), true
+}
+
+func (n *named) saved() SavedNamed {
+	one := SavedNamed{Number: n.id, Slot: n.slot.number, Bytes: n.bytes, Pooled: n.pooled, Freed: n.freed, Names: n.names}
+	if n.maker != nil {
+		one.Maker = n.maker.id
+	}
+	for _, in := range n.accounts {
+		for _, h := range in.holders {
+			saved := SavedHolder{Client: h.id, Times: h.times}
+			if in.payer == h.balance {
+				saved.Pays = in.bytes
+			}
+			one.Holders = append(one.Holders, saved)
+		}
+	}
+	return one
+}
+
 func (c *Core) savedNamed(s *share) (saved []SavedNamed) {
-	for _, n := range c.numbered {
-		if n.slot.share != s {
-			continue
-		}
-		one := SavedNamed{Number: n.id, Slot: n.slot.number, Bytes: n.bytes, Pooled: n.pooled, Freed: n.freed, Names: n.names}
-		if n.maker != nil {
-			one.Maker = n.maker.id
-		}
-		for _, in := range n.accounts {
-			for _, h := range in.holders {
-				saved := SavedHolder{Client: h.id, Times: h.times}
-				if in.payer == h.balance {
-					saved.Pays = in.bytes
-				}
-				one.Holders = append(one.Holders, saved)
+	for _, t := range s.slots {
+		for _, n := range t.holds {
+			if n.slot == t {
+				saved = append(saved, n.saved())
 			}
 		}
-		saved = append(saved, one)
 	}
 	slices.SortFunc(saved, func(a, b SavedNamed) int { return int(int64(a.Number) - int64(b.Number)) })
 	return saved
@@ -437,11 +544,13 @@ func (c *Core) recoverNamed(now time.Time, s *share, saved []SavedNamed) {
 		}
 		t := s.slots[one.Slot]
 		n := &named{id: one.Number, slot: t, bytes: up(one.Bytes), pooled: one.Pooled, freed: one.Freed,
-			maker: c.balanceOn(one.Maker, t.card), names: map[string]bool{}, accounts: map[*slot]*account{}}
+			maker: c.balanceOn(one.Maker, t.card), names: map[string]bool{}, users: map[string]int{}, accounts: map[*slot]*account{}}
 		for name, open := range one.Names {
-			n.names[name] = open
-			c.byNamed[name] = n
+			if c.byNamed[name] == nil {
+				c.addName(n, name, open, s.user())
+			}
 		}
+		t.has(n)
 		for _, h := range one.Holders {
 			b := c.balanceOn(h.Client, t.card)
 			if b == nil || h.Times <= 0 {
@@ -450,9 +559,9 @@ func (c *Core) recoverNamed(now time.Time, s *share, saved []SavedNamed) {
 			in := n.accounts[b.slot]
 			if in == nil {
 				in = &account{slot: b.slot, bytes: n.bytes}
-				n.accounts[b.slot] = in
+				n.enter(b.slot, in)
 			}
-			in.holders = append(in.holders, holder{b, h.Times})
+			c.addHolder(in, b, h.Times)
 			if h.Pays > 0 {
 				in.payer, in.bytes = b, h.Pays
 			}

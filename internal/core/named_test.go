@@ -304,3 +304,64 @@ func TestKeptShare(t *testing.T) {
 		}
 	}
 }
+
+// One user's programs give memory so many names, or hold so much that others made, and no
+// more: others have places, and root always does.
+func TestNamesOfOneUser(t *testing.T) {
+	const greedy, other, root = ClientID(1), ClientID(2), ClientID(3)
+	pages := newFakePages()
+	c := New(Config{MaxShares: 100, MaxClients: 1000, MaxShareClients: 1000, AgentUID: -1}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, pages)
+	pages.core = c
+	now := time.Unix(1000, 0)
+	attach := func(id ClientID, share string, uid int) {
+		t.Helper()
+		if c.byName[share] == nil {
+			if _, err := c.CreateShare(now, Spec{Name: share, Open: true}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := pages.attach(now, id, share, Process{PID: int(id), UID: uid, Start: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given := 0
+	name := func(id ClientID, number uint64) uint64 {
+		given++
+		return c.Name(id, 0, Named{Number: number, Bytes: Unit, Name: fmt.Sprint("name ", given)})
+	}
+	names := func(id ClientID) (n int, last uint64) {
+		for {
+			number := name(id, 0)
+			if number == 0 {
+				return n, last
+			}
+			last = number
+			for n++; n%maxNames > 0 && name(id, number) != 0; n++ {
+			}
+		}
+	}
+	attach(greedy, "open", 7)
+	attach(other, "open", 8)
+	attach(root, "roots", 0)
+	n, _ := names(greedy)
+	if n != mostNames/maxUserPart {
+		t.Errorf("one user gave %d names of %d", n, mostNames)
+	}
+	if name(other, 0) == 0 || name(root, 0) == 0 {
+		t.Error("others have no place")
+	}
+	for id, uid := ClientID(10), 20; id < 40; id, uid = id+1, uid+1 {
+		attach(id, fmt.Sprint("s", id), uid)
+		names(id)
+	}
+	if left := mostNames - c.names.all; left < mostNames/rootPart-1 || name(root, 0) == 0 {
+		t.Errorf("users left %d names for root", left)
+	}
+	before := c.names
+	c.Died(now, greedy)
+	c.ReleaseEnded(now, "GPU-a", Account{At: now})
+	if got := before.all - c.names.all; got != n || c.names.by[7] != 0 {
+		t.Errorf("%d names went with their process, of %d", got, n)
+	}
+	c.Drain()
+}

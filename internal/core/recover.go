@@ -76,13 +76,13 @@ func (s *SavedClient) SetAmounts(granted []uint64) {
 	}
 }
 
-// SavedShare returns what to save of a share; false: it is gone.
+// SavedShare returns what to save of a share, but for its memory that has names; false: it is gone.
 func (c *Core) SavedShare(name string) (SavedShare, bool) {
 	s := c.byName[name]
 	if s == nil {
 		return SavedShare{}, false
 	}
-	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked, Named: c.savedNamed(s)}
+	saved := SavedShare{Spec: s.Spec, Owner: s.owner, Created: s.created, Revoked: s.revoked}
 	for _, t := range s.slots {
 		if t.number == 0 {
 			saved.SavedSlot = t.saved()
@@ -114,6 +114,7 @@ func (c *Core) SavedClient(id ClientID) (SavedClient, bool) {
 func (c *Core) Saved() (shares []SavedShare, clients []SavedClient) {
 	for _, s := range c.shares {
 		saved, _ := c.SavedShare(s.Name)
+		saved.Named = c.savedNamed(s)
 		shares = append(shares, saved)
 		for _, cl := range s.clients.all {
 			saved, _ := c.SavedClient(cl.id)

@@ -22,9 +22,10 @@ type slot struct {
 	sweepNext   time.Time
 	sweepEvery  time.Duration
 
-	parked  uint64          // charged to no client: what descriptors keep
-	named   int             // memory that it has made and others may hold
-	watched map[string]bool // its descriptors whose end is told
+	parked  uint64            // charged to no client: what descriptors keep
+	named   int               // memory that it has made and others may hold
+	holds   map[uint64]*named // that, and what it holds of others
+	watched map[string]bool   // its descriptors whose end is told
 
 	ending int
 	lively []*balance // whose client may have work on the card, in turns
