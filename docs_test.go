@@ -3,6 +3,7 @@
 package divvy_test
 
 import (
+	"bytes"
 	"go/ast"
 	"os"
 	"path"
@@ -135,6 +136,22 @@ func TestReadersStateTheirBounds(t *testing.T) {
 			if !is.Match(s.bytes) {
 				t.Errorf("%s: %s is not %q", s.path, name, value)
 			}
+		}
+	}
+	// Files that nobody but the kernel, or who runs this, writes, and that are short.
+	whole := map[string]string{
+		"internal/cgroup/cgroup.go":                   "the kernel writes them",
+		"internal/library/cache.go":                   "in a folder that nobody else can write",
+		"internal/mps/mps.go":                         "in a folder that nobody else can write",
+		"internal/partition/mig/driver.go":            "comm, at most 16 bytes",
+		"internal/partition/fakekernel/fakekernel.go": "of tests",
+		"internal/scenario/scenario.go":               "of tests",
+		"kube/internal/deviceplugin/holders.go":       "the kubelet's, and its size is looked at before",
+	}
+	for name, s := range sources {
+		room := strings.HasPrefix(name, "internal/") || strings.HasPrefix(name, "kube/") || strings.HasPrefix(name, "cmd/")
+		if reads := bytes.Contains(s.bytes, []byte("os.ReadFile(")); !s.test && room && reads != (whole[name] != "") {
+			t.Errorf("%s reads whole files: %v; they need a bound (docs/security.md), or a reason in this test", name, reads)
 		}
 	}
 	reads := regexp.MustCompile(`io\.LimitReader\(|http\.MaxBytesReader\(|\b(?:gzip|zlib|bzip2|flate|zip|zstd)\.NewReader\(`)

@@ -5,7 +5,6 @@ package mps
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -163,7 +162,7 @@ func (d *Daemon) Check(env []string, l Limits) error {
 
 // CheckProcess is Check of the environment that a process was started with.
 func (d *Daemon) CheckProcess(pid int, l Limits) error {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	raw, err := d.table.Environment(pid)
 	if err != nil {
 		return fmt.Errorf("environment of process %d: %w", pid, err)
 	}

@@ -86,15 +86,26 @@ func (t Table) Owner(pid int) (uid int, err error) {
 	return int(stat.Uid), nil
 }
 
+// Environment is what a process was given when its program started, each variable ended by a
+// zero byte. One that is longer than it can be is an error: a process may say that anything
+// in its memory is its environment.
+func (t Table) Environment(pid int) ([]byte, error) {
+	file, err := os.Open(t.path(pid, "environ"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, maxEnvironment+1))
+	if err == nil && len(raw) > maxEnvironment {
+		err = errors.New("it is longer than one can be")
+	}
+	return raw, err
+}
+
 // Variable returns what a process was given as a variable when its program started,
 // empty if it was not, or we may not look.
 func (t Table) Variable(pid int, name string) string {
-	file, err := os.Open(t.path(pid, "environ"))
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	raw, err := io.ReadAll(io.LimitReader(file, maxEnvironment))
+	raw, err := t.Environment(pid)
 	if err != nil {
 		return ""
 	}

@@ -25,6 +25,7 @@ import (
 const (
 	maxCommandBytes = 200
 	maxMapsBytes    = 64 << 20
+	maxFileBytes    = 1 << 20 // of any other file, which a process may make as long as it likes
 )
 
 // ErrGone says that there is no such process (any more).
@@ -41,11 +42,15 @@ func (t Table) path(pid int, name string) string {
 }
 
 func (t Table) read(pid int, name string) ([]byte, error) {
-	raw, err := os.ReadFile(t.path(pid, name))
+	file, err := os.Open(t.path(pid, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
 	}
-	return raw, err
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxFileBytes))
 }
 
 // Start returns when a process started, in clock ticks since boot: with its

@@ -230,3 +230,31 @@ func TestChildrenEnded(t *testing.T) {
 		t.Error("a child that was waited for is still there")
 	}
 }
+
+// A process may say that its whole memory is its command line, or its environment: no more is
+// read than is shown, or than there can be.
+func TestEndlessFilesOfAProcess(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cmdline", "comm", "environ", "status"} {
+		file := filepath.Join(root, "7", name)
+		if err := os.WriteFile(file, []byte("A=b\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 1<<40); err != nil {
+			t.Skip(err) // a file system without sparse files
+		}
+	}
+	table := New(root)
+	if c := table.Command(7); len(c) > maxCommandBytes+len("...") || !strings.HasPrefix(c, "A=b") {
+		t.Errorf("command %q", c)
+	}
+	if n := table.Name(7); len(n) > maxCommandBytes+len("...") {
+		t.Errorf("name %q", n)
+	}
+	if v := table.Variable(7, "A"); v != "" {
+		t.Errorf("variable %q of an environment that cannot be one", v)
+	}
+}
