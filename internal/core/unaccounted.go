@@ -64,7 +64,7 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 	past := map[*slot]uint64{}
 	for _, pid := range slices.Sorted(maps.Keys(held)) {
 		h := held[pid]
-		s, e := c.pastLedger(k, h, account)
+		s, e, message := c.pastLedger(k, h, account)
 		if e.PID == 0 {
 			continue
 		}
@@ -78,8 +78,9 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 		had, told := before[pid]
 		if told && e.Bytes < 2*max(had, size.MiB) {
 			u.told[pid] = had
-		} else if e.Message != "" {
+		} else if message != nil {
 			u.told[pid] = e.Bytes
+			e.Message = message()
 			c.event(now, e)
 		}
 	}
@@ -93,14 +94,14 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 }
 
 // pastLedger says what a process holds of a card that no ledger knows, and the share that
-// it belongs to; the event has no PID when it is nothing, and no message when it is
+// it belongs to; the event has no PID when it is nothing, and there is no message when it is
 // not known yet who it is.
-func (c *Core) pastLedger(k *card, h Holding, account Account) (*share, Event) {
+func (c *Core) pastLedger(k *card, h Holding, account Account) (s *share, e Event, message func() string) {
 	clients := c.byPID[h.PID]
-	e := Event{Kind: event.UnledgeredMemory, Card: k.UUID, PID: h.PID, Bytes: h.Bytes}
+	e = Event{Kind: event.UnledgeredMemory, Card: k.UUID, PID: h.PID, Bytes: h.Bytes}
 	if len(clients) == 0 {
 		o, known := account.Owners[h.PID]
-		s := c.byName[o.Share]
+		s = c.byName[o.Share]
 		if s != nil {
 			e.Share = s.Name
 		}
@@ -108,9 +109,11 @@ func (c *Core) pastLedger(k *card, h Holding, account Account) (*share, Event) {
 			if o.UID >= 0 {
 				e.UID = &o.UID
 			}
-			e.Message = fmt.Sprintf("%s holds %s of %s and is on no ledger", describeProcess(h.PID, o.Name, e), size.Short(h.Bytes), k.Name)
+			message = func() string {
+				return fmt.Sprintf("%s holds %s of %s and is on no ledger", describeProcess(h.PID, o.Name, e), size.Short(h.Bytes), k.Name)
+			}
 		}
-		return s, e
+		return s, e, message
 	}
 	// What it has freed since the driver was asked must not count, nor that a context is
 	// an estimate: nothing is said of what it may have had by its ledger at any time.
@@ -126,16 +129,17 @@ func (c *Core) pastLedger(k *card, h Holding, account Account) (*share, Event) {
 		ours = cl
 	}
 	if !h.Known || h.Bytes <= most || ours != nil && h.Bytes <= used {
-		return nil, Event{}
+		return nil, Event{}, nil
 	}
-	s := clients[0].share // on another card: its share there
+	s = clients[0].share // on another card: its share there
 	if ours != nil {
 		s = ours.share
 	}
 	uid := clients[0].UID
 	e.Share, e.UID, e.Bytes = s.Name, &uid, h.Bytes-used
-	e.Message = fmt.Sprintf("%s holds %s of %s, %s more than its ledger knows", describeProcess(h.PID, clients[0].Name, e), size.Short(h.Bytes), k.Name, size.Short(e.Bytes))
-	return s, e
+	return s, e, func() string {
+		return fmt.Sprintf("%s holds %s of %s, %s more than its ledger knows", describeProcess(h.PID, clients[0].Name, e), size.Short(h.Bytes), k.Name, size.Short(e.Bytes))
+	}
 }
 
 func describeProcess(pid int, name string, e Event) string {
