@@ -18,7 +18,8 @@ import (
 // A pipe (the simulated driver's) has a number of its own, and its other end tells when
 // nobody has this one any more. Of a device's files (the hardware driver's) all have the
 // same number: the agent keeps one, to compare others with, as long as somebody holds
-// the memory.
+// the memory. Nothing else has a name: to open or to close a file of a user's own file system may
+// take for ever, and the loop does both.
 type handles struct {
 	mu   sync.Mutex
 	kept map[string]int // descriptors, by name
@@ -34,7 +35,7 @@ func (h *handles) nameOf(descriptor int) (name string, pipe bool, err error) {
 	if err := unix.Fstat(descriptor, &st); err != nil {
 		return "", false, err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
+	if st.Mode&unix.S_IFMT == unix.S_IFIFO && onPipes(descriptor) {
 		return fmt.Sprintf("pipe %d:%d", st.Dev, st.Ino), true, nil
 	}
 	h.mu.Lock()
@@ -47,8 +48,21 @@ func (h *handles) nameOf(descriptor int) (name string, pipe bool, err error) {
 	return "", false, nil
 }
 
-// keep gives a name to a descriptor that has none.
+// onPipes is true of a pipe that is nowhere but in the kernel, as FIFOs in folders are not.
+func onPipes(descriptor int) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(descriptor, &fs) == nil && fs.Type == unix.PIPEFS_MAGIC
+}
+
+// keep gives a name to a descriptor of a device that has none.
 func (h *handles) keep(descriptor int) (name string, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(descriptor, &st); err != nil {
+		return "", err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return "", errors.New("it is no device's")
+	}
 	copied, err := unix.FcntlInt(uintptr(descriptor), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return "", err

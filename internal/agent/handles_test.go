@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -110,5 +111,32 @@ func TestFilesAreTold(t *testing.T) {
 	h.forget(name)
 	if got, _, _ := h.nameOf(copied); got != "" {
 		t.Errorf("what is forgotten is %q", got)
+	}
+}
+
+// What may lie in a file system of a user's own gets no name: a pipe with a place in a folder,
+// and files.
+func TestNoNamesForFiles(t *testing.T) {
+	folder := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(folder, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := openHandles()
+	defer h.close()
+	for _, path := range []string{"pipe", "file"} {
+		file, err := unix.Open(filepath.Join(folder, path), unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(file)
+		if name, pipe, err := h.nameOf(file); name != "" || pipe || err != nil {
+			t.Errorf("%s: %q %v %v", path, name, pipe, err)
+		}
+		if name, err := h.keep(file); err == nil {
+			t.Errorf("%s is kept as %q", path, name)
+		}
 	}
 }
