@@ -229,7 +229,7 @@ func (d *daemon) shareAround(pid int) string {
 			}
 		}
 	}
-	path := d.table.Variable(pid, "DIVVY_SOCKET")
+	path := d.environments.variable(pid, "DIVVY_SOCKET")
 	name := filepath.Base(filepath.Dir(path))
 	if path == "" || path != d.cfg.ShareSocket(name) {
 		return ""
