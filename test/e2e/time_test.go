@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,10 +23,27 @@ func (h *host) cardTimes(t testing.TB, truth *simgpu.Truth) map[int]simgpu.TimeS
 	return h.cardTimesOf(t, truth, 0)
 }
 
+// dumpSimulator ends a simulator that does not answer, and logs what it was at.
+func (h *host) dumpSimulator(t testing.TB) {
+	t.Helper()
+	_ = syscall.Kill(h.simulator.pid, syscall.SIGQUIT) // Go's programs say where they are
+	select {
+	case <-h.simulator.ended:
+	case <-time.After(waitAtMost):
+	}
+	text, _ := os.ReadFile(filepath.Join(h.directory, "simulator.log"))
+	for _, routine := range strings.Split(string(text), "\n\n") {
+		if strings.Contains(routine, "simgpu.(*kernel)") {
+			t.Log(routine)
+		}
+	}
+}
+
 func (h *host) cardTimesOf(t testing.TB, truth *simgpu.Truth, card int) map[int]simgpu.TimeState {
 	t.Helper()
 	states, err := truth.CardTime(t.Context())
 	if err != nil {
+		h.dumpSimulator(t)
 		t.Fatal(err)
 	}
 	found := map[int]simgpu.TimeState{}
