@@ -3,6 +3,9 @@
 package arbiter
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -135,4 +138,56 @@ func FuzzLiesAboutTime(f *testing.F) {
 			t.Errorf("got %.1f %% of the GPU in some %v, promised 60 %%", got, window)
 		}
 	})
+}
+
+// Two honest shares of 30 % beside six liars of 5 %, each with a lie of its own, who hang up now and
+// then: each honest one has 28 or more in any 5 seconds where programs and the agent wake within 2 ms. (With 8 ms,
+// as on a host with many programs for each processor, it is 24.)
+func TestSiegeOfLiars(t *testing.T) {
+	const window, least = 5 * time.Second, 28
+	for _, late := range []time.Duration{300 * time.Microsecond, 2 * time.Millisecond} {
+		seed := uint64(late / time.Millisecond)
+		random := rand.New(rand.NewPCG(seed, 9))
+		c := newCard(seed, late)
+		c.lies = map[string]func(time.Duration) Usage{}
+		honest := []*load{program("one", 1, time.Millisecond, 0), program("two", 1, time.Millisecond, 0)}
+		loads := slices.Clone(honest)
+		all := []Terms{{Name: "one", Policy: terms.Fixed, CoresPercent: 30}, {Name: "two", Policy: terms.Fixed, CoresPercent: 30}}
+		for i := range 6 {
+			name, process := fmt.Sprint("liar ", i), uint64(1)
+			all = append(all, Terms{Name: name, Policy: terms.Fixed, CoresPercent: 5})
+			loads = append(loads, program(name, 0, 0, 0))
+			c.lies[name] = func(now time.Duration) Usage {
+				switch (int(seed) + i) % 4 {
+				case 0: // hoards its leases
+					return Usage{Processes: 1}
+				case 1: // has work in flight that never ends
+					return Usage{Submitted: 1, Remaining: 1000 * time.Second, Kernel: time.Second, Processes: 1}
+				case 2: // anything
+					return Usage{Busy: time.Duration(random.Uint64() >> 2), Span: time.Duration(random.Uint64() >> 2), LastEnd: now, Processes: 1}
+				}
+				return Usage{Busy: now, Span: now, LastEnd: now, Processes: 1} // all that passes
+			}
+			var ask func()
+			ask = func() {
+				if random.IntN(30) == 0 {
+					c.arbiter.Ended(c.now, name, process, true)
+					process++
+					c.at(c.now+time.Millisecond, func() { c.arbiter.Released(c.now, name); c.arrange() })
+				}
+				c.arbiter.Want(c.now, name, process)
+				c.arrange()
+				c.at(c.now+time.Duration(100+random.IntN(3900))*time.Microsecond, ask)
+			}
+			c.at(time.Millisecond, ask)
+		}
+		c.run(t, all, loads, 8*time.Second)
+		for _, l := range honest {
+			if got := 100 * l.leastOf(2*time.Second, c.now, window).Seconds() / window.Seconds(); got < least {
+				t.Errorf("late by up to %v, seed %d: share %s got %.1f %% of the GPU in some %v, promised 30 %%", late, seed, l.name, got, window)
+			} else {
+				t.Logf("late by up to %v, seed %d: %.1f %%", late, seed, got)
+			}
+		}
+	}
 }
