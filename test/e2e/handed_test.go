@@ -4,12 +4,14 @@ package e2e
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -252,8 +254,23 @@ func TestHandedMemory(t *testing.T) {
 			made := maker.do("create %d", 3*piece)
 			maker.do("send %s", made)
 			taken := taker.do("take")
-			h.agent.kill()
-			h.startAgent(t)
+			before, err := h.client.Version(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil { // its supervisor starts another
+				t.Fatal(err)
+			}
+			eventually(t, "another agent has both back", func() error {
+				now, err := h.client.Version(t.Context())
+				if err == nil && now.PID == before.PID {
+					err = fmt.Errorf("process %d answers", now.PID)
+				}
+				if err == nil && h.look(t, share.Name).Clients != 2 {
+					err = errors.New("not both are back")
+				}
+				return err
+			}, h.agent)
 			maker.do("release %s", made)
 			h.booked(t, share, contexts+3*piece, contexts+3*piece)
 			maker.refused("create %d", piece)
