@@ -336,6 +336,8 @@ type virtualAttacker struct {
 	last  time.Duration
 	said  map[int]uint64 // by word
 	pid   int            // the first of three that attach
+
+	starting time.Duration // what the processes need that have just been started
 }
 
 func (a *virtualAttacker) next() byte {
@@ -348,7 +350,7 @@ func (a *virtualAttacker) next() byte {
 //
 //	bits 0 to 3 of the first byte: a word of the GPU on its page, or: 14: eight bytes anywhere on it, 15: a message
 //	bits 4 and 5: then asks for the GPU; gives it back; hangs up and comes again; comes a second time
-//	bits 6 and 7: how long until the next one
+//	bits 6 and 7: how long until the next one, at least 4 ms where a process starts
 func (a *virtualAttacker) step() {
 	v, how := a.v, a.next()
 	if len(a.of) == 0 && !a.come(0) {
@@ -395,7 +397,9 @@ func (a *virtualAttacker) step() {
 			v.message(one, wire.Message{Type: wire.LeaseWant})
 		}
 	}
-	v.at(v.now+[4]time.Duration{time.Millisecond, time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond}[how>>6], a.step)
+	pause := [4]time.Duration{time.Millisecond, time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond}[how>>6]
+	v.at(v.now+max(pause, a.starting), a.step)
+	a.starting = 0
 }
 
 // value is what a byte makes of what was said before.
@@ -423,6 +427,7 @@ func (a *virtualAttacker) value(before uint64, passed time.Duration) uint64 {
 
 // come attaches a process in place of one that has hung up; false: it is refused.
 func (a *virtualAttacker) come(i int) bool {
+	a.starting = 4 * time.Millisecond
 	one := a.v.attach(a.share, a.pid+i, attackerUser)
 	a.of = a.of[:i]
 	if one == nil {
