@@ -78,7 +78,7 @@ var rooms = []room{
 	},
 	{path: "internal/cgroup"},
 	{path: "internal/mps", may: []string{"internal/process", "internal/socket"}, executes: true},
-	{path: "internal/enforce", may: []string{"internal/cgroup", "internal/mps", "internal/share"}},
+	{path: "internal/enforce", may: []string{"internal/cgroup", "internal/mps", "internal/process", "internal/share"}},
 	{path: "internal/placement", may: []string{"internal/mig"}, pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/mig", "internal/pattern", "internal/placement", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},

@@ -152,7 +152,7 @@ type daemon struct {
 	samples            *sampler
 	requests           requestCounts
 	handles            *handles
-	environments       *environments
+	environments       *process.Environments
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -184,7 +184,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(), clock: monotonic,
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-			samples: newSampler(), environments: newEnvironments(process.New("/proc")),
+			samples: newSampler(), environments: process.NewEnvironments(process.New("/proc")),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
 	}

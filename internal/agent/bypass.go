@@ -24,6 +24,8 @@ import (
 const (
 	lookTwice   = 5  // parts of ReconcileEvery until what was seen once is looked at again
 	mostNotices = 16 // that a run has not been sent yet
+
+	environmentPatience = 200 * time.Millisecond // with a process whose environment does not come
 )
 
 // attendee is a run: a command under a share: the process that started it, and whatever descends
@@ -144,7 +146,7 @@ func (d *daemon) compare(ctx context.Context, card string, account core.Account)
 	var found []bypass
 	account.Owners = map[int]core.Owner{}
 	for _, h := range unaccounted {
-		b, owner := d.stranger(h, runs)
+		b, owner := d.stranger(ctx, h, runs)
 		account.Owners[h.PID] = owner
 		if b.start != 0 && d.bypasses(ctx, &b, enforcements) {
 			b.at = account.At
@@ -167,7 +169,7 @@ func (l *loop) compared(card string, account core.Account, found []bypass) {
 
 // stranger looks who a process on no ledger is: the share and the run that it belongs to,
 // if any. One that is not there any more has no start.
-func (d *daemon) stranger(h core.Holding, runs []*attendee) (bypass, core.Owner) {
+func (d *daemon) stranger(ctx context.Context, h core.Holding, runs []*attendee) (bypass, core.Owner) {
 	owner := core.Owner{UID: -1}
 	start, err := d.table.Start(h.PID)
 	if err != nil || !d.table.Running(h.PID, start) {
@@ -191,7 +193,7 @@ func (d *daemon) stranger(h core.Holding, runs []*attendee) (bypass, core.Owner)
 	})
 	if r := byPID[pid]; r != nil {
 		b.run, b.share = r, r.share
-	} else if b.share = d.shareAround(h.PID); b.share != "" {
+	} else if b.share = d.shareAround(ctx, h.PID); b.share != "" {
 		b.run = d.onlyRun(h.PID, b.share, runs)
 	}
 	owner.Name, owner.Share = b.name, b.share
@@ -221,7 +223,7 @@ func (d *daemon) bypasses(ctx context.Context, b *bypass, enforcements map[strin
 // shareAround is the share of a process whose run is not among its ancestors, as of one
 // that has become a daemon: that whose control group it is in, or whose socket it was
 // started with by a user who may come to it. Empty: none.
-func (d *daemon) shareAround(pid int) string {
+func (d *daemon) shareAround(ctx context.Context, pid int) string {
 	for _, m := range d.enforcers.all {
 		if groups, ok := m.(interface{ ShareOf(pid int) (string, bool) }); ok {
 			if name, in := groups.ShareOf(pid); in {
@@ -229,7 +231,9 @@ func (d *daemon) shareAround(pid int) string {
 			}
 		}
 	}
-	path := d.environments.variable(pid, "DIVVY_SOCKET")
+	reading, cancel := context.WithTimeout(ctx, environmentPatience)
+	defer cancel()
+	path := d.environments.Variable(reading, pid, "DIVVY_SOCKET")
 	name := filepath.Base(filepath.Dir(path))
 	if path == "" || path != d.cfg.ShareSocket(name) {
 		return ""

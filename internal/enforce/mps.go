@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/mps"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 // MPS holds each process of a share by NVIDIA's MPS, on cards whose control daemon
 // runs. It holds processes one by one: their sum is the front library's to hold.
 type MPS struct {
-	folder string        // has a directory for each card's daemon, by UUID
-	lasts  time.Duration // how long an answer of a daemon stands
+	folder       string        // has a directory for each card's daemon, by UUID
+	lasts        time.Duration // how long an answer of a daemon stands
+	environments *process.Environments
 
 	mutex sync.Mutex         // guards said, not what is in it
 	said  map[string]*answer // by card
@@ -43,7 +45,7 @@ var _ interface {
 
 // NewMPS holds shares by the daemons that run in folder. It starts none.
 func NewMPS(folder string) *MPS {
-	return &MPS{folder: folder, lasts: answerLasts, said: map[string]*answer{}}
+	return &MPS{folder: folder, lasts: answerLasts, environments: process.NewEnvironments(process.New("/proc")), said: map[string]*answer{}}
 }
 
 // Level is that of MPS.
@@ -54,7 +56,7 @@ func (m *MPS) daemon(s Share) (*mps.Daemon, error) {
 	if len(s.CardUUIDs) > 1 {
 		return nil, fmt.Errorf("the share has %d GPUs, and a control daemon serves one", len(s.CardUUIDs))
 	}
-	return mps.New(mps.Config{UUID: s.CardUUIDs[0], Directory: filepath.Join(m.folder, s.CardUUIDs[0])})
+	return mps.New(mps.Config{UUID: s.CardUUIDs[0], Directory: filepath.Join(m.folder, s.CardUUIDs[0]), Environments: m.environments})
 }
 
 func limitsOf(s Share) mps.Limits {
@@ -148,7 +150,7 @@ func (m *MPS) Admit(ctx context.Context, s Share, pid, uid int) error {
 	if err != nil {
 		return err
 	}
-	if err := d.CheckProcess(pid, limitsOf(s)); err != nil {
+	if err := d.CheckProcess(ctx, pid, limitsOf(s)); err != nil {
 		return outside(err) // it will not connect either
 	}
 	if err := status.Admit(uid); err != nil {

@@ -161,8 +161,12 @@ func (d *Daemon) Check(env []string, l Limits) error {
 }
 
 // CheckProcess is Check of the environment that a process was started with.
-func (d *Daemon) CheckProcess(pid int, l Limits) error {
-	raw, err := d.table.Environment(pid)
+// One that does not come, as from a file system of the process's user, is not waited for
+// for long.
+func (d *Daemon) CheckProcess(ctx context.Context, pid int, l Limits) error {
+	reading, cancel := context.WithTimeout(ctx, environmentPatience)
+	defer cancel()
+	raw, err := d.cfg.Environments.Read(reading, pid)
 	if err != nil {
 		return fmt.Errorf("environment of process %d: %w", pid, err)
 	}
@@ -176,7 +180,7 @@ func (d *Daemon) CheckProcess(pid int, l Limits) error {
 // a server of this daemon has it as a client, and it was started with them. What
 // a program does to its own environment before it initialises CUDA is not seen.
 func (d *Daemon) Verify(ctx context.Context, pid int, l Limits) error {
-	if err := d.CheckProcess(pid, l); err != nil {
+	if err := d.CheckProcess(ctx, pid, l); err != nil {
 		return err
 	}
 	status, err := d.Status(ctx)

@@ -61,6 +61,8 @@ const (
 	pollEvery   = 20 * time.Millisecond
 	forceAfter  = 1 // seconds that a forced stop leaves to servers
 	maxPIDBytes = 32
+
+	environmentPatience = 2 * time.Second // with a process whose environment does not come
 )
 
 // Config says whose daemon runs where.
@@ -71,6 +73,8 @@ type Config struct {
 	// Multiuser lets clients of several users connect at once. They all count as
 	// root's clients then, and nothing keeps them apart.
 	Multiuser bool
+	// Environments are where those of clients are read; nil: ones of its own.
+	Environments *process.Environments
 }
 
 // Validate says what is wrong with a configuration.
@@ -103,7 +107,11 @@ func New(cfg Config) (*Daemon, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Daemon{cfg: cfg, table: process.New("/proc")}, nil
+	table := process.New("/proc")
+	if cfg.Environments == nil {
+		cfg.Environments = process.NewEnvironments(table)
+	}
+	return &Daemon{cfg: cfg, table: table}, nil
 }
 
 // PipeDirectory is where the daemon and its clients meet.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -272,6 +273,35 @@ func TestVerify(t *testing.T) {
 	}
 	_ = in.Close()
 	_ = idle.Wait()
+}
+
+// A process whose environment never comes (here a pipe that nobody writes to) is held by
+// nothing, and keeps who asks no longer than a while.
+func TestVerifyWithoutAnEnvironment(t *testing.T) {
+	root := t.TempDir()
+	environ := filepath.Join(root, "7", "environ")
+	if err := errors.Join(os.Mkdir(filepath.Dir(environ), 0o700), syscall.Mkfifo(environ, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Config{UUID: card, Directory: t.TempDir(), Environments: process.NewEnvironments(process.New(root))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- d.Verify(t.Context(), 7, Limits{}) }()
+	select {
+	case err := <-answer:
+		if !errors.Is(err, process.ErrSlow) {
+			t.Error(err)
+		}
+	case <-time.After(15 * environmentPatience):
+		t.Error("it waits for who does not answer")
+	}
+	writer, err := os.OpenFile(environ, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = writer.Close()
 }
 
 func TestVerifyOfAServerWithAFault(t *testing.T) {

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -100,21 +99,6 @@ func (t Table) Environment(pid int) ([]byte, error) {
 		err = errors.New("it is longer than one can be")
 	}
 	return raw, err
-}
-
-// Variable returns what a process was given as a variable when its program started,
-// empty if it was not, or we may not look.
-func (t Table) Variable(pid int, name string) string {
-	raw, err := t.Environment(pid)
-	if err != nil {
-		return ""
-	}
-	for entry := range bytes.SplitSeq(raw, []byte{0}) {
-		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
-			return string(value)
-		}
-	}
-	return ""
 }
 
 // Signal sends a signal to the process that started then, and to no other that has

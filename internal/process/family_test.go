@@ -46,7 +46,8 @@ func TestFamily(t *testing.T) {
 	if uid, err := table.Owner(pid); err != nil || uid != os.Getuid() {
 		t.Errorf("owner %d, %v", uid, err)
 	}
-	if table.Variable(pid, "A") != "1" || table.Variable(pid, "AB") != "2" || table.Variable(pid, "B") != "" {
+	variable := func(name string) string { return NewEnvironments(table).Variable(t.Context(), pid, name) }
+	if variable("A") != "1" || variable("AB") != "2" || variable("B") != "" {
 		t.Error("wrong variables")
 	}
 	if err := table.Signal(pid, start+1, unix.SIGKILL); !errors.Is(err, ErrGone) {

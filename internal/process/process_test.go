@@ -254,7 +254,7 @@ func TestEndlessFilesOfAProcess(t *testing.T) {
 	if n := table.Name(7); len(n) > maxCommandBytes+len("...") {
 		t.Errorf("name %q", n)
 	}
-	if v := table.Variable(7, "A"); v != "" {
+	if v := NewEnvironments(table).Variable(t.Context(), 7, "A"); v != "" {
 		t.Errorf("variable %q of an environment that cannot be one", v)
 	}
 }
