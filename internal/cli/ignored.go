@@ -54,7 +54,7 @@ func (a *app) ignoreCommand() *cobra.Command {
 		// Also those that we have from divvy run: our runtime has taken them.
 		signals.Ignore(signals.Set(set) | signals.Ignored())
 		path := args[1]
-		if err := syscall.Exec(path, args[3:], os.Environ()); err != nil {
+		if err := signals.Masked(func() error { return syscall.Exec(path, args[3:], os.Environ()) }); err != nil {
 			return startError(path, &os.PathError{Op: "exec", Path: path, Err: err})
 		}
 		return nil

@@ -70,7 +70,7 @@ func (a *app) isolateCommand() *cobra.Command {
 		}
 		path := args[3]
 		signals.Ignore(signals.Ignored())
-		if err := syscall.Exec(path, args[5:], i.environment(os.Environ())); err != nil {
+		if err := signals.Masked(func() error { return syscall.Exec(path, args[5:], i.environment(os.Environ())) }); err != nil {
 			return startError(path, &os.PathError{Op: "exec", Path: path, Err: err})
 		}
 		return nil

@@ -21,7 +21,7 @@ import (
 // passOn runs the command as if it stood in our place: our streams, our process
 // group, our terminal. What the terminal sends to the group reaches the command
 // by itself; what others send to us is passed on, of all signals that there are; those
-// that we were started with ignored stay so. The command's state is ours: we
+// that we were started with ignored or blocked stay so. The command's state is ours: we
 // stop when it does, by the same signal, and go on when it does, whoever made it.
 // It returns the code a shell would give, or an error where the run was ended because it
 // is not held as was demanded.
@@ -39,7 +39,7 @@ func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 		return 0, err
 	}
 	defer arrivals.Stop()
-	if err := cmd.Start(); err != nil {
+	if err := signals.Masked(cmd.Start); err != nil {
 		return 0, startError(cmd.Path, err)
 	}
 	arrivals.Add(signals.Ignored()) // what it does with them is its own affair

@@ -33,18 +33,26 @@ static int act(int s, const struct action *new, struct action *old)
 	return (int)syscall(SYS_rt_sigaction, s, new, old, sizeof(new->mask));
 }
 
+uint64_t divvy_signals_mask(uint64_t which)
+{
+	uint64_t old = 0;
+	(void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &which, &old, sizeof(old));
+	return old;
+}
+
 static bool ignores(const struct action *at)
 {
 	return (void (*)(int))(uintptr_t)at->handler == SIG_IGN;
 }
 
-static uint64_t ignored;
+static uint64_t ignored, blocked;
 static int pipe_end = -1;
 static struct action before[65];
 
 // Before Go's runtime starts: it takes the place of what was there.
 __attribute__((constructor)) static void look(void)
 {
+	(void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof(blocked));
 	for (int s = 1; s <= 64; s++) {
 		struct action at;
 		if (act(s, NULL, &at) == 0 && ignores(&at))
@@ -55,6 +63,11 @@ __attribute__((constructor)) static void look(void)
 uint64_t divvy_signals_ignored(void)
 {
 	return ignored;
+}
+
+uint64_t divvy_signals_blocked(void)
+{
+	return blocked;
 }
 
 static bool is_fault(int s)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package signals tells which signals were sent to this process, of all that there are,
-// and which it was started with ignored.
+// and which it was started with ignored or blocked.
 //
 // It is C because os/signal cannot: Go's runtime keeps SIGPROF and signal 34 for itself
 // and interrupts its own threads by SIGURG; it does not say who sent a signal, so that a
 // SIGPIPE by a write of ours looks like one that was sent to us; and when Go's code runs
-// it is too late to see what was ignored.
+// it is too late to see what was ignored, or blocked: it unblocks in all of its threads the
+// signals that it ends a program by itself for, such as SIGTERM, and what it starts has the
+// mask of the thread that starts it.
 //
 //	arrivals, err := signals.Take()
 //	for s := range arrivals.C { ... }
@@ -17,6 +19,7 @@ import "C"
 
 import (
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +63,16 @@ func Ignored() Set { return Set(C.divvy_signals_ignored()) }
 // os/exec starts need not: Go's runtime resets those that it handles.
 func Ignore(set Set) { C.divvy_signals_ignore(C.uint64_t(set)) }
 
+// Masked does what starts a program, or becomes one, with those signals blocked that this process
+// was started with blocked, and no others.
+func Masked(do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ours := C.divvy_signals_mask(C.divvy_signals_blocked())
+	defer C.divvy_signals_mask(ours)
+	return do()
+}
+
 // Arrivals are the signals that others send to this process.
 type Arrivals struct {
 	C    <-chan syscall.Signal // in the order in which they came
@@ -90,6 +103,10 @@ func (a *Arrivals) Add(set Set) {
 }
 
 func (a *Arrivals) read(c chan<- syscall.Signal) {
+	// To one thread they all come, those too that we were started with blocked. It ends with
+	// this goroutine.
+	runtime.LockOSThread()
+	C.divvy_signals_mask(0)
 	raw := make([]byte, 64)
 	for {
 		n, err := a.from.Read(raw)

@@ -8,6 +8,10 @@
 
 // divvy_signals_ignored are those that this process was started with ignored.
 uint64_t divvy_signals_ignored(void);
+// divvy_signals_blocked are those that this process was started with blocked.
+uint64_t divvy_signals_blocked(void);
+// divvy_signals_mask has the thread block these and no others, and says which it blocked.
+uint64_t divvy_signals_mask(uint64_t which);
 // divvy_signals_take has each of them that somebody else sends written to a pipe, as one
 // byte; those of glibc are left alone.
 void divvy_signals_take(int fd, uint64_t which);

@@ -75,6 +75,25 @@ func TestAllIgnoredSignalsStayIgnored(t *testing.T) {
 	}
 }
 
+// TestBlockedSignalsStayBlocked: the command has the mask of who started it, not that of Go's
+// runtime, which unblocks some.
+func TestBlockedSignalsStayBlocked(t *testing.T) {
+	for _, isolate := range []string{"", "--isolate"} {
+		if isolate != "" && os.Geteuid() != 0 {
+			continue // not everybody may
+		}
+		lines := strings.Split(strings.TrimSpace(reported(t, "blocked.py", "ISOLATE="+isolate)), "\n")
+		if len(lines) != 7 || lines[6] != "came [10, 15, 40]" || !strings.HasPrefix(lines[0], "SigBlk:") {
+			t.Fatalf("%q", lines)
+		}
+		for i := 0; i < 6; i += 2 {
+			if lines[i] != lines[i+1] {
+				t.Errorf("%q and %q", lines[i], lines[i+1])
+			}
+		}
+	}
+}
+
 // TestAllSignalsArePassedOn: of all signals that can be sent.
 func TestAllSignalsArePassedOn(t *testing.T) {
 	for _, name := range []string{"16-signals-swallowed/passed.py", "passed.py"} {
