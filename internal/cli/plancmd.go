@@ -85,6 +85,12 @@ kubectl get nodes,pods -A -o json or yaml prints, plain or gzip.`,
 	flags.StringVar(&f.csv, "csv", "", "write the rows to this file")
 	flags.StringVar(&f.plots, "plots", "", "draw plots into this folder, as SVG and PNG")
 	flags.StringVar(&f.html, "html", "", "write one page with everything to this file")
+	for _, name := range []string{
+		"nodes", "seeds", "arrive", "queue", "speed-up", "mig-as", "fits", "keep-nodes", "gangs", "csv", "plots", "html",
+	} {
+		flag := flags.Lookup(name)
+		flag.Value = &onceValue{flagValue: flag.Value}
+	}
 	complete(cmd, "nodes", fileCompletion)
 	complete(cmd, "pods", fileCompletion)
 	complete(cmd, "policy", listed(placement.Policies()...))
@@ -95,6 +101,26 @@ kubectl get nodes,pods -A -o json or yaml prints, plain or gzip.`,
 		return a.plan(cmd, &f)
 	})
 	return cmd
+}
+
+// onceValue is that of a flag that can be given once: of two the last would count, in silence.
+type onceValue struct {
+	flagValue
+	given bool
+}
+
+type flagValue interface {
+	String() string
+	Set(text string) error
+	Type() string
+}
+
+func (v *onceValue) Set(text string) error {
+	if v.given {
+		return errors.New("it is given twice, and takes one value")
+	}
+	v.given = true
+	return v.flagValue.Set(text)
 }
 
 // listed completes the last of words with commas between.
@@ -165,6 +191,8 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	switch {
 	case modes > 1:
 		return errors.New("--replay, --compare and --fits exclude each other")
+	case f.fits != "" && len(f.pods) > 1:
+		return fmt.Errorf("--fits looks at one list of --pods, and here are %d", len(f.pods))
 	case modes == 1 && changed("arrive"):
 		return errors.New("--arrive has no meaning with --replay, --compare or --fits")
 	case !f.replay && (changed("queue") || changed("speed-up") || f.preempt):

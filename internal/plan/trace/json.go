@@ -76,6 +76,7 @@ type visitor struct {
 	own     string                              // the list of our own shape
 	element func(d *document) error             // of that
 	object  func(o *kubeObject, line int) error // of a cluster's list, whatever its kind
+	watched watched
 }
 
 func (v *visitor) wanted() string { return "want an object with " + v.own + " or items" }
@@ -92,7 +93,7 @@ func walkJSON(in *input, v *visitor) error {
 	for first := true; ; first = false {
 		at := d.next()
 		if at >= int64(len(text)) && !first {
-			return nil
+			return v.watched.settle(v.object)
 		}
 		cluster, err := d.walk(v)
 		if err != nil {
@@ -116,7 +117,7 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 	case t != json.Delim('{'):
 		return false, &InputError{d.file, d.line(start), v.wanted()}
 	}
-	found, kind := false, ""
+	found, event, kind := false, false, ""
 	for d.More() {
 		at := d.next()
 		key, err := d.Token()
@@ -140,8 +141,11 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 			if err := d.Decode(&value); err != nil {
 				return false, d.wrong(at, err)
 			}
-			if key == "kind" {
+			switch key {
+			case "kind":
 				kind, _ = strconv.Unquote(string(value))
+			case "object":
+				event = true
 			}
 		}
 	}
@@ -154,26 +158,31 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 	if kind == refusal {
 		return false, &InputError{d.file, d.line(start), answered(d.text[start:d.InputOffset()])}
 	}
-	if kind == "" {
+	if kind == "" && !event {
 		return false, &errNone{&InputError{d.file, d.line(start), v.wanted()}, nil}
 	}
 	var o kubeObject
 	if err := json.Unmarshal(d.text[start:d.InputOffset()], &o); err != nil {
 		return false, d.wrong(start, err)
 	}
-	return true, v.take(&o, d.line(start), "")
+	if kind == "" && !o.isEvent() {
+		return false, &errNone{&InputError{d.file, d.line(start), v.wanted()}, nil}
+	}
+	return true, v.take(d.file, &o, d.line(start), "")
 }
 
 // refusal is the kind of what a cluster answers instead of a list.
 const refusal = "Status"
 
 func answered(text []byte) string {
-	var answer struct {
+	var said struct {
 		Message string `json:"message"`
 	}
-	_ = json.Unmarshal(text, &answer) // it may have said nothing
-	return "no list: the cluster answered " + strconv.Quote(answer.Message)
+	_ = json.Unmarshal(text, &said) // it may have said nothing
+	return answer(said.Message)
 }
+
+func answer(message string) string { return "no list: the cluster answered " + strconv.Quote(message) }
 
 // list hands each element of an array to visit.
 func (d *document) list(name string, visit func(*document) error) error {
@@ -226,12 +235,18 @@ func (d *document) object(v *visitor, kind string) error {
 	if err != nil {
 		return err
 	}
-	return v.take(&o, line, strings.TrimSuffix(kind, "List"))
+	return v.take(d.file, &o, line, strings.TrimSuffix(kind, "List"))
 }
 
 // take hands an object on, or what is in it if it is a list. The interface behind kubectl
 // leaves the kind of a list's elements out.
-func (v *visitor) take(o *kubeObject, line int, kind string) error {
+func (v *visitor) take(file string, o *kubeObject, line int, kind string) error {
+	if o.isEvent() {
+		if wrong := v.watched.take(o, line); wrong != "" {
+			return &InputError{file, line, wrong}
+		}
+		return nil
+	}
 	if o.Kind == "" {
 		o.Kind = kind
 	}
@@ -242,7 +257,7 @@ func (v *visitor) take(o *kubeObject, line int, kind string) error {
 		return v.object(o, line)
 	}
 	for i := range o.Items {
-		if err := v.take(&o.Items[i], line, strings.TrimSuffix(o.Kind, "List")); err != nil {
+		if err := v.take(file, &o.Items[i], line, strings.TrimSuffix(o.Kind, "List")); err != nil {
 			return err
 		}
 	}

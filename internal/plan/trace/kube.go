@@ -279,7 +279,7 @@ func (l *Jobs) addPod(c *kubePods, o *kubeObject, line int) error {
 		return nil
 	}
 	name := o.Metadata.Namespace + "/" + o.Metadata.Name
-	asked, err := o.asked()
+	asked, resized, err := o.asked()
 	if err != nil {
 		return &InputError{l.File, line, fmt.Sprintf("pod %s: %v", name, err)}
 	}
@@ -302,6 +302,9 @@ func (l *Jobs) addPod(c *kubePods, o *kubeObject, line int) error {
 		if n > 0 && !given(key) {
 			j.Counted[key] = int64(math.Ceil(math.Min(n, mostMiB)))
 		}
+	}
+	if resized {
+		c.left["%d pods are being resized: counted by the most of what they ask, have and are allocated"]++
 	}
 	c.count(o)
 	for _, name := range sums {

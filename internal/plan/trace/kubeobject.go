@@ -5,6 +5,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -20,6 +21,9 @@ func (o *kubeObject) UnmarshalJSON(text []byte) error { return json.Unmarshal(te
 
 type kubeFields struct {
 	Kind     string       `json:"kind"`
+	Type     string       `json:"type"`    // of an event
+	Object   *kubeObject  `json:"object"`  // of an event
+	Message  string       `json:"message"` // of an answer in the place of an object
 	Items    []kubeObject `json:"items"`
 	Metadata struct {
 		Name              string            `json:"name"`
@@ -37,7 +41,11 @@ type kubeFields struct {
 		Conditions  []struct {
 			Type   string `json:"type"`
 			Status string `json:"status"`
+			Reason string `json:"reason"`
 		} `json:"conditions"`
+		Containers     []kubeGiven `json:"containerStatuses"`
+		InitContainers []kubeGiven `json:"initContainerStatuses"`
+		Resize         any         `json:"resize"` // before Kubernetes 1.33; of other kinds anything
 	} `json:"status"`
 }
 
@@ -69,7 +77,16 @@ type kubeSpec struct {
 	} `json:"spec"`
 }
 
+// kubeGiven is what a container has, and what its node has set aside for it: while it is
+// resized that is not what it asks for.
+type kubeGiven struct {
+	Name      string         `json:"name"`
+	Resources *kubeResources `json:"resources"`
+	Allocated amounts        `json:"allocatedResources"`
+}
+
 type kubeContainer struct {
+	Name          string        `json:"name"`
 	RestartPolicy string        `json:"restartPolicy"`
 	Resources     kubeResources `json:"resources"`
 	Ports         []struct {
@@ -209,17 +226,83 @@ func (r kubeResources) asked() (map[string]float64, error) {
 	return out, nil
 }
 
+// infeasible says whether a pod's node can never give it what it is to be resized to.
+func (o *kubeObject) infeasible() bool {
+	const infeasible = "Infeasible"
+	for _, c := range o.Status.Conditions {
+		if c.Type == "PodResizePending" {
+			return c.Reason == infeasible
+		}
+	}
+	return o.Status.Resize == infeasible
+}
+
+// counted is what the scheduler counts for what has asked, and has been given: of each
+// resource the most of what it asks, has, and is set aside for it; what can never be given
+// does not count. It says whether that is something else than asked.
+func (o *kubeObject) counted(asked kubeResources, given *kubeGiven) (out map[string]float64, resized bool, err error) {
+	wanted, err := asked.asked()
+	if err != nil || given == nil || given.Resources == nil {
+		return wanted, false, err
+	}
+	has, err := kubeResources{Requests: given.Resources.Requests}.asked()
+	if err != nil {
+		return nil, false, err
+	}
+	allocated, err := kubeResources{Requests: given.Allocated}.asked()
+	if err != nil {
+		return nil, false, err
+	}
+	out = maps.Clone(wanted)
+	if o.infeasible() {
+		// Only what can be resized is told of what it has.
+		for _, key := range []string{"cpu", "memory"} {
+			if _, told := has[key]; told {
+				out[key] = 0
+			}
+		}
+	}
+	for _, amounts := range []map[string]float64{has, allocated} {
+		for key, n := range amounts {
+			out[key] = math.Max(out[key], n)
+		}
+	}
+	for _, amounts := range []map[string]float64{out, has} {
+		for key, n := range amounts {
+			resized = resized || math.Abs(n-wanted[key]) > 1e-9*n // the same is written in many ways
+		}
+	}
+	return out, resized, nil
+}
+
+// givenTo is what of a list is told of a container; nil: nothing.
+func givenTo(list []kubeGiven, name string) *kubeGiven {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
 // asked adds up a pod's requests as the scheduler does: the containers and
 // sidecars together, or the largest of the containers that run before them. What the pod
-// asks as a whole stands for that of its containers.
-func (o *kubeObject) asked() (map[string]float64, error) {
-	total, before := map[string]float64{}, map[string]float64{}
+// asks as a whole stands for that of its containers. It says whether the pod is being resized,
+// so that something else than what it asks counts.
+func (o *kubeObject) asked() (total map[string]float64, resized bool, err error) {
+	total = map[string]float64{}
+	before := map[string]float64{}
 	sidecars := map[string]float64{}
 	for _, c := range o.Spec.InitContainers {
-		amounts, err := c.Resources.asked()
-		if err != nil {
-			return nil, err
+		given := givenTo(o.Status.InitContainers, c.Name)
+		if c.RestartPolicy != "Always" {
+			given = nil // it ends, and is not resized
 		}
+		amounts, differs, err := o.counted(c.Resources, given)
+		if err != nil {
+			return nil, false, err
+		}
+		resized = resized || differs
 		for key, n := range amounts {
 			if c.RestartPolicy == "Always" {
 				sidecars[key] += n
@@ -230,10 +313,11 @@ func (o *kubeObject) asked() (map[string]float64, error) {
 		}
 	}
 	for _, c := range o.Spec.Containers {
-		amounts, err := c.Resources.asked()
+		amounts, differs, err := o.counted(c.Resources, givenTo(o.Status.Containers, c.Name))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		resized = resized || differs
 		for key, n := range amounts {
 			total[key] += n
 		}
@@ -243,7 +327,7 @@ func (o *kubeObject) asked() (map[string]float64, error) {
 	}
 	whole, err := o.Spec.Resources.asked()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for key, n := range whole {
 		total[key] = n
@@ -251,9 +335,9 @@ func (o *kubeObject) asked() (map[string]float64, error) {
 	for key, text := range o.Spec.Overhead {
 		n, err := quantity(text)
 		if err != nil {
-			return nil, fmt.Errorf("overhead %s: %w", key, err)
+			return nil, false, fmt.Errorf("overhead %s: %w", key, err)
 		}
 		total[key] += n
 	}
-	return total, nil
+	return total, resized, nil
 }

@@ -57,7 +57,18 @@ items:
   status:
     phase: Pending
 `
+	event := func(of, object string) string { return `{"type": "` + of + `", "object": ` + object + `}` }
+	watched := event("ADDED", kind("Node", node)) + "\n" + event("ADDED", kind("Pod", pod))
 	for what, text := range map[string]string{
+		"events of a watch":  watched,
+		"events as an array": "[" + event("ADDED", kind("Node", node)) + "," + event("MODIFIED", kind("Pod", pod)) + "]",
+		"the last event counts": event("ADDED", `{"kind": "Pod", "metadata": {"name": "p", "namespace": "d"}, "spec": {"nodeName": "n", "containers": [{}]}}`) +
+			event("ADDED", `{"kind": "Pod", "metadata": {"name": "q", "namespace": "d"}, "spec": {"containers": [{}]}}`) + watched +
+			event("DELETED", `{"kind": "Pod", "metadata": {"name": "q", "namespace": "d"}, "spec": {"containers": [{}]}}`) +
+			event("DELETED", kind("Pod", pod)) + event("ADDED", kind("Pod", pod)) + event("MODIFIED", kind("Node", node)) +
+			event("BOOKMARK", `{"kind": "Pod", "metadata": {"resourceVersion": "7"}}`),
+		"YAML of a watch":           "object: " + kind("Node", node) + "\ntype: ADDED\n---\nobject: " + kind("Pod", pod) + "\ntype: ADDED\n",
+		"a list, then events":       `{"kind": "NodeList", "items": [` + node + `]}` + event("ADDED", kind("Pod", pod)),
 		"a list":                    list,
 		"raw lists, one by one":     `{"kind": "NodeList", "items": [` + node + `]}` + "\n" + `{"kind": "PodList", "items": [` + pod + `]}`,
 		"kinds after items":         `{"items": [` + node + `], "kind": "NodeList"}{"items": [` + pod + `], "kind": "PodList"}`,
@@ -92,6 +103,44 @@ items:
 		got := fmt.Sprintf("%s %d %d; %s %d %v", nodes.Nodes[0].Name, nodes.Nodes[0].CPUMilli, nodes.Nodes[0].MemoryMiB, jobs.Jobs[0].Name, jobs.Jobs[0].CPUMilli, jobs.Jobs[0].Where)
 		if want := "n 8000 32768; d/p 250 &{map[n:taints]}"; got != want || len(nodes.Nodes) != 1 || len(jobs.Jobs) != 1 {
 			t.Errorf("%s: %s, %d nodes and %d jobs, want %s", what, got, len(nodes.Nodes), len(jobs.Jobs), want)
+		}
+	}
+}
+
+// TestResizedPods: counted as the scheduler does, by the most of what a container asks, has and is
+// allocated, and by the last two alone where its node can never give what it asks; and named.
+func TestResizedPods(t *testing.T) {
+	const names, notes = `{"metadata": {"name": "p", "namespace": "d"}, `, "list: 1 pods are being resized: counted by the most of what they ask, have and are allocated"
+	pod := func(cpu, memory, status string) string {
+		return `{"kind": "PodList", "items": [` + names + `"spec": {"nodeName": "n", "containers": [{"name": "a", "resources": {"requests": {"cpu": "` + cpu + `", "memory": "` + memory +
+			`"}}}, {"name": "b", "resources": {"requests": {"cpu": "1"}}}]}, "status": {"phase": "Running", ` + status + `}}]}`
+	}
+	of := func(has, allocated string) string {
+		return `"containerStatuses": [{"name": "b", "resources": {}}, {"name": "a", "resources": {"requests": {"cpu": "` + has + `", "memory": "1Gi"}}, "allocatedResources": {"cpu": "` + allocated + `", "memory": "1Gi"}}]`
+	}
+	for what, c := range map[string]struct {
+		list    string
+		milli   int64
+		mib     int64
+		resized bool
+	}{
+		"as asked":             {pod("2", "1Gi", of("2", "2000m")), 3000, 1024, false},
+		"not told":             {pod("2", "1Gi", `"containerStatuses": [{"name": "a"}]`), 3000, 1024, false},
+		"shrinks":              {pod("1", "512Mi", of("4", "4")), 5000, 1024, true},
+		"grows":                {pod("4", "2Gi", of("2", "2")), 5000, 2048, true},
+		"allocated, not there": {pod("4", "1Gi", of("2", "4")), 5000, 1024, true},
+		"can never be":         {pod("64", "512Gi", of("2", "3")+`, "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]`), 4000, 1024, true},
+		"can not be now":       {pod("64", "1Gi", of("2", "2")+`, "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]`), 65000, 1024, true},
+		"can never be, of old": {pod("64", "512Gi", of("2", "2")+`, "resize": "Infeasible"`), 3000, 1024, true},
+	} {
+		jobs, err := ReadJobs(write(t, "list", c.list))
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		j := jobs.Jobs[0]
+		named := len(jobs.Notes) == 1 && strings.HasSuffix(jobs.Notes[0], notes)
+		if j.CPUMilli != c.milli || j.MemoryMiB != c.mib || named != c.resized || !named && len(jobs.Notes) > 0 {
+			t.Errorf("%s: %d and %d, %q", what, j.CPUMilli, j.MemoryMiB, jobs.Notes)
 		}
 	}
 }
@@ -160,6 +209,9 @@ func TestUnknownLists(t *testing.T) {
 		"error: the server doesn't have a resource type \"nodez\"\n", "<html>\n", `"text"`, "[]", "{}", `{"kind": "Status", "message": "Forbidden"}`,
 		`{"kind": "Status", "status": "Failure", "message": "no\nentry"}`, "kind: Status\nstatus: Failure\n",
 		`{"kind": "Node", "status": "Failure"}`, `{"kind": "Pod", "spec": 7}`,
+		`{"type": "ADDED"}`, `{"type": "SHRUNK", "object": {"kind": "Pod"}}`, `{"object": {"kind": "Node"}}`, "object: {kind: Pod}\n", "type: ADDED\nobject: 7\n",
+		`{"type": "ERROR", "object": {"kind": "Status", "message": "too old\nresource version"}}`,
+		`{"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p"}}}{"type": "DELETED", "object": {"kind": "Pod", "metadata": {"name": "p"}}}`,
 		"kind: Deployment\nmetadata: {name: a}\n", "a: 1\n", "---\n", "- 1\n", "kind: List\nitems: 7\n", "a: &x {b: 1}\nc: *x\n", "kind: [\n",
 	} {
 		for _, read := range []func(string) error{

@@ -34,7 +34,7 @@ func walkYAML(in *input, v *visitor) error {
 			return err
 		}
 	}
-	return nil
+	return v.watched.settle(v.object)
 }
 
 // walkNode reads an object, the elements of a list one by one.
@@ -51,19 +51,21 @@ func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
 		return &InputError{file, n.Line, v.wanted()}
 	}
 	var items *yaml.Node
-	own := ""
+	own, event := "", false
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		switch n.Content[i].Value {
 		case "items":
 			items = n.Content[i+1]
 		case "kind":
 			own = n.Content[i+1].Value
+		case "object":
+			event = true
 		}
 	}
 	if items != nil && items.Kind == yaml.SequenceNode {
 		return walkNode(file, items, v, strings.TrimSuffix(own, "List"))
 	}
-	if own == "" && kind == "" {
+	if own == "" && kind == "" && !event {
 		return &InputError{file, n.Line, v.wanted()}
 	}
 	var value any
@@ -82,5 +84,8 @@ func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
 		d := document{file: file, text: []byte(strings.Repeat("\n", n.Line-1))}
 		return d.wrong(int64(n.Line-1), err)
 	}
-	return v.take(&o, n.Line, kind)
+	if own == "" && kind == "" && !o.isEvent() {
+		return &InputError{file, n.Line, v.wanted()}
+	}
+	return v.take(file, &o, n.Line, kind)
 }
