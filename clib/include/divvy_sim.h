@@ -360,6 +360,7 @@ struct divvy_sim_card {
 #define DIVVY_SIM_CARD_ECC 1u /* has it, and it is on */
 #define DIVVY_SIM_CARD_MIG 2u /* can be divided */
 #define DIVVY_SIM_CARD_DEVICE 4u /* is a MIG device: a part of one */
+#define DIVVY_SIM_CARD_UNIFIED 8u /* its memory is the host's: NVML tells nothing of it */
 
 /* One process on one card (or, with card DIVVY_SIM_ALL_CARDS, a compute
  * process that holds nothing anywhere). */

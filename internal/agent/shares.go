@@ -50,7 +50,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pe
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
 				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID),
-				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, Island: &c.Island, MIG: string(told.MIG),
+				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, Island: &c.Island, MIG: string(told.MIG), MemoryShared: told.MemoryShared,
 			})
 		}
 		devices.Unresponsive = l.unresponsive()

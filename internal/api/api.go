@@ -119,7 +119,8 @@ type Card struct {
 	Architecture string            `json:"architecture,omitempty"` // Hopper; absent: unknown
 	NUMANode     *int              `json:"numaNode,omitempty"`     // absent: unknown
 	Island       *int              `json:"island,omitempty"`
-	MIG          string            `json:"mig,omitempty"` // on, off, when the agent began; absent: the card has none
+	MIG          string            `json:"mig,omitempty"`          // on, off, when the agent began; absent: the card has none
+	MemoryShared bool              `json:"memoryShared,omitempty"` // it is the host's
 	// Time is what became of the card's time while launches needed leases; nil: they
 	// never did.
 	Time *CardTime `json:"time,omitempty"`

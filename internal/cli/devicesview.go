@@ -16,13 +16,16 @@ import (
 const unknown = "unknown"
 
 func (c deviceCard) memory() string {
+	text := ""
 	if c.Managed {
-		return size.Short(c.MemoryBytes)
+		text = size.Short(c.MemoryBytes)
+	} else {
+		text = bytesOr(c.Hardware.MemoryBytes)
 	}
-	if c.Hardware.MemoryShared {
-		return bytesOr(c.Hardware.MemoryBytes) + " shared"
+	if c.MemoryShared || c.Hardware != nil && c.Hardware.MemoryShared {
+		text += " shared"
 	}
-	return bytesOr(c.Hardware.MemoryBytes)
+	return text
 }
 
 func (c deviceCard) used() string {

@@ -18,7 +18,7 @@ const (
 	ConditionUnknown  Condition = ""
 	ConditionWell     Condition = "ok"
 	ConditionDegraded Condition = "degraded"
-	// ConditionUnshareable is that of a card that is divided, or for one program.
+	// ConditionUnshareable is that of a card that is divided, for one program, or without memory of its own.
 	ConditionUnshareable Condition = "unshareable"
 	ConditionNeedsReset  Condition = "needs-reset"
 	ConditionLost        Condition = "lost"

@@ -30,6 +30,7 @@ type Card struct {
 	PCIAddress    string // 0000:01:00.0
 	DriverVersion string
 	MemoryBytes   uint64 // that programs can use
+	MemoryShared  bool   // it is the host's, and the driver does not tell of it
 	Simulated     bool
 	Architecture  string // Hopper; empty: the driver does not say
 	NUMANode      *int   // of the host's memory that it is nearest to; nil: the driver does not say

@@ -12,7 +12,8 @@ const (
 	Well     State = "ok"
 	Degraded State = "degraded" // works, slower or on damaged memory
 	// Unshareable works, but not for several programs that share the whole of it: it
-	// is divided, or its driver lets one program use it, or none.
+	// is divided, or its driver lets one program use it, or none, or its memory is the
+	// host's and the driver does not tell of it.
 	Unshareable State = "unshareable"
 	NeedsReset  State = "needs-reset" // takes no new work
 	Lost        State = "lost"        // does not answer any more

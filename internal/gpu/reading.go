@@ -8,9 +8,11 @@ type Reading struct {
 	UUID        Fact[string]
 	Name        Fact[string]
 	MemoryBytes Fact[uint64]
-	MIG         Fact[bool] // MIG mode is on
-	Instances   []Partition
-	Use         Use
-	Condition   Condition
-	Simulated   bool
+	// MemoryShared says that it is the host's.
+	MemoryShared bool
+	MIG          Fact[bool] // MIG mode is on
+	Instances    []Partition
+	Use          Use
+	Condition    Condition
+	Simulated    bool
 }

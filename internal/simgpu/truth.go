@@ -101,6 +101,9 @@ func cardInfo(c silicon.Card, plainName bool) simwire.CardInfo {
 	if c.MIG {
 		info.Flags |= simwire.CardMIG
 	}
+	if c.Unified {
+		info.Flags |= simwire.CardUnified
+	}
 	simwire.SetText(info.Name[:], name)
 	simwire.SetText(info.Serial[:], c.Serial)
 	return info

@@ -15,6 +15,8 @@ static nvmlReturn_t read_card(nvmlDevice_t device, struct divvy_sim_card *now)
 	const struct divvy_sim_card *card;
 	nvmlReturn_t result = nvml_card(device, &card);
 
+	if (!result && card->flags & DIVVY_SIM_CARD_UNIFIED)
+		result = NVML_ERROR_NOT_SUPPORTED; /* as a GB10's, seen with drivers 580 */
 	return result ? result : nvml_error(sim_card(card->index, now));
 }
 

@@ -141,6 +141,34 @@ func (fakeLibrary) Links() []gpu.Link {
 	return []gpu.Link{{A: "0000:1a:00.0", B: "0000:1b:00.0", Kind: "nvlink", Lanes: gpu.Known(4)}}
 }
 
+// hostsMemory knows a card whose memory is the host's.
+type hostsMemory struct{ fakeLibrary }
+
+func (hostsMemory) Reading(address string) (gpu.Reading, bool) {
+	return gpu.Reading{MemoryBytes: gpu.Known(uint64(120 << 30)), MemoryShared: true}, address == "0000:1a:00.0"
+}
+
+// TestLibraryOfSharedMemory: it is labelled so, and no share is offered.
+func TestLibraryOfSharedMemory(t *testing.T) {
+	tree, err := sysfs.OpenRecorded("../testdata/machines/mixed.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tree.Close() }()
+	from := sources(t, tree)
+	from.Library = hostsMemory{}
+	m := Read(from)
+	d := m.Devices[0]
+	if d.MemoryBytes.Value != 120<<30 || !d.MemoryShared || m.Labels()[LabelPrefix+"nvidia.memory-shared"] != "true" {
+		t.Errorf("%+v", d)
+	}
+	for _, c := range d.Capabilities {
+		if c.Name == gpu.CanShare && (c.Can != gpu.No || !strings.Contains(c.Reason, "memory is the host's")) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestLibrary: what the driver's library tells goes over what files tell, for
 // the cards that it knows.
 func TestLibrary(t *testing.T) {

@@ -87,6 +87,7 @@ func (r *Reader) Inventory() []gpu.Device {
 		d.Partitions = append(d.Partitions, r.vfs(f)...)
 		if reading, ok := r.reading(f.Address); ok {
 			d.UUID, d.MemoryBytes = prefer(reading.UUID, d.UUID), reading.MemoryBytes
+			d.MemoryShared = reading.MemoryShared
 			d.Name = reading.Name.Or(d.Name)
 			for _, part := range reading.Instances {
 				if minor.Known && part.MIG != nil {
@@ -248,8 +249,11 @@ func (r *Reader) Capabilities(address string) ([]gpu.Capability, error) {
 		return gpu.Capability{Name: name, Can: gpu.Yes}
 	}
 	share := byDriver(gpu.CanShare)
-	if reading, ok := r.reading(f.Address); ok && reading.MIG.Value {
+	switch reading, ok := r.reading(f.Address); {
+	case ok && reading.MIG.Value:
 		share = gpu.Capability{Name: gpu.CanShare, Can: gpu.No, Reason: "MIG mode is on: shares divide whole GPUs"}
+	case ok && reading.MemoryShared:
+		share = gpu.Capability{Name: gpu.CanShare, Can: gpu.No, Reason: "its memory is the host's, and the driver does not tell how much of it is in use"}
 	}
 	return []gpu.Capability{
 		share, byDriver(gpu.CanReplicas), byDriver(gpu.CanMPS),

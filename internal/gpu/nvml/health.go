@@ -60,6 +60,9 @@ func (s *Source) Health(uuid string) (gpu.Health, error) {
 // unshareable words why programs cannot share the card as a whole, empty when they
 // can, and says whether that is because it serves one process at a time.
 func (s *Source) unshareable(device nvml.Device) (detail string, exclusive bool) {
+	if _, _, result := s.memoryOf(device); result == nvml.ERROR_NOT_SUPPORTED {
+		return "its memory is the host's, and the driver does not tell how much of it is in use: a share could not be held to its part", false
+	}
 	if s.has("nvmlDeviceGetMigMode") {
 		if current, _, result := s.library.DeviceGetMigMode(device); result == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE {
 			return "MIG mode is on: programs see its MIG devices, and shares divide whole GPUs", false

@@ -7,12 +7,14 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -131,8 +133,23 @@ func (s *Source) describe(device nvml.Device) (gpu.Card, error) {
 	}
 	card.Architecture, card.NUMANode, card.MIG = s.architecture(device), s.node(device), s.mig(device)
 	_, usable, err := s.memory(device)
+	if errors.Is(err, gpu.ErrNotSupported) {
+		usable, err = hostMemory()
+		card.MemoryShared = true
+	}
 	card.MemoryBytes = usable
 	return card, err
+}
+
+// hostMemory is all of the host's. A card that has none of its own uses that, and what the
+// driver's CUDA gives as its total is about as much; NVML says of it that it is not supported
+// (seen of GB10 with drivers 580: reports of users; and of Tegra's).
+func hostMemory() (uint64, error) {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("memory of the host: %w", err)
+	}
+	return uint64(info.Totalram) * uint64(info.Unit), nil
 }
 
 // architectures are the names of NVML's numbers (nvmlDeviceArchitecture_t).
@@ -219,7 +236,8 @@ func (s *Source) deviceLocked(uuid string) (nvml.Device, error) {
 	return device, nil
 }
 
-// Account asks the driver who uses what.
+// Account asks the driver who uses what. Of a card whose memory is the host's it tells at
+// most what each process has.
 func (s *Source) Account(uuid string) (gpu.Account, error) {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
@@ -228,10 +246,16 @@ func (s *Source) Account(uuid string) (gpu.Account, error) {
 		return gpu.Account{}, err
 	}
 	used, _, err := s.memory(device)
-	if err != nil {
+	shared := errors.Is(err, gpu.ErrNotSupported)
+	if err != nil && !shared {
 		return gpu.Account{}, err
 	}
 	all, err := s.processes(device)
+	if shared {
+		for _, p := range all {
+			used += min(p.Bytes, ^uint64(0)-used)
+		}
+	}
 	return gpu.Account{UsedBytes: used, Processes: all}, err
 }
 

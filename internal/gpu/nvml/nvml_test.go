@@ -73,6 +73,37 @@ func TestSource(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+	t.Setenv("FAKE_NVML_BREAK", "")
+	t.Setenv("FAKE_NVML_UNIFIED", "1")
+	checkUnified(t, folder)
+}
+
+// checkUnified: a card of whose memory the driver tells nothing has the host's, and the other
+// is as it was.
+func checkUnified(t *testing.T, folder string) {
+	t.Helper()
+	s, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	cards, _ := s.Cards()
+	host, err := hostMemory()
+	if err != nil || len(cards) != 2 || cards[0].MemoryShared || cards[0].MemoryBytes != 900 || !cards[1].MemoryShared || cards[1].MemoryBytes != host {
+		t.Fatalf("GPUs %+v of a host with %d (%v)", cards, host, err)
+	}
+	if account, err := s.Account(cards[1].UUID); err != nil || account.UsedBytes != 0 {
+		t.Errorf("account %+v, %v", account, err)
+	}
+	if _, err := s.Telemetry(cards[1].UUID); err != nil {
+		t.Error(err)
+	}
+	if h, err := s.Health(cards[1].UUID); err != nil || h.State != gpu.Unshareable || !strings.Contains(h.Detail, "memory is the host's") {
+		t.Errorf("health %+v, %v", h, err)
+	}
+	if r, _ := s.Reading(cards[1].PCIAddress); !r.MemoryShared || r.MemoryBytes != gpu.Known(host) || r.Use.MemoryUsedBytes.Known {
+		t.Errorf("reading %+v", r)
+	}
 }
 
 // checkReadings: what the library tells is told on, what it does not is unknown.

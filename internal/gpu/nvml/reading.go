@@ -31,7 +31,7 @@ func (s *Source) Reading(address string) (gpu.Reading, bool) {
 		return gpu.Reading{}, false
 	}
 	r := gpu.Reading{
-		UUID: gpu.Known(card.UUID), Name: gpu.Known(card.Name), MemoryBytes: gpu.Known(card.MemoryBytes),
+		UUID: gpu.Known(card.UUID), Name: gpu.Known(card.Name), MemoryBytes: gpu.Known(card.MemoryBytes), MemoryShared: card.MemoryShared,
 		Use: s.use(device), Condition: s.condition(device), Simulated: card.Simulated,
 	}
 	if s.has("nvmlDeviceGetMigMode") {

@@ -19,7 +19,7 @@ func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 	if err != nil {
 		return gpu.Telemetry{}, err
 	}
-	if _, _, result := s.memoryOf(device); result != nvml.SUCCESS {
+	if _, _, result := s.memoryOf(device); result != nvml.SUCCESS && result != nvml.ERROR_NOT_SUPPORTED {
 		return gpu.Telemetry{}, failure("telemetry", result)
 	}
 	use, condition := s.use(device), s.condition(device)

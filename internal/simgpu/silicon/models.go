@@ -64,6 +64,7 @@ type Model struct {
 	IdleWatts       uint32
 	ECC             bool
 	MIG             bool // can be partitioned
+	Unified         bool // its memory is the host's, and the driver's NVML tells nothing of it
 	CopyEngines     uint32
 }
 
@@ -133,6 +134,11 @@ func Models() []Model {
 			Multiprocessors: 170, TotalMiB: 32607, ReservedMiB: 492, BAR1MiB: 32768, L2KiB: 98304, BusWidthBits: 512,
 			MaxClockMHz: 3090, IdleClockMHz: 180, MemoryClockMHz: 14001, PCIDevice: 0x2b85, PCISubsystem: 0x2057,
 			PCIeGeneration: 5, PowerLimitWatts: 575, IdleWatts: 20, CopyEngines: 2},
+		// Of a machine whose memory is one; the total is that of such a machine, none of which was here.
+		{Key: "GB10", Name: "NVIDIA GB10", Brand: BrandNVIDIA, Architecture: Blackwell, Major: 12, Minor: 1,
+			Multiprocessors: 48, TotalMiB: 124610, ReservedMiB: 640, BAR1MiB: 256, L2KiB: 24576, BusWidthBits: 256,
+			MaxClockMHz: 2418, IdleClockMHz: 208, MemoryClockMHz: 8533, PCIDevice: 0x2e12, PCISubsystem: 0x21ec,
+			PCIeGeneration: 5, PowerLimitWatts: 140, IdleWatts: 10, Unified: true, CopyEngines: 2},
 		// Without tensor cores: the kernels that builds of llama.cpp have for PTX 6.1 use none.
 		{Key: "P40", Aliases: []string{"P40-24GB"}, Name: "Tesla P40", Brand: BrandTesla, Architecture: Pascal, Major: 6, Minor: 1,
 			Multiprocessors: 30, TotalMiB: 23040, ReservedMiB: 121, BAR1MiB: 32768, L2KiB: 3072, BusWidthBits: 384,

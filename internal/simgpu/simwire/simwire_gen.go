@@ -125,6 +125,7 @@ const (
 	CardECC           = 1    // has it, and it is on
 	CardMIG           = 2    // can be divided
 	CardDevice        = 4    // is a MIG device: a part of one
+	CardUnified       = 8    // its memory is the host's: NVML tells nothing of it
 	RingEntries       = 1024 // a hardware driver blocks at about as many launches
 	RingBytes         = 86016
 )

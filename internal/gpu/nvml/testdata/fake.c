@@ -2,7 +2,8 @@
 /*
  * A library that answers what the package asks, with fixed figures: two cards,
  * the first with processes of each kind. FAKE_NVML_BREAK in the environment
- * names a question that it fails to answer. Waiting for events ends at once:
+ * names a question that it fails to answer; with FAKE_NVML_UNIFIED the second
+ * card's memory is the host's. Waiting for events ends at once:
  * FAKE_NVML_EVENTS says with which result, and of which type the event is.
  */
 #include <stdint.h>
@@ -98,7 +99,8 @@ result nvmlDeviceGetMemoryInfo_v2(void *device, memory_v2 *info)
 
 result nvmlDeviceGetMemoryInfo(void *device, memory *info)
 {
-	(void)device;
+	if (device == &cards[1] && getenv("FAKE_NVML_UNIFIED"))
+		return 3; /* its memory is the host's */
 	info->total = 500;
 	info->used = 20;
 	return broken("memory");
