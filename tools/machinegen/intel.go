@@ -84,6 +84,7 @@ func gvtgLaptop(comment string) *machine {
 		at: "pci0000:00/0000:00:02.0", vendor: 0x8086, device: 0x5917, class: 0x030000, driver: "i915", node: -1, group: 0,
 		drm: []string{"card0", "renderD128"}, more: attributes{"boot_vga": "1"},
 	})
+	m.put("proc", attributes{"meminfo": "MemTotal:       16303428 kB\nMemFree:         1204312 kB"})
 	m.put(folder+"/drm/card0", attributes{"gt_act_freq_mhz": "300"})
 	for _, t := range []struct{ id, free, low, high, resolution, weight string }{
 		{"i915-GVTg_V5_4", "0", "128MB", "512MB", "1920x1200", "4"}, {"i915-GVTg_V5_8", "1", "64MB", "384MB", "1024x768", "2"},

@@ -56,7 +56,9 @@ func (r *Reader) Inventory() []gpu.Device {
 		if d.Driver.Value == "i915" || d.Driver.Value == "xe" {
 			d.Resource = "gpu.intel.com/" + d.Driver.Value
 		}
-		d.MemoryBytes = r.memory(f)
+		if d.MemoryBytes = r.memory(f); !d.MemoryBytes.Known && integrated(f) && d.Resource != "" {
+			d.MemoryBytes, d.MemoryShared = r.host(), true
+		}
 		d.Partitions = append(d.Partitions, sysfs.Mdevs(r.bus.MdevTypes(f))...)
 		d.Partitions = append(d.Partitions, r.vfs(f)...)
 		devices = append(devices, d)
@@ -75,8 +77,27 @@ func (r *Reader) tiles(f sysfs.Function) []string {
 	return tiles
 }
 
-// memory is the card's own; a card without any shares the host's, and has none
-// that could be told.
+// integrated says whether a card is the one in the host's processor, which has no memory of its
+// own: Intel's has had this place since there are any. What a driver tells is no sign: the
+// kernel's own i915 has no file for the memory of cards that have some.
+func integrated(f sysfs.Function) bool { return f.Address == "0000:00:02.0" }
+
+// host is all of the host's memory, which i915 lets programs have (i915_gem_shmem_setup: the
+// region of system memory is all of it). So does xe, whose own figure, by ioctl alone, has been
+// half of it in some kernels, beyond which it moves pages and refuses none.
+func (r *Reader) host() gpu.Fact[uint64] {
+	for line := range strings.Lines(r.tree.Text("proc/meminfo").Value) {
+		if total, is := strings.CutPrefix(line, "MemTotal:"); is {
+			number, _ := strings.CutSuffix(strings.TrimSpace(total), " kB")
+			if kib := sysfs.Uint(gpu.Known(strings.TrimSpace(number))); kib.Value > 0 && kib.Value <= ^uint64(0)>>10 {
+				return gpu.Known(kib.Value << 10)
+			}
+		}
+	}
+	return gpu.Fact[uint64]{}
+}
+
+// memory is the card's own.
 func (r *Reader) memory(f sysfs.Function) gpu.Fact[uint64] {
 	var sum gpu.Fact[uint64]
 	for _, tile := range r.tiles(f) {
