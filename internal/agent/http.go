@@ -238,12 +238,7 @@ func apiError(err error) *api.Error {
 	}
 	var f *core.Failure
 	if errors.As(err, &f) {
-		code := map[core.Kind]api.Code{
-			core.Usage: api.CodeUsage, core.NotFound: api.CodeNotFound,
-			core.NotAllowed: api.CodeNotAllowed, core.Unavailable: api.CodeUnavailable,
-			core.Exists: api.CodeExists, core.NoRoom: api.CodeNoRoom,
-		}[f.Kind]
-		e := &api.Error{Code: code, Message: f.Message, Hint: f.Hint, Differs: f.Differs}
+		e := &api.Error{Code: api.Code(f.Kind), Message: f.Message, Hint: f.Hint, Differs: f.Differs}
 		if f.Missing != (core.Missing{}) {
 			missing := api.Missing(f.Missing)
 			e.Missing = &missing

@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// Kind says what sort of failure it is.
-type Kind int
+// Kind says what sort of failure it is, in the word of the agent's interface.
+type Kind string
 
 // Kinds of failure.
 const (
-	Usage       Kind = iota + 1 // the request makes no sense
-	NotFound                    // no such share or card
-	NotAllowed                  // over a bound, not yours
-	Exists                      // a share of that name is there, and another one
-	NoRoom                      // less is left than is asked for; Missing says how much
-	Unavailable                 // not now
+	Usage       Kind = "usage"       // the request makes no sense
+	NotFound    Kind = "not-found"   // no such share or card
+	NotAllowed  Kind = "not-allowed" // over a bound, not yours
+	Exists      Kind = "exists"      // a share of that name is there, and another one
+	NoRoom      Kind = "no-room"     // less is left than is asked for; Missing says how much
+	Unavailable Kind = "unavailable" // not now
 )
 
 // Failure is why a request is refused, and what to do instead where we know.

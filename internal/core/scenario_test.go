@@ -169,7 +169,7 @@ func (w *world) do(f []string) {
 		switch {
 		case errors.As(err, &failure):
 			w.fail(err)
-			w.printf("  kind %d, differs %v, missing %d%% and %d", failure.Kind, failure.Differs, failure.Missing.CoresPercent, failure.Missing.MemoryBytes)
+			w.printf("  kind %s, differs %v, missing %d%% and %d", failure.Kind, failure.Differs, failure.Missing.CoresPercent, failure.Missing.MemoryBytes)
 		case made:
 			w.printf("made %s", view.Name)
 		default:

@@ -183,11 +183,7 @@ func failure(err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	code := map[core.Kind]api.Code{
-		core.Usage: api.CodeUsage, core.NotFound: api.CodeNotFound, core.NotAllowed: api.CodeNotAllowed, core.Unavailable: api.CodeUnavailable,
-		core.Exists: api.CodeExists, core.NoRoom: api.CodeNoRoom,
-	}[f.Kind]
-	return &api.Error{Code: code, Message: f.Message, Hint: f.Hint, Differs: f.Differs}
+	return &api.Error{Code: api.Code(f.Kind), Message: f.Message, Hint: f.Hint, Differs: f.Differs}
 }
 
 // credits of programs that take nothing.
