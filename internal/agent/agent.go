@@ -331,6 +331,7 @@ func serve(ctx context.Context, l *loop) error {
 	alive, end := context.WithCancel(ctx)
 	defer end()
 	timer := l.time.timer
+	l.openDivisions()
 	d.task(func() { d.awaitLeaseTimer(alive, timer) })
 	for _, w := range l.releases {
 		r := w.reminder
@@ -340,6 +341,7 @@ func serve(ctx context.Context, l *loop) error {
 	d.task(func() { d.watchCards(alive) })
 	d.task(func() { d.watchMPS(alive) })
 	d.task(func() { d.takeSamples(alive) })
+	d.task(func() { d.divideTimes(alive) })
 	loopEnd := make(chan struct{})
 	go func() {
 		defer close(d.stopped)

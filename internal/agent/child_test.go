@@ -171,6 +171,10 @@ func (s fileSource) Health(string) (gpu.Health, error) { return gpu.Health{State
 
 func (s fileSource) Telemetry(string) (gpu.Telemetry, error) { return gpu.Telemetry{}, nil }
 
+func (s fileSource) Activity(string, time.Time) (gpu.Activity, error) {
+	return gpu.Activity{}, gpu.ErrNotSupported
+}
+
 func (s fileSource) Faults(time.Duration) ([]gpu.Fault, error) { return nil, gpu.ErrNotSupported }
 
 func (s fileSource) Account(string) (gpu.Account, error) {

@@ -74,6 +74,7 @@ type Config struct {
 	HandshakeDeadline time.Duration // from accept to HELLO
 	RequestDeadline   time.Duration // for a request of the HTTP interface to come in
 	ReconcileEvery    time.Duration // at most one comparison with the driver in this time
+	DivideEvery       time.Duration // how often the time of GPUs is divided that run programs in turns by themselves; negative: never
 	LookEvery         time.Duration // how often is looked at what nobody tells of: how cards are, and MPS
 	MaxClients        int           // in all
 	MaxShareClients   int           // per share
@@ -133,6 +134,7 @@ func defaults() Config {
 		HandshakeDeadline: 2 * time.Second,
 		RequestDeadline:   30 * time.Second,
 		ReconcileEvery:    time.Second,
+		DivideEvery:       500 * time.Millisecond, // a driver has samples of some tenths of a second
 		LookEvery:         5 * time.Second,
 		MaxClients:        4096,
 		MaxShareClients:   4096,

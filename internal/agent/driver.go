@@ -21,6 +21,7 @@ type driver struct {
 	holders  map[string]*question
 	healths  map[string]*question
 	readings map[string]*question
+	acts     map[string]*question
 }
 
 type question struct {
@@ -36,12 +37,14 @@ type answer struct {
 	account core.Account
 	health  gpu.Health
 	reading gpu.Telemetry
+	active  gpu.Activity
 	took    time.Duration
 	err     error
 }
 
 func newDriver(source gpu.Source, cards []gpu.Card) *driver {
-	d := &driver{source: source, accounts: map[string]*question{}, holders: map[string]*question{}, healths: map[string]*question{}, readings: map[string]*question{}}
+	d := &driver{source: source, accounts: map[string]*question{}, holders: map[string]*question{}, healths: map[string]*question{}, readings: map[string]*question{},
+		acts: map[string]*question{}}
 	for _, c := range cards {
 		d.accounts[c.UUID] = &question{put: func(a *answer) error {
 			told, err := source.Account(c.UUID)
@@ -59,6 +62,14 @@ func newDriver(source gpu.Source, cards []gpu.Card) *driver {
 		}}
 		d.readings[c.UUID] = &question{put: func(a *answer) (err error) {
 			a.reading, err = source.Telemetry(c.UUID)
+			return err
+		}}
+		since := time.Now()
+		d.acts[c.UUID] = &question{put: func(a *answer) (err error) {
+			at := time.Now()
+			if a.active, err = source.Activity(c.UUID, since); err == nil {
+				since = at // one question of a kind at a time
+			}
 			return err
 		}}
 	}
@@ -124,6 +135,15 @@ func (d *driver) telemetry(ctx context.Context, card string, patience time.Durat
 	}
 	a, err := d.readings[card].await(ctx, patience)
 	return a.reading, err
+}
+
+// activity is like health, for whose kernels a card ran since the question before.
+func (d *driver) activity(ctx context.Context, card string, patience time.Duration) (gpu.Activity, error) {
+	if _, silent := d.silentSince(card); silent {
+		return gpu.Activity{}, errSlow
+	}
+	a, err := d.acts[card].await(ctx, patience)
+	return a.active, err
 }
 
 func (q *question) await(ctx context.Context, patience time.Duration) (answer, error) {

@@ -33,6 +33,7 @@ type fakeSource struct {
 	account   func() map[int]uint64 // instead of held
 	health    gpu.Health
 	telemetry gpu.Telemetry
+	activity  gpu.Activity
 	faults    chan gpu.Fault
 	more      []gpu.Card // besides the one that there always is
 	links     []gpu.Link
@@ -89,6 +90,12 @@ func (s *fakeSource) Telemetry(string) (gpu.Telemetry, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.telemetry, s.broken
+}
+
+func (s *fakeSource) Activity(string, time.Time) (gpu.Activity, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.activity, s.broken
 }
 
 func (s *fakeSource) Faults(patience time.Duration) ([]gpu.Fault, error) {
@@ -150,7 +157,7 @@ func testConfig(t testing.TB) Config {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	cfg := Private(filepath.Join(folder, "a"), folder)
-	cfg.IdleExit = 0
+	cfg.IdleExit, cfg.DivideEvery = 0, -1 // what a front says is what it had
 	if testing.Verbose() && os.Getenv("AGENT_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

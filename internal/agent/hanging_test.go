@@ -71,6 +71,11 @@ func (s *hangingSource) Telemetry(uuid string) (gpu.Telemetry, error) {
 	return s.fakeSource.Telemetry(uuid)
 }
 
+func (s *hangingSource) Activity(uuid string, since time.Time) (gpu.Activity, error) {
+	s.wait(uuid)
+	return s.fakeSource.Activity(uuid, since)
+}
+
 func (s *hangingSource) Faults(time.Duration) ([]gpu.Fault, error) {
 	<-*s.hangs.Load()
 	return nil, gpu.ErrNotSupported

@@ -26,12 +26,14 @@ type leases struct {
 	next  time.Duration        // when the timer is set to go off; 0: it is not
 	trace *leaseTrace          // nil: none is kept
 	used  map[core.Slot]uint64 // ns, what was said last of each share's card time
+	mixed map[core.Slot]*division
 }
 
 // leasedCard is a card whose time is leased, or would be.
 type leasedCard struct {
 	uuid    string
 	arbiter *arbiter.Arbiter
+	divided time.Duration // when its time was divided last that it gives in turns by itself
 }
 
 func (l *loop) openLeases() error {
@@ -120,9 +122,15 @@ func (l *loop) setTerms() {
 		})
 	}
 	now := l.clock()
-	maps.DeleteFunc(l.time.used, func(of core.Slot, _ uint64) bool {
-		return !slices.ContainsFunc(terms, func(t core.Terms) bool { return t.Name == of.Share })
-	})
+	exists := map[string]bool{}
+	for _, t := range terms {
+		exists[t.Name] = true
+		if of := (core.Slot{Share: t.Name, Number: t.Slot}); l.time.mixed != nil && l.time.mixed[of] == nil {
+			l.time.mixed[of] = &division{at: now, rate: -1} // nothing was measured yet
+		}
+	}
+	maps.DeleteFunc(l.time.used, func(of core.Slot, _ uint64) bool { return !exists[of.Share] })
+	maps.DeleteFunc(l.time.mixed, func(of core.Slot, _ *division) bool { return !exists[of.Share] })
 	for _, k := range l.time.cards {
 		k.arbiter.Set(now, byCard[k.uuid])
 	}
@@ -265,9 +273,13 @@ func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 		return v.CardTimeNs
 	}
 	w := l.core.Work(l.now, uint64(l.clock()), of.Share, of.Number)
-	running := max(w.InFlight-w.Remaining, 0)
-	over := time.Duration(v.Before.OvercountNs) + k.arbiter.Overcount(of.Share)
-	used := uint64(max(time.Duration(min(v.CardTimeNs, 1<<61))-over+running, 0))
+	measured := time.Duration(min(v.CardTimeNs, 1<<61)) + max(w.InFlight-w.Remaining, 0)
+	m := l.time.mixed[of]
+	if m != nil && m.rate < 0 && !k.arbiter.Gated(of.Share) && l.core.Programs(v.CardUUID) > 1 {
+		m.rate = 0 // until it is known what it has beside the others
+	}
+	over := time.Duration(v.Before.OvercountNs) + k.arbiter.Overcount(of.Share) + m.overcount(measured, l.clock())
+	used := uint64(max(measured-over, 0))
 	if l.time.used == nil {
 		l.time.used = map[core.Slot]uint64{}
 	}
@@ -283,6 +295,7 @@ func (l *loop) correct(share string) {
 		if k := l.leasedCard(card); k != nil {
 			since.OvercountNs, since.Overruns = int64(k.arbiter.Overcount(share)), k.arbiter.Overruns(share)
 		}
+		l.time.mixed[of].correct(&since, time.Duration(min(l.core.MeasuredNs(of), 1<<61)), l.clock())
 		l.core.Correct(of, since)
 	}
 }

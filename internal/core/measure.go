@@ -18,12 +18,15 @@ type Correction struct {
 	OvercountNs int64  `json:",omitempty"` // by how much they said more than can have been; less than 0: less
 	Overruns    uint64 `json:",omitempty"`
 	SaidNs      uint64 `json:",omitempty"` // the most card time that anybody was told
+	// AtNs is until when OvercountNs is true, by the clock of the pages, where the card took
+	// turns between programs by itself; 0: it did not.
+	AtNs uint64 `json:",omitempty"`
 }
 
 // and is what two lives together know.
 func (k Correction) and(since Correction) Correction {
 	return Correction{
-		OvercountNs: k.OvercountNs + since.OvercountNs, Overruns: k.Overruns + since.Overruns, SaidNs: max(k.SaidNs, since.SaidNs),
+		OvercountNs: k.OvercountNs + since.OvercountNs, Overruns: k.Overruns + since.Overruns, SaidNs: max(k.SaidNs, since.SaidNs), AtNs: since.AtNs,
 	}
 }
 
@@ -68,6 +71,66 @@ func (c *Core) Correct(of Slot, since Correction) {
 	if t := c.slot(of.Share, of.Number); t != nil {
 		t.since = since
 	}
+}
+
+// SlotWork is what the processes of a share say that they used of a card.
+type SlotWork struct {
+	Of         Slot
+	MeasuredNs uint64 // gone ones included
+	Processes  []int  // that use it, or whose memory the driver still holds
+	Awaited    bool   // one of them is of an earlier life and not back yet
+	Before     Correction
+}
+
+// SlotWorks lists it for all shares on a card; more false: so many processes are there that
+// nobody reads what all of them say.
+func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool) {
+	k := c.cardOf(cardUUID)
+	if k == nil {
+		return nil, false
+	}
+	read := 0
+	for t := range c.slotsOn(k) {
+		if read += len(t.clients()); read > most {
+			return nil, true
+		}
+		w := SlotWork{Of: Slot{Share: t.share.Name, Number: t.number}, Before: t.before}
+		for b := range t.balances {
+			c.usedBy(b)
+			w.Processes = append(w.Processes, b.PID)
+			w.Awaited = w.Awaited || b.awaited()
+		}
+		w.MeasuredNs = t.measured()
+		works = append(works, w)
+	}
+	return works, false
+}
+
+// Programs is how many clients the shares on a card have.
+func (c *Core) Programs(cardUUID string) (n int) {
+	if k := c.cardOf(cardUUID); k != nil {
+		for t := range c.slotsOn(k) {
+			n += len(t.clients())
+		}
+	}
+	return n
+}
+
+// measured is what a slot's processes have said last that they used, gone ones included.
+func (t *slot) measured() uint64 {
+	sum := t.busy
+	for b := range t.balances {
+		sum += b.work.told.busy
+	}
+	return sum
+}
+
+// MeasuredNs is what the processes of a slot have said last that they used of its card.
+func (c *Core) MeasuredNs(of Slot) uint64 {
+	if t := c.slot(of.Share, of.Number); t != nil {
+		return t.measured()
+	}
+	return 0
 }
 
 // ClientIDs lists all clients, by number.

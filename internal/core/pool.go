@@ -325,8 +325,8 @@ func (c *Core) observe(t *slot) uint64 {
 		}
 	}
 	t.peak = max(t.peak, known)
-	if len(t.clients()) == 1 {
-		t.peak = max(t.peak, t.of(t.clients()[0]).peak)
+	for b := range t.balances {
+		t.peak = max(t.peak, b.peak) // they used at least what one of them did for a moment
 	}
 	return sum
 }

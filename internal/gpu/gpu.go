@@ -72,6 +72,9 @@ type Source interface {
 	Health(uuid string) (Health, error)
 	// Telemetry reads the instruments of the card.
 	Telemetry(uuid string) (Telemetry, error)
+	// Activity says whose kernels the card ran since a moment, or lately. ErrNotSupported: the
+	// driver does not tell.
+	Activity(uuid string, since time.Time) (Activity, error)
 	// Faults waits for at most so long for something to happen to a card.
 	// ErrNotSupported: the driver does not tell.
 	Faults(patience time.Duration) ([]Fault, error)

@@ -151,7 +151,7 @@ func shareMetrics() []metric {
 			}},
 		{"share_memory_limit_bytes", "Its quota, or the GPU's memory.", nil, fromCore, bytes(func(r row) uint64 { return r.limit })},
 		{"share_memory_used_bytes", "Memory that its processes use.", nil, fromCore, bytes(func(r row) uint64 { return r.used })},
-		{"share_memory_peak_bytes", "The most that they have used. Sums have none.", nil, fromCore, ofShares(func(r row) *float64 {
+		{"share_memory_peak_bytes", "The most that they have used: of one of them at any moment, of several together when it was looked at. Sums have none.", nil, fromCore, ofShares(func(r row) *float64 {
 			if r.peak == nil {
 				return nil
 			}
@@ -162,10 +162,10 @@ func shareMetrics() []metric {
 		{"share_clients", "Processes attached to it.", nil, fromCore, bytes(func(r row) uint64 { return uint64(r.clients) })},
 		{"share_cores_limit_ratio", "Part of the GPU's time that a fixed share was promised; others have none.", nil, fromCore,
 			ofShares(func(r row) *float64 { return r.cores })},
-		{"share_card_seconds_total", "GPU time that its processes used. None where nothing of Divvy is in them.", nil, fromPages + ", " + fromArbiter,
+		{"share_card_seconds_total", "GPU time that its processes used: what they measured, corrected for what others ran in between. None where nothing of Divvy is in them.", nil, fromPages + ", " + fromArbiter,
 			nanoseconds(func(r row) *uint64 { return r.cardTime })},
 		{"share_wait_seconds_total", "How long their launches waited for a turn.", nil, fromPages, nanoseconds(func(r row) *uint64 { return r.waited })},
-		{"share_launches_total", "Launches of kernels and graphs.", nil, fromPages, ofShares(func(r row) *float64 {
+		{"share_launches_total", "Calls that launch kernels and graphs, those that a capture records included.", nil, fromPages, ofShares(func(r row) *float64 {
 			if r.launched == nil {
 				return nil
 			}

@@ -7,9 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
 )
@@ -170,5 +173,19 @@ func checkFaults(t *testing.T, s *Source) {
 				t.Errorf("fault %+v", f)
 			}
 		}
+	}
+}
+
+func TestAverages(t *testing.T) {
+	got := averages([]nvml.ProcessUtilizationSample{
+		{Pid: 7, TimeStamp: 200, SmUtil: 40}, {Pid: 8, TimeStamp: 200, SmUtil: 60}, {Pid: 7, TimeStamp: 300, SmUtil: 20},
+		{Pid: 9, TimeStamp: 0, SmUtil: 99}, {Pid: 7, TimeStamp: 100, SmUtil: 100}, {Pid: 8, TimeStamp: 300, SmUtil: 4000},
+	}, 100)
+	want := []gpu.ProcessActivity{{PID: 7, Percent: 30}, {PID: 8, Percent: 80}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := averages(nil, 0); got != nil {
+		t.Errorf("none: %v", got)
 	}
 }

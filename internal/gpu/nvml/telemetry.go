@@ -4,7 +4,11 @@ package nvml
 
 import (
 	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -60,6 +64,46 @@ func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 		}
 	})
 	return t, nil
+}
+
+// Activity averages the samples that the driver has of each process.
+func (s *Source) Activity(uuid string, since time.Time) (gpu.Activity, error) {
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
+	device, err := s.deviceLocked(uuid)
+	if err != nil {
+		return gpu.Activity{}, err
+	}
+	if !s.has("nvmlDeviceGetProcessUtilization") {
+		return gpu.Activity{}, fmt.Errorf("activity: %w", gpu.ErrNotSupported)
+	}
+	after := uint64(max(since.UnixMicro(), 0))
+	samples, result := s.library.DeviceGetProcessUtilization(device, after)
+	switch result {
+	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND: // none had a kernel
+	case nvml.ERROR_NOT_SUPPORTED:
+		return gpu.Activity{}, fmt.Errorf("activity: %w", gpu.ErrNotSupported)
+	default:
+		return gpu.Activity{}, failure("activity", result)
+	}
+	return gpu.Activity{BusyPercent: s.use(device).BusyPercent, Processes: averages(samples, after)}, nil
+}
+
+// averages adds up the samples of each process over the moments of which there are any. Drivers
+// leave entries of moments before, or of none.
+func averages(samples []nvml.ProcessUtilizationSample, after uint64) (all []gpu.ProcessActivity) {
+	moments := map[uint64]bool{}
+	sums := map[int]float64{}
+	for _, sample := range samples {
+		if sample.TimeStamp > after {
+			moments[sample.TimeStamp] = true
+			sums[int(sample.Pid)] += float64(min(sample.SmUtil, 100))
+		}
+	}
+	for _, pid := range slices.Sorted(maps.Keys(sums)) {
+		all = append(all, gpu.ProcessActivity{PID: pid, Percent: sums[pid] / float64(len(moments))})
+	}
+	return all
 }
 
 // slowed sorts the reasons for which clocks are down. Those of idle cards and of limits that

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpu
+
+// Activity is whose kernels a card ran lately, by its driver's account.
+type Activity struct {
+	BusyPercent Fact[float64] // of the time some kernel ran
+	Processes   []ProcessActivity
+}
+
+// ProcessActivity is how long a process's kernels ran, in percent of the time.
+type ProcessActivity struct {
+	PID     int
+	Percent float64
+}
