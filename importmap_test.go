@@ -119,7 +119,7 @@ var rooms = []room{
 	}},
 	{path: "internal/library", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
-	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/share", "internal/simgpu"},
+	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/share", "internal/simgpu", "internal/simgpu/condition"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{
 		path:     "internal/demo",

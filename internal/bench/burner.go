@@ -21,13 +21,15 @@ type Burner struct {
 	PID     int
 	process *exec.Cmd
 	input   io.WriteCloser
+	ends    bool // by itself
 }
 
 // StartBurner starts program, lib/divvy/tools/burn, and waits until it is about
-// to launch; Begin lets it. Kill it. pattern is none of several processes.
-func StartBurner(ctx context.Context, program string, env []string, pattern string, kernel time.Duration) (*Burner, error) {
+// to launch; Begin lets it. Kill it. pattern is none of several processes; flags are
+// more of its own.
+func StartBurner(ctx context.Context, program string, env []string, pattern string, kernel time.Duration, flags ...string) (*Burner, error) {
 	process := exec.CommandContext(ctx, program,
-		"--us", strconv.FormatFloat(float64(kernel.Nanoseconds())/1e3, 'f', -1, 64), "--pattern", pattern)
+		append([]string{"--us", strconv.FormatFloat(float64(kernel.Nanoseconds())/1e3, 'f', -1, 64), "--pattern", pattern}, flags...)...)
 	process.Env, process.Stderr, process.WaitDelay = env, os.Stderr, 5*time.Second
 	input, err := process.StdinPipe()
 	if err != nil {
@@ -67,6 +69,14 @@ func (b *Burner) Begin() error {
 func (b *Burner) Signal(signal syscall.Signal) error {
 	if err := b.process.Process.Signal(signal); err != nil {
 		return fmt.Errorf("signal burn %d: %w", b.PID, err)
+	}
+	return nil
+}
+
+// Wait waits for one that ends by itself.
+func (b *Burner) Wait() error {
+	if err := b.process.Wait(); err != nil {
+		return fmt.Errorf("burn %d: %w", b.PID, err)
 	}
 	return nil
 }

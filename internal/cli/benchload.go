@@ -18,9 +18,14 @@ import (
 
 // underLoad runs a measurement on a simulated card and an agent of its own.
 func (a *app) underLoad(ctx context.Context, measure func(context.Context, bench.Target) error) error {
+	return a.underLoadOn(ctx, defaultCards, measure)
+}
+
+// underLoadOn does so on these cards.
+func (a *app) underLoadOn(ctx context.Context, cards string, measure func(context.Context, bench.Target) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	session, err := a.ownSession(ctx, defaultCards, defaultDriver)
+	session, err := a.ownSession(ctx, cards, defaultDriver)
 	if err != nil {
 		return err
 	}
