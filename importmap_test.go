@@ -45,6 +45,7 @@ var rooms = []room{
 	{path: "internal/event", pure: true},
 	{path: "internal/share", pure: true},
 	{path: "internal/api", may: []string{"internal/event", "internal/share"}},
+	{path: "internal/health", may: []string{"data", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/sample", may: []string{"internal/api"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
 	{path: "internal/pattern"},
@@ -69,7 +70,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},

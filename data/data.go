@@ -11,6 +11,12 @@ var migProfiles []byte
 //go:embed llm-reference.yaml
 var llmReference []byte
 
+//go:embed health.yaml
+var health []byte
+
+// Health is data/health.yaml: what XIDs say of a GPU, and what is done about it.
+func Health() []byte { return health }
+
 // MIGProfiles is data/mig-profiles.yaml.
 func MIGProfiles() []byte { return migProfiles }
 

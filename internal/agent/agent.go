@@ -186,7 +186,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
 			samples: newSampler(), environments: process.NewEnvironments(process.New("/proc")),
 		},
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{},
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 	}
 	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
 	l.core = core.New(core.Config{
@@ -250,11 +250,11 @@ func (d *daemon) simulated() bool {
 // recover takes over what the journal and the store have of an earlier agent.
 func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 	l.now = time.Now()
-	saved, shares, clients, lostBytes, err := readState(filepath.Join(l.cfg.JournalDirectory, "journal"))
+	state, was, lostBytes, err := readState(filepath.Join(l.cfg.JournalDirectory, "journal"))
 	if err != nil {
 		return err
 	}
-	l.state = saved
+	l.state = state
 	if l.kept, err = readEvents(filepath.Join(l.cfg.JournalDirectory, "events"), l.events); err != nil {
 		l.cfg.Logger.Error("events of the agents before are not known, and none are kept", "error", err)
 	}
@@ -264,7 +264,8 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 	} else if lostBytes > 0 {
 		l.tell(event.JournalCut, fmt.Sprintf("%d bytes at the end of the journal could not be read", lostBytes))
 	}
-	l.core.Recover(l.now, shares, clients)
+	l.core.RecoverCards(was.cards)
+	l.core.Recover(l.now, was.shares, was.clients)
 	for _, s := range l.core.Shares() {
 		if err := l.openShare(s.Name, kept[shareKey(s.Name)]); err != nil {
 			return err

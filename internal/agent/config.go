@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
@@ -85,6 +86,12 @@ type Config struct {
 	// is.
 	Containers Containers
 
+	// Health says what faults of GPUs mean, and what is done about them.
+	Health health.Policy
+	// StuckAfter is for how long a program must have had work in flight of which none ended
+	// until that is told.
+	StuckAfter time.Duration
+
 	// Front says why the front library is not there for the driver; nil: it is.
 	Front func() error
 	// Enforcers hold shares besides the front library, strongest first. Run adds the
@@ -124,7 +131,9 @@ func Private(directory, driverDirectory string) Config {
 }
 
 func defaults() Config {
+	policy, _ := health.Default() // Validate says what is missing
 	return Config{
+		Health:            policy,
 		Quantum:           10 * time.Millisecond,
 		Backlog:           arbiter.DefaultBacklog,
 		RestartGrace:      2 * time.Second,
@@ -136,6 +145,7 @@ func defaults() Config {
 		ReconcileEvery:    time.Second,
 		DivideEvery:       500 * time.Millisecond, // a driver has samples of some tenths of a second
 		LookEvery:         5 * time.Second,
+		StuckAfter:        30 * time.Second,
 		MaxClients:        4096,
 		MaxShareClients:   4096,
 		MaxShares:         1024,
@@ -215,6 +225,7 @@ func (c Config) Validate() error {
 		{"request deadline", c.RequestDeadline},
 		{"reconcile interval", c.ReconcileEvery},
 		{"look interval", c.LookEvery},
+		{"stuck after", c.StuckAfter},
 	} {
 		if d.value <= 0 {
 			reject("%s %v is not positive", d.name, d.value)
@@ -238,6 +249,12 @@ func (c Config) Validate() error {
 		if n.value < 1 {
 			reject("maximum of %s %d is not positive", n.name, n.value)
 		}
+	}
+	if c.DivideEvery == 0 {
+		reject("divide interval is 0")
+	}
+	if err := c.Health.Validate(); err != nil {
+		reject("%w", err)
 	}
 	if c.Logger == nil {
 		reject("no logger")

@@ -22,12 +22,11 @@ type eventLog struct {
 	last  uint64        // sequence number of the newest
 	more  chan struct{} // closed and replaced when one is added
 	ended bool
-	kinds map[string]uint64            // of all that were added
-	xids  map[string]map[uint64]uint64 // by card
+	kinds map[string]uint64 // of all that were added
 }
 
 func newEventLog(size int) *eventLog {
-	return &eventLog{ring: make([]api.Event, size), more: make(chan struct{}), kinds: map[string]uint64{}, xids: map[string]map[uint64]uint64{}}
+	return &eventLog{ring: make([]api.Event, size), more: make(chan struct{}), kinds: map[string]uint64{}}
 }
 
 // number gives events the numbers under which they are added next, by the only one who adds.
@@ -55,29 +54,16 @@ func (l *eventLog) add(events ...api.Event) {
 		l.ring[l.last%uint64(len(l.ring))] = e
 		l.count = min(l.count+1, len(l.ring))
 		l.kinds[string(e.Kind)]++
-		if e.XID == 0 {
-			continue
-		}
-		if l.xids[e.CardUUID] == nil {
-			l.xids[e.CardUUID] = map[uint64]uint64{}
-		}
-		l.xids[e.CardUUID][e.XID]++
 	}
 	close(l.more)
 	l.more = make(chan struct{})
 }
 
-// counts says how often each XID of a card, and each kind of event, was told.
-func (l *eventLog) counts() (xids map[string][]api.XIDCount, kinds map[string]uint64) {
+// counts says how often each kind of event was told.
+func (l *eventLog) counts() map[string]uint64 {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	xids = map[string][]api.XIDCount{}
-	for card, of := range l.xids {
-		for xid, n := range of {
-			xids[card] = append(xids[card], api.XIDCount{XID: xid, Count: n})
-		}
-	}
-	return xids, maps.Clone(l.kinds)
+	return maps.Clone(l.kinds)
 }
 
 // end wakes all followers for the last time.

@@ -78,8 +78,8 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		return list.Events
 	}
 	r.do(func(l *loop) {
-		l.core.Fault(l.now, testUUID, 31, "XID 31")
-		l.core.Fault(l.now, testUUID, 31, "XID 31")
+		l.fault(testUUID, 31, "XID 31")
+		l.fault(testUUID, 31, "XID 31")
 	})
 	told = all()
 	if n := len(told); n != 2 || told[1].XID != 31 || told[0].XID != 31 || told[1].Sequence != 2 || told[1].Life == "" {
@@ -88,23 +88,23 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 	for _, end := range []func(){r.kill, func() { must(t, r.stop()) }} {
 		end()
 		r.start()
-		r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 79, "XID 79") })
+		r.do(func(l *loop) { l.fault(testUUID, 92, "XID 92") })
 		now := all()
 		if len(now) != len(told)+1 || !reflect.DeepEqual(now[:len(told)], told) {
 			t.Fatalf("before\n%+v\nnow\n%+v", told, now)
 		}
 		last := now[len(told)]
-		if last.Sequence != told[len(told)-1].Sequence+1 || last.XID != 79 || last.Life == told[0].Life {
+		if last.Sequence != told[len(told)-1].Sequence+1 || last.XID != 92 || last.Life == told[0].Life {
 			t.Errorf("%+v", last)
 		}
 		told = now
 	}
 	// Where they could not be written they are, with all others, as soon as they can.
 	r.do(func(l *loop) { l.kept.lost = l.now })
-	r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 13, "not kept") })
+	r.do(func(l *loop) { l.fault(testUUID, 13, "not kept") })
 	r.do(func(l *loop) { l.kept.lost = l.now.Add(-saveAgain) })
 	for range 7 {
-		r.do(func(l *loop) { l.core.Fault(l.now, testUUID, 13, "kept") })
+		r.do(func(l *loop) { l.fault(testUUID, 13, "kept") })
 	}
 	told = all()
 	r.kill()

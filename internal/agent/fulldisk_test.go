@@ -44,10 +44,10 @@ func TestFullDisk(t *testing.T) {
 	makeRoom()
 	r.awaitEvent("journal-written")
 	r.share(api.ShareSpec{Name: "declared", MemoryBytes: gib})
-	_, saved, clients, _, err := readState(filepath.Join(r.cfg.JournalDirectory, "journal"))
+	_, was, _, err := readState(filepath.Join(r.cfg.JournalDirectory, "journal"))
 	must(t, err)
-	if len(saved) != 3 || len(clients) != 1 || clients[0].Granted == 0 {
-		t.Errorf("the journal has %+v, %+v", saved, clients)
+	if len(was.shares) != 3 || len(was.clients) != 1 || was.clients[0].Granted == 0 {
+		t.Errorf("the journal has %+v", was)
 	}
 }
 

@@ -99,9 +99,10 @@ func TestHangingDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHangingSource()
 		cards, _ := s.Cards()
-		saved, _, _, _, err := readState(filepath.Join(t.TempDir(), "journal"))
+		saved, _, _, err := readState(filepath.Join(t.TempDir(), "journal"))
 		must(t, err)
 		l := &loop{
+			slowed: map[string]bool{},
 			daemon: &daemon{clock: monotonic,
 				cfg: defaults(), cards: cards, driver: newDriver(s, cards), events: newEventLog(10),
 				jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),

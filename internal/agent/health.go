@@ -12,6 +12,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/health"
 )
 
 const (
@@ -90,12 +91,15 @@ func (d *daemon) watchCards(ctx context.Context) {
 			again = time.Now().Add(pause)
 			told = len(h.faults) > 0
 			for _, f := range h.faults {
-				if d.do(ctx, func(l *loop) { l.core.Fault(l.now, f.UUID, f.XID, f.String()) }) != nil {
+				if d.do(ctx, func(l *loop) { l.fault(f.UUID, f.XID, f.String()) }) != nil {
 					return
 				}
 			}
 		}
 		since := time.Since(looked)
+		if d.do(ctx, func(l *loop) { l.core.LiftCordons(l.now) }) != nil {
+			return
+		}
 		if told || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
 			d.examine(ctx)
 			looked = time.Now()
@@ -103,6 +107,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 		if time.Since(compared) >= d.memoryEvery() {
 			d.compareAll(ctx)
 			measured = d.measureRound(ctx, measured)
+			d.findStuck(ctx)
 			compared = time.Now()
 		}
 		if !again.IsZero() && !time.Now().Before(again) {
@@ -132,11 +137,11 @@ func (d *daemon) eachCard(f func(card string)) {
 func (d *daemon) examine(ctx context.Context) {
 	var sick atomic.Bool
 	d.eachCard(func(card string) {
-		health, err := d.driver.health(ctx, card, answerFor)
+		is, err := d.driver.health(ctx, card, answerFor)
 		if ctx.Err() != nil {
 			return
 		}
-		condition := core.Condition(health.State)
+		condition := core.Condition(is.State)
 		switch {
 		case errors.Is(err, errSlow):
 			due := answerFor
@@ -144,12 +149,12 @@ func (d *daemon) examine(ctx context.Context) {
 				due = time.Since(since)
 			}
 			condition = core.ConditionUnresponsive
-			health.Detail = fmt.Sprintf("its driver has not answered for %v", due.Round(time.Second))
+			is.Detail = fmt.Sprintf("its driver has not answered for %v", due.Round(time.Second))
 		case err != nil:
 			d.cfg.Logger.Debug("health", "card", card, "error", err)
 			return
-		case health.Exclusive && d.enforcers.serve(ctx, card):
-			condition, health.Detail = core.ConditionWell, ""
+		case is.Exclusive && d.enforcers.serve(ctx, card):
+			condition, is.Detail = core.ConditionWell, ""
 		}
 		if ctx.Err() != nil {
 			return // which may be why nothing serves the card
@@ -157,11 +162,75 @@ func (d *daemon) examine(ctx context.Context) {
 		if condition != core.ConditionWell {
 			sick.Store(true)
 		}
-		_ = d.do(ctx, func(l *loop) { l.core.SetCondition(l.now, card, condition, health.Detail) })
+		_ = d.do(ctx, func(l *loop) { l.found(card, condition, is) })
 	})
 	if ctx.Err() == nil {
 		d.sick.Store(sick.Load())
 	}
+}
+
+// found tells the core how a card is. What a card comes to without an XID of its own is a fault, too.
+func (l *loop) found(card string, condition core.Condition, is gpu.Health) {
+	before := l.core.Condition(card)
+	l.core.SetCondition(l.now, card, condition, is.Detail)
+	switch {
+	case condition == before || l.core.Cordoned(card):
+	case condition == core.ConditionLost:
+		l.classed(card, health.Hardware, 0, is.Detail, "restart the machine; if it comes back, look at power and PCIe")
+	case condition == core.ConditionNeedsReset:
+		l.classed(card, health.Reset, 0, is.Detail, "end its programs and reset the GPU")
+	}
+	if is.Slowed != "" && !l.slowed[card] {
+		l.classed(card, health.Slowed, 0, is.Slowed, "look at its cooling and power")
+	}
+	if condition != core.ConditionUnresponsive {
+		l.slowed[card] = is.Slowed != ""
+	}
+}
+
+// fault has the core count an XID, and do what the policy says.
+func (l *loop) fault(card string, xid uint64, what string) {
+	known := l.cfg.Health.Of(xid)
+	l.classed(card, known.Class, xid, what, known.Advice)
+}
+
+func (l *loop) classed(card string, class health.Class, xid uint64, what, advice string) {
+	rule := l.cfg.Health.Rules[class]
+	l.core.Fault(l.now, card, core.Fault{XID: xid, Class: string(class), What: what, Advice: advice, Cordon: rule.Cordon, LiftAfter: rule.LiftAfter})
+}
+
+// findStuck tells of programs of which nothing ends, though the card works for them. Where its driver does
+// not say for whom it works, a program is believed that needs leases: it looks whether its work has ended.
+func (d *daemon) findStuck(ctx context.Context) {
+	var found []core.Stuck
+	if d.do(ctx, func(l *loop) { found = l.core.StuckFor(l.now, l.core.ClientIDs(), d.cfg.StuckAfter) }) != nil || len(found) == 0 {
+		return
+	}
+	told := map[string]map[int]float64{}
+	for _, s := range found {
+		if _, asked := told[s.Card]; asked {
+			continue
+		}
+		told[s.Card] = nil
+		if a, err := d.driver.activity(ctx, s.Card, mixedPatience); err == nil {
+			told[s.Card] = map[int]float64{}
+			for _, p := range a.Processes {
+				told[s.Card][p.PID] = p.Percent
+			}
+		}
+	}
+	_ = d.do(ctx, func(l *loop) {
+		for _, s := range found {
+			if works := told[s.Card]; works != nil && works[s.PID] > 0 || works == nil && l.needsLease(s) {
+				l.core.TellStuck(l.now, s)
+			}
+		}
+	})
+}
+
+func (l *loop) needsLease(s core.Stuck) bool {
+	m, k := l.members[s.ID], l.leasedCard(s.Card)
+	return m != nil && k != nil && k.arbiter.Gated(m.share)
 }
 
 // unresponsive lists the cards whose driver does not answer, by UUID.

@@ -112,6 +112,8 @@ func (h handlers) handler() http.Handler {
 	look := func(pattern string, answer answerer) { serve(pattern, true, answer) } // who looks is no reason to stay
 	handle("GET /v1/version", h.getVersion)
 	handle("GET /v1/devices", h.getDevices)
+	handle("PUT /v1/devices/{card}/cordon", h.putCordon)
+	handle("DELETE /v1/devices/{card}/cordon", h.deleteCordon)
 	handle("GET /v1/shares", h.getShares)
 	handle("POST /v1/shares", h.postShare)
 	handle("GET /v1/shares/{name}", h.getShare)

@@ -50,6 +50,7 @@ type loop struct {
 	lastRequest  time.Time // or since when nobody needs the agent
 	wasIdle      bool
 	time         leases
+	slowed       map[string]bool // cards whose clocks are held down, as far as was seen
 	leaving      bool
 	turnTimes    turnTimes
 	kept         *eventFile
@@ -317,7 +318,7 @@ func (l *loop) log(e core.Event) {
 		e.Labels = l.core.Labels(e.Share)
 	}
 	l.untold = append(l.untold, api.Event{
-		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, XID: e.XID, Life: l.life,
+		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, XID: e.XID, Class: e.Class, Life: l.life,
 		Message: e.Message,
 	})
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/sample"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -246,12 +248,10 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	if err != nil {
 		return read, err
 	}
-	xids, kinds := d.events.counts()
+	kinds := d.events.counts()
 	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()
 	for i := range read.Cards {
 		c := &read.Cards[i]
-		c.XIDs = append(c.XIDs, xids[c.UUID]...)
-		slices.SortFunc(c.XIDs, func(a, b api.XIDCount) int { return int(a.XID) - int(b.XID) })
 		for n := range c.Strangers {
 			d.nameStranger(&c.Strangers[n])
 		}
@@ -304,7 +304,13 @@ func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 			Answers: !slices.Contains(silent, c.UUID) && c.Condition != core.ConditionLost, Health: string(c.Condition), HealthDetail: c.Detail,
 			MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes, FreeToBookBytes: c.FreeToBookBytes,
 			UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes, CoresBooked: c.CoresBooked, Shares: c.Shares, Time: l.timeOf(c.UUID),
-			XIDs: []api.XIDCount{}, Strangers: []api.CardStranger{},
+			XIDs: []api.XIDCount{}, Strangers: []api.CardStranger{}, Faults: map[string]uint64{}, Cordon: apiCordon(c.Cordon),
+		}
+		for _, xid := range slices.Sorted(maps.Keys(c.XIDs)) {
+			card.XIDs = append(card.XIDs, api.XIDCount{XID: xid, Count: c.XIDs[xid]})
+		}
+		for _, class := range health.Classes() {
+			card.Faults[string(class)] = c.Faults[string(class)]
 		}
 		if i, ok := r.last(c.UUID); ok {
 			card.SampledAt, card.Instruments = &i.at, apiInstruments(i.read)

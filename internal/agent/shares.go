@@ -49,7 +49,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Pe
 				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
-				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID),
+				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID), Cordon: apiCordon(c.Cordon),
 				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, Island: &c.Island, MIG: string(told.MIG), MemoryShared: told.MemoryShared,
 			})
 		}
@@ -306,9 +306,13 @@ func (l *loop) keep(view core.ShareView) error {
 // onDisk waits until what was kept of a declared share is on disk. The loop does not: a disk
 // may take a second for it, and whoever declares shares one after the other would keep all.
 func (h handlers) onDisk(r *http.Request, view core.ShareView) {
-	if view.Ephemeral {
-		return
+	if !view.Ephemeral {
+		h.synced(r)
 	}
+}
+
+// synced waits until what was kept is on disk.
+func (h handlers) synced(r *http.Request) {
 	var wait func() error
 	if h.ask(r, func(l *loop) error { wait = l.state.journal.Syncer(); return nil }) != nil {
 		return

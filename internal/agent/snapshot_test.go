@@ -59,8 +59,8 @@ func TestSnapshot(t *testing.T) {
 	r.source.hold(os.Getpid(), 6*mib)
 	r.source.hold(1, 5*mib) // a stranger
 	r.do(func(l *loop) {
-		l.core.Fault(l.now, testUUID, 31, "XID 31")
-		l.core.Fault(l.now, testUUID, 31, "XID 31")
+		l.fault(testUUID, 31, "XID 31")
+		l.fault(testUUID, 31, "XID 31")
 	})
 	eventually(t, "the stranger is seen", func() bool { return len(r.fresh().Cards[0].Strangers) == 1 })
 	s := r.fresh()

@@ -22,6 +22,7 @@ type record struct {
 	NamedGone  uint64             `json:"namedGone,omitempty"`
 	ShareGone  string             `json:"shareGone,omitempty"`
 	ClientGone core.ClientID      `json:"clientGone,omitempty"`
+	Card       *core.SavedCard    `json:"card,omitempty"`
 }
 
 // namedRecord is memory of a share that has names. Whoever makes many names makes no
@@ -71,18 +72,27 @@ const (
 )
 
 // readState opens the journal and plays it.
-func readState(path string) (s *state, shares []core.SavedShare, clients []core.SavedClient, lostBytes int64, err error) {
+func readState(path string) (s *state, was saved, lostBytes int64, err error) {
 	j, records, lostBytes, err := journal.Open(path)
 	if err != nil {
-		return nil, nil, nil, 0, err
+		return nil, saved{}, 0, err
 	}
-	shares, clients = replay(records)
-	return &state{journal: j, live: j.Size(), known: map[core.ClientID]bool{}}, shares, clients, lostBytes, nil
+	return &state{journal: j, live: j.Size(), known: map[core.ClientID]bool{}}, replay(records), lostBytes, nil
+}
+
+// saved is what a journal says was so.
+type saved struct {
+	shares  []core.SavedShare
+	clients []core.SavedClient
+	cards   []core.SavedCard
 }
 
 // replay plays records in their order. A record that cannot be read is left
 // out: it has a valid checksum, so a newer agent wrote it.
-func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedClient) {
+func replay(records [][]byte) saved {
+	var shares []core.SavedShare
+	var clients []core.SavedClient
+	cards := map[string]core.SavedCard{}
 	shareAt := map[string]int{}
 	clientAt := map[core.ClientID]int{}
 	named := map[uint64]namedRecord{}
@@ -104,6 +114,8 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			continue
 		}
 		switch {
+		case r.Card != nil:
+			cards[r.Card.UUID] = *r.Card
 		case r.Figures != nil:
 			if i, ok := shareAt[r.Figures.Share]; ok {
 				shares[i].SetFigures(*r.Figures)
@@ -148,8 +160,12 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 			shares[i].Named = append(shares[i].Named, named[number].SavedNamed)
 		}
 	}
-	return slices.DeleteFunc(shares, func(s core.SavedShare) bool { return s.Name == "" }),
-		slices.DeleteFunc(clients, func(c core.SavedClient) bool { return c.ID == 0 })
+	was := saved{shares: slices.DeleteFunc(shares, func(s core.SavedShare) bool { return s.Name == "" }),
+		clients: slices.DeleteFunc(clients, func(c core.SavedClient) bool { return c.ID == 0 })}
+	for _, uuid := range slices.Sorted(maps.Keys(cards)) {
+		was.cards = append(was.cards, cards[uuid])
+	}
+	return was
 }
 
 // save writes what changed, and writes the journal anew when most of it is old.
@@ -157,7 +173,7 @@ func replay(records [][]byte) (shares []core.SavedShare, clients []core.SavedCli
 // there: the journal stays as it was until it could be written anew.
 func (s *state) save(c *core.Core, orders core.Orders) error {
 	shares, clients := orders.SaveShares, orders.SaveClients
-	count := len(shares) + len(clients) + len(orders.SaveWork) + len(orders.SaveNamed) + len(orders.SaveFigures)
+	count := len(shares) + len(clients) + len(orders.SaveWork) + len(orders.SaveNamed) + len(orders.SaveFigures) + len(orders.SaveCards)
 	if s.lost != nil || count == 0 {
 		return s.lost
 	}
@@ -199,6 +215,11 @@ func (s *state) save(c *core.Core, orders core.Orders) error {
 			records = append(records, encodeRecord(record{Figures: &saved}))
 		}
 	}
+	for _, uuid := range orders.SaveCards {
+		if saved, ok := c.SavedCard(uuid); ok {
+			records = append(records, encodeRecord(record{Card: &saved}))
+		}
+	}
 	if s.journal.Append(records...) != nil {
 		return s.compact(c) // the disk may have room for less
 	}
@@ -225,6 +246,9 @@ func (s *state) compact(c *core.Core) error {
 	}
 	for i := range clients {
 		records = append(records, encodeRecord(record{Client: &clients[i]}))
+	}
+	for _, card := range c.SavedCards() {
+		records = append(records, encodeRecord(record{Card: &card}))
 	}
 	if err := s.journal.Replace(records); err != nil {
 		s.lost = fmt.Errorf("write the journal anew: %w", err)

@@ -18,7 +18,7 @@ import (
 // counts.
 func TestStateFollowsTheCore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	s, _, _, _, err := readState(path)
+	s, _, _, err := readState(path)
 	must(t, err)
 	members := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}, {UUID: "GPU-other", UsableBytes: gib}}, members)
@@ -63,10 +63,10 @@ func TestStateFollowsTheCore(t *testing.T) {
 	wantShares, wantClients := c.Saved()
 	must(t, s.journal.Close())
 	for range 2 {
-		again, shares, clients, lost, err := readState(path)
+		again, was, lost, err := readState(path)
 		must(t, err)
-		if lost != 0 || !reflect.DeepEqual(sorted(shares), sorted(wantShares)) || !reflect.DeepEqual(sortedClients(clients), sortedClients(wantClients)) {
-			t.Fatalf("the journal says\n%+v\n%+v\nthe core\n%+v\n%+v", shares, clients, wantShares, wantClients)
+		if lost != 0 || !reflect.DeepEqual(sorted(was.shares), sorted(wantShares)) || !reflect.DeepEqual(sortedClients(was.clients), sortedClients(wantClients)) {
+			t.Fatalf("the journal says\n%+v\n%+v\nthe core\n%+v\n%+v", was.shares, was.clients, wantShares, wantClients)
 		}
 		must(t, again.compact(c))
 		must(t, again.journal.Close())
@@ -77,7 +77,7 @@ func TestStateFollowsTheCore(t *testing.T) {
 // too long for it.
 func TestManyNamesInTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	s, _, _, _, err := readState(path)
+	s, _, _, err := readState(path)
 	must(t, err)
 	members := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: gib}}, members)
@@ -102,10 +102,10 @@ func TestManyNamesInTheJournal(t *testing.T) {
 	must(t, s.save(c, c.Drain()))
 	must(t, s.compact(c))
 	must(t, s.journal.Close())
-	s, shares, _, _, err := readState(path)
+	s, was, _, err := readState(path)
 	must(t, err)
 	names := 0
-	for _, n := range shares[0].Named {
+	for _, n := range was.shares[0].Named {
 		names += len(n.Names)
 	}
 	if names != many {
@@ -116,7 +116,7 @@ func TestManyNamesInTheJournal(t *testing.T) {
 
 // What an agent wrote that gave a share one GPU is still read.
 func TestJournalOfOneGPU(t *testing.T) {
-	shares, clients := replay([][]byte{
+	was := replay([][]byte{
 		[]byte(`{"share":{"Name":"s","GPU":"","MemoryBytes":1073741824,"CoresPercent":30,"Policy":"fixed","Weight":1,"Priority":0,"Tenant":"",` +
 			`"Enforce":"","Ephemeral":false,"Open":false,"JoinUID":null,"Paused":false,"CardUUID":"` + testUUID + `","Owner":5,` +
 			`"Created":"2026-01-01T00:00:00Z","Revoked":false,"Peak":7,"Denials":{"over-quota":2},"Launches":9,"BusyNs":11,"WaitNs":13}}`),
@@ -126,7 +126,7 @@ func TestJournalOfOneGPU(t *testing.T) {
 	})
 	pages := &pages{of: map[core.ClientID]*member{}, clock: monotonic}
 	c := core.New(core.Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10}, []core.Card{{UUID: testUUID, UsableBytes: 2 * gib}}, pages)
-	c.Recover(time.Unix(1, 0), shares, clients)
+	c.Recover(time.Unix(1, 0), was.shares, was.clients)
 	v, err := c.Share("s")
 	must(t, err)
 	if len(v.Slots) != 1 || v.CardUUID != testUUID || v.LimitBytes != gib || v.PeakBytes != 8 || v.Denials != 2 || v.Launches != 9 ||
@@ -166,16 +166,16 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte(`{"named":{"Share":"a","Number":3}}`), []byte(`{"share":{"Name":"a","Named":[{"Number":3}]}}`))
 	f.Add([]byte(`{"client":{"ID":3,"Share":"a","More":[{"Granted":5}]}}`), encodeGranted(3, []uint64{1, 2, 3}))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		shares, clients := replay([][]byte{one, two, one})
+		was := replay([][]byte{one, two, one})
 		names := map[string]bool{"": true}
-		for _, s := range shares {
+		for _, s := range was.shares {
 			if names[s.Name] {
 				t.Fatalf("share %q twice, or without a name", s.Name)
 			}
 			names[s.Name] = true
 		}
 		ids := map[core.ClientID]bool{0: true}
-		for _, c := range clients {
+		for _, c := range was.clients {
 			if ids[c.ID] {
 				t.Fatalf("client %d twice, or without a name", c.ID)
 			}

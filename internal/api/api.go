@@ -35,6 +35,7 @@ import (
 // Schema names of the documents; fields are only ever added to a version.
 const (
 	SchemaVersion = "divvy.version/v1"
+	SchemaCordon  = "divvy.cordon/v1"
 	SchemaDevices = "divvy.devices/v1"
 	SchemaShares  = "divvy.shares/v1"
 	SchemaClients = "divvy.ps/v1"
@@ -124,6 +125,31 @@ type Card struct {
 	// Time is what became of the card's time while launches needed leases; nil: they
 	// never did.
 	Time *CardTime `json:"time,omitempty"`
+	// Cordon keeps new shares off the card; nil: none does.
+	Cordon *Cordon `json:"cordon,omitempty"`
+}
+
+// Cordon keeps new shares off a card; what is on it goes on.
+type Cordon struct {
+	Since     time.Time `json:"since"`
+	Reason    string    `json:"reason"`
+	UID       *int      `json:"uid"`       // who did it; null: a fault
+	Automatic bool      `json:"automatic"` // a fault did
+	// LiftSeconds is for how long the card must have been well until an automatic one ends;
+	// 0: by hand only.
+	LiftSeconds float64 `json:"liftSeconds"`
+}
+
+// Cordoned answers a change of one.
+type Cordoned struct {
+	Schema   string  `json:"schema"`
+	CardUUID string  `json:"cardUuid"`
+	Cordon   *Cordon `json:"cordon"` // null: there is none
+}
+
+// CordonRequest asks for one: PUT /v1/devices/{uuid}/cordon. DELETE ends it.
+type CordonRequest struct {
+	Reason string `json:"reason,omitempty"`
 }
 
 // CardTime is what became of a card's time while launches needed leases. All of it is
@@ -353,8 +379,9 @@ type Event struct {
 	PID      int          `json:"pid,omitempty"`
 	UID      *int         `json:"uid,omitempty"` // whose the process is, of memory that no ledger knows
 	Bytes    uint64       `json:"bytes,omitempty"`
-	XID      uint64       `json:"xid,omitempty"`  // of card-fault
-	Life     string       `json:"life,omitempty"` // of the agent that told it, as in Version
+	XID      uint64       `json:"xid,omitempty"`   // of card-fault
+	Class    string       `json:"class,omitempty"` // of card-fault, and of a cordon that one made
+	Life     string       `json:"life,omitempty"`  // of the agent that told it, as in Version
 	Message  string       `json:"message"`
 }
 

@@ -54,10 +54,13 @@ type SnapshotCard struct {
 	Shares          int    `json:"shares"`
 	// ShareTimeNs is the card time of all shares, those that are gone included, since this
 	// agent began or they were made.
-	ShareTimeNs uint64         `json:"shareTimeNs"`
-	Time        *CardTime      `json:"time"`
-	XIDs        []XIDCount     `json:"xids"`
-	Strangers   []CardStranger `json:"strangers"`
+	ShareTimeNs uint64     `json:"shareTimeNs"`
+	Time        *CardTime  `json:"time"`
+	XIDs        []XIDCount `json:"xids"`
+	// Faults are XIDs that were told, by class, and Cordon what keeps new shares off the card.
+	Faults    map[string]uint64 `json:"faults"`
+	Cordon    *Cordon           `json:"cordon"`
+	Strangers []CardStranger    `json:"strangers"`
 }
 
 // Instruments are what a driver measures of a card.
@@ -108,7 +111,7 @@ type Device struct {
 	UsedBytes   uint64 `json:"usedBytes"`
 }
 
-// XIDCount is how often the driver told of an XID, as far as events are kept.
+// XIDCount is how often the driver told of an XID.
 type XIDCount struct {
 	XID   uint64 `json:"xid"`
 	Count uint64 `json:"count"`

@@ -37,6 +37,7 @@ type agentFlags struct {
 	commands  string
 	private   string
 	cdi       string
+	health    string
 	trace     string
 	quantum   time.Duration
 	backlog   time.Duration
@@ -89,6 +90,7 @@ divvy run starts a private one where there is none.`,
 	flags.DurationVar(&f.backlog, "backlog", system.Backlog, "`work` a program keeps in flight, 1ms to 12ms")
 	flags.StringVar(&f.host, "slow-host", "", "wake as late as such a `host` (divvy demo --help), for tests")
 	flags.StringVar(&f.trace, "lease-trace", "", "`file` to append all decisions on leases to, for a replay")
+	flags.StringVar(&f.health, "health", "", "`file` that says what faults of GPUs mean, and what to do")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
@@ -96,6 +98,7 @@ divvy run starts a private one where there is none.`,
 	complete(cmd, "creation", words("owner", "ephemeral", "all"))
 	complete(cmd, "command-lines", words(agent.ShowNames, agent.ShowAll))
 	complete(cmd, "cdi-dir", fileCompletion)
+	complete(cmd, "health", fileCompletion)
 	return cmd
 }
 
@@ -127,6 +130,15 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 	if f.private == "" {
 		if err := f.findDriver(&cfg); err != nil {
 			return cfg, err
+		}
+	}
+	if f.health != "" {
+		raw, err := a.readBounded(f.health)
+		if err != nil {
+			return cfg, err
+		}
+		if cfg.Health, err = cfg.Health.With(raw); err != nil {
+			return cfg, usage(fmt.Errorf("--health: %s: %w", f.health, err))
 		}
 	}
 	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace

@@ -89,6 +89,10 @@ would, and so shows the share's view.`,
 	complete(cmd, "root", fileCompletion)
 	a.targetFlags(cmd)
 	jsonFlag(cmd, &asJSON)
+	for _, change := range []*cobra.Command{a.cordonCommand(), a.uncordonCommand()} {
+		change.Flags().SortFlags = false
+		cmd.AddCommand(change)
+	}
 	return cmd
 }
 

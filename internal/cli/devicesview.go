@@ -86,7 +86,7 @@ func (a *app) deviceTable(list deviceList) error {
 	}
 	rows := newTable(columns(header)...)
 	for _, c := range list.Cards {
-		cells := []string{c.id(), c.Name, c.memory(), c.used(), "", "", "", c.health(), c.driver(), c.can(false)}
+		cells := []string{c.id(), c.Name, c.memory(), c.used(), "", "", "", c.shownHealth(), c.driver(), c.can(false)}
 		if c.Managed {
 			cells[4], cells[5], cells[6] = size.Short(c.BookedBytes), size.Short(c.FreeToBookBytes), strconv.Itoa(c.Shares)
 		}
@@ -102,12 +102,12 @@ func (a *app) deviceWide(list deviceList) error {
 		d := c.Hardware
 		if d == nil {
 			rows.add(c.id(), c.PCIAddress, gpu.VendorNVIDIA, c.Name, c.memory(), c.used(), unknown, unknown, unknown, unknown, unknown,
-				c.driver(), c.health(), c.can(true))
+				c.driver(), c.shownHealth(), c.can(true))
 			continue
 		}
 		rows.add(c.id(), d.Address, d.Vendor, c.Name, c.memory(), c.used(),
 			measure(d.Use.BusyPercent, "%"), measure(d.Use.PowerWatts, "W"), measure(d.Use.TemperatureC, "C"),
-			d.NUMANode.String(), pcie(d.PCIe), c.driver(), c.health(), c.can(true))
+			d.NUMANode.String(), pcie(d.PCIe), c.driver(), c.shownHealth(), c.can(true))
 	}
 	if err := rows.write(a.stdout); err != nil {
 		return err
@@ -127,6 +127,15 @@ func pcie(link gpu.PCIe) string {
 		return unknown
 	}
 	return fmt.Sprintf("%s x%d", link.Speed.Value, link.Width.Value)
+}
+
+// shownHealth says besides that it is cordoned.
+func (c deviceCard) shownHealth() string {
+	is := c.health()
+	if c.Cordon == nil {
+		return is
+	}
+	return is + ",cordoned"
 }
 
 // health is what an agent says that watches the card, else what the kernel

@@ -160,6 +160,26 @@ func (c *Client) DeleteShare(ctx context.Context, name string, force bool) error
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
+// Cordon keeps new shares off a card, by UUID, its start, or PCI address.
+func (c *Client) Cordon(ctx context.Context, card, reason string) (api.Cordoned, error) {
+	return c.cordon(ctx, http.MethodPut, card, api.CordonRequest{Reason: reason})
+}
+
+// Uncordon lets them come again.
+func (c *Client) Uncordon(ctx context.Context, card string) (api.Cordoned, error) {
+	return c.cordon(ctx, http.MethodDelete, card, nil)
+}
+
+func (c *Client) cordon(ctx context.Context, method, card string, in any) (api.Cordoned, error) {
+	var is api.Cordoned
+	switch card {
+	case "", ".", "..": // a path would not keep these
+		return is, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no GPU %q", card), Hint: "divvy devices"}
+	}
+	err := c.call(ctx, method, "/v1/devices/"+url.PathEscape(card)+"/cordon", in, &is)
+	return is, err
+}
+
 // Clients lists the attached processes.
 func (c *Client) Clients(ctx context.Context) (api.Clients, error) {
 	var l api.Clients

@@ -22,7 +22,8 @@ type balance struct {
 	reading  Reading // the last good one
 	work     work
 	kept     SavedWork // as given to be saved last
-	driver   *uint64   // held, by the driver's account
+	still    still
+	driver   *uint64 // held, by the driver's account
 
 	member      int           // its place in the pool
 	ender       *list.Element // among those of the card that have ended

@@ -5,6 +5,7 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,13 @@ type card struct {
 
 	condition Condition
 	detail    string
+	wellSince time.Time // of a condition of well
 	enders    enders
+
+	cordon  *Cordon           // nil: none
+	faulted time.Time         // when a fault cordoned it last, or would have
+	faults  map[string]uint64 // by class
+	xids    map[uint64]uint64 // how often each was told
 }
 
 // CardView is a card and what is promised of it.
@@ -59,6 +66,9 @@ type CardView struct {
 	DriftBytes      int64
 	Condition       Condition
 	Detail          string // why it is not well
+	Cordon          *Cordon
+	Faults          map[string]uint64 // by class
+	XIDs            map[uint64]uint64 // how often each was told
 }
 
 // Cards lists the cards in their order.
@@ -68,7 +78,7 @@ func (c *Core) Cards() []CardView {
 		v := CardView{
 			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unaccounted.bytes, DriftBytes: k.drift,
 			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
-			Condition: k.condition, Detail: k.detail,
+			Condition: k.condition, Detail: k.detail, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids),
 		}
 		for _, s := range c.shares {
 			if s.slotOn(k) != nil {

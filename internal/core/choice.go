@@ -35,9 +35,9 @@ func (c *Core) choose(spec *Spec) ([]*card, *Failure) {
 		}
 		return nil, refuse(NotFound, "%d GPUs are asked for, and %s %d", count, where, len(cards)).hint("divvy devices")
 	}
-	usable := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool { return !k.usable() })
+	usable := slices.DeleteFunc(slices.Clone(cards), func(k *card) bool { return !k.takes() })
 	if len(usable) < count {
-		return nil, slices.DeleteFunc(cards, (*card).usable)[0].refusal()
+		return nil, slices.DeleteFunc(cards, (*card).takes)[0].refusal()
 	}
 	if count > MaxSlots {
 		return nil, tooMany(count)
@@ -64,7 +64,7 @@ func (c *Core) named(spec *Spec, among []*card) ([]*card, *Failure) {
 			return nil, refuse(Usage, "GPU %s is named twice: a share has a GPU once", k.UUID)
 		case !slices.Contains(among, k):
 			return nil, refuse(NotFound, "GPU %s is not among those to choose from", k.UUID).hint("divvy devices")
-		case !k.usable():
+		case !k.takes():
 			return nil, k.refusal()
 		}
 		cards = append(cards, k)

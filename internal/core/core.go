@@ -83,6 +83,7 @@ type Orders struct {
 	SaveWork    []ClientID // measured: look it up with SavedWork
 	SaveNamed   []uint64   // memory with names, changed or gone: look it up with SavedNamed
 	SaveFigures []string   // shares of which that was found: look them up with SavedFigures
+	SaveCards   []string   // changed: look them up with SavedCard
 	Limits      []string   // shares whose limits page must be written
 	Answers     []Answer   // to charges that had to wait
 	Events      []Event
@@ -103,24 +104,28 @@ type Event struct {
 	UID     *int // whose the process is, where the event is about somebody on no ledger
 	Bytes   uint64
 	XID     uint64 // of a card's fault; 0: it has none
+	Class   string // of a fault
 	Message string
 	user    *int // who caused it, where that cannot be seen of the rest
 }
 
 // Core is the ledger of one node.
 type Core struct {
-	config          Config
-	credits         Credits
-	cards           []*card
-	absent          []*card  // of shares that have others, too
-	shares          []*share // in order of creation
-	byName          map[string]*share
-	clients         map[ClientID]*client
-	byPID           map[int][]*client
-	byUser          map[int]int // clients
-	names, holdings part        // of memory with names
-	ofUsers         int         // clients of users but root
-	made            int         // names made up so far
+	config  Config
+	credits Credits
+	cards   []*card
+	absent  []*card // of shares that have others, too
+	// keptCards are what is saved of cards that are not there.
+	keptCards []SavedCard
+	shares    []*share // in order of creation
+	byName    map[string]*share
+	clients   map[ClientID]*client
+	byPID     map[int][]*client
+	byUser    map[int]int // clients
+	// Of memory with names.
+	names, holdings part
+	ofUsers         int // clients of users but root
+	made            int // names made up so far
 
 	order uint64 // of attachment
 

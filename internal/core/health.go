@@ -27,7 +27,7 @@ const (
 	ConditionUnresponsive Condition = "unresponsive"
 )
 
-// usable says whether a new share may go to the card.
+// usable says whether programs can use the card.
 func (k *card) usable() bool {
 	switch k.condition {
 	case ConditionUnshareable, ConditionNeedsReset, ConditionLost, ConditionUnresponsive:
@@ -38,6 +38,14 @@ func (k *card) usable() bool {
 
 // refusal says why the card takes no share, and what can be done.
 func (k *card) refusal() *Failure {
+	if k.usable() {
+		why := "it is cordoned"
+		if k.cordon.Reason != "" {
+			why += ": " + k.cordon.Reason
+		}
+		return refuse(Unavailable, "%s (%s) takes no new share: %s", k.Name, k.UUID, why).
+			hint("choose another GPU, or lift that as an administrator: divvy devices uncordon %s", k.UUID)
+	}
 	if k.condition == ConditionUnresponsive {
 		return refuse(Unavailable, "%s (%s) takes no share: %s", k.Name, k.UUID, k.detail).
 			hint("wait until it answers (divvy devices), or end its programs and reset it: nvidia-smi --gpu-reset, or restart the machine")
@@ -68,6 +76,7 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 	k.condition = condition
 	switch condition {
 	case ConditionWell:
+		k.wellSince = now
 		if before != ConditionUnknown {
 			c.event(now, Event{Kind: event.CardWell, Card: k.UUID, Message: k.Name + " is well again"})
 		}
@@ -98,12 +107,5 @@ func (c *Core) SetCondition(now time.Time, cardUUID string, condition Condition,
 		} else {
 			c.slotEvent(now, t, event.ShareUsable, 0, "%s can be used again", its)
 		}
-	}
-}
-
-// Fault notes what the driver told of a card.
-func (c *Core) Fault(now time.Time, cardUUID string, xid uint64, what string) {
-	if k := c.cardOf(cardUUID); k != nil {
-		c.event(now, Event{Kind: event.CardFault, Card: cardUUID, XID: xid, Message: k.Name + ": " + what})
 	}
 }

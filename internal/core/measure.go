@@ -149,6 +149,7 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		changed := false
 		for _, b := range cl.balances {
 			c.usedNow(now, b)
+			b.still.look(now, b.reading)
 			if saved := b.savedWork(); saved != b.kept {
 				b.kept, changed = saved, true
 			}

@@ -297,6 +297,7 @@ func (w *world) do(f []string) {
 		w.now = end
 	case "restart": // restart [forgetful], restart without CARD
 		shares, clients := w.core.Saved()
+		cards := w.core.SavedCards()
 		if len(f) > 1 && f[1] == "forgetful" {
 			clients = nil
 		}
@@ -306,6 +307,7 @@ func (w *world) do(f []string) {
 		}
 		w.start()
 		w.cards = all
+		w.core.RecoverCards(cards)
 		w.core.Recover(w.now, shares, clients)
 	case "shares":
 		for _, s := range w.core.Shares() {
@@ -338,7 +340,33 @@ func (w *world) do(f []string) {
 	case "health": // health CARD CONDITION WHY...
 		w.core.SetCondition(w.now, arg(1), Condition(arg(2)), strings.Join(f[3:], " "))
 	case "fault": // fault CARD WHAT...
-		w.core.Fault(w.now, arg(1), 0, strings.Join(f[2:], " "))
+		w.core.Fault(w.now, arg(1), Fault{Class: "watch", What: strings.Join(f[2:], " ")})
+	case "xid": // xid CARD NUMBER CLASS [hand | LIFT]
+		fault := Fault{Class: arg(3), What: "XID " + arg(2), Advice: "do this"}
+		fault.XID, _ = strconv.ParseUint(arg(2), 10, 64)
+		if len(f) > 4 {
+			fault.Cordon = true
+			fault.LiftAfter, _ = time.ParseDuration(f[4]) // hand: none
+		}
+		w.core.Fault(w.now, arg(1), fault)
+	case "cordon": // cordon CARD UID REASON...
+		uid, _ := strconv.Atoi(arg(2))
+		_, err := w.core.CordonCard(w.now, arg(1), strings.Join(f[3:], " "), uid)
+		w.fail(err)
+	case "uncordon": // uncordon CARD UID
+		uid, _ := strconv.Atoi(arg(2))
+		_, err := w.core.UncordonCard(w.now, arg(1), uid)
+		w.fail(err)
+	case "lift":
+		w.core.LiftCordons(w.now)
+	case "faults":
+		for _, k := range w.core.Cards() {
+			line := fmt.Sprintf("%s faults %v xids %v", k.UUID, k.Faults, k.XIDs)
+			if k.Cordon != nil {
+				line += fmt.Sprintf(" cordoned (%s)", k.Cordon.Reason)
+			}
+			w.printf("%s", line)
+		}
 	case "idle":
 		w.printf("idle: %v", w.core.Idle())
 	default:

@@ -41,6 +41,7 @@ const (
 	CardsForeign       Kind = "cards-foreign"
 	NoDriver           Kind = "no-driver"
 	FrontOpenedItself  Kind = "front-opened-itself"
+	ClientStuck        Kind = "client-stuck"
 )
 
 // Of cards and of the agent.
@@ -55,6 +56,8 @@ const (
 	CardUnshareable       Kind = "card-unshareable"
 	CardUnresponsive      Kind = "card-unresponsive"
 	CardWell              Kind = "card-well"
+	CardCordoned          Kind = "card-cordoned"
+	CardUncordoned        Kind = "card-uncordoned"
 	ShareUnusable         Kind = "share-unusable"
 	ShareUsable           Kind = "share-usable"
 	DriverAway            Kind = "driver-away"
@@ -73,9 +76,9 @@ func Kinds() []Kind {
 		ShareCreated, ShareChanged, SharePaused, ShareResumed, ShareShrinking, ShareShrunk, ShrinkOverdue, ShareRevoked, ShareDeleted,
 		EnforcementChanged, ShareLost,
 		ClientAttached, ClientLeft, Denied, ClientDetached, ClientReturned, ClientMissing, ClientRefused, NotEnforced, ClientBroken,
-		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, CardsForeign, NoDriver, FrontOpenedItself,
+		MemoryHeld, DriverOutOfMemory, UnclassifiedSymbol, CardHidden, CardsForeign, NoDriver, FrontOpenedItself, ClientStuck,
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
-		CardUnresponsive, CardWell,
+		CardUnresponsive, CardWell, CardCordoned, CardUncordoned,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten, JournalSlow,
 		EventsDropped,
 	}

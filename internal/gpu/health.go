@@ -26,6 +26,8 @@ type Health struct {
 	// Exclusive says that a card is Unshareable because it serves one process at a
 	// time, which may be the MPS server.
 	Exclusive bool
+	// Slowed words what holds its clocks down; empty: nothing does.
+	Slowed string
 }
 
 // Fault is something that the driver told of a card.

@@ -17,6 +17,7 @@ const (
 	fromArbiter   = "arbiter"
 	fromSampler   = "sampler"
 	fromEvents    = "events"
+	fromHealth    = "health"
 	fromAgent     = "agent"
 )
 
@@ -133,7 +134,16 @@ func cardMetrics() []metric {
 			}},
 		{"card_remap_pending", "Whether rows are remapped at the next reset.", nil, fromDriver, ofRows(func(rows api.Rows) bool { return rows.Pending })},
 		{"card_remap_failed", "Whether rows could not be remapped.", nil, fromDriver, ofRows(func(rows api.Rows) bool { return rows.Failed })},
-		{"card_xid_errors_total", "XIDs that the driver told of, as far as events are kept.", []string{"xid"}, fromEvents, func(r *reading, emit emit) {
+		{"card_cordoned", "Whether it takes no new share because somebody, or a fault, cordoned it.", nil, fromHealth,
+			ofCards(func(c api.SnapshotCard) float64 { return truth(c.Cordon != nil) })},
+		{"card_faults_total", "XIDs that the driver told of, by what they mean.", []string{"class"}, fromHealth, func(r *reading, emit emit) {
+			for _, c := range r.Cards {
+				for class, n := range inOrder(c.Faults) {
+					emit(float64(n), c.UUID, class)
+				}
+			}
+		}},
+		{"card_xid_errors_total", "XIDs that the driver told of.", []string{"xid"}, fromDriver, func(r *reading, emit emit) {
 			for _, c := range r.Cards {
 				for _, x := range c.XIDs {
 					emit(float64(x.Count), c.UUID, strconv.FormatUint(x.XID, 10))

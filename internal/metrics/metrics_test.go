@@ -40,7 +40,7 @@ func full() *api.Snapshot {
 		Cards: []api.SnapshotCard{{
 			UUID: oneCard, Name: "H100", PCIAddress: "0000:01:00.0", DriverVersion: "535", Vendor: "nvidia", Managed: true, Answers: true, Health: "ok",
 			MemoryBytes: 80, UsedBytes: 7, BookedBytes: 40, FreeToBookBytes: 33, UnledgeredBytes: 2, DriftBytes: -1, CoresBooked: 30, Shares: 2, ShareTimeNs: 15e9,
-			SampledAt: &at, XIDs: []api.XIDCount{{XID: 31, Count: 2}},
+			SampledAt: &at, XIDs: []api.XIDCount{{XID: 31, Count: 2}}, Faults: map[string]uint64{"application": 2, "drain": 0},
 			Instruments: &api.Instruments{
 				BusyPercent: of(97.0), PowerWatts: of(300.0), PowerLimitWatts: of(700.0), EnergyJoules: of(1e6), TemperatureC: of(60.0), MemoryTemperatureC: of(70.0),
 				SMClockMHz: of(1980.0), MemoryClockMHz: of(2619.0), Slowed: &api.Slowed{}, SlowedFor: &api.SlowedFor{ThermalNs: 1e9}, CorrectedErrors: of(uint64(3)),

@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -51,8 +52,9 @@ func (s *Source) Health(uuid string) (gpu.Health, error) {
 	if detail, exclusive := s.unshareable(device); detail != "" {
 		return gpu.Health{State: gpu.Unshareable, Detail: detail, Exclusive: exclusive}, nil
 	}
-	if detail := s.damage(device); detail != "" {
-		return gpu.Health{State: gpu.Degraded, Detail: detail}, nil
+	slowed := s.slowed(device)
+	if detail := cmp.Or(s.damage(device), slowed); detail != "" {
+		return gpu.Health{State: gpu.Degraded, Detail: detail, Slowed: slowed}, nil
 	}
 	return gpu.Health{State: gpu.Well}, nil
 }
@@ -103,6 +105,11 @@ func (s *Source) damage(device nvml.Device) string {
 			return fmt.Sprintf("%d uncorrected memory errors since the driver was loaded", count)
 		}
 	}
+	return ""
+}
+
+// slowed words what holds the card's clocks down; empty: nothing.
+func (s *Source) slowed(device nvml.Device) string {
 	if s.has("nvmlDeviceGetCurrentClocksThrottleReasons") {
 		reasons, result := s.library.DeviceGetCurrentClocksThrottleReasons(device)
 		for _, r := range slowReasons {
