@@ -295,6 +295,9 @@ func TestTaints(t *testing.T) {
 			t.Errorf("%q: %v", health, got)
 		}
 	}
+	if got := taints(api.Card{Health: "ok", Cordon: &api.Cordon{}}); len(got) != 1 || got[0].Value != "cordoned" {
+		t.Errorf("cordoned: %v", got)
+	}
 }
 
 // whole is a claim for whole GPUs of one request.

@@ -133,7 +133,10 @@ func quantity(bytes uint64) *resource.Quantity {
 // taints keeps claims away from a GPU that takes no new share; those that are there stay.
 func taints(card api.Card) []resourceapi.DeviceTaint {
 	if nodeagent.TakesShares(card.Health) {
-		return nil
+		if card.Cordon == nil {
+			return nil
+		}
+		return []resourceapi.DeviceTaint{{Key: names.TaintHealth, Value: "cordoned", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	}
 	return []resourceapi.DeviceTaint{{Key: names.TaintHealth, Value: card.Health, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 }

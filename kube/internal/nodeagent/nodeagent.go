@@ -148,7 +148,8 @@ func Follow(ctx context.Context, a Agent, log *slog.Logger, connected func(), ha
 // OfHealth says whether an event is about how a GPU is, or may be: some were left out.
 func OfHealth(kind event.Kind) bool {
 	switch kind {
-	case event.CardLost, event.CardNeedsReset, event.CardDegraded, event.CardUnshareable, event.CardUnresponsive, event.CardWell, event.EventsDropped:
+	case event.CardLost, event.CardNeedsReset, event.CardDegraded, event.CardUnshareable, event.CardUnresponsive, event.CardWell, event.CardCordoned, event.CardUncordoned,
+		event.EventsDropped:
 		return true
 	}
 	return false
