@@ -46,6 +46,8 @@ var rooms = []room{
 	{path: "internal/share", pure: true},
 	{path: "internal/api", may: []string{"internal/event", "internal/share"}},
 	{path: "internal/health", may: []string{"data", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
+	{path: "internal/usage", may: []string{"internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
+	{path: "internal/history", may: []string{"internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
 	{path: "internal/sample", may: []string{"internal/api"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
 	{path: "internal/pattern"},
@@ -70,7 +72,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},
@@ -135,7 +137,7 @@ var rooms = []room{
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",
-			"internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/web", "internal/wire",
+			"internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/usage", "internal/web", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},

@@ -144,6 +144,7 @@ type daemon struct {
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
 	syncing sync.Mutex    // one at a time waits for the journal to be on disk
+	usage   usageKeeper
 	shared  atomic.Bool   // there are shares
 	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
@@ -343,6 +344,11 @@ func serve(ctx context.Context, l *loop) error {
 	d.task(func() { d.watchMPS(alive) })
 	d.task(func() { d.takeSamples(alive) })
 	d.task(func() { d.divideTimes(alive) })
+	usage := make(chan struct{})
+	d.task(func() {
+		defer close(usage)
+		d.keepUsage(alive)
+	})
 	loopEnd := make(chan struct{})
 	go func() {
 		defer close(d.stopped)
@@ -367,6 +373,8 @@ func serve(ctx context.Context, l *loop) error {
 	<-d.stopped // the loop is ours again
 	d.cfg.Logger.Info("agent ends", "turns", l.turnTimes.all, "p99", l.turnTimes.within(99), "longest", l.turnTimes.longest)
 	l.measure(l.core.ClientIDs())
+	<-usage
+	l.lastUsage()
 	if err := l.state.compact(l.core); err != nil { // with the counts of today
 		d.cfg.Logger.Warn("journal", "error", err)
 	}

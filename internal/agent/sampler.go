@@ -170,6 +170,31 @@ func (s *sampler) put(snapshot api.Snapshot) {
 	s.more = make(chan struct{})
 }
 
+// latest is the last one, for who does not look; nil: there is none.
+func (s *sampler) latest() *api.Snapshot {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.last
+}
+
+// refresh has another one made, and waits for it for a while: what a driver measures is then of now.
+func (s *sampler) refresh(ctx context.Context) {
+	s.mutex.Lock()
+	more := s.more
+	s.mutex.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to
+	}
+	timer := time.NewTimer(lookPatience)
+	defer timer.Stop()
+	select {
+	case <-more:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // look says that somebody looks, and returns what there is, when there is more, and whether it
 // is fresh.
 func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) {
@@ -247,6 +272,11 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	})
 	if err != nil {
 		return read, err
+	}
+	failed, committed := d.usage.state()
+	read.Agent.UsageFailed = failed
+	if !committed.IsZero() {
+		read.Agent.UsageWritten = &committed
 	}
 	kinds := d.events.counts()
 	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()

@@ -204,5 +204,7 @@ type SnapshotAgent struct {
 	Events        map[string]uint64 `json:"events"` // by kind, as far as they are kept
 	JournalFailed bool              `json:"journalFailed"`
 	EventsFailed  bool              `json:"eventsFailed"`
-	Requests      map[string]uint64 `json:"requests"` // that were answered, by HTTP status
+	UsageFailed   bool              `json:"usageFailed"`
+	UsageWritten  *time.Time        `json:"usageWritten"` // null: never
+	Requests      map[string]uint64 `json:"requests"`     // that were answered, by HTTP status
 }

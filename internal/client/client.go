@@ -240,6 +240,14 @@ func (c *Client) Metrics(ctx context.Context, accept string) (body io.ReadCloser
 	return response.Body, response.Header.Get("Content-Type"), nil
 }
 
+// Usage returns what shares booked and used in the hours that begin within a time.
+func (c *Client) Usage(ctx context.Context, from, to time.Time) (api.UsageHours, error) {
+	var u api.UsageHours
+	query := url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}
+	err := c.call(ctx, http.MethodGet, "/v1/usage?"+query.Encode(), nil, &u)
+	return u, err
+}
+
 // FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
 // the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
 func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {

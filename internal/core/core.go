@@ -145,6 +145,7 @@ type Core struct {
 	flood   flood
 	awaited int // clients of an earlier life that are not back
 	gone    map[GoneKey]Gone
+	ended   []Ended // that nobody has taken yet
 }
 
 // New returns an empty ledger over cards.

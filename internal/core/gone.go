@@ -36,7 +36,7 @@ func (c *Core) keepGone(s *share) {
 		v.count(t)
 		correction := t.before.and(t.since)
 		g := c.gone[key]
-		g.CardTimeNs += max(correction.SaidNs, uint64(max(int64(min(v.CardTimeNs, mostOfShare))-correction.OvercountNs, 0)))
+		g.CardTimeNs += t.cardTimeOf(v)
 		g.WaitNs += v.WaitNs
 		g.Launches += v.Launches
 		g.Overruns += correction.Overruns
@@ -48,6 +48,12 @@ func (c *Core) keepGone(s *share) {
 		}
 		c.gone[key] = g
 	}
+}
+
+// cardTimeOf is what a slot used of its card in all, as far as is known here.
+func (t *slot) cardTimeOf(v SlotView) uint64 {
+	correction := t.before.and(t.since)
+	return max(correction.SaidNs, uint64(max(int64(min(v.CardTimeNs, mostOfShare))-correction.OvercountNs, 0)))
 }
 
 // GoneKey is the sum to which a share's figures on a card go with it.

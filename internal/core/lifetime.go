@@ -56,6 +56,7 @@ func (c *Core) removeIfUnused(now time.Time, s *share) {
 
 func (c *Core) removeShare(now time.Time, s *share, why string) {
 	c.keepGone(s)
+	c.keepEnded(now, s)
 	c.dropShare(s)
 	c.orders.SaveShares = append(c.orders.SaveShares, s.Name)
 	c.orders.GoneShares = append(c.orders.GoneShares, s.Name)

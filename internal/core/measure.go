@@ -170,6 +170,7 @@ func (c *Core) MeasureShare(now time.Time, name string, busy bool) {
 		return
 	}
 	changed := false
+	c.billAll(now, s) // what it holds changes
 	for _, t := range s.slots {
 		if busy {
 			c.observeLately(now, t)

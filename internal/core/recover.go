@@ -237,6 +237,7 @@ func (c *Core) absentCard(uuid string) *card {
 }
 
 func (t *slot) recover(now time.Time, saved SavedSlot) {
+	t.billed.at = now
 	t.peak, t.launches, t.busy, t.wait, t.before = saved.Peak, saved.Launches, saved.BusyNs, saved.WaitNs, saved.Correction
 	if saved.Denials != nil {
 		t.denials = saved.Denials

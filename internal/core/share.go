@@ -81,7 +81,7 @@ func (s *share) user() int {
 func newShare(spec Spec, cards []*card, owner int, created time.Time) *share {
 	s := &share{Spec: spec, owner: owner, created: created, clients: crowd[*client]{at: func(cl *client) *int { return &cl.place }}}
 	for i, k := range cards {
-		s.slots = append(s.slots, &slot{share: s, number: i, card: k, pool: k.rest, denials: map[Reason]uint64{}})
+		s.slots = append(s.slots, &slot{share: s, number: i, card: k, pool: k.rest, denials: map[Reason]uint64{}, billed: billed{at: created}})
 	}
 	return s
 }
@@ -446,6 +446,7 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 	if failure != nil {
 		return ShareView{}, failure
 	}
+	c.billAll(now, s)
 	if s.Exclusive && (change.MemoryBytes != nil || change.CoresPercent != nil || change.Policy != nil) {
 		return ShareView{}, refuse(Usage, "share %q is exclusive: it has whole GPUs", name).hint("make another share for a part")
 	}
@@ -571,6 +572,7 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		c.removeShare(now, s, "deleted")
 		return nil
 	}
+	c.billAll(now, s)
 	s.revoked = true
 	for _, t := range s.slots {
 		if !t.promised() {

@@ -43,6 +43,8 @@ type slot struct {
 	sum      sums          // of clients that are there
 	lastEnd  time.Duration // of a share with many clients
 
+	billed billed
+
 	usedLately             uint64
 	uses                   []ClientView
 	usesAt                 time.Time
@@ -150,6 +152,7 @@ type SlotView struct {
 	WaitNs             uint64     // that their launches waited
 	Before             Correction // of earlier lives of the agent
 	DenialsBy          map[Reason]uint64
+	Bill               Bill
 }
 
 func (c *Core) viewSlot(t *slot, used uint64) SlotView {
@@ -157,7 +160,7 @@ func (c *Core) viewSlot(t *slot, used uint64) SlotView {
 		CardUUID: t.card.UUID, CardName: t.card.Name, CardUUIDBytes: t.card.UUIDBytes,
 		CardBytes: t.card.UsableBytes, CardContextBytes: t.card.ContextBytes, Condition: t.card.condition,
 		Tight: t.tight || t.share.revoked, Unlimited: !t.promised(),
-		LimitBytes: c.limitOf(t), UsedBytes: used, ParkedBytes: t.parked, PeakBytes: t.peak, Before: t.before,
+		LimitBytes: c.limitOf(t), UsedBytes: used, ParkedBytes: t.parked, PeakBytes: t.peak, Before: t.before, Bill: t.billed.Bill,
 	}
 	return v
 }

@@ -67,6 +67,8 @@ const (
 	JournalFailed         Kind = "journal-failed"
 	JournalWritten        Kind = "journal-written"
 	JournalSlow           Kind = "journal-slow"
+	UsageFailed           Kind = "usage-failed"
+	UsageWritten          Kind = "usage-written"
 	EventsDropped         Kind = "events-dropped"
 )
 
@@ -80,6 +82,7 @@ func Kinds() []Kind {
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
 		CardUnresponsive, CardWell, CardCordoned, CardUncordoned,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten, JournalSlow,
+		UsageFailed, UsageWritten,
 		EventsDropped,
 	}
 }

@@ -21,6 +21,12 @@ func agentMetrics() []metric {
 			by(func(r *reading) map[string]uint64 { return r.Agent.Requests })},
 		{"journal_failed", "Whether the journal cannot be written.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.JournalFailed) })},
 		{"events_failed", "Whether events cannot be kept for the next agent.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.EventsFailed) })},
+		{"usage_failed", "Whether usage cannot be written.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.UsageFailed) })},
+		{"usage_committed_timestamp_seconds", "When usage was written last.", nil, fromAgent, func(r *reading, emit emit) {
+			if at := r.Agent.UsageWritten; at != nil {
+				emit(float64(at.UnixNano()) / 1e9)
+			}
+		}},
 		{"snapshot_timestamp_seconds", "When what this scrape shows was measured.", nil, fromSampler,
 			one(func(r *reading) float64 { return float64(r.Time.UnixNano()) / 1e9 })},
 	}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package history keeps what has been in a database beside the journal: so far, what shares booked
+// and used of each GPU by hours, for bills. A change is one transaction that has the quantities
+// and the counters they came from, so that nothing counts twice and nothing is lost but what came
+// since. One goroutine writes; others may read beside it.
+//
+//	u, err := history.OpenUsage("/var/lib/divvy/usage.db")
+//	err = u.Add(moment)
+//	rows, cards, gaps, err := u.Read(ctx, from, to)
+package history
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"os"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/divvy-gpu/divvy/internal/usage"
+)
+
+const (
+	usageID      = 0x44565559 // application_id of the file
+	usageVersion = 1
+	// awayMost is for how long an agent may be away until that is a gap, which nobody pays for.
+	awayMost = time.Minute
+	// closeAfter is how long after its end an hour does not change any more.
+	closeAfter = 2 * time.Minute
+	keepFor    = 400 * 24 * time.Hour
+)
+
+// Errors of OpenUsage.
+var (
+	ErrNewer   = errors.New("a newer version of Divvy wrote it")
+	ErrForeign = errors.New("it is not Divvy's")
+)
+
+// Counters are of a share on a GPU. Those in Bill begin at 0 with each life of an agent, the
+// others go on.
+type Counters struct {
+	Share, Tenant, Card string
+	Owner               int
+	Unnamed             bool
+	Created             time.Time
+	Ms, BookedKiBMs     int64
+	BookedPercentMs     int64
+	UsedKiBMs           int64
+	CardTimeNs, WaitNs  int64
+	// What it is promised now, for when no agent is there.
+	PromisedKiB, PromisedPercent int64
+}
+
+// CardCounters are of a GPU.
+type CardCounters struct {
+	UUID, Model string
+	MemoryKiB   int64
+	EnergyUJ    int64 // less than 0: not known
+}
+
+// Moment is what was so at one moment, and what had gone by then since the one before.
+type Moment struct {
+	Life        string
+	Time        time.Time
+	MonotonicNs int64
+	Cards       []CardCounters
+	Shares      []Counters
+	Ended       []Counters
+}
+
+// Gap is a time for which no agent was there.
+type Gap struct{ From, To time.Time }
+
+// Usage is the database.
+type Usage struct{ db *sql.DB }
+
+const usageSchema = `
+CREATE TABLE hour (hour INTEGER, share TEXT, tenant TEXT, owner INTEGER, card TEXT, ms INTEGER, bookedKiBMs INTEGER, bookedPercentMs INTEGER,
+	usedKiBMs INTEGER, cardTimeNs INTEGER, waitNs INTEGER, energyUJ INTEGER, PRIMARY KEY (hour, share, tenant, owner, card)) WITHOUT ROWID;
+CREATE TABLE card (hour INTEGER, card TEXT, model TEXT, memoryKiB INTEGER, ms INTEGER, energyUJ INTEGER, PRIMARY KEY (hour, card)) WITHOUT ROWID;
+CREATE TABLE open (share TEXT, created INTEGER, card TEXT, ms INTEGER, bookedKiBMs INTEGER, bookedPercentMs INTEGER, usedKiBMs INTEGER,
+	cardTimeNs INTEGER, waitNs INTEGER, promisedKiB INTEGER, promisedPercent INTEGER, PRIMARY KEY (share, created, card)) WITHOUT ROWID;
+CREATE TABLE energy (card TEXT PRIMARY KEY, energyUJ INTEGER) WITHOUT ROWID;
+CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), life TEXT, wallNs INTEGER, monotonicNs INTEGER, hour INTEGER);
+CREATE TABLE gap (fromNs INTEGER, toNs INTEGER);
+CREATE TABLE closed (hour INTEGER PRIMARY KEY, digest TEXT);
+`
+
+// OpenUsage opens the database, or makes it. One that is not ours or of a newer version is left
+// alone.
+func OpenUsage(path string) (*Usage, error) {
+	if err := checkOwn(path); err != nil {
+		return nil, err
+	}
+	source := "file:" + (&url.URL{Path: path}).EscapedPath() +
+		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=trusted_schema(OFF)&_txlock=immediate"
+	db, err := sql.Open("sqlite", source)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	u := &Usage{db}
+	if err := u.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return u, nil
+}
+
+// checkOwn makes the file, for its owner alone, if it is not there.
+func checkOwn(path string) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the database of usage: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	return errors.Join(err, file.Close())
+}
+
+func (u *Usage) prepare() error {
+	var id, version int
+	if err := u.db.QueryRow("PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if err := u.db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	var tables int
+	if err := u.db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+		return err
+	}
+	switch {
+	case id == usageID && version == usageVersion:
+		return nil
+	case id == usageID:
+		return fmt.Errorf("version %d: %w", version, ErrNewer)
+	case id != 0 || tables > 0:
+		return ErrForeign
+	}
+	tx, err := u.db.Begin()
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(usageSchema + fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", usageID, usageVersion))
+	return errors.Join(err, end(tx, err))
+}
+
+// Close closes it.
+func (u *Usage) Close() error { return u.db.Close() }
+
+func end(tx *sql.Tx, err error) error {
+	if err != nil {
+		return tx.Rollback()
+	}
+	return tx.Commit()
+}
+
+// mark is what the last moment was.
+type mark struct {
+	life              string
+	wallNs, monotonic int64
+	hour              int64
+}
+
+// key names a share's counters.
+type key struct {
+	share   string
+	created int64
+	card    string
+}
+
+func (c Counters) key() key { return key{c.Share, c.Created.UnixNano(), c.Card} }
+
+// Add adds what came since the moment before. When it fails nothing has changed, and the next one
+// has it all; what had ended by then has to be given again.
+func (u *Usage) Add(m Moment) error {
+	tx, err := u.db.Begin()
+	if err != nil {
+		return fmt.Errorf("write usage: %w", err)
+	}
+	err = add(tx, m)
+	if err = errors.Join(err, end(tx, err)); err != nil {
+		return fmt.Errorf("write usage: %w", err)
+	}
+	return nil
+}
+
+func add(tx *sql.Tx, m Moment) error {
+	open, err := readOpen(tx)
+	if err != nil {
+		return err
+	}
+	energies, err := readEnergies(tx)
+	if err != nil {
+		return err
+	}
+	was := mark{}
+	err = tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&was.life, &was.wallNs, &was.monotonic, &was.hour)
+	first := errors.Is(err, sql.ErrNoRows)
+	if err != nil && !first {
+		return err
+	}
+	passed := time.Duration(max(m.MonotonicNs-was.monotonic, 0))
+	if m.MonotonicNs < was.monotonic { // the machine was started anew
+		passed = time.Duration(max(m.Time.UnixNano()-was.wallNs, 0))
+	}
+	if first {
+		passed = 0
+	}
+	anew := m.Life != was.life
+	gap := anew && passed > awayMost
+	s := &slices{tx: tx, parts: parts(m.Time, passed, was.hour, first)}
+	if gap && !first {
+		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.UnixNano()); err != nil {
+			return err
+		}
+	}
+	deltas := map[string][]delta{} // by card
+	for i, c := range append(m.Shares[:len(m.Shares):len(m.Shares)], m.Ended...) {
+		had, known := open[c.key()]
+		if first && i < len(m.Shares) {
+			had, known = c, true // what was before nobody pays for
+		}
+		deltas[c.Card] = append(deltas[c.Card], c.since(had, known && !anew, anew && known && !gap, passed))
+	}
+	for _, c := range m.Cards {
+		if first {
+			continue
+		}
+		energy := int64(0)
+		if before, known := energies[c.UUID]; known && c.EnergyUJ >= before {
+			energy = c.EnergyUJ - before
+		}
+		share(deltas[c.UUID], energy, passed)
+		ms := passed.Milliseconds()
+		if gap {
+			ms = 0
+		}
+		if err := s.addCard(c, ms, energy); err != nil {
+			return err
+		}
+	}
+	for _, all := range deltas {
+		for _, d := range all {
+			if d.q == (usage.Quantities{}) || first {
+				continue
+			}
+			if err := s.addShare(d); err != nil {
+				return err
+			}
+		}
+	}
+	if err := writeOpen(tx, m, open); err != nil {
+		return err
+	}
+	hour := s.parts[len(s.parts)-1].hour
+	if _, err := tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?, ?)", m.Life, m.Time.UnixNano(), m.MonotonicNs, hour); err != nil {
+		return err
+	}
+	return closeHours(tx, m.Time, hour)
+}
+
+// delta is what a share did since the moment before.
+type delta struct {
+	of Counters
+	q  usage.Quantities
+}
+
+// since is what came since had: with counters of the same life their difference; with those of
+// another one, what goes on over lives by its difference, and of the rest, which began anew, all,
+// and what was promised in between.
+func (c Counters) since(had Counters, same, away bool, passed time.Duration) delta {
+	d := delta{of: c}
+	more := func(now, before int64) int64 { return max(now-before, 0) }
+	d.q.CardTimeNs, d.q.WaitNs = more(c.CardTimeNs, had.CardTimeNs), more(c.WaitNs, had.WaitNs)
+	if !same {
+		before := had
+		had.Ms, had.BookedKiBMs, had.BookedPercentMs, had.UsedKiBMs = 0, 0, 0, 0
+		if between := passed.Milliseconds() - c.Ms; away && between > 0 {
+			d.q.Ms = between
+			d.q.BookedKiBMs = before.PromisedKiB * between
+			d.q.BookedPercentMs = before.PromisedPercent * between
+		}
+	}
+	d.q.Ms += more(c.Ms, had.Ms)
+	d.q.BookedKiBMs += more(c.BookedKiBMs, had.BookedKiBMs)
+	d.q.BookedPercentMs += more(c.BookedPercentMs, had.BookedPercentMs)
+	d.q.UsedKiBMs += more(c.UsedKiBMs, had.UsedKiBMs)
+	return d
+}
+
+// share attributes a GPU's energy: by each one's part of the time, or of what all had together
+// where that is more. The rest is idle's.
+func share(all []delta, energy int64, passed time.Duration) {
+	whole := passed.Nanoseconds()
+	sum := int64(0)
+	for _, d := range all {
+		sum += d.q.CardTimeNs
+	}
+	if whole = max(whole, sum); whole <= 0 {
+		return
+	}
+	for i := range all {
+		all[i].q.EnergyUJ = scaled(energy, all[i].q.CardTimeNs, whole)
+	}
+}
+
+// scaled is amount x of / whole, rounded down.
+func scaled(amount, of, whole int64) int64 {
+	n := new(big.Int).Mul(big.NewInt(amount), big.NewInt(of))
+	return n.Quo(n, big.NewInt(whole)).Int64()
+}
+
+// hourPart is how much of a time is in an hour.
+type hourPart struct {
+	hour     int64 // unix
+	from, to int64 // of whole, ns
+	whole    int64
+}
+
+// parts divides the time until a moment by hours. The clock only names hours: none before the last one is
+// named again, whatever it says.
+func parts(until time.Time, passed time.Duration, last int64, first bool) []hourPart {
+	hourOf := func(ns int64) int64 {
+		at := ns / int64(time.Hour) * int64(time.Hour/time.Second)
+		if first {
+			return at
+		}
+		return max(at, last)
+	}
+	end := until.UnixNano()
+	begin := end - int64(passed)
+	whole := max(int64(passed), 1)
+	var all []hourPart
+	for at := begin; ; {
+		next := (at/int64(time.Hour) + 1) * int64(time.Hour)
+		part := hourPart{hour: hourOf(at), from: at - begin, to: min(next, end) - begin, whole: whole}
+		if n := len(all); n > 0 && all[n-1].hour == part.hour {
+			all[n-1].to = part.to
+		} else {
+			all = append(all, part)
+		}
+		if at = next; at >= end {
+			break
+		}
+	}
+	all[len(all)-1].to = whole
+	return all
+}
+
+// slices writes quantities into hours.
+type slices struct {
+	tx    *sql.Tx
+	parts []hourPart
+}
+
+// of is the part of an amount that belongs to one of the hours: all of them add up to it.
+func (p hourPart) of(amount int64) int64 {
+	return scaled(amount, p.to, p.whole) - scaled(amount, p.from, p.whole)
+}
+
+func (s *slices) addShare(d delta) error {
+	name := d.of.Share
+	if d.of.Unnamed {
+		name = "-"
+	}
+	for _, p := range s.parts {
+		q := d.q
+		if _, err := s.tx.Exec(`INSERT INTO hour VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ms = ms + excluded.ms,
+			bookedKiBMs = bookedKiBMs + excluded.bookedKiBMs, bookedPercentMs = bookedPercentMs + excluded.bookedPercentMs, usedKiBMs = usedKiBMs + excluded.usedKiBMs,
+			cardTimeNs = cardTimeNs + excluded.cardTimeNs, waitNs = waitNs + excluded.waitNs, energyUJ = energyUJ + excluded.energyUJ`,
+			p.hour, name, d.of.Tenant, d.of.Owner, d.of.Card, p.of(q.Ms), p.of(q.BookedKiBMs), p.of(q.BookedPercentMs), p.of(q.UsedKiBMs), p.of(q.CardTimeNs),
+			p.of(q.WaitNs), p.of(q.EnergyUJ)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *slices) addCard(c CardCounters, ms, energy int64) error {
+	for _, p := range s.parts {
+		if _, err := s.tx.Exec(`INSERT INTO card VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ms = ms + excluded.ms, energyUJ = energyUJ + excluded.energyUJ`,
+			p.hour, c.UUID, c.Model, c.MemoryKiB, p.of(ms), p.of(energy)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readOpen(tx *sql.Tx) (map[key]Counters, error) {
+	rows, err := tx.Query("SELECT share, created, card, ms, bookedKiBMs, bookedPercentMs, usedKiBMs, cardTimeNs, waitNs, promisedKiB, promisedPercent FROM open")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[key]Counters{}
+	for rows.Next() {
+		var k key
+		var c Counters
+		if err := rows.Scan(&k.share, &k.created, &k.card, &c.Ms, &c.BookedKiBMs, &c.BookedPercentMs, &c.UsedKiBMs, &c.CardTimeNs, &c.WaitNs,
+			&c.PromisedKiB, &c.PromisedPercent); err != nil {
+			return nil, err
+		}
+		all[k] = c
+	}
+	return all, rows.Err()
+}
+
+// writeOpen keeps the counters of what is there. One that fell, for an agent was killed before it
+// had saved all, stays where it was: what is counted is counted.
+func writeOpen(tx *sql.Tx, m Moment, open map[key]Counters) error {
+	if _, err := tx.Exec("DELETE FROM open"); err != nil {
+		return err
+	}
+	for _, c := range m.Shares {
+		had := open[c.key()]
+		if _, err := tx.Exec("INSERT OR REPLACE INTO open VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", c.Share, c.Created.UnixNano(), c.Card, c.Ms, c.BookedKiBMs, c.BookedPercentMs,
+			c.UsedKiBMs, max(c.CardTimeNs, had.CardTimeNs), max(c.WaitNs, had.WaitNs), c.PromisedKiB, c.PromisedPercent); err != nil {
+			return err
+		}
+	}
+	for _, c := range m.Cards {
+		if c.EnergyUJ >= 0 {
+			if _, err := tx.Exec("INSERT OR REPLACE INTO energy VALUES (?, ?)", c.UUID, c.EnergyUJ); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readEnergies(tx *sql.Tx) (map[string]int64, error) {
+	rows, err := tx.Query("SELECT card, energyUJ FROM energy")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[string]int64{}
+	for rows.Next() {
+		var card string
+		var energy int64
+		if err := rows.Scan(&card, &energy); err != nil {
+			return nil, err
+		}
+		all[card] = energy
+	}
+	return all, rows.Err()
+}
+
+// closeHours writes the digests of hours that do not change any more, and forgets those of long
+// ago.
+func closeHours(tx *sql.Tx, now time.Time, current int64) error {
+	before := min(now.Add(-closeAfter).Unix()/3600*3600, current)
+	rows, err := tx.Query("SELECT DISTINCT hour FROM card WHERE hour < ? AND hour NOT IN (SELECT hour FROM closed)", before)
+	if err != nil {
+		return err
+	}
+	var hours []int64
+	for rows.Next() {
+		var hour int64
+		if err := rows.Scan(&hour); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		hours = append(hours, hour)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, hour := range hours {
+		digest, err := digest(tx, hour)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("INSERT INTO closed VALUES (?, ?)", hour, digest); err != nil {
+			return err
+		}
+	}
+	if len(hours) == 0 {
+		return nil
+	}
+	old := now.Add(-keepFor).Unix()
+	for _, table := range []string{"hour", "card", "closed"} {
+		if _, err := tx.Exec("DELETE FROM "+table+" WHERE hour < ?", old); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec("DELETE FROM gap WHERE toNs < ?", old*int64(time.Second))
+	return err
+}
