@@ -36,6 +36,7 @@ const (
 	truthStranger = 96 * mib               // what a program outside of Divvy holds
 	truthMeets    = 40                     // tries to read two views of one snapshot
 	truthMeet     = 100 * time.Millisecond // from one to the next
+	truthWritten  = 20 * time.Second       // until usage is written, which is every ten
 	truthSettle   = 10 * time.Second       // until the agent has seen all programs go
 )
 
@@ -103,9 +104,10 @@ type truth struct {
 	cards   []string // by the simulator's number
 	context uint64   // bytes of one
 	xids    float64
-	began   []time.Duration // for which each card was busy before
-	start   time.Time       // of the loads
-	away    time.Duration   // for which no agent was there, or knew all programs
+	began   []time.Duration     // for which each card was busy before
+	start   time.Time           // of the loads
+	said    map[figure]expected // of the snapshot that was looked at last
+	away    time.Duration       // for which no agent was there, or knew all programs
 	bench   struct{ stranger, first, second *Holder }
 }
 
@@ -263,7 +265,10 @@ func (t *truth) run(ctx context.Context) error {
 	if err := pause(ctx, truthZero); err != nil {
 		return err
 	}
-	return t.look(ctx, "a second after the last death")
+	if err := t.look(ctx, "a second after the last death"); err != nil {
+		return err
+	}
+	return t.lookAtUsage(ctx)
 }
 
 func (t *truth) makeShares(ctx context.Context) error {

@@ -362,11 +362,15 @@ func (t *truth) look(ctx context.Context, when string) error {
 		{"metrics", metrics, func(string) time.Duration { return time.Duration(s.MonotonicNs) }},
 		{"share list", listed, func(share string) time.Duration { return listedAt[share] }},
 	}
+	t.said = map[figure]expected{}
 	for _, v := range views {
 		row := func(name, of string, e expected) {
 			var said *float64
 			if value, ok := v.of[figure{name, of}]; ok {
 				said = &value
+			}
+			if v.name == "snapshot" {
+				t.said[figure{name, of}] = e
 			}
 			r := judge(name, of, e, said)
 			r.When, r.Shown = when, v.name
@@ -437,6 +441,43 @@ func (t *truth) look(ctx context.Context, when string) error {
 			row(cardCorrected, of, expected{value: xids, exact: true}) // one for each
 			row(cardShareSeconds, of, seconds)
 		}
+	}
+	return nil
+}
+
+// lookAtUsage compares what usage says that shares used, when it has been written with all of it.
+func (t *truth) lookAtUsage(ctx context.Context) error {
+	since := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, truthWritten)
+	defer cancel()
+	for {
+		s, err := t.client().Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		if at := s.Agent.UsageWritten; at != nil && at.After(since) {
+			break
+		}
+		if err := pause(ctx, truthMeet); err != nil {
+			return fmt.Errorf("wait until usage is written: %w", err)
+		}
+	}
+	hours, err := t.client().Usage(ctx, t.start.Add(-time.Hour), time.Now().Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	used := map[string]float64{}
+	for _, h := range hours.Rows {
+		used[h.Share] += float64(h.CardTimeNs) / 1e9
+	}
+	for _, l := range t.loads {
+		var said *float64
+		if seconds, ok := used[l.name]; ok {
+			said = &seconds
+		}
+		row := judge(cardSeconds, l.name, t.said[figure{cardSeconds, l.name}], said)
+		row.When, row.Shown = "all is written", "usage"
+		t.report.Rows = append(t.report.Rows, row)
 	}
 	return nil
 }
