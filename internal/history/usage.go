@@ -97,7 +97,7 @@ func OpenUsage(path string) (*Usage, error) {
 		return nil, err
 	}
 	source := "file:" + (&url.URL{Path: path}).EscapedPath() +
-		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=trusted_schema(OFF)&_txlock=immediate"
+		"?_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)&_pragma=trusted_schema(OFF)&_txlock=immediate"
 	db, err := sql.Open("sqlite", source)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -135,12 +135,14 @@ func (u *Usage) prepare() error {
 		return err
 	}
 	switch {
-	case id == usageID && version == usageVersion:
-		return nil
-	case id == usageID:
+	case id == usageID && version != usageVersion:
 		return fmt.Errorf("version %d: %w", version, ErrNewer)
-	case id != 0 || tables > 0:
+	case id != usageID && (id != 0 || tables > 0):
 		return ErrForeign
+	}
+	// Not before it is known whose it is: that writes into the file.
+	if _, err := u.db.Exec("PRAGMA journal_mode = WAL"); err != nil || id == usageID {
+		return err
 	}
 	tx, err := u.db.Begin()
 	if err != nil {

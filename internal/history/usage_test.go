@@ -267,6 +267,7 @@ func TestForeignFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := os.ReadFile(text)
+	theirs, _ := os.ReadFile(foreign)
 	if _, err := OpenUsage(newer); !errors.Is(err, ErrNewer) {
 		t.Errorf("newer: %v", err)
 	}
@@ -278,6 +279,9 @@ func TestForeignFiles(t *testing.T) {
 	}
 	if after, _ := os.ReadFile(text); string(after) != string(before) {
 		t.Error("it was changed")
+	}
+	if after, _ := os.ReadFile(foreign); len(theirs) == 0 || string(after) != string(theirs) {
+		t.Error("somebody else's database was changed")
 	}
 	info, err := os.Stat(newer)
 	if err != nil || info.Mode().Perm() != 0o600 {
