@@ -247,7 +247,14 @@ func add(tx *sql.Tx, m Moment) error {
 			return err
 		}
 	}
-	for _, all := range deltas {
+	there := map[string]bool{}
+	for _, c := range m.Cards {
+		there[c.UUID] = true
+	}
+	for uuid, all := range deltas {
+		if !there[uuid] {
+			continue // of a share that has others, too: an hour of no GPU could not be rated
+		}
 		for _, d := range all {
 			if d.q == (usage.Quantities{}) || first {
 				continue

@@ -224,6 +224,21 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
+// A GPU that is not there any more is in no hour, though a share has it with others.
+func TestAbsentGPU(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	w.add("b").Card = "GPU-gone"
+	w.pass(10 * time.Second)
+	w.tick()
+	w.restart(20 * time.Second)
+	w.tick()
+	all, cards, _ := w.read()
+	if _, there := all["b"]; there || all["a"].Ms != 30_000 || len(cards) != 1 {
+		t.Errorf("%+v %+v", all, cards)
+	}
+}
+
 // A closed hour does not change; somebody who changes it is found out.
 func TestClosedHours(t *testing.T) {
 	w := newWorld(t)
