@@ -208,8 +208,11 @@ func add(tx *sql.Tx, m Moment) error {
 		return err
 	}
 	passed := time.Duration(max(m.MonotonicNs-was.monotonic, 0))
-	if m.MonotonicNs < was.monotonic { // the machine was started anew
+	const ns = int64(time.Millisecond)
+	passedMs := m.MonotonicNs/ns - was.monotonic/ns // whole ones, of which none is lost between two moments
+	if m.MonotonicNs < was.monotonic {              // the machine was started anew
 		passed = time.Duration(max(m.Time.UnixNano()-was.wallNs, 0))
+		passedMs = passed.Milliseconds()
 	}
 	if first {
 		passed = 0
@@ -239,7 +242,7 @@ func add(tx *sql.Tx, m Moment) error {
 			energy = c.EnergyUJ - before
 		}
 		share(deltas[c.UUID], energy, passed)
-		ms := passed.Milliseconds()
+		ms := passedMs
 		if gap {
 			ms = 0
 		}

@@ -224,6 +224,18 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
+// What moments have of a millisecond adds up.
+func TestWholeMilliseconds(t *testing.T) {
+	w := newWorld(t)
+	for range 1000 {
+		w.pass(time.Second + 600*time.Microsecond)
+		w.tick()
+	}
+	if _, cards, _ := w.read(); len(cards) != 1 || cards[0].Ms != 1_000_600 {
+		t.Errorf("%+v", cards)
+	}
+}
+
 // A GPU that is not there any more is in no hour, though a share has it with others.
 func TestAbsentGPU(t *testing.T) {
 	w := newWorld(t)
