@@ -199,6 +199,8 @@ func (r *usageReport) fill(ctx context.Context, from *client.Client, prices *bil
 			return err
 		}
 	}
+	// One that goes over midnight is in the answers for both days.
+	r.Gaps = slices.CompactFunc(r.Gaps, func(a, b api.UsageGap) bool { return a.From.Equal(b.From) && a.To.Equal(b.To) })
 	for key, sum := range sums {
 		r.Rows = append(r.Rows, sum.row(key, prices != nil))
 	}
