@@ -80,7 +80,7 @@ func (c *Core) Fault(now time.Time, cardUUID string, f Fault) {
 	}
 	k.faulted = now
 	before := k.cordon
-	if before != nil && (!before.Automatic || before.LiftAfter == 0 || f.LiftAfter != 0) {
+	if before != nil && (!before.Automatic || before.LiftAfter == 0 || f.LiftAfter != 0 && f.LiftAfter <= before.LiftAfter) {
 		return // it is as strict
 	}
 	k.cordon = &Cordon{Since: now, Reason: f.What, Automatic: true, LiftAfter: f.LiftAfter}

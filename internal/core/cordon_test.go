@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// played is a machine with a GPU, for lines of a scenario.
+func played(t *testing.T) (w *world, play func(lines ...string)) {
+	w = &world{t: t, out: &strings.Builder{}, fakePages: newFakePages(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	play = func(lines ...string) {
+		for _, line := range lines {
+			w.do(strings.Fields(line))
+			w.drain()
+		}
+	}
+	play("card GPU-a A100 0000:07:00.0 40GiB", "health GPU-a ok")
+	return w, play
+}
+
+// Of two faults, that counts whose rule asks for longer.
+func TestLongerCordon(t *testing.T) {
+	w, play := played(t)
+	play("xid GPU-a 48 drain 10m", "xid GPU-a 119 reset 1h", "xid GPU-a 48 drain 10m", "after 59m", "lift")
+	if !w.core.Cordoned("GPU-a") {
+		t.Error("it was lifted by the milder rule")
+	}
+	play("after 1m", "lift")
+	if w.core.Cordoned("GPU-a") {
+		t.Error("it was not lifted")
+	}
+}
