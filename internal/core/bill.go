@@ -46,7 +46,7 @@ func (c *Core) billAll(now time.Time, s *share) {
 		ms := uint64(passed)
 		t.billed.at = t.billed.at.Add(time.Duration(passed) * time.Millisecond)
 		t.billed.Ms += ms
-		t.billed.UsedKiBMs += c.usedIn(t) >> 10 * ms
+		t.billed.UsedKiBMs += c.knownIn(t) >> 10 * ms
 		if s.revoked {
 			continue // it was deleted: its programs hold on, nothing is promised
 		}

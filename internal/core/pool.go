@@ -314,17 +314,22 @@ func (c *Core) usedIn(t *slot) uint64 {
 	return sum
 }
 
-// observe sums what a slot's share uses there and keeps the peak. What a client of an
-// earlier life uses is not known until it is back: all it was granted counts, for no peak.
-func (c *Core) observe(t *slot) uint64 {
-	sum := c.usedIn(t)
-	known := sum
+// knownIn is usedIn without clients of an earlier life that are not back: what they use is not
+// known, and usedIn has all that they were granted.
+func (c *Core) knownIn(t *slot) uint64 {
+	sum := t.parked
 	for b := range t.balances {
-		if b.unseen {
-			known -= b.granted
+		if !b.unseen {
+			sum += c.usedBy(b)
 		}
 	}
-	t.peak = max(t.peak, known)
+	return sum
+}
+
+// observe sums what a slot's share uses there and keeps the peak of what is known.
+func (c *Core) observe(t *slot) uint64 {
+	sum := c.usedIn(t)
+	t.peak = max(t.peak, c.knownIn(t))
 	for b := range t.balances {
 		t.peak = max(t.peak, b.peak) // they used at least what one of them did for a moment
 	}
