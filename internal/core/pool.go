@@ -326,10 +326,17 @@ func (c *Core) knownIn(t *slot) uint64 {
 	return sum
 }
 
-// observe sums what a slot's share uses there and keeps the peak of what is known.
+// observe sums what a slot's share uses there and keeps the peak of what is known: pages are read
+// once.
 func (c *Core) observe(t *slot) uint64 {
 	sum := c.usedIn(t)
-	t.peak = max(t.peak, c.knownIn(t))
+	known := sum
+	for b := range t.balances {
+		if b.unseen {
+			known -= b.granted
+		}
+	}
+	t.peak = max(t.peak, known)
 	for b := range t.balances {
 		t.peak = max(t.peak, b.peak) // they used at least what one of them did for a moment
 	}
