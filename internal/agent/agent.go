@@ -125,6 +125,7 @@ func makeFolders(cfg Config) error {
 // serves, or it is safe by itself. What changes is the loop's, and do alone leads there.
 type daemon struct {
 	cfg       Config
+	beganNs   int64  // monotonic
 	life      string // tells this agent's events from those of the one before
 	cards     []gpu.Card
 	driver    *driver
@@ -181,7 +182,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	}
 	l := &loop{
 		daemon: &daemon{
-			cfg: cfg, life: rand.Text(), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+			cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(), clock: monotonic,
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),

@@ -58,7 +58,7 @@ func (d *daemon) keepUsage(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		d.samples.refresh(ctx)
-		m := history.Moment{Life: d.life}
+		m := history.Moment{Life: d.life, BeganNs: d.beganNs}
 		if d.readUsage(ctx, &m) != nil {
 			return
 		}
@@ -190,7 +190,7 @@ func (l *loop) billRest(m *history.Moment, payer func(string, int) string) {
 
 // lastUsage writes what came since, when the loop has ended.
 func (l *loop) lastUsage() {
-	m := history.Moment{Life: l.life}
+	m := history.Moment{Life: l.life, BeganNs: l.beganNs}
 	payer := payers("/etc/passwd")
 	l.now = time.Now()
 	l.billShares(l.core.ShareNames(), &m, payer)

@@ -67,6 +67,7 @@ type Moment struct {
 	Life        string
 	Time        time.Time
 	MonotonicNs int64
+	BeganNs     int64 // monotonic, too: when this life of the agent began
 	Cards       []CardCounters
 	Shares      []Counters
 	Ended       []Counters
@@ -212,16 +213,21 @@ func add(tx *sql.Tx, m Moment) error {
 	passedMs := m.MonotonicNs/ns - was.monotonic/ns // whole ones, of which none is lost between two moments
 	if m.MonotonicNs < was.monotonic {              // the machine was started anew
 		passed = time.Duration(max(m.Time.UnixNano()-was.wallNs, 0))
+		passed = min(passed, keepFor)
 		passedMs = passed.Milliseconds()
 	}
 	if first {
 		passed = 0
 	}
 	anew := m.Life != was.life
-	gap := anew && passed > awayMost
+	away := time.Duration(0) // for which there was no agent: this one may have been long unable to write
+	if anew {
+		away = max(passed-time.Duration(max(m.MonotonicNs-m.BeganNs, 0)), 0)
+	}
+	gap := away > awayMost
 	s := &slices{tx: tx, parts: parts(m.Time, passed, was.hour, first)}
 	if gap && !first {
-		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.UnixNano()); err != nil {
+		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.Add(away-passed).UnixNano()); err != nil {
 			return err
 		}
 	}
@@ -231,7 +237,11 @@ func add(tx *sql.Tx, m Moment) error {
 		if first && i < len(m.Shares) {
 			had, known = c, true // what was before nobody pays for
 		}
-		deltas[c.Card] = append(deltas[c.Card], c.since(had, known && !anew, anew && known && !gap, passed))
+		promisedFor := time.Duration(0) // with nobody there to count it
+		if known && !gap {
+			promisedFor = away
+		}
+		deltas[c.Card] = append(deltas[c.Card], c.since(had, known && !anew, promisedFor, passed))
 	}
 	for _, c := range m.Cards {
 		if first {
@@ -244,7 +254,7 @@ func add(tx *sql.Tx, m Moment) error {
 		share(deltas[c.UUID], energy, passed)
 		ms := passedMs
 		if gap {
-			ms = 0
+			ms = max(ms-away.Milliseconds(), 0)
 		}
 		if err := s.addCard(c, ms, energy); err != nil {
 			return err
@@ -285,15 +295,15 @@ type delta struct {
 
 // since is what came since had: with counters of the same life their difference; with those of
 // another one, what goes on over lives by its difference, and of the rest, which began anew, all,
-// and what was promised in between.
-func (c Counters) since(had Counters, same, away bool, passed time.Duration) delta {
+// and what was promised while no agent was there.
+func (c Counters) since(had Counters, same bool, away, passed time.Duration) delta {
 	d := delta{of: c}
 	more := func(now, before int64) int64 { return max(now-before, 0) }
 	d.q.CardTimeNs, d.q.WaitNs = more(c.CardTimeNs, had.CardTimeNs), more(c.WaitNs, had.WaitNs)
 	if !same {
 		before := had
 		had.Ms, had.BookedKiBMs, had.BookedPercentMs, had.UsedKiBMs = 0, 0, 0, 0
-		if between := passed.Milliseconds() - c.Ms; away && between > 0 {
+		if between := min(passed.Milliseconds()-c.Ms, away.Milliseconds()); between > 0 {
 			d.q.Ms = between
 			d.q.BookedKiBMs = before.PromisedKiB * between
 			d.q.BookedPercentMs = before.PromisedPercent * between

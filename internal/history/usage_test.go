@@ -34,13 +34,14 @@ type world struct {
 	life   string
 	wall   time.Time
 	mono   time.Duration
+	began  time.Duration
 	shares []Counters
 	ended  []Counters
 	energy int64
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, u: open(t, filepath.Join(t.TempDir(), "usage.db")), life: "a", wall: begin, mono: time.Hour}
+	w := &world{t: t, u: open(t, filepath.Join(t.TempDir(), "usage.db")), life: "a", wall: begin, mono: time.Hour, began: time.Hour}
 	w.tick()
 	return w
 }
@@ -69,6 +70,7 @@ func (w *world) pass(d time.Duration) {
 func (w *world) restart(away time.Duration) {
 	w.life += "x"
 	w.wall, w.mono = w.wall.Add(away), w.mono+away
+	w.began = w.mono
 	for i := range w.shares {
 		c := &w.shares[i]
 		c.Ms, c.BookedKiBMs, c.BookedPercentMs, c.UsedKiBMs = 0, 0, 0, 0
@@ -78,7 +80,7 @@ func (w *world) restart(away time.Duration) {
 
 func (w *world) tick() {
 	w.t.Helper()
-	err := w.u.Add(Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), Shares: w.shares, Ended: w.ended,
+	err := w.u.Add(Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), BeganNs: int64(w.began), Shares: w.shares, Ended: w.ended,
 		Cards: []CardCounters{{UUID: "GPU-a", Model: "A100", MemoryKiB: 40 << 20, EnergyUJ: w.energy}}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -170,9 +172,24 @@ func TestAgentAway(t *testing.T) {
 		for _, k := range cards {
 			ms += k.Ms
 		}
-		if c.gaps == 1 && ms != 50_000 || c.gaps == 0 && ms != 100_000 {
+		if ms != 100_000 { // without the gap
 			t.Errorf("away for %v: the GPU was there for %d ms", c.away, ms)
 		}
+	}
+}
+
+// An agent that cannot write for long after it began was there nevertheless.
+func TestNoGapWhileWritesFail(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	w.pass(50 * time.Second)
+	w.tick()
+	w.restart(5 * time.Second)
+	w.pass(3 * time.Minute) // and nothing is written
+	w.tick()
+	all, cards, gaps := w.read()
+	if all["a"].Ms != 235_000 || all["a"].BookedKiBMs != 235_000<<20 || len(cards) != 1 || cards[0].Ms != 235_000 || len(gaps) != 0 {
+		t.Errorf("%+v %+v %v", all["a"], cards, gaps)
 	}
 }
 
