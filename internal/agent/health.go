@@ -173,11 +173,12 @@ func (d *daemon) examine(ctx context.Context) {
 func (l *loop) found(card string, condition core.Condition, is gpu.Health) {
 	before := l.core.Condition(card)
 	l.core.SetCondition(l.now, card, condition, is.Detail)
+	counted := func(class health.Class) bool { return l.core.CordonedFor(card, l.cfg.Health.Rules[class].LiftAfter) } // by its XID
 	switch {
-	case condition == before || l.core.Cordoned(card):
-	case condition == core.ConditionLost:
+	case condition == before:
+	case condition == core.ConditionLost && !counted(health.Hardware):
 		l.classed(card, health.Hardware, 0, is.Detail, "restart the machine; if it comes back, look at power and PCIe")
-	case condition == core.ConditionNeedsReset:
+	case condition == core.ConditionNeedsReset && !counted(health.Reset):
 		l.classed(card, health.Reset, 0, is.Detail, "end its programs and reset the GPU")
 	}
 	if is.Slowed != "" && !l.slowed[card] {

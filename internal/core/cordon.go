@@ -44,10 +44,15 @@ const (
 	maxXIDs   = 1000 // different ones of a card that are counted
 )
 
-// Cordoned says whether a card is.
-func (c *Core) Cordoned(cardUUID string) bool {
+// CordonedFor says whether a card is, for at least as long as a fault would do it.
+func (c *Core) CordonedFor(cardUUID string, liftAfter time.Duration) bool {
 	k := c.cardOf(cardUUID)
-	return k != nil && k.cordon != nil
+	return k != nil && k.cordon != nil && k.cordon.outlasts(liftAfter)
+}
+
+// outlasts says whether it is as strict as an automatic one.
+func (o *Cordon) outlasts(liftAfter time.Duration) bool {
+	return !o.Automatic || o.LiftAfter == 0 || liftAfter != 0 && liftAfter <= o.LiftAfter
 }
 
 // takes says whether a new share may go to the card.
@@ -80,8 +85,8 @@ func (c *Core) Fault(now time.Time, cardUUID string, f Fault) {
 	}
 	k.faulted = now
 	before := k.cordon
-	if before != nil && (!before.Automatic || before.LiftAfter == 0 || f.LiftAfter != 0 && f.LiftAfter <= before.LiftAfter) {
-		return // it is as strict
+	if before != nil && before.outlasts(f.LiftAfter) {
+		return
 	}
 	k.cordon = &Cordon{Since: now, Reason: f.What, Automatic: true, LiftAfter: f.LiftAfter}
 	if before != nil {

@@ -24,12 +24,16 @@ func played(t *testing.T) (w *world, play func(lines ...string)) {
 // Of two faults, that counts whose rule asks for longer.
 func TestLongerCordon(t *testing.T) {
 	w, play := played(t)
-	play("xid GPU-a 48 drain 10m", "xid GPU-a 119 reset 1h", "xid GPU-a 48 drain 10m", "after 59m", "lift")
-	if !w.core.Cordoned("GPU-a") {
+	play("xid GPU-a 48 drain 10m")
+	if !w.core.CordonedFor("GPU-a", 10*time.Minute) || w.core.CordonedFor("GPU-a", time.Hour) || w.core.CordonedFor("GPU-a", 0) {
+		t.Error("10 minutes are not 10 minutes")
+	}
+	play("xid GPU-a 119 reset 1h", "xid GPU-a 48 drain 10m", "after 59m", "lift")
+	if w.core.Cards()[0].Cordon == nil {
 		t.Error("it was lifted by the milder rule")
 	}
 	play("after 1m", "lift")
-	if w.core.Cordoned("GPU-a") {
+	if w.core.Cards()[0].Cordon != nil {
 		t.Error("it was not lifted")
 	}
 }
