@@ -26,9 +26,9 @@ func (a *app) benchTruthCommand() *cobra.Command {
 		Short: "Whether the figures that Divvy shows are true",
 		Long: `Runs known loads on three simulated GPUs: shares that nothing holds, shares that
 wait for their turn, with long and short kernels, and memory that is held and denied;
-kills programs, and the agent. Compares what snapshot, metrics, the list of shares
-and usage show with the simulator's own account: bytes and counts exactly, time and launches
-within 1% or one launch. The control gives each share what its GPU was busy, and must
+kills programs, and the agent. Compares what snapshot, metrics and the list of shares
+show with the simulator's own account: bytes and counts exactly, time and launches
+within 1% or one launch; and the GPU time of usage. The control gives each share what its GPU was busy, and must
 be wrong. Exit code 1: a figure was off, two views differ, or the control is right.`,
 		Example: `  divvy bench truth --seconds 60 --json`,
 		Args:    noArguments,
