@@ -94,6 +94,12 @@ static void word_of_nobody(void)
 	GIVES(cuStreamSynchronize(one), CUDA_ERROR_LAUNCH_FAILED);
 }
 
+/* What a copy writes after a kernel has waited for us; the sanitizer does not see that wait. */
+__attribute__((no_sanitize("thread"), noinline)) static uint32_t before_copy(const _Atomic uint32_t *at)
+{
+	return *(const volatile uint32_t *)at;
+}
+
 /* A graph that allocates does not wait in the call for what is before it; only for its own
  * memory, if a launch before has it. */
 static void graph_of_memory(void)
@@ -112,7 +118,7 @@ static void graph_of_memory(void)
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	launch("await", one, word);
 	OK(cuGraphLaunch(exec, one));
-	CHECK(word[1] == 0);
+	CHECK(before_copy(&word[1]) == 0);
 	word[0] = 1;
 	OK(cuGraphLaunch(exec, one));
 	OK(cuStreamSynchronize(one));
