@@ -113,12 +113,12 @@ func (p Policy) read(raw []byte) error {
 	if root.Kind == 0 {
 		return nil // empty
 	}
-	return fields(root.Content[0], "the document", func(key string, value *yaml.Node) error {
+	return yamldoc.Fields(root.Content[0], "the document", func(key string, value *yaml.Node) error {
 		switch key {
 		case "classes":
-			return fields(value, key, p.readRule)
+			return yamldoc.Fields(value, key, p.readRule)
 		case "xids":
-			return fields(value, key, p.readFault)
+			return yamldoc.Fields(value, key, p.readFault)
 		}
 		return fmt.Errorf("unknown field %q: classes and xids are known", key)
 	})
@@ -130,7 +130,7 @@ func (p Policy) readRule(name string, value *yaml.Node) error {
 		return err
 	}
 	rule, given := Rule{}, map[string]bool{}
-	if err := fields(value, name, func(key string, value *yaml.Node) (err error) {
+	if err := yamldoc.Fields(value, name, func(key string, value *yaml.Node) (err error) {
 		given[key] = true
 		text, err := scalar(value)
 		if err != nil {
@@ -171,10 +171,10 @@ func (p Policy) readRule(name string, value *yaml.Node) error {
 func (p Policy) readFault(number string, value *yaml.Node) error {
 	xid, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || xid == 0 || xid > maxXID {
-		return fmt.Errorf("xids: %q is not the number of an XID", short(number))
+		return fmt.Errorf("xids: %q is not the number of an XID", yamldoc.Short(number))
 	}
 	var fault Fault
-	if err := fields(value, "xid "+number, func(key string, value *yaml.Node) (err error) {
+	if err := yamldoc.Fields(value, "xid "+number, func(key string, value *yaml.Node) (err error) {
 		text, err := scalar(value)
 		if err == nil && len(text) > maxText {
 			err = fmt.Errorf("longer than %d bytes", maxText)
@@ -211,31 +211,9 @@ func classOf(text string) (Class, error) {
 		for _, c := range Classes() {
 			names = append(names, string(c))
 		}
-		return "", fmt.Errorf("unknown class %q: there are %s", short(text), strings.Join(names, ", "))
+		return "", fmt.Errorf("unknown class %q: there are %s", yamldoc.Short(text), strings.Join(names, ", "))
 	}
 	return Class(text), nil
-}
-
-// fields calls each for every field of a mapping; a field that stands there twice is an error.
-func fields(node *yaml.Node, what string, each func(key string, value *yaml.Node) error) error {
-	if node.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: %s is not fields with values", node.Line, what)
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, err := scalar(node.Content[i])
-		if err != nil {
-			return fmt.Errorf("line %d: a field of %s: %w", node.Line, what, err)
-		}
-		if seen[key] {
-			return fmt.Errorf("%s: %q stands there twice", what, short(key))
-		}
-		seen[key] = true
-		if err := each(key, node.Content[i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func scalar(node *yaml.Node) (string, error) {
@@ -243,12 +221,4 @@ func scalar(node *yaml.Node) (string, error) {
 		return "", fmt.Errorf("line %d: not a single value", node.Line)
 	}
 	return node.Value, nil
-}
-
-func short(text string) string {
-	const most = 40
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }

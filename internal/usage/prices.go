@@ -48,7 +48,7 @@ func ParsePrices(raw []byte) (Prices, error) {
 		return Prices{}, fmt.Errorf("no prices: currency and cards are needed")
 	}
 	priced := false
-	if err := fields(root.Content[0], "the document", func(key string, value *yaml.Node) (err error) {
+	if err := yamldoc.Fields(root.Content[0], "the document", func(key string, value *yaml.Node) (err error) {
 		switch key {
 		case "currency":
 			p.Currency, err = text(value, key)
@@ -58,7 +58,7 @@ func ParsePrices(raw []byte) (Prices, error) {
 			priced = true
 			err = p.readCards(value)
 		default:
-			err = fmt.Errorf("unknown field %q: currency, weights and cards are known", short(key))
+			err = fmt.Errorf("unknown field %q: currency, weights and cards are known", yamldoc.Short(key))
 		}
 		return err
 	}); err != nil {
@@ -75,9 +75,9 @@ func ParsePrices(raw []byte) (Prices, error) {
 
 func (p *Prices) readWeights(node *yaml.Node) error {
 	given := map[string]int64{}
-	if err := fields(node, "weights", func(key string, value *yaml.Node) error {
+	if err := yamldoc.Fields(node, "weights", func(key string, value *yaml.Node) error {
 		if key != "memory" && key != "cores" {
-			return fmt.Errorf("weights: unknown field %q: memory and cores are known", short(key))
+			return fmt.Errorf("weights: unknown field %q: memory and cores are known", yamldoc.Short(key))
 		}
 		weight, err := decimal(value, "weights: "+key, 1)
 		given[key] = weight
@@ -100,7 +100,7 @@ func (p *Prices) readCards(node *yaml.Node) error {
 		var model, uuid string
 		price := int64(-1)
 		what := fmt.Sprintf("line %d", entry.Line)
-		if err := fields(entry, "a card", func(key string, value *yaml.Node) (err error) {
+		if err := yamldoc.Fields(entry, "a card", func(key string, value *yaml.Node) (err error) {
 			switch key {
 			case "model":
 				model, err = text(value, what+": model")
@@ -109,7 +109,7 @@ func (p *Prices) readCards(node *yaml.Node) error {
 			case "price":
 				price, err = decimal(value, what+": price", maxPrice)
 			default:
-				err = fmt.Errorf("%s: unknown field %q: model, uuid and price are known", what, short(key))
+				err = fmt.Errorf("%s: unknown field %q: model, uuid and price are known", what, yamldoc.Short(key))
 			}
 			return err
 		}); err != nil {
@@ -164,34 +164,4 @@ func text(node *yaml.Node, what string) (string, error) {
 		return "", fmt.Errorf("%s is not a text of 1 to %d bytes", what, maxName)
 	}
 	return node.Value, nil
-}
-
-// fields calls each for every field of a mapping; one that stands there twice is an error.
-func fields(node *yaml.Node, what string, each func(key string, value *yaml.Node) error) error {
-	if node.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: %s is not fields with values", node.Line, what)
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key := node.Content[i].Value
-		if node.Content[i].Kind != yaml.ScalarNode {
-			return fmt.Errorf("line %d: a field of %s has no name", node.Line, what)
-		}
-		if seen[key] {
-			return fmt.Errorf("%s: %q stands there twice", what, short(key))
-		}
-		seen[key] = true
-		if err := each(key, node.Content[i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func short(text string) string {
-	const most = 40
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }

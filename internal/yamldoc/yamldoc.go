@@ -82,3 +82,35 @@ func FirstLine(err error) string {
 	}
 	return line
 }
+
+// Fields calls each for every field of a mapping, and ends with the first error. One that stands
+// there twice is an error. what is the mapping's name in errors.
+func Fields(node *yaml.Node, what string, each func(key string, value *yaml.Node) error) error {
+	if node.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: %s is not fields with values", node.Line, what)
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i].Value
+		if node.Content[i].Kind != yaml.ScalarNode {
+			return fmt.Errorf("line %d: a field of %s has no name", node.Line, what)
+		}
+		if seen[key] {
+			return fmt.Errorf("%s: %q stands there twice", what, Short(key))
+		}
+		seen[key] = true
+		if err := each(key, node.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Short is the beginning of a text from outside, for an error.
+func Short(text string) string {
+	const most = 40
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
