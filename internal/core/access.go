@@ -56,6 +56,29 @@ func MayEnter(all, has, users int) bool {
 	return has < max(all/maxUserPart, 1) && left > 0 && (left > all/lastPart || has < max(all/fewPart, 1))
 }
 
+// part counts what users have of a table.
+type part struct {
+	all, ofUsers int
+	by           map[int]int
+}
+
+func (p *part) add(c *Core, user, n int) {
+	if p.by == nil {
+		p.by = map[int]int{}
+	}
+	p.all += n
+	if !c.trusted(user) {
+		p.ofUsers += n
+	}
+	if p.by[user] += n; p.by[user] == 0 {
+		delete(p.by, user)
+	}
+}
+
+func (p *part) mayEnter(c *Core, user, most int) bool {
+	return p.all < most && (c.trusted(user) || MayEnter(most, p.by[user], p.ofUsers))
+}
+
 // Trusted says whether a user may do all that the agent can: root, and the agent's own.
 func Trusted(uid, agent int) bool { return uid == 0 || uid == agent }
 
@@ -88,14 +111,14 @@ const maxProcessClients = 16
 // checkConnections keeps one user, and one process, from taking the room of all others.
 func (c *Core) checkConnections(s *share, process Process) string {
 	user := process.user()
-	own, has := len(c.byPID[process.PID]), c.byUser[user]
+	own, has := len(c.byPID[process.PID]), c.attached.by[user]
 	switch {
 	case len(c.clients) >= c.config.MaxClients || len(s.clients.all) >= c.config.MaxShareClients:
 		return fmt.Sprintf("%d in the share, %d in all", len(s.clients.all), len(c.clients))
 	case c.trusted(user):
 	case own >= maxProcessClients:
 		return fmt.Sprintf("%d of this process", own)
-	case !MayEnter(c.config.MaxClients, has, c.ofUsers):
+	case !MayEnter(c.config.MaxClients, has, c.attached.ofUsers):
 		return fmt.Sprintf("%d of uid %d, %d in all", has, user, len(c.clients))
 	}
 	return ""

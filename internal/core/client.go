@@ -296,10 +296,7 @@ func (c *Core) pageClock(id ClientID) uint64 {
 func (c *Core) addClient(cl *client) {
 	c.clients[cl.id] = cl
 	c.byPID[cl.PID] = append(c.byPID[cl.PID], cl)
-	c.byUser[cl.user()]++
-	if !c.trusted(cl.user()) {
-		c.ofUsers++
-	}
+	c.attached.add(c, cl.user(), 1)
 	c.order++
 	cl.order = int(c.order)
 	cl.share.clients.add(cl)
@@ -415,12 +412,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	if c.byPID[cl.PID] = slices.DeleteFunc(c.byPID[cl.PID], same); len(c.byPID[cl.PID]) == 0 {
 		delete(c.byPID, cl.PID)
 	}
-	if c.byUser[cl.user()]--; c.byUser[cl.user()] == 0 {
-		delete(c.byUser, cl.user())
-	}
-	if !c.trusted(cl.user()) {
-		c.ofUsers--
-	}
+	c.attached.add(c, cl.user(), -1)
 	c.uncount(cl)
 	for _, b := range cl.balances {
 		c.inherit(now, b, b.granted)

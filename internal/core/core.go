@@ -121,10 +121,9 @@ type Core struct {
 	byName    map[string]*share
 	clients   map[ClientID]*client
 	byPID     map[int][]*client
-	byUser    map[int]int // clients
+	attached  part // clients
 	// Of memory with names.
 	names, holdings part
-	ofUsers         int // clients of users but root
 	made            int // names made up so far
 
 	order uint64 // of attachment
@@ -151,7 +150,7 @@ type Core struct {
 // New returns an empty ledger over cards.
 func New(config Config, cards []Card, credits Credits) *Core {
 	c := &Core{config: config, credits: credits, byName: map[string]*share{}, clients: map[ClientID]*client{},
-		byPID: map[int][]*client{}, byUser: map[int]int{}, gone: map[GoneKey]Gone{}, numbered: map[uint64]*named{}, byNamed: map[string]*named{}}
+		byPID: map[int][]*client{}, gone: map[GoneKey]Gone{}, numbered: map[uint64]*named{}, byNamed: map[string]*named{}}
 	for _, described := range cards {
 		k := &card{Card: described}
 		k.rest = newPool(k, nil)

@@ -57,29 +57,6 @@ const (
 	mostHolders = 1 << 16
 )
 
-// part counts what users have of a table.
-type part struct {
-	all, ofUsers int
-	by           map[int]int
-}
-
-func (p *part) add(c *Core, user, n int) {
-	if p.by == nil {
-		p.by = map[int]int{}
-	}
-	p.all += n
-	if !c.trusted(user) {
-		p.ofUsers += n
-	}
-	if p.by[user] += n; p.by[user] == 0 {
-		delete(p.by, user)
-	}
-}
-
-func (p *part) mayEnter(c *Core, user, most int) bool {
-	return p.all < most && (c.trusted(user) || MayEnter(most, p.by[user], p.ofUsers))
-}
-
 func (c *Core) addName(n *named, name string, open bool, user int) {
 	n.names[name], n.users[name] = open, user
 	c.byNamed[name] = n
