@@ -14,7 +14,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/url"
 	"os"
 	"time"
@@ -194,18 +193,20 @@ func (u *Usage) Add(m Moment) error {
 }
 
 func add(tx *sql.Tx, m Moment) error {
+	was := mark{}
+	err := tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&was.life, &was.wallNs, &was.monotonic, &was.hour)
+	if errors.Is(err, sql.ErrNoRows) { // what was before nobody pays for
+		return errors.Join(writeOpen(tx, m, nil), writeMark(tx, m, parts(m.Time, 0, 0)))
+	}
+	if err != nil {
+		return err
+	}
 	open, err := readOpen(tx)
 	if err != nil {
 		return err
 	}
 	energies, err := readEnergies(tx)
 	if err != nil {
-		return err
-	}
-	was := mark{}
-	err = tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&was.life, &was.wallNs, &was.monotonic, &was.hour)
-	first := errors.Is(err, sql.ErrNoRows)
-	if err != nil && !first {
 		return err
 	}
 	passed := time.Duration(max(m.MonotonicNs-was.monotonic, 0))
@@ -216,37 +217,29 @@ func add(tx *sql.Tx, m Moment) error {
 		passed = min(passed, keepFor)
 		passedMs = passed.Milliseconds()
 	}
-	if first {
-		passed = 0
-	}
 	anew := m.Life != was.life
 	away := time.Duration(0) // for which there was no agent: this one may have been long unable to write
 	if anew {
 		away = max(passed-time.Duration(max(m.MonotonicNs-m.BeganNs, 0)), 0)
 	}
 	gap := away > awayMost
-	s := &slices{tx: tx, parts: parts(m.Time, passed, was.hour, first)}
-	if gap && !first {
+	s := &slices{tx: tx, parts: parts(m.Time, passed, was.hour)}
+	if gap {
 		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.Add(away-passed).UnixNano()); err != nil {
 			return err
 		}
 	}
 	deltas := map[string][]delta{} // by card
-	for i, c := range append(m.Shares[:len(m.Shares):len(m.Shares)], m.Ended...) {
+	for _, c := range append(m.Shares[:len(m.Shares):len(m.Shares)], m.Ended...) {
 		had, known := open[c.key()]
-		if first && i < len(m.Shares) {
-			had, known = c, true // what was before nobody pays for
-		}
 		promisedFor := time.Duration(0) // with nobody there to count it
 		if known && !gap {
 			promisedFor = away
 		}
 		deltas[c.Card] = append(deltas[c.Card], c.since(had, known && !anew, promisedFor, passed))
 	}
+	// Of a GPU that is not there, whose share has others too, no hour could be rated.
 	for _, c := range m.Cards {
-		if first {
-			continue
-		}
 		energy := int64(0)
 		if before, known := energies[c.UUID]; known && c.EnergyUJ >= before {
 			energy = c.EnergyUJ - before
@@ -259,17 +252,8 @@ func add(tx *sql.Tx, m Moment) error {
 		if err := s.addCard(c, ms, energy); err != nil {
 			return err
 		}
-	}
-	there := map[string]bool{}
-	for _, c := range m.Cards {
-		there[c.UUID] = true
-	}
-	for uuid, all := range deltas {
-		if !there[uuid] {
-			continue // of a share that has others, too: an hour of no GPU could not be rated
-		}
-		for _, d := range all {
-			if d.q == (usage.Quantities{}) || first {
+		for _, d := range deltas[c.UUID] {
+			if d.q == (usage.Quantities{}) {
 				continue
 			}
 			if err := s.addShare(d); err != nil {
@@ -280,12 +264,19 @@ func add(tx *sql.Tx, m Moment) error {
 	if err := writeOpen(tx, m, open); err != nil {
 		return err
 	}
-	hour := s.parts[len(s.parts)-1].hour
-	if _, err := tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?, ?)", m.Life, m.Time.UnixNano(), m.MonotonicNs, hour); err != nil {
+	if err := writeMark(tx, m, s.parts); err != nil {
 		return err
 	}
-	return closeHours(tx, m.Time, hour)
+	return closeHours(tx, m.Time, lastHour(s.parts))
 }
+
+// writeMark notes that all is written up to a moment.
+func writeMark(tx *sql.Tx, m Moment, parts []hourPart) error {
+	_, err := tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?, ?)", m.Life, m.Time.UnixNano(), m.MonotonicNs, lastHour(parts))
+	return err
+}
+
+func lastHour(parts []hourPart) int64 { return parts[len(parts)-1].hour }
 
 // delta is what a share did since the moment before.
 type delta struct {
@@ -328,14 +319,8 @@ func share(all []delta, energy int64, passed time.Duration) {
 		return
 	}
 	for i := range all {
-		all[i].q.EnergyUJ = scaled(energy, all[i].q.CardTimeNs, whole)
+		all[i].q.EnergyUJ = usage.Part(energy, all[i].q.CardTimeNs, whole)
 	}
-}
-
-// scaled is amount x of / whole, rounded down.
-func scaled(amount, of, whole int64) int64 {
-	n := new(big.Int).Mul(big.NewInt(amount), big.NewInt(of))
-	return n.Quo(n, big.NewInt(whole)).Int64()
 }
 
 // hourPart is how much of a time is in an hour.
@@ -347,13 +332,9 @@ type hourPart struct {
 
 // parts divides the time until a moment by hours. The clock only names hours: none before the last one is
 // named again, whatever it says.
-func parts(until time.Time, passed time.Duration, last int64, first bool) []hourPart {
+func parts(until time.Time, passed time.Duration, last int64) []hourPart {
 	hourOf := func(ns int64) int64 {
-		at := ns / int64(time.Hour) * int64(time.Hour/time.Second)
-		if first {
-			return at
-		}
-		return max(at, last)
+		return max(ns/int64(time.Hour)*int64(time.Hour/time.Second), last)
 	}
 	end := until.UnixNano()
 	begin := end - int64(passed)
@@ -383,7 +364,7 @@ type slices struct {
 
 // of is the part of an amount that belongs to one of the hours: all of them add up to it.
 func (p hourPart) of(amount int64) int64 {
-	return scaled(amount, p.to, p.whole) - scaled(amount, p.from, p.whole)
+	return usage.Part(amount, p.to, p.whole) - usage.Part(amount, p.from, p.whole)
 }
 
 func (s *slices) addShare(d delta) error {

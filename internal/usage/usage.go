@@ -116,7 +116,7 @@ func Rate(rows []Row, cards []Card, prices Prices, basis Basis) (Bill, error) {
 		its := of[at]
 		delete(of, at)
 		slices.SortFunc(its, compareRows)
-		charge := CardCharge{Card: c, Price: price, Micros: part(price, c.Ms, time.Hour.Milliseconds())}
+		charge := CardCharge{Card: c, Price: price, Micros: Part(price, c.Ms, time.Hour.Milliseconds())}
 		for i, micros := range divide(charge.Micros, its, c, prices, basis) {
 			bill.Charges = append(bill.Charges, Charge{its[i], micros})
 			charge.ChargedToUsers += micros
@@ -138,8 +138,8 @@ func compareRows(a, b Row) int {
 	return cmp.Or(a.Hour.Compare(b.Hour), cmp.Compare(a.Card, b.Card), cmp.Compare(a.Share, b.Share), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Owner, b.Owner))
 }
 
-// part is amount x of / whole, rounded down.
-func part(amount, of, whole int64) int64 {
+// Part is amount x of / whole, rounded down.
+func Part(amount, of, whole int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(amount), big.NewInt(of))
 	return n.Quo(n, big.NewInt(whole)).Int64()
 }

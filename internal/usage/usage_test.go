@@ -85,7 +85,7 @@ func TestAddsUp(t *testing.T) {
 			}
 			sum += charge.Micros
 		}
-		if want := part(p.Models["A100"], c.Ms, ms); sum != want || bill.Cards[0].Idle < 0 || len(bill.Charges) != len(rows) {
+		if want := Part(p.Models["A100"], c.Ms, ms); sum != want || bill.Cards[0].Idle < 0 || len(bill.Charges) != len(rows) {
 			t.Fatalf("%v: %d, want %d", rows, sum, want)
 		}
 		random.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
