@@ -214,10 +214,7 @@ func (d *daemon) findStuck(ctx context.Context) {
 		}
 		told[s.Card] = nil
 		if a, err := d.driver.activity(ctx, s.Card, mixedPatience); err == nil {
-			told[s.Card] = map[int]float64{}
-			for _, p := range a.Processes {
-				told[s.Card][p.PID] = p.Percent
-			}
+			told[s.Card] = a.Percents()
 		}
 	}
 	_ = d.do(ctx, func(l *loop) {

@@ -91,21 +91,19 @@ func (d *daemon) divideTimes(ctx context.Context) {
 // is asked.
 func (d *daemon) divideTime(ctx context.Context, card string) {
 	var ask bool
-	if d.do(ctx, func(l *loop) { ask = l.severalRan(card) }) != nil {
+	if d.do(ctx, func(l *loop) {
+		if ask = l.severalRan(card); !ask {
+			l.divide(card, activity{})
+		}
+	}) != nil || !ask {
 		return
 	}
-	var shown activity
-	if ask {
-		told, err := d.driver.activity(ctx, card, mixedPatience)
-		shown.busy, shown.late = -1, errors.Is(err, errSlow)
-		if err == nil {
-			shown.of = map[int]float64{}
-			for _, p := range told.Processes {
-				shown.of[p.PID] = p.Percent
-			}
-			if told.BusyPercent.Known {
-				shown.busy = told.BusyPercent.Value
-			}
+	told, err := d.driver.activity(ctx, card, mixedPatience)
+	shown := activity{busy: -1, late: errors.Is(err, errSlow)}
+	if err == nil {
+		shown.of = told.Percents()
+		if told.BusyPercent.Known {
+			shown.busy = told.BusyPercent.Value
 		}
 	}
 	_ = d.do(ctx, func(l *loop) { l.divide(card, shown) })

@@ -186,13 +186,20 @@ func (s *sampler) refresh(ctx context.Context) {
 	case s.wake <- struct{}{}:
 	default: // it is about to
 	}
+	_ = await(ctx, more) // the last one has to do
+}
+
+// await waits a while until there is more.
+func await(ctx context.Context, more <-chan struct{}) error {
 	timer := time.NewTimer(lookPatience)
 	defer timer.Stop()
 	select {
 	case <-more:
 	case <-timer.C:
 	case <-ctx.Done():
+		return errStopped
 	}
+	return nil
 }
 
 // look says that somebody looks, and returns what there is, when there is more, and whether it
@@ -219,13 +226,8 @@ func (s *sampler) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	if fresh {
 		return last, nil
 	}
-	timer := time.NewTimer(lookPatience)
-	defer timer.Stop()
-	select {
-	case <-more:
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, errStopped
+	if err := await(ctx, more); err != nil {
+		return nil, err
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -13,3 +13,12 @@ type ProcessActivity struct {
 	PID     int
 	Percent float64
 }
+
+// Percents is that of each process, by number.
+func (a Activity) Percents() map[int]float64 {
+	of := make(map[int]float64, len(a.Processes))
+	for _, p := range a.Processes {
+		of[p.PID] = p.Percent
+	}
+	return of
+}
