@@ -28,8 +28,9 @@ func (a *app) benchTruthCommand() *cobra.Command {
 wait for their turn, with long and short kernels, and memory that is held and denied;
 kills programs, and the agent. Compares what snapshot, metrics and the list of shares
 show with the simulator's own account: bytes and counts exactly, time and launches
-within 1% or one launch; and the GPU time of usage. The control gives each share what its GPU was busy, and must
-be wrong. Exit code 1: a figure was off, two views differ, or the control is right.`,
+within 1% or one launch; and the GPU time of usage. The control gives each share what
+its GPU was busy, and must be wrong. Exit code 1: a figure was off, two views differ, or
+the control is right.`,
 		Example: `  divvy bench truth --seconds 60 --json`,
 		Args:    noArguments,
 	}
