@@ -189,6 +189,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			samples: newSampler(), environments: process.NewEnvironments(process.New("/proc")),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
+		idleExit: cfg.IdleExit,
 	}
 	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
 	l.core = core.New(core.Config{

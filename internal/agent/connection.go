@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,8 @@ import (
 
 const (
 	sendDeadline = 5 * time.Second
-	maxProbes    = 16 // SYNC before HELLO
+	maxProbes    = 16                     // SYNC before HELLO
+	readLate     = 200 * time.Millisecond // for what is there already
 )
 
 // connection is one process on a share's socket. Its goroutine reads a message
@@ -100,6 +102,20 @@ func (c *connection) receive() (m wire.Message, descriptor int, err error) {
 	return m, descriptor, err
 }
 
+// receiveUntil reads a message that has come by then, also where this goroutine is late to it.
+func (c *connection) receiveUntil(deadline time.Time) (m wire.Message, descriptor int, err error) {
+	if err := c.conn.SetReadDeadline(deadline); err != nil {
+		return m, -1, err
+	}
+	if m, descriptor, err = c.receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return m, descriptor, err
+	}
+	if err := c.conn.SetReadDeadline(time.Now().Add(readLate)); err != nil {
+		return m, -1, err
+	}
+	return c.receive()
+}
+
 // descriptorIn takes the first descriptor of a control message; any other is closed.
 func descriptorIn(control []byte) (descriptor int) {
 	descriptor = -1
@@ -124,7 +140,11 @@ func descriptorIn(control []byte) (descriptor int) {
 	return descriptor
 }
 
-func (c *connection) send(m wire.Message, files ...int) error {
+// reply sends a message; a client that does not read it is dropped.
+func (c *connection) reply(m wire.Message, files ...int) error {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(sendDeadline)); err != nil {
+		return err
+	}
 	var packet [wire.MessageSize]byte
 	m.Encode(&packet)
 	var rights []byte
@@ -138,17 +158,16 @@ func (c *connection) send(m wire.Message, files ...int) error {
 func (c *connection) refuse(m wire.Message, status uint32, text string) error {
 	answer := m.Answer(wire.Refused, status)
 	answer.SetText(text)
-	_ = c.send(answer)
+	_ = c.reply(answer)
 	return fmt.Errorf("refused: %s", text)
 }
 
-// handshake answers HELLO, and SYNC before it.
+// handshake answers HELLO, and SYNC before it. Who says nothing is hung up on; the time that
+// the agent takes for its part, on a host that is busy, is nobody's fault.
 func (c *connection) handshake(ctx context.Context) error {
-	if err := c.conn.SetDeadline(time.Now().Add(c.cfg.HandshakeDeadline)); err != nil {
-		return err
-	}
+	deadline := time.Now().Add(c.cfg.HandshakeDeadline)
 	for range maxProbes {
-		m, descriptor, err := c.receive()
+		m, descriptor, err := c.receiveUntil(deadline)
 		if descriptor >= 0 {
 			_ = unix.Close(descriptor)
 		}
@@ -157,15 +176,14 @@ func (c *connection) handshake(ctx context.Context) error {
 		}
 		switch m.Type {
 		case wire.Sync:
-			if err := c.send(m.Answer(wire.Synced, wire.StatusOK)); err != nil {
+			if err := c.reply(m.Answer(wire.Synced, wire.StatusOK)); err != nil {
 				return err
 			}
 		case wire.Hello:
 			if err := c.hello(ctx, m); err != nil {
 				return err
 			}
-			// Reading may take for ever from now on; each answer has its own deadline.
-			return c.conn.SetDeadline(time.Time{})
+			return c.conn.SetReadDeadline(time.Time{}) // it may take for ever from now on
 		default:
 			return c.refuse(m, wire.StatusProtocol, "HELLO comes first")
 		}
@@ -236,7 +254,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	}
 	c.id = a.id
 	answer := m.Answer(wire.Welcome, wire.StatusOK)
-	err = c.send(answer, a.files[0], a.files[1])
+	err = c.reply(answer, a.files[0], a.files[1])
 	a.closeFiles()
 	if a.watched {
 		a.handle.Close()

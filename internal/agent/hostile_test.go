@@ -114,6 +114,23 @@ func TestSilence(t *testing.T) {
 	awaitEOF(t, dialShare(t, r, "s"))
 }
 
+// One that has said HELLO is let in however late the agent is to it.
+func TestLateWelcome(t *testing.T) {
+	const deadline = 50 * time.Millisecond
+	r := newRig(t, func(c *Config) { c.HandshakeDeadline = deadline })
+	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	busy := make(chan struct{})
+	go r.do(func(*loop) {
+		close(busy)
+		<-time.After(4 * deadline)
+	})
+	<-busy
+	f, err := newFront(r.cfg.ShareSocket("s"))
+	must(t, err)
+	t.Cleanup(f.close)
+	must(t, f.alloc(mib))
+}
+
 // A client that asks without end, and does not read the answers, slows nobody
 // down for long.
 func TestFlood(t *testing.T) {

@@ -48,6 +48,7 @@ type loop struct {
 	reconciling  bool
 	reconciled   time.Time
 	lastRequest  time.Time // or since when nobody needs the agent
+	idleExit     time.Duration
 	wasIdle      bool
 	time         leases
 	slowed       map[string]bool // cards whose clocks are held down, as far as was seen
@@ -146,10 +147,10 @@ func (l *loop) nextWake() time.Time {
 
 // leaveAt is when the agent leaves if nobody needs it until then; zero: somebody does.
 func (l *loop) leaveAt() time.Time {
-	if l.cfg.IdleExit == 0 || l.leaving || !l.core.Idle() {
+	if l.idleExit == 0 || l.leaving || !l.core.Idle() {
 		return time.Time{}
 	}
-	return l.lastRequest.Add(l.cfg.IdleExit)
+	return l.lastRequest.Add(l.idleExit)
 }
 
 // due says whether a time that may be zero has come.

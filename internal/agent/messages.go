@@ -45,14 +45,6 @@ func (c *connection) handle(ctx context.Context, m wire.Message, descriptor int)
 	return fmt.Errorf("%w: message of type %d", errProtocol, m.Type)
 }
 
-// reply sends an answer; a client that does not read it is dropped.
-func (c *connection) reply(m wire.Message) error {
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendDeadline)); err != nil {
-		return err
-	}
-	return c.send(m)
-}
-
 func (c *connection) charge(ctx context.Context, m wire.Message) error {
 	var a core.Answer
 	later := make(chan core.Answer, 1)

@@ -424,7 +424,7 @@ func TestLeavesQuickly(t *testing.T) {
 	hold, err := r.client.Hold(context.Background(), "s")
 	must(t, err)
 	// Not before somebody holds a share: it might have left already.
-	r.do(func(l *loop) { l.cfg.IdleExit = idleExit })
+	r.do(func(l *loop) { l.idleExit = idleExit })
 	select {
 	case <-r.done:
 		t.Fatal("left while somebody holds a share")
