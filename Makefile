@@ -96,7 +96,7 @@ go_test := env GORACE=atexit_sleep_ms=10 $(GO) test -race -shuffle=on -count=1 -
 
 test-go:
 	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
-	$(go_test) -p $$(($$(nproc) * 2)) -short -timeout 15m $$packages
+	$(go_test) -p $$(($$(nproc) * 2)) -short -timeout 30m $$packages
 
 # By themselves: much here is about time.
 test-e2e:
