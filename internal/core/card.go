@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/placement"
+	"github.com/divvy-gpu/divvy/internal/selector"
 	terms "github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
@@ -159,15 +160,13 @@ func (c *Core) checkExclusive(k *card, spec *Spec) *Failure {
 func percentMilli(percent int) int64 { return int64(percent) * placement.WholeCard / 100 }
 
 // find looks a card up by UUID, a prefix of it, or PCI address.
-func (c *Core) find(selector string) (*card, *Failure) {
-	wanted := strings.ToLower(selector)
+func (c *Core) find(word string) (*card, *Failure) {
 	var found []*card
 	for _, k := range c.cards {
-		uuid := strings.ToLower(k.UUID)
-		switch {
-		case uuid == wanted, samePCI(wanted, strings.ToLower(k.PCIAddress)):
+		switch selector.Names(word, k.UUID, k.PCIAddress) {
+		case selector.Whole:
 			return k, nil
-		case len(wanted) >= 4 && (strings.HasPrefix(uuid, wanted) || strings.HasPrefix(strings.TrimPrefix(uuid, "gpu-"), wanted)):
+		case selector.Part:
 			found = append(found, k)
 		}
 	}
@@ -175,30 +174,13 @@ func (c *Core) find(selector string) (*card, *Failure) {
 	case 1:
 		return found[0], nil
 	case 0:
-		f := refuse(NotFound, "no GPU %q", selector)
-		if _, err := strconv.Atoi(selector); err == nil && len(selector) < 4 {
-			f = refuse(NotFound, "no GPU %q: GPUs go by UUID or PCI address, never by number", selector)
+		f := refuse(NotFound, "no GPU %q", word)
+		if _, err := strconv.Atoi(word); err == nil && len(word) < 4 {
+			f = refuse(NotFound, "no GPU %q: GPUs go by UUID or PCI address, never by number", word)
 		}
 		return nil, f.hint("divvy devices")
 	}
-	return nil, refuse(Usage, "%q means %d GPUs", selector, len(found)).hint("divvy devices shows their full UUIDs")
-}
-
-// samePCI compares addresses whose domain may have 4 or 8 digits, or be left out.
-func samePCI(a, b string) bool {
-	return a != "" && b != "" && trimDomain(a) == trimDomain(b)
-}
-
-func trimDomain(address string) string {
-	if strings.Count(address, ":") < 2 {
-		return "0:" + address
-	}
-	domain, rest, _ := strings.Cut(address, ":")
-	domain = strings.TrimLeft(domain, "0")
-	if domain == "" {
-		domain = "0"
-	}
-	return domain + ":" + rest
+	return nil, refuse(Usage, "%q means %d GPUs", word, len(found)).hint("divvy devices shows their full UUIDs")
 }
 
 // checkRoom says why card k cannot promise need bytes more, if it cannot.

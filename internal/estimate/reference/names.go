@@ -9,6 +9,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/estimate"
 	"github.com/divvy-gpu/divvy/internal/pattern"
+	"github.com/divvy-gpu/divvy/internal/selector"
 )
 
 // modelAliases are other names of the same shape; the file's notes say so.
@@ -126,30 +127,7 @@ func (f *File) CardsNamed(name string) []*estimate.Card {
 }
 
 // Nearest gives the names that are most like one.
-func Nearest(name string, names []string) []string {
-	type scored struct {
-		name string
-		far  int
-	}
-	var all []scored
-	plain := plainModel(name)
-	for _, n := range names {
-		far := distance(plain, strings.ToLower(n))
-		if strings.Contains(strings.ToLower(n), plain) || strings.Contains(plain, strings.ToLower(n)) {
-			far /= 2
-		}
-		all = append(all, scored{n, far})
-	}
-	slices.SortStableFunc(all, func(x, y scored) int { return x.far - y.far })
-	var out []string
-	for _, s := range all {
-		if len(out) == 3 || s.far > max(len(plain)*2/3, 2) {
-			break
-		}
-		out = append(out, s.name)
-	}
-	return out
-}
+func Nearest(name string, names []string) []string { return selector.Nearest(plainModel(name), names) }
 
 // NearestCards gives the cards whose family is most like the one of a name.
 func (f *File) NearestCards(name string) []string {
@@ -158,7 +136,7 @@ func (f *File) NearestCards(name string) []string {
 	least := len(wanted)
 	for i := range f.Cards {
 		family := takeApart(f.Cards[i].Name).family
-		far := 2 * distance(wanted, family)
+		far := 2 * selector.Distance(wanted, family)
 		if strings.HasPrefix(wanted, family) || strings.HasPrefix(family, wanted) {
 			far--
 		}
@@ -171,29 +149,6 @@ func (f *File) NearestCards(name string) []string {
 		}
 	}
 	return near[:min(len(near), 4)]
-}
-
-// distance is how many letters must change.
-func distance(a, b string) int {
-	if len(a) > 100 || len(b) > 100 {
-		return 1000
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			before, row[j] = row[j], min(row[j]+1, row[j-1]+1, before+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // UnknownModel is the error for a name that no model has.
