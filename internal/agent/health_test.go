@@ -162,6 +162,10 @@ func TestStuck(t *testing.T) {
 	if e := r.awaitEvent(event.ClientStuck); e.Share != "a" || e.PID != os.Getpid() {
 		t.Errorf("%+v", e)
 	}
+	stuck := func() *uint64 { return r.fresh().Shares[0].Processes[0].Cards[0].StuckNs }
+	if ns := stuck(); ns == nil || *ns < uint64(50*time.Millisecond) {
+		t.Errorf("a snapshot says %v", ns)
+	}
 	f.work(2*time.Second, time.Millisecond) // something has ended
 	eventually(t, "it is told again", func() bool { return told() == 2 })
 }

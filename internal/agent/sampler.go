@@ -243,7 +243,7 @@ var errNoSnapshot = &api.Error{Code: api.CodeUnavailable, Message: "the agent ha
 // share's figures are read in one turn.
 func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, error) {
 	read := api.Snapshot{Life: d.life, Simulated: d.simulated(), Cards: []api.SnapshotCard{}, Shares: []api.SnapshotShare{}, Gone: []api.SnapshotGone{},
-		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid()}}
+		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid(), QuantumNs: uint64(d.cfg.arbiter().Quantum)}}
 	payer := payers("/etc/passwd")
 	var names []string
 	if err := d.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
@@ -301,10 +301,10 @@ func denials(by map[core.Reason]uint64) map[string]uint64 {
 
 // snapshotShare is the loop's part of one share, without who pays for it.
 func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
-	level, _ := l.shown(v.Name)
+	level, why := l.shown(v.Name)
 	s := api.SnapshotShare{
 		Name: v.Name, Unnamed: v.Unnamed && v.Ephemeral, OwnerUID: v.Owner, Labels: v.Labels, Promised: v.MemoryBytes > 0, Policy: v.Policy,
-		CoresPercent: v.CoresPercent, Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, Created: v.Created, Clients: v.Clients,
+		CoresPercent: v.CoresPercent, Weight: v.Weight, Priority: v.Priority, State: v.State, Enforcement: level, EnforcementWhy: why, Created: v.Created, Clients: v.Clients,
 		Cards: []api.SnapshotSlot{}, Processes: []api.SnapshotProcess{},
 	}
 	for number, of := range v.Slots {
@@ -314,13 +314,29 @@ func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
 			used := l.cardTime(core.Slot{Share: v.Name, Number: number}, of)
 			slot.CardTimeNs, slot.WaitNs, slot.Launches = &used, &of.WaitNs, &of.Launches
 		}
+		if k := l.leasedCard(of.CardUUID); k != nil {
+			slot.Gated = k.arbiter.Gated(v.Name)
+			if since, waits := k.arbiter.Waiting(v.Name); waits {
+				slot.WaitingNs = new(uint64(max(l.clock()-since, 0)))
+			}
+		}
 		s.Cards = append(s.Cards, slot)
 	}
 	for _, c := range l.core.ClientsOf(v.Name) {
-		p := api.SnapshotProcess{PID: c.PID, UID: c.UID, Command: c.Name, State: string(c.State), Since: c.Since, Denials: c.Denials}
-		for _, b := range c.Balances {
-			p.Cards = append(p.Cards, api.ProcessSlot{UsedBytes: b.UsedBytes, PeakBytes: b.PeakBytes, ContextBytes: b.ContextBytes, DriverBytes: b.DriverBytes,
-				CardTimeNs: b.CardTimeNs, WaitNs: b.WaitNs, Launches: b.Launches})
+		p := api.SnapshotProcess{PID: c.PID, UID: c.UID, Command: c.Name, State: string(c.State), Since: c.Since, Denials: c.Denials, Enforcement: l.levelOf(c)}
+		for number, b := range c.Balances {
+			of := api.ProcessSlot{UsedBytes: b.UsedBytes, PeakBytes: b.PeakBytes, ContextBytes: b.ContextBytes, DriverBytes: b.DriverBytes,
+				CardTimeNs: b.CardTimeNs, WaitNs: b.WaitNs, Launches: b.Launches}
+			if b.KernelNs > 0 {
+				of.KernelNs = &b.KernelNs
+				if longest := &s.Cards[number].KernelNs; *longest == nil || **longest < b.KernelNs {
+					*longest = of.KernelNs
+				}
+			}
+			if !b.StuckSince.IsZero() {
+				of.StuckNs = new(uint64(max(l.now.Sub(b.StuckSince), 0)))
+			}
+			p.Cards = append(p.Cards, of)
 		}
 		s.Processes = append(s.Processes, p)
 	}

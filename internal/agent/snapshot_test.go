@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 func (r *rig) snapshot() api.Snapshot {
@@ -132,6 +133,37 @@ func TestSnapshot(t *testing.T) {
 		if gone.CardTimeNs != want || gone.Unnamed == (gone.Tenant == "x") || gone.Denials["over-quota"] != want%3 {
 			t.Errorf("%+v", gone)
 		}
+	}
+}
+
+// A share that waits for a lease says since when, and by what level each process is held.
+func TestSnapshotOfWaiting(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	free := r.fresh().Shares[0]
+	if slot := free.Cards[0]; slot.Gated || slot.WaitingNs != nil || slot.KernelNs != nil || free.Enforcement != share.EnforcedFront {
+		t.Errorf("%+v", free)
+	}
+	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib, CoresPercent: 30})
+	paused := true
+	_, err := r.client.ChangeShare(t.Context(), "b", api.ShareChange{Paused: &paused})
+	must(t, err)
+	must(t, r.front("b").want())
+	var first uint64
+	eventually(t, "it waits", func() bool {
+		of := r.fresh().Shares[1]
+		if of.Cards[0].WaitingNs == nil {
+			return false
+		}
+		first = *of.Cards[0].WaitingNs
+		return of.Cards[0].Gated && len(of.Processes) == 1 && of.Processes[0].Enforcement == share.EnforcedFront && of.Processes[0].Cards[0].StuckNs == nil
+	})
+	s := r.fresh()
+	if now := s.Shares[1].Cards[0].WaitingNs; now == nil || *now <= first || s.Agent.QuantumNs != uint64(r.cfg.Quantum) {
+		t.Errorf("it waits for %v, before for %d", now, first)
+	}
+	if slot := s.Shares[0].Cards[0]; !slot.Gated || slot.WaitingNs != nil {
+		t.Errorf("its neighbour: %+v", slot)
 	}
 }
 

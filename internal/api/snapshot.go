@@ -140,10 +140,12 @@ type SnapshotShare struct {
 	Priority     int               `json:"priority"`
 	State        string            `json:"state"`
 	Enforcement  share.Enforcement `json:"enforcement"`
-	Created      time.Time         `json:"created"`
-	Clients      int               `json:"clients"`
-	Cards        []SnapshotSlot    `json:"cards"` // by number
-	Processes    []SnapshotProcess `json:"processes"`
+	// EnforcementWhy says why no stronger level is in force; empty: nothing is in its way.
+	EnforcementWhy string            `json:"enforcementWhy"`
+	Created        time.Time         `json:"created"`
+	Clients        int               `json:"clients"`
+	Cards          []SnapshotSlot    `json:"cards"` // by number
+	Processes      []SnapshotProcess `json:"processes"`
 }
 
 // SnapshotSlot is a share on one of its cards.
@@ -158,17 +160,22 @@ type SnapshotSlot struct {
 	Launches     *uint64           `json:"launches"`
 	Denials      map[string]uint64 `json:"denials"` // by reason
 	Overruns     uint64            `json:"overruns"`
+	Gated        bool              `json:"gated"`     // its launches need a lease
+	WaitingNs    *uint64           `json:"waitingNs"` // for how long the first that waits for one has; null: none does
+	KernelNs     *uint64           `json:"kernelNs"`  // the longest that its processes launch lately, by their estimate
 }
 
 // SnapshotProcess is a process of a share.
 type SnapshotProcess struct {
-	PID     int           `json:"pid"`
-	UID     int           `json:"uid"`
-	Command string        `json:"command"` // the program's name alone
-	State   string        `json:"state"`
-	Since   time.Time     `json:"since"`
-	Denials uint64        `json:"denials"`
-	Cards   []ProcessSlot `json:"cards"` // by number
+	PID     int       `json:"pid"`
+	UID     int       `json:"uid"`
+	Command string    `json:"command"` // the program's name alone
+	State   string    `json:"state"`
+	Since   time.Time `json:"since"`
+	Denials uint64    `json:"denials"`
+	// Enforcement is what holds it, which may be weaker than what holds its share.
+	Enforcement share.Enforcement `json:"enforcement"`
+	Cards       []ProcessSlot     `json:"cards"` // by number
 }
 
 // ProcessSlot is a process on one card of its share. What it says of its time is not
@@ -181,6 +188,10 @@ type ProcessSlot struct {
 	CardTimeNs   uint64  `json:"cardTimeNs"`
 	WaitNs       uint64  `json:"waitNs"`
 	Launches     uint64  `json:"launches"`
+	KernelNs     *uint64 `json:"kernelNs"` // as of SnapshotSlot
+	// StuckNs is for how long nothing that it launched has ended, where the agent told of it
+	// (client-stuck); null: it did not.
+	StuckNs *uint64 `json:"stuckNs"`
 }
 
 // SnapshotGone is what shares did that are gone, since this agent began: a sum for each card,
@@ -207,4 +218,5 @@ type SnapshotAgent struct {
 	UsageFailed   bool              `json:"usageFailed"`
 	UsageWritten  *time.Time        `json:"usageWritten"` // null: never
 	Requests      map[string]uint64 `json:"requests"`     // that were answered, by HTTP status
+	QuantumNs     uint64            `json:"quantumNs"`    // the longest time for which a lease is given at once
 }

@@ -340,6 +340,15 @@ func (a *Arbiter) Overruns(name string) uint64 {
 	return 0
 }
 
+// Waiting is since when launches of a share wait for a lease; false: none does.
+func (a *Arbiter) Waiting(name string) (since time.Duration, waits bool) {
+	s := a.find(name)
+	if s == nil || len(s.waiting) == 0 {
+		return 0, false
+	}
+	return s.since, true
+}
+
 // Lease is what was ordered last for a share.
 func (a *Arbiter) Lease(name string) Lease {
 	if s := a.find(name); s != nil {

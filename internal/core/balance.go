@@ -81,15 +81,26 @@ type BalanceView struct {
 	Launches     uint64
 	CardTimeNs   uint64 // that it measured
 	WaitNs       uint64 // that its launches waited
+	KernelNs     uint64 // the longest that it launches lately; 0: unknown
+	// StuckSince is since when nothing that it launched has ended, where that was told; zero:
+	// it was not.
+	StuckSince time.Time
 }
 
 func (c *Core) viewBalance(b *balance) BalanceView {
 	used := c.usedBy(b)
-	return BalanceView{
+	v := BalanceView{
 		CardUUID: b.slot.card.UUID, UsedBytes: used, ContextBytes: min(b.contextBytes(), used), GrantedBytes: b.granted,
 		PeakBytes: b.peak, DriverBytes: b.driver, Allocations: b.reading.Allocations, Launches: b.launches(),
 		CardTimeNs: b.work.told.busy, WaitNs: b.work.told.wait,
 	}
+	if b.state == Attached {
+		v.KernelNs = min(b.reading.KernelNs, mostNanoseconds)
+	}
+	if b.still.told {
+		v.StuckSince = b.still.since
+	}
+	return v
 }
 
 // amounts are the bytes of each GPU of a share: their sum, which events have.
