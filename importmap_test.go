@@ -50,6 +50,7 @@ var rooms = []room{
 	{path: "internal/usage", may: []string{"internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/history", may: []string{"internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
 	{path: "internal/sample", may: []string{"internal/api"}, pure: true},
+	{path: "internal/explain", may: []string{"internal/api", "internal/event", "internal/selector", "internal/share", "internal/size"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
 	{path: "internal/pattern"},
 	{path: "internal/size"},
@@ -134,7 +135,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/advise", "internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
-			"internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/gpu",
+			"internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",
@@ -158,7 +159,7 @@ var rooms = []room{
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster/pause", thirdParty: []string{"golang.org/x/sys"}},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }
 
