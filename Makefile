@@ -80,6 +80,7 @@ test-need:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
 		ffmpeg=ffmpeg python3=/usr/bin/python3 python3-numba=python:numba patchelf=patchelf
 	@scripts/need bubblewrap=bwrap || echo "a test of sandboxes will be skipped"
+	@scripts/promtool build/promtool || echo "a test of alerts will be skipped"
 	@scripts/need podman=podman crun=crun || echo "tests with a container runtime will be skipped"
 
 test-programs:

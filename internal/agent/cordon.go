@@ -15,7 +15,7 @@ func apiCordon(o *core.Cordon) *api.Cordon {
 	if o == nil {
 		return nil
 	}
-	cordon := &api.Cordon{Since: o.Since, Reason: o.Reason, Automatic: o.Automatic, LiftSeconds: o.LiftAfter.Seconds()}
+	cordon := &api.Cordon{Since: o.Since, Reason: o.Reason, Automatic: o.Automatic, LiftSeconds: o.LiftAfter.Seconds(), Class: o.Class}
 	if !o.Automatic {
 		cordon.UID = &o.By
 	}

@@ -135,6 +135,7 @@ type Cordon struct {
 	Reason    string    `json:"reason"`
 	UID       *int      `json:"uid"`       // who did it; null: a fault
 	Automatic bool      `json:"automatic"` // a fault did
+	Class     string    `json:"class"`     // of that fault; empty: none did, or it is not known any more
 	// LiftSeconds is for how long the card must have been well until an automatic one ends;
 	// 0: by hand only.
 	LiftSeconds float64 `json:"liftSeconds"`

@@ -19,6 +19,7 @@ type Cordon struct {
 	// LiftAfter; 0: it does not.
 	Automatic bool          `json:",omitempty"`
 	LiftAfter time.Duration `json:",omitempty"`
+	Class     string        `json:",omitempty"` // of that fault
 }
 
 // Fault is something that a driver told of a card, and what is to be done about it.
@@ -88,7 +89,7 @@ func (c *Core) Fault(now time.Time, cardUUID string, f Fault) {
 	if before != nil && before.outlasts(f.LiftAfter) {
 		return
 	}
-	k.cordon = &Cordon{Since: now, Reason: f.What, Automatic: true, LiftAfter: f.LiftAfter}
+	k.cordon = &Cordon{Since: now, Reason: f.What, Automatic: true, LiftAfter: f.LiftAfter, Class: f.Class}
 	if before != nil {
 		k.cordon.Since = before.Since
 	}

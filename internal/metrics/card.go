@@ -136,6 +136,13 @@ func cardMetrics() []metric {
 		{"card_remap_failed", "Whether rows could not be remapped.", nil, fromDriver, ofRows(func(rows api.Rows) bool { return rows.Failed })},
 		{"card_cordoned", "Whether it takes no new share because somebody, or a fault, cordoned it.", nil, fromHealth,
 			ofCards(func(c api.SnapshotCard) float64 { return truth(c.Cordon != nil) })},
+		{"card_cordoned_by_fault", "Whether a fault of that class cordoned it, and that has not ended.", []string{"class"}, fromHealth, func(r *reading, emit emit) {
+			for _, c := range r.Cards {
+				for class := range inOrder(c.Faults) {
+					emit(truth(c.Cordon != nil && c.Cordon.Automatic && c.Cordon.Class == class), c.UUID, class)
+				}
+			}
+		}},
 		{"card_faults_total", "XIDs that the driver told of, by what they mean.", []string{"class"}, fromHealth, func(r *reading, emit emit) {
 			for _, c := range r.Cards {
 				for class, n := range inOrder(c.Faults) {

@@ -41,6 +41,7 @@ func full() *api.Snapshot {
 			UUID: oneCard, Name: "H100", PCIAddress: "0000:01:00.0", DriverVersion: "535", Vendor: "nvidia", Managed: true, Answers: true, Health: "ok",
 			MemoryBytes: 80, UsedBytes: 7, BookedBytes: 40, FreeToBookBytes: 33, UnledgeredBytes: 2, DriftBytes: -1, CoresBooked: 30, Shares: 2, ShareTimeNs: 15e9,
 			SampledAt: &at, XIDs: []api.XIDCount{{XID: 31, Count: 2}}, Faults: map[string]uint64{"application": 2, "drain": 0},
+			Cordon: &api.Cordon{Automatic: true, Class: "drain"},
 			Instruments: &api.Instruments{
 				BusyPercent: of(97.0), PowerWatts: of(300.0), PowerLimitWatts: of(700.0), EnergyJoules: of(1e6), TemperatureC: of(60.0), MemoryTemperatureC: of(70.0),
 				SMClockMHz: of(1980.0), MemoryClockMHz: of(2619.0), Slowed: &api.Slowed{}, SlowedFor: &api.SlowedFor{ThermalNs: 1e9}, CorrectedErrors: of(uint64(3)),
@@ -105,6 +106,10 @@ func TestSeries(t *testing.T) {
 		`divvy_share_card_seconds_total{UUID="` + oneCard + `",share="-",tenant="y"} 8`,
 		`divvy_share_launches_total{UUID="` + oneCard + `",share="-",tenant="y"} 6`,
 		`divvy_share_clients{UUID="` + oneCard + `",share="-",tenant="y"} 2`,
+		`divvy_share_memory_promised_bytes{UUID="` + oneCard + `",share="a",tenant="x"} 40`,
+		`divvy_share_memory_promised_bytes{UUID="` + oneCard + `",share="-",tenant="y"} 0`,
+		`divvy_card_cordoned_by_fault{UUID="` + oneCard + `",class="drain"} 1`,
+		`divvy_card_cordoned_by_fault{UUID="` + oneCard + `",class="application"} 0`,
 		`divvy_share_cores_limit_ratio{UUID="` + oneCard + `",share="a",tenant="x"} 0.3`,
 		`divvy_share_denials_total{UUID="` + oneCard + `",reason="over-quota",share="a",tenant="x"} 2`,
 		`divvy_share_denials_total{UUID="` + otherCard + `",reason="over-quota",share="a",tenant="x"} 0`,
@@ -122,6 +127,7 @@ func TestSeries(t *testing.T) {
 		`card_(busy|power|energy|temp|memory_temp|sm_|memory_clock|slowed|ecc|remap|sample).*` + otherCard, // its driver has told nothing
 		`share_(card_seconds|wait|launches).*share="b"`,                                                    // nothing of ours is in it
 		`share_cores_limit.*share="b"`,
+		`share_memory_promised.*share="b"`,
 		`share-7`, `77`, // a name that was made up, a process
 		`share_(info|memory_peak).*share="-"`,
 	} {

@@ -21,6 +21,7 @@ type row struct {
 	of                  *api.SnapshotShare // nil: a sum
 
 	limit, used, context       uint64
+	promised                   *uint64 // of memory; nil: nothing was
 	peak                       *uint64
 	clients                    int
 	cores                      *float64
@@ -50,7 +51,7 @@ func rowsOf(s *api.Snapshot) []row {
 		tenant = strings.ToValidUTF8(tenant, "?") // as it is shown: none stands there twice
 		sum := sums[[2]string{tenant, uuid}]
 		if sum == nil {
-			sum = &row{share: unnamed, tenant: tenant, uuid: uuid, cores: new(float64), cardTime: new(uint64), waited: new(uint64), launched: new(uint64),
+			sum = &row{share: unnamed, tenant: tenant, uuid: uuid, cores: new(float64), promised: new(uint64), cardTime: new(uint64), waited: new(uint64), launched: new(uint64),
 				denials: noDenials(true, false)}
 			sums[[2]string{tenant, uuid}] = sum
 		}
@@ -62,6 +63,9 @@ func rowsOf(s *api.Snapshot) []row {
 			one := row{share: of.Name, tenant: of.Tenant, uuid: slot.CardUUID, of: of, limit: slot.LimitBytes, used: slot.UsedBytes, context: slot.ContextBytes,
 				peak: &slot.PeakBytes, clients: of.Clients, cardTime: slot.CardTimeNs, waited: slot.WaitNs, launched: slot.Launches, denials: noDenials(of.Promised),
 				overruns: slot.Overruns}
+			if of.Promised {
+				one.promised = &slot.LimitBytes
+			}
 			if of.Policy == share.Fixed {
 				part := float64(of.CoresPercent) / 100
 				one.cores = &part
@@ -105,7 +109,7 @@ func (r *row) add(one row, denials map[string]uint64) {
 	if one.cores != nil {
 		*r.cores += *one.cores
 	}
-	for _, pair := range [][2]*uint64{{r.cardTime, one.cardTime}, {r.waited, one.waited}, {r.launched, one.launched}} {
+	for _, pair := range [][2]*uint64{{r.promised, one.promised}, {r.cardTime, one.cardTime}, {r.waited, one.waited}, {r.launched, one.launched}} {
 		if pair[1] != nil {
 			*pair[0] += *pair[1]
 		}
@@ -150,6 +154,13 @@ func shareMetrics() []metric {
 				}
 			}},
 		{"share_memory_limit_bytes", "Its quota, or the GPU's memory.", nil, fromCore, bytes(func(r row) uint64 { return r.limit })},
+		{"share_memory_promised_bytes", "Memory that is kept for it; a share without a promise has none.", nil, fromCore, ofShares(func(r row) *float64 {
+			if r.promised == nil {
+				return nil
+			}
+			v := float64(*r.promised)
+			return &v
+		})},
 		{"share_memory_used_bytes", "Memory that its processes use.", nil, fromCore, bytes(func(r row) uint64 { return r.used })},
 		{"share_memory_peak_bytes", "The most that they have used: of one of them at any moment, of several together when it was looked at. Sums have none.", nil, fromCore, ofShares(func(r row) *float64 {
 			if r.peak == nil {
