@@ -6,6 +6,10 @@
 package prometheus
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -177,6 +181,79 @@ func TestRulesAreTried(t *testing.T) {
 	for _, r := range rules(t) {
 		if !fires[r.Alert] || !silent[r.Alert] {
 			t.Errorf("%s: no test in which it fires, or none in which it does not", r.Alert)
+		}
+	}
+}
+
+// dashboard is what is looked at of Grafana's.
+type dashboard struct {
+	Panels []struct {
+		ID         int
+		Type       string
+		Title      string
+		Datasource struct{ UID string }
+		Targets    []struct{ Expr string }
+	}
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+}
+
+// Every panel and every variable of the dashboard asks for what there is.
+func TestDashboard(t *testing.T) {
+	raw, err := os.ReadFile("../grafana/divvy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	known, ids := metrics(t), map[int]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] || p.Title == "" {
+			t.Errorf("panel %d, %q: there is another one, or it has no title", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		if p.Type == "row" {
+			continue
+		}
+		if p.Datasource.UID != "${datasource}" || len(p.Targets) == 0 {
+			t.Errorf("%s: %+v", p.Title, p)
+		}
+		for _, target := range p.Targets {
+			if !metricName.MatchString(target.Expr) {
+				t.Errorf("%s: %s asks for nothing of Divvy's", p.Title, target.Expr)
+			}
+			checkQuery(t, known, p.Title, target.Expr)
+		}
+	}
+	for _, v := range d.Templating.List {
+		checkQuery(t, known, v.Name, v.Definition)
+	}
+}
+
+// So do the examples of autoscalers.
+func TestExamples(t *testing.T) {
+	known := metrics(t)
+	for _, name := range []string{"keda.yaml", "hpa.yaml"} {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(raw), "divvy_full_shares", "") // is made by the adapter
+		checkQuery(t, known, name, text)
+		if !metricName.MatchString(text) {
+			t.Errorf("%s asks for nothing of Divvy's", name)
+		}
+		decoder := yaml.NewDecoder(bytes.NewReader(raw))
+		for {
+			var document map[string]any
+			if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil || len(document) == 0 {
+				t.Fatalf("%s: %v %v", name, document, err)
+			}
 		}
 	}
 }
