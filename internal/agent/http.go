@@ -98,7 +98,7 @@ func (h handlers) handler() http.Handler {
 			defer func() { h.requests.add(noted.status) }()
 			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
-				err = h.authorise(r, asker.Peer, looks)
+				err = h.authorise(r, asker.Peer, looks || r.Method == http.MethodGet && r.Header.Get(api.LookHeader) != "")
 			}
 			if err == nil {
 				err = answer(w, r, asker.Peer)

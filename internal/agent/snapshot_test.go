@@ -220,6 +220,18 @@ func TestFollowSnapshots(t *testing.T) {
 			return nil
 		})
 	})
+	followers.Go(func() { // nor do other questions of who says that he only looks
+		ctx := client.Looking(context.Background())
+		for {
+			if _, err := r.client.Version(ctx); err != nil {
+				return
+			}
+			if _, err := r.client.Events(ctx, 0); err != nil {
+				return
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+	})
 	if err := <-r.done; !errors.Is(err, ErrIdle) {
 		t.Errorf("left with %v", err)
 	}

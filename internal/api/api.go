@@ -386,6 +386,9 @@ type Event struct {
 	Message  string       `json:"message"`
 }
 
+// LookHeader says of a GET that who asks only looks: that keeps no private agent.
+const LookHeader = "Divvy-Look"
+
 // LifeHeader says the agent's life beside a stream of events.
 const LifeHeader = "Divvy-Life"
 

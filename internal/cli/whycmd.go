@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/explain"
 )
 
@@ -42,11 +43,12 @@ changes it. Nothing is changed. docs/why.md lists the causes.`,
 		if look < leastLook || look > mostLook {
 			return usage(fmt.Errorf("--seconds: %d is not between %d and %d", look, leastLook, mostLook))
 		}
-		at, err := a.find(cmd.Context())
+		ctx := client.Looking(cmd.Context())
+		at, err := a.find(ctx)
 		if err != nil {
 			return err
 		}
-		report, err := at.why(cmd.Context(), args[0], time.Duration(look)*time.Second)
+		report, err := at.why(ctx, args[0], time.Duration(look)*time.Second)
 		if err != nil {
 			return at.explain(err)
 		}

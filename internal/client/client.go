@@ -50,6 +50,11 @@ type Client struct {
 	labels share.Labels
 }
 
+type lookKey struct{}
+
+// Looking is a context whose requests that read keep no private agent.
+func Looking(ctx context.Context) context.Context { return context.WithValue(ctx, lookKey{}, true) }
+
 // New returns a client of the agent that listens on socket. It does not
 // connect.
 func New(socket string) *Client { return &Client{socket: socket} }
@@ -335,6 +340,9 @@ func (c *Client) try(ctx context.Context, method, path string, in any, headers h
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	maps.Copy(request.Header, headers)
+	if ctx.Value(lookKey{}) != nil {
+		request.Header.Set(api.LookHeader, "1")
+	}
 	if in != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
