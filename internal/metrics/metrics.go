@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/sample"
 )
 
 // metric is one name: the table of all is what is collected, documented and tested.
@@ -59,13 +60,13 @@ func tables() []table {
 // reading is a snapshot, and its shares as they are shown.
 type reading struct {
 	*api.Snapshot
-	rows []row
+	rows []sample.Row
 }
 
 // gather words all metrics. Registries check and sort anew what the tables give in order,
 // which for a thousand shares takes longer than all else.
 func gather(s *api.Snapshot) []*dto.MetricFamily {
-	r := &reading{s, rowsOf(s)}
+	r := &reading{s, sample.Rows(s)}
 	var families []*dto.MetricFamily
 	for _, t := range tables() {
 		for _, m := range t.all {
