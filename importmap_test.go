@@ -48,7 +48,7 @@ var rooms = []room{
 	{path: "internal/api", may: []string{"internal/event", "internal/share"}},
 	{path: "internal/health", may: []string{"data", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/usage", may: []string{"internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
-	{path: "internal/history", may: []string{"internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
+	{path: "internal/history", may: []string{"internal/api", "internal/sample", "internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
 	{path: "internal/sample", may: []string{"internal/api", "internal/share"}, pure: true},
 	{path: "internal/explain", may: []string{"internal/api", "internal/event", "internal/selector", "internal/share", "internal/size"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/sample"}, tests: []string{"internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
@@ -136,7 +136,7 @@ var rooms = []room{
 		may: []string{
 			"internal/advise", "internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
 			"internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
-			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
+			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/history", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",
 			"internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/usage", "internal/web", "internal/wire",

@@ -146,6 +146,7 @@ type daemon struct {
 	sick    atomic.Bool   // a card was not well when last looked at
 	syncing sync.Mutex    // one at a time waits for the journal to be on disk
 	usage   usageKeeper
+	history historyKeeper
 	shared  atomic.Bool   // there are shares
 	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
@@ -346,11 +347,14 @@ func serve(ctx context.Context, l *loop) error {
 	d.task(func() { d.watchMPS(alive) })
 	d.task(func() { d.takeSamples(alive) })
 	d.task(func() { d.divideTimes(alive) })
-	usage := make(chan struct{})
-	d.task(func() {
-		defer close(usage)
-		d.keepUsage(alive)
-	})
+	var writers sync.WaitGroup
+	for _, keep := range []func(context.Context){d.keepUsage, d.keepHistory} {
+		writers.Add(1)
+		d.task(func() {
+			defer writers.Done()
+			keep(alive)
+		})
+	}
 	loopEnd := make(chan struct{})
 	go func() {
 		defer close(d.stopped)
@@ -375,8 +379,9 @@ func serve(ctx context.Context, l *loop) error {
 	<-d.stopped // the loop is ours again
 	d.cfg.Logger.Info("agent ends", "turns", l.turnTimes.all, "p99", l.turnTimes.within(99), "longest", l.turnTimes.longest)
 	l.measure(l.core.ClientIDs())
-	<-usage
+	writers.Wait()
 	l.lastUsage()
+	d.lastHistory()
 	if err := l.state.compact(l.core); err != nil { // with the counts of today
 		d.cfg.Logger.Warn("journal", "error", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/health"
+	"github.com/divvy-gpu/divvy/internal/history"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
@@ -82,6 +83,9 @@ type Config struct {
 	MaxShares         int
 	MaxEvents         int // remembered
 
+	// History bounds what is kept of figures over time.
+	History history.Bounds
+
 	// Containers is told of declared shares, for container runtimes; nil: nobody
 	// is.
 	Containers Containers
@@ -127,6 +131,7 @@ func Private(directory, driverDirectory string) Config {
 	c.CommandLines = ShowAll // to its one user
 	c.ShareSocketMode = 0o600
 	c.IdleExit = 5 * time.Second
+	c.History = history.PrivateBounds()
 	return c
 }
 
@@ -150,6 +155,7 @@ func defaults() Config {
 		MaxShareClients:   4096,
 		MaxShares:         1024,
 		MaxEvents:         4096,
+		History:           history.DefaultBounds(),
 		ProductVersion:    "development",
 		Logger:            slog.New(slog.DiscardHandler),
 	}
@@ -252,6 +258,9 @@ func (c Config) Validate() error {
 	}
 	if c.DivideEvery == 0 {
 		reject("divide interval is 0")
+	}
+	if err := c.History.Validate(); err != nil {
+		reject("%w", err)
 	}
 	if err := c.Health.Validate(); err != nil {
 		reject("%w", err)

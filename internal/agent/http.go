@@ -127,6 +127,7 @@ func (h handlers) handler() http.Handler {
 	handle("GET /v1/events", h.getEvents)
 	look("GET /v1/snapshot", h.getSnapshot)
 	look("GET /v1/usage", h.getUsage)
+	look("GET /v1/history", h.getHistory)
 	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
 		figures.ServeHTTP(w, r)
 		return nil

@@ -177,6 +177,13 @@ func (s *sampler) latest() *api.Snapshot {
 	return s.last
 }
 
+// follow is the last one for who does not look, and when there is another; nil: there is none.
+func (s *sampler) follow() (last *api.Snapshot, more <-chan struct{}) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.last, s.more
+}
+
 // refresh has another one made, and waits for it for a while: what a driver measures is then of now.
 func (s *sampler) refresh(ctx context.Context) {
 	s.mutex.Lock()
@@ -279,6 +286,12 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	read.Agent.UsageFailed = failed
 	if !committed.IsZero() {
 		read.Agent.UsageWritten = &committed
+	}
+	if !d.cfg.History.Off() {
+		failed, bytes := d.history.state()
+		if read.Agent.HistoryFailed = failed; bytes > 0 {
+			read.Agent.HistoryBytes = &bytes
+		}
 	}
 	kinds := d.events.counts()
 	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()

@@ -17,6 +17,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/history"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -217,6 +218,7 @@ func TestFollowSnapshots(t *testing.T) {
 			}
 			last = s
 			got++
+			_, _ = r.client.History(context.Background(), history.Query{Figure: history.Figures()[0], From: s.Time.Add(-time.Hour), To: s.Time, Step: time.Minute}.Values())
 			return nil
 		})
 	})

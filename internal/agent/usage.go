@@ -63,12 +63,8 @@ func (d *daemon) keepUsage(ctx context.Context) {
 			return
 		}
 		if changed, err := d.usage.write(d.cfg.usageFile(), m); changed {
-			kind, message := event.UsageWritten, "what shares book and use is written again; nothing is missing"
-			if err != nil {
-				kind, message = event.UsageFailed, "what shares book and use cannot be written, and waits: "+err.Error()
-				d.cfg.Logger.Error("usage", "error", err)
-			}
-			_ = d.do(ctx, func(l *loop) { l.tell(kind, message) })
+			d.tellWritten(ctx, "usage", err, [2]event.Kind{event.UsageFailed, event.UsageWritten},
+				"what shares book and use cannot be written, and waits", "what shares book and use is written again; nothing is missing")
 		}
 		select {
 		case <-ctx.Done():

@@ -217,6 +217,8 @@ type SnapshotAgent struct {
 	EventsFailed  bool              `json:"eventsFailed"`
 	UsageFailed   bool              `json:"usageFailed"`
 	UsageWritten  *time.Time        `json:"usageWritten"` // null: never
+	HistoryFailed bool              `json:"historyFailed"`
+	HistoryBytes  *uint64           `json:"historyBytes"` // of its files; null: there are none
 	Requests      map[string]uint64 `json:"requests"`     // that were answered, by HTTP status
 	QuantumNs     uint64            `json:"quantumNs"`    // the longest time for which a lease is given at once
 }

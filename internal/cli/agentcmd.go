@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,9 +21,11 @@ import (
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/internal/history"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/internal/size"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
 
@@ -39,6 +42,8 @@ type agentFlags struct {
 	cdi       string
 	health    string
 	trace     string
+	size      string // of the history
+	days      int
 	quantum   time.Duration
 	backlog   time.Duration
 	host      string
@@ -91,6 +96,8 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.host, "slow-host", "", "wake as late as such a `host` (divvy demo --help), for tests")
 	flags.StringVar(&f.trace, "lease-trace", "", "`file` to append all decisions on leases to, for a replay")
 	flags.StringVar(&f.health, "health", "", "`file` that says what faults of GPUs mean, and what to do")
+	flags.StringVar(&f.size, "history-size", size.Format(uint64(system.History.Bytes)), "`size` of the history at most; 0: none")
+	flags.IntVar(&f.days, "history-days", system.History.Days, "`days` for which it is kept; 0: none")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
@@ -122,6 +129,9 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		cfg.CommandLines = agent.CommandLines(f.commands)
 		if cfg.PriorityLimits, err = priorityLimits(f.priority); err != nil {
 			return cfg, usage(fmt.Errorf("--priority-limit: %w", err))
+		}
+		if cfg.History, err = f.history(); err != nil {
+			return cfg, usage(err)
 		}
 	}
 	if err := f.times(&cfg); err != nil {
@@ -160,6 +170,22 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		cfg.Containers = offers
 	}
 	return cfg, nil
+}
+
+// history bounds what is kept of figures over time.
+func (f *agentFlags) history() (history.Bounds, error) {
+	b := history.Bounds{Days: f.days}
+	if f.size != "0" {
+		bytes, err := size.Parse(f.size)
+		if err != nil {
+			return b, fmt.Errorf("--history-size: %w", err)
+		}
+		b.Bytes = int64(min(bytes, math.MaxInt64))
+	}
+	if err := b.Validate(); err != nil {
+		return b, fmt.Errorf("--history-size, --history-days: %w", err)
+	}
+	return b, nil
 }
 
 // allUsers stands for every user that has no limit of his own.

@@ -253,6 +253,13 @@ func (c *Client) Usage(ctx context.Context, from, to time.Time) (api.UsageHours,
 	return u, err
 }
 
+// History returns how a figure was over time: what is asked is in the values of GET /v1/history.
+func (c *Client) History(ctx context.Context, asked url.Values) (api.History, error) {
+	var h api.History
+	err := c.call(ctx, http.MethodGet, "/v1/history?"+asked.Encode(), nil, &h)
+	return h, err
+}
+
 // FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
 // the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
 func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {

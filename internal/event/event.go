@@ -69,6 +69,9 @@ const (
 	JournalSlow           Kind = "journal-slow"
 	UsageFailed           Kind = "usage-failed"
 	UsageWritten          Kind = "usage-written"
+	HistoryFailed         Kind = "history-failed"
+	HistoryWritten        Kind = "history-written"
+	HistoryCut            Kind = "history-cut"
 	EventsDropped         Kind = "events-dropped"
 )
 
@@ -82,7 +85,7 @@ func Kinds() []Kind {
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
 		CardUnresponsive, CardWell, CardCordoned, CardUncordoned,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten, JournalSlow,
-		UsageFailed, UsageWritten,
+		UsageFailed, UsageWritten, HistoryFailed, HistoryWritten, HistoryCut,
 		EventsDropped,
 	}
 }

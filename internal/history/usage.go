@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history keeps what has been in a database beside the journal: so far, what shares booked
-// and used of each GPU by hours, for bills. A change is one transaction that has the quantities
-// and the counters they came from, so that nothing counts twice and nothing is lost but what came
-// since. One goroutine writes; others may read beside it.
-//
-//	u, err := history.OpenUsage("/var/lib/divvy/usage.db")
-//	err = u.Add(moment)
-//	rows, cards, gaps, err := u.Read(ctx, from, to)
 package history
 
 import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"time"
-
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/divvy-gpu/divvy/internal/usage"
 )
@@ -31,12 +19,6 @@ const (
 	// closeAfter is how long after its end an hour does not change any more.
 	closeAfter = 2 * time.Minute
 	keepFor    = 400 * 24 * time.Hour
-)
-
-// Errors of OpenUsage.
-var (
-	ErrNewer   = errors.New("a newer version of Divvy wrote it")
-	ErrForeign = errors.New("it is not Divvy's")
 )
 
 // Counters are of a share on a GPU. Those in Bill begin at 0 with each life of an agent, the
@@ -93,74 +75,15 @@ CREATE TABLE closed (hour INTEGER PRIMARY KEY, digest TEXT);
 // OpenUsage opens the database, or makes it. One that is not ours or of a newer version is left
 // alone.
 func OpenUsage(path string) (*Usage, error) {
-	if err := checkOwn(path); err != nil {
+	db, err := open(path, format{id: usageID, version: usageVersion, schema: usageSchema, pragmas: "&_pragma=synchronous(FULL)"})
+	if err != nil {
 		return nil, err
 	}
-	source := "file:" + (&url.URL{Path: path}).EscapedPath() +
-		"?_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)&_pragma=trusted_schema(OFF)&_txlock=immediate"
-	db, err := sql.Open("sqlite", source)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	u := &Usage{db}
-	if err := u.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
-	}
-	return u, nil
-}
-
-// checkOwn makes the file, for its owner alone, if it is not there.
-func checkOwn(path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the database of usage: %w", err)
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
-	}
-	return errors.Join(err, file.Close())
-}
-
-func (u *Usage) prepare() error {
-	var id, version int
-	if err := u.db.QueryRow("PRAGMA application_id").Scan(&id); err != nil {
-		return err
-	}
-	if err := u.db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
-		return err
-	}
-	var tables int
-	if err := u.db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-		return err
-	}
-	switch {
-	case id == usageID && version != usageVersion:
-		return fmt.Errorf("version %d: %w", version, ErrNewer)
-	case id != usageID && (id != 0 || tables > 0):
-		return ErrForeign
-	}
-	// Not before it is known whose it is: that writes into the file.
-	if _, err := u.db.Exec("PRAGMA journal_mode = WAL"); err != nil || id == usageID {
-		return err
-	}
-	tx, err := u.db.Begin()
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(usageSchema + fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", usageID, usageVersion))
-	return errors.Join(err, end(tx, err))
+	return &Usage{db}, nil
 }
 
 // Close closes it.
 func (u *Usage) Close() error { return u.db.Close() }
-
-func end(tx *sql.Tx, err error) error {
-	if err != nil {
-		return tx.Rollback()
-	}
-	return tx.Commit()
-}
 
 // mark is what the last moment was.
 type mark struct {
@@ -181,12 +104,7 @@ func (c Counters) key() key { return key{c.Share, c.Created.UnixNano(), c.Card} 
 // Add adds what came since the moment before. When it fails nothing has changed, and the next one
 // has it all; what had ended by then has to be given again.
 func (u *Usage) Add(m Moment) error {
-	tx, err := u.db.Begin()
-	if err != nil {
-		return fmt.Errorf("write usage: %w", err)
-	}
-	err = add(tx, m)
-	if err = errors.Join(err, end(tx, err)); err != nil {
+	if err := inTransaction(u.db, func(tx *sql.Tx) error { return add(tx, m) }); err != nil {
 		return fmt.Errorf("write usage: %w", err)
 	}
 	return nil
@@ -223,7 +141,7 @@ func add(tx *sql.Tx, m Moment) error {
 		away = max(passed-time.Duration(max(m.MonotonicNs-m.BeganNs, 0)), 0)
 	}
 	gap := away > awayMost
-	s := &slices{tx: tx, parts: parts(m.Time, passed, was.hour)}
+	s := &hourWriter{tx: tx, parts: parts(m.Time, passed, was.hour)}
 	if gap {
 		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.Add(away-passed).UnixNano()); err != nil {
 			return err
@@ -356,8 +274,8 @@ func parts(until time.Time, passed time.Duration, last int64) []hourPart {
 	return all
 }
 
-// slices writes quantities into hours.
-type slices struct {
+// hourWriter writes quantities into hours.
+type hourWriter struct {
 	tx    *sql.Tx
 	parts []hourPart
 }
@@ -367,7 +285,7 @@ func (p hourPart) of(amount int64) int64 {
 	return usage.Part(amount, p.to, p.whole) - usage.Part(amount, p.from, p.whole)
 }
 
-func (s *slices) addShare(d delta) error {
+func (s *hourWriter) addShare(d delta) error {
 	name := d.of.Share
 	if d.of.Unnamed {
 		name = "-"
@@ -385,7 +303,7 @@ func (s *slices) addShare(d delta) error {
 	return nil
 }
 
-func (s *slices) addCard(c CardCounters, ms, energy int64) error {
+func (s *hourWriter) addCard(c CardCounters, ms, energy int64) error {
 	for _, p := range s.parts {
 		if _, err := s.tx.Exec(`INSERT INTO card VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ms = ms + excluded.ms, energyUJ = energyUJ + excluded.energyUJ`,
 			p.hour, c.UUID, c.Model, c.MemoryKiB, p.of(ms), p.of(energy)); err != nil {

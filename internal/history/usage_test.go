@@ -17,7 +17,7 @@ import (
 
 var begin = time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
 
-func open(t testing.TB, path string) *Usage {
+func openUsage(t testing.TB, path string) *Usage {
 	t.Helper()
 	u, err := OpenUsage(path)
 	if err != nil {
@@ -41,7 +41,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, u: open(t, filepath.Join(t.TempDir(), "usage.db")), life: "a", wall: begin, mono: time.Hour, began: time.Hour}
+	w := &world{t: t, u: openUsage(t, filepath.Join(t.TempDir(), "usage.db")), life: "a", wall: begin, mono: time.Hour, began: time.Hour}
 	w.tick()
 	return w
 }
@@ -294,7 +294,7 @@ func TestClosedHours(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	folder := t.TempDir()
 	newer := filepath.Join(folder, "newer.db")
-	open(t, newer).Close()
+	openUsage(t, newer).Close()
 	foreign := filepath.Join(folder, "foreign.db")
 	for path, statement := range map[string]string{newer: "PRAGMA user_version = 99", foreign: "CREATE TABLE theirs (x)"} {
 		db, err := sql.Open("sqlite", path)

@@ -27,6 +27,12 @@ func agentMetrics() []metric {
 				emit(float64(at.UnixNano()) / 1e9)
 			}
 		}},
+		{"history_failed", "Whether the history of figures cannot be written.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.HistoryFailed) })},
+		{"history_bytes", "How large the files of that history are.", nil, fromAgent, func(r *reading, emit emit) {
+			if n := r.Agent.HistoryBytes; n != nil {
+				emit(float64(*n))
+			}
+		}},
 		{"snapshot_timestamp_seconds", "When what this scrape shows was measured.", nil, fromSampler,
 			one(func(r *reading) float64 { return float64(r.Time.UnixNano()) / 1e9 })},
 	}

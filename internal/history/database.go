@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package history keeps what has been in two databases beside the journal: what shares booked
+// and used of each GPU by hours, for bills (Usage), and the figures of snapshots over time, finely
+// for a day and ever more roughly (Figures). A change is one transaction that has the quantities
+// and the counters they came from, so that nothing counts twice. One goroutine writes each;
+// others may read beside it.
+//
+//	u, err := history.OpenUsage("/var/lib/divvy/usage.db")
+//	err = u.Add(moment)
+//	rows, cards, gaps, err := u.Read(ctx, from, to)
+//
+//	f, err := history.OpenFigures("/var/lib/divvy/history.db", history.DefaultBounds())
+//	err = f.Write(recorder.Take())
+//	answer, err := f.Read(ctx, query)
+package history
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"modernc.org/sqlite" // and the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Errors of opening a database.
+var (
+	ErrNewer   = errors.New("a newer version of Divvy wrote it")
+	ErrForeign = errors.New("it is not Divvy's")
+)
+
+// format is what a file has to be.
+type format struct {
+	id      int // application_id
+	version int // user_version
+	schema  string
+	begin   string // what comes before all else in a new file
+	pragmas string // of each connection, as the driver takes them
+}
+
+// open opens a database, or makes it. One that is not of the format, or of a newer version of it, is
+// left alone.
+func open(path string, f format) (*sql.DB, error) {
+	if err := checkOwn(path); err != nil {
+		return nil, err
+	}
+	source := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(5000)&_pragma=trusted_schema(OFF)&_txlock=immediate" + f.pragmas
+	db, err := sql.Open("sqlite", source)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := f.prepare(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}
+
+// checkOwn makes the file, for its owner alone, if it is not there.
+func checkOwn(path string) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	return errors.Join(err, file.Close())
+}
+
+func (f format) prepare(db *sql.DB) error {
+	var id, version int
+	if err := db.QueryRow("PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if err := db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	var tables int
+	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
+		return err
+	}
+	switch {
+	case id == f.id && version != f.version:
+		return fmt.Errorf("version %d: %w", version, ErrNewer)
+	case id != f.id && (id != 0 || tables > 0):
+		return ErrForeign
+	}
+	// Not before it is known whose it is: that writes into the file.
+	begin := f.begin
+	if id == f.id {
+		begin = ""
+	}
+	if _, err := db.Exec(begin + "PRAGMA journal_mode = WAL"); err != nil || id == f.id {
+		return err
+	}
+	return inTransaction(db, func(tx *sql.Tx) error {
+		_, err := tx.Exec(f.schema + fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", f.id, f.version))
+		return err
+	})
+}
+
+// inTransaction writes all of it, or nothing.
+func inTransaction(db *sql.DB, write func(*sql.Tx) error) error {
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	if err := write(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// damaged says whether an error means that a file is not what a database wrote, or not any more.
+func damaged(err error) bool {
+	is, ok := errors.AsType[*sqlite.Error](err)
+	return ok && (is.Code()&0xff == sqlite3.SQLITE_CORRUPT || is.Code()&0xff == sqlite3.SQLITE_NOTADB)
+}
