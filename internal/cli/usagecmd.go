@@ -157,14 +157,11 @@ func usageAsked(by, from, to, basis, form string, now time.Time) (*usageReport, 
 		if flag.text == "" {
 			continue
 		}
-		at, err := time.Parse(time.DateOnly, flag.text)
+		at, err := timeFlag(flag.name, flag.text)
 		if err != nil {
-			at, err = time.Parse(time.RFC3339, flag.text)
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %q is not a time like 2026-11-01 or 2026-11-01T08:00:00Z", flag.name, flag.text)
-		}
-		if at = at.UTC(); !at.Equal(at.Truncate(time.Hour)) {
+		if !at.Equal(at.Truncate(time.Hour)) {
 			return nil, fmt.Errorf("%s: %s is not a whole hour", flag.name, flag.text)
 		}
 		*flag.into = at
@@ -177,6 +174,18 @@ func usageAsked(by, from, to, basis, form string, now time.Time) (*usageReport, 
 		return nil, errors.New("--from, --to: usage is kept for 400 days")
 	}
 	return r, nil
+}
+
+// timeFlag reads the time that a flag gives.
+func timeFlag(flag, text string) (time.Time, error) {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		at, err = time.Parse(time.RFC3339, text)
+	}
+	if err != nil {
+		return at, fmt.Errorf("%s: %q is not a time like 2026-11-01 or 2026-11-01T08:00:00Z", flag, text)
+	}
+	return at.UTC(), nil
 }
 
 // fill asks for one day after the other, and adds up.
