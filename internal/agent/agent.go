@@ -270,6 +270,7 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 	}
 	l.core.RecoverCards(was.cards)
 	l.core.Recover(l.now, was.shares, was.clients)
+	l.recoverPipes(kept)
 	for _, s := range l.core.Shares() {
 		if err := l.openShare(s.Name, kept[shareKey(s.Name)]); err != nil {
 			return err

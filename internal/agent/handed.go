@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/wire"
@@ -45,7 +46,7 @@ func (c *connection) name(ctx context.Context, m wire.Message, descriptor int) e
 			Number: m.Token, Bytes: m.Amount, Name: name, Open: pipe, Pooled: m.Kind == wire.NamePointer,
 		})
 		if answer.Token != 0 && pipe {
-			l.watch(ctx, name, descriptor)
+			l.watch(name, descriptor)
 		}
 	})
 	if err != nil {
@@ -61,7 +62,7 @@ func (c *connection) name(ctx context.Context, m wire.Message, descriptor int) e
 }
 
 // watch has the core told when nobody has a descriptor any more.
-func (l *loop) watch(ctx context.Context, name string, descriptor int) {
+func (l *loop) watch(name string, descriptor int) {
 	if l.core.IsWatched(name) {
 		return
 	}
@@ -71,12 +72,49 @@ func (l *loop) watch(ctx context.Context, name string, descriptor int) {
 		return // it counts as long as its share has processes
 	}
 	l.core.Watched(name)
-	d := l.daemon
-	l.task(func() {
-		if awaitClosed(ctx, other) == nil {
-			_ = d.do(ctx, func(l *loop) { l.core.Closed(l.now, name) })
+	l.follow(name, other, l.keepPipe(name, other))
+}
+
+// maxPipes is of how many descriptors the end is told over a restart of the agent. The others
+// count from then on as long as their share has processes.
+const maxPipes = 1024
+
+// keepPipe stores the other end of a descriptor for the agent after this one.
+func (l *loop) keepPipe(name string, other *os.File) bool {
+	if l.store == nil || l.pipes >= maxPipes || l.store.Put(name, other) != nil {
+		return false
+	}
+	l.pipes++
+	return true
+}
+
+// follow has the core told when nobody has a descriptor any more. kept: it is in the store.
+func (l *loop) follow(name string, other *os.File, kept bool) {
+	l.begin(func(ctx context.Context, d *daemon) {
+		if awaitClosed(ctx, other) != nil {
+			return
 		}
+		_ = d.do(ctx, func(l *loop) {
+			l.core.Closed(l.now, name)
+			if kept {
+				l.pipes--
+				_ = l.store.Drop(name) // else it is dropped at the next start
+			}
+		})
 	})
+}
+
+// recoverPipes goes on watching the descriptors that an earlier agent watched.
+func (l *loop) recoverPipes(kept map[string]*os.File) {
+	for name, other := range kept {
+		if !isPipe(name) {
+			continue
+		}
+		delete(kept, name)
+		l.pipes++
+		l.core.Watched(name) // or it is gone: its end is waited for all the same
+		l.follow(name, other, true)
+	}
 }
 
 // take has the process hold what has a name.
@@ -102,7 +140,7 @@ func (c *connection) take(ctx context.Context, m wire.Message, descriptor int) e
 		default:
 			answer.Token, answer.Amount, answer.Slot = held.Number, held.Bytes, uint32(a.Slot)
 			if pipe {
-				l.watch(ctx, name, descriptor)
+				l.watch(name, descriptor)
 			}
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func (h *handles) nameOf(descriptor int) (name string, pipe bool, err error) {
 		return "", false, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFIFO && onPipes(descriptor) {
-		return fmt.Sprintf("pipe %d:%d", st.Dev, st.Ino), true, nil
+		return fmt.Sprintf(pipePrefix+"%d:%d", st.Dev, st.Ino), true, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,6 +48,12 @@ func (h *handles) nameOf(descriptor int) (name string, pipe bool, err error) {
 	}
 	return "", false, nil
 }
+
+// pipePrefix is how the names of pipes begin. Their other ends are in the descriptor store by
+// their names, so the keys of nothing else there begin so.
+const pipePrefix = "pipe "
+
+func isPipe(name string) bool { return strings.HasPrefix(name, pipePrefix) }
 
 // onPipes is true of a pipe that is nowhere but in the kernel, as FIFOs in folders are not.
 func onPipes(descriptor int) bool {

@@ -44,6 +44,7 @@ type loop struct {
 	enforcements map[string]enforcement   // by share
 	runs         []*attendee
 	bypasses     bypasses
+	pipes        int       // in the store
 	reconcileAt  time.Time // zero: nothing has changed since
 	reconciling  bool
 	reconciled   time.Time

@@ -119,6 +119,27 @@ func (h *host) booked(t *testing.T, share api.Share, ledger, held uint64) {
 func TestHandedMemory(t *testing.T) {
 	const contexts, piece = 2 * contextBytes, 256 * mib
 	h := newHost(t, hostOptions{})
+	// restart kills the agent's worker and waits for the programs.
+	restart := func(t *testing.T, share api.Share) {
+		t.Helper()
+		before, err := h.client.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil { // its supervisor starts another
+			t.Fatal(err)
+		}
+		eventually(t, "another agent has both back", func() error {
+			now, err := h.client.Version(t.Context())
+			if err == nil && now.PID == before.PID {
+				err = fmt.Errorf("process %d answers", now.PID)
+			}
+			if err == nil && h.look(t, share.Name).Clients != 2 {
+				err = errors.New("not both are back")
+			}
+			return err
+		}, h.agent)
+	}
 	for name, test := range map[string]func(t *testing.T, share api.Share, maker, taker *hand){
 		"released by its maker": func(t *testing.T, share api.Share, maker, taker *hand) {
 			var taken []string
@@ -254,27 +275,23 @@ func TestHandedMemory(t *testing.T) {
 			made := maker.do("create %d", 3*piece)
 			maker.do("send %s", made)
 			taken := taker.do("take")
-			before, err := h.client.Version(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil { // its supervisor starts another
-				t.Fatal(err)
-			}
-			eventually(t, "another agent has both back", func() error {
-				now, err := h.client.Version(t.Context())
-				if err == nil && now.PID == before.PID {
-					err = fmt.Errorf("process %d answers", now.PID)
-				}
-				if err == nil && h.look(t, share.Name).Clients != 2 {
-					err = errors.New("not both are back")
-				}
-				return err
-			}, h.agent)
+			restart(t, share)
 			maker.do("release %s", made)
 			h.booked(t, share, contexts+3*piece, contexts+3*piece)
 			maker.refused("create %d", piece)
 			taker.do("release %s", taken)
+			h.booked(t, share, contexts, contexts)
+			maker.do("create %d", 3*piece)
+		},
+		"kept by a descriptor over a restart of the agent": func(t *testing.T, share api.Share, maker, taker *hand) {
+			made := maker.do("create %d", 3*piece)
+			maker.do("send %s", made)
+			taker.do("hold")
+			restart(t, share)
+			maker.do("release %s", made)
+			h.booked(t, share, contexts+3*piece, contexts+3*piece)
+			maker.refused("create %d", piece)
+			taker.do("drop")
 			h.booked(t, share, contexts, contexts)
 			maker.do("create %d", 3*piece)
 		},
