@@ -16,6 +16,7 @@ type balance struct {
 	granted uint64
 	own     uint64 // of a client that others were merged into: what it was granted itself
 	gone    bool   // the client ends, and the driver holds nothing for it on this GPU
+	moved   int64  // of memory with names, was handed to it (or taken off) while it is awaited: it does not know
 
 	granteds uint64 // the most that was ever granted
 	peak     uint64

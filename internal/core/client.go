@@ -191,7 +191,8 @@ func (c *Core) Reattach(now time.Time, id ClientID, share string, process Proces
 			// The agent that died may have had no journal to write to.
 			most += b.slot.pool.room(c)
 		}
-		used[i] = min(up(amounts(usedBytes).of(i)), most)
+		used[i] = min(b.knows(up(amounts(usedBytes).of(i))), most)
+		b.moved = 0
 	}
 	wasLost := cl.state == Detached
 	c.setState(cl, Attached, true)

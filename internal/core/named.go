@@ -361,6 +361,8 @@ func (c *Core) settleNamed(now time.Time, n *named) {
 			c.book(heir, heir.granted+in.bytes)
 			if heir.page {
 				c.credits.Hand(heir.id, heir.number(), in.bytes)
+			} else if heir.awaited() {
+				heir.moved += int64(in.bytes)
 			}
 			c.clientChanged(heir.client)
 		}
@@ -427,9 +429,20 @@ func (c *Core) discharge(b *balance, bytes uint64) uint64 {
 	c.book(b, b.granted-bytes)
 	if b.page && !b.frozen && !b.merged.any {
 		c.credits.Discharge(b.id, b.number(), bytes)
+	} else if b.awaited() {
+		b.moved -= int64(bytes)
 	}
 	c.clientChanged(b.client)
 	return bytes
+}
+
+// knows is what a client uses that was away and says how much, with what was handed to it
+// meanwhile.
+func (b *balance) knows(said uint64) uint64 {
+	if b.moved < 0 {
+		return said - min(uint64(-b.moved), said)
+	}
+	return said + min(uint64(b.moved), ^uint64(0)-said)
 }
 
 func (c *Core) namedChanged(n *named) {

@@ -171,6 +171,17 @@ func TestNamedTwin(t *testing.T) {
 					if err := pages.comeBack(now, id, clients[id], Process{PID: int(id), Start: 1}); err != nil {
 						t.Fatal(err)
 					}
+					for _, one := range things { // the others are still away
+						if one.holders[id] == 0 || random.IntN(4) > 0 {
+							continue
+						}
+						if !c.ReleaseNamed(now, id, one.number) {
+							t.Fatalf("seed %d: release %d by %d: not known", seed, one.number, id)
+						}
+						if one.holders[id]--; one.holders[id] == 0 {
+							delete(one.holders, id)
+						}
+					}
 				}
 				for _, one := range things {
 					// Without a process of its share nobody sees their end any more.
