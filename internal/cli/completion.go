@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/client"
 )
 
 // completionDeadline keeps the Tab key quick when an agent does not answer.
@@ -116,7 +118,7 @@ func (a *app) completeShares(cmd *cobra.Command, args []string, typed string) ([
 	if len(args) > 0 && cmd.Name() != "run" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), completionDeadline)
+	ctx, cancel := context.WithTimeout(client.Looking(context.Background()), completionDeadline)
 	defer cancel()
 	at, err := a.find(ctx)
 	if err != nil {
@@ -135,7 +137,7 @@ func (a *app) completeShares(cmd *cobra.Command, args []string, typed string) ([
 
 // completeCards offers the UUIDs of cards, with their names.
 func (a *app) completeCards(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionDeadline)
+	ctx, cancel := context.WithTimeout(client.Looking(context.Background()), completionDeadline)
 	defer cancel()
 	at, err := a.find(ctx)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/estimate/reference"
 	"github.com/divvy-gpu/divvy/internal/history"
 	"github.com/divvy-gpu/divvy/internal/size"
@@ -58,11 +59,12 @@ and hours for 400 days. Times are UTC. Figures:
 		if err != nil {
 			return err
 		}
-		at, err := a.find(cmd.Context())
+		ctx := client.Looking(cmd.Context())
+		at, err := a.find(ctx)
 		if err != nil {
 			return err
 		}
-		h, err := at.client.History(cmd.Context(), query.Values())
+		h, err := at.client.History(ctx, query.Values())
 		if err != nil {
 			return at.explain(err)
 		}

@@ -101,11 +101,12 @@ among its shares: by what they booked, or used; the rest is idle.`,
 			}
 			prices = &parsed
 		}
-		at, err := a.find(cmd.Context())
+		ctx := client.Looking(cmd.Context())
+		at, err := a.find(ctx)
 		if err != nil {
 			return err
 		}
-		if err := report.fill(cmd.Context(), at.client, prices); err != nil {
+		if err := report.fill(ctx, at.client, prices); err != nil {
 			return at.explain(err)
 		}
 		switch form {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/web"
 )
 
@@ -29,11 +30,12 @@ others can reach are refused (exit code 2): there is no login.`,
 		if err := web.Check(listen); err != nil {
 			return withHint(usage(err), "divvy web --listen "+webAddress)
 		}
-		at, err := a.find(cmd.Context())
+		looking := client.Looking(cmd.Context())
+		at, err := a.find(looking)
 		if err != nil {
 			return err
 		}
-		if _, err := at.client.Version(cmd.Context()); err != nil {
+		if _, err := at.client.Version(looking); err != nil {
 			return at.explain(err)
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
