@@ -331,8 +331,9 @@ static void complain(const char *path, int rc, const struct divvy_message *answe
 
 /*
  * Connect and say HELLO. An agent that dies takes the connections with it that
- * it had accepted, and its successor knows nothing of them: then ask again, for
- * as long as a charge would wait.
+ * it had accepted, and its successor knows nothing of them; one that is killed
+ * whole leaves a socket at which nobody listens until it is started again. Then
+ * ask again, for as long as a charge would wait.
  */
 static int greet(struct divvy_message *answer, struct front_pages **fresh)
 {
@@ -341,13 +342,18 @@ static int greet(struct divvy_message *answer, struct front_pages **fresh)
 	int rc;
 
 	for (;;) {
+		bool killed;
+
 		rc = front_agent_connect(&ledger.agent);
-		if (rc == 0)
+		killed = rc == -ECONNREFUSED;
+		if (rc == 0) {
 			rc = front_agent_hello(&ledger.agent, 0, NULL, FIRST_ANSWER_MS, answer, fresh);
+			killed = rc == -EPIPE;
+		}
 		if (rc == 0)
 			return 0;
 		front_agent_drop(&ledger.agent);
-		if (rc != -EPIPE || clock_now() - begun > AWAY_NS)
+		if (!killed || clock_now() - begun > AWAY_NS)
 			return rc;
 		clock_pause(pause);
 		if (pause < LONGEST_PAUSE_NS)

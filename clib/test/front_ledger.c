@@ -6,6 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "joined.h"
 
@@ -50,6 +55,40 @@ static void asks_again_when_its_first_connection_dies(void)
 	agent_start(&share);
 	CHECK(front_attach(path, buildid) == 0);
 	CHECK(*front_live && charge(MIB) == 0);
+}
+
+/* What is left of an agent that was killed whole: a socket at which nobody listens. */
+static void leave_a_socket(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0 && strlen(path) < sizeof(address.sun_path));
+	memcpy(address.sun_path, path, strlen(path));
+	CHECK(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0 && listen(fd, 1) == 0);
+	close(fd);
+}
+
+static void *start_later(void *share)
+{
+	const struct timespec moment = {.tv_nsec = 200 * 1000 * 1000};
+
+	nanosleep(&moment, NULL);
+	unlink(path);
+	agent_start(share);
+	return NULL;
+}
+
+static void waits_for_an_agent_that_was_killed(void)
+{
+	struct agent_share share = share_of(LIMIT);
+	pthread_t thread;
+
+	leave_a_socket();
+	CHECK(pthread_create(&thread, NULL, start_later, &share) == 0);
+	CHECK(front_attach(path, buildid) == 0);
+	CHECK(*front_live && charge(MIB) == 0);
+	pthread_join(thread, NULL);
 }
 
 static void does_not_ask_for_ever(void)
@@ -474,6 +513,7 @@ static const struct scenario scenarios[] = {
 	{"tries again when asked again", tries_again_when_asked_again},
 	{"is refused", is_refused},
 	{"asks again when its first connection dies", asks_again_when_its_first_connection_dies},
+	{"waits for an agent that was killed", waits_for_an_agent_that_was_killed},
 	{"does not ask for ever", does_not_ask_for_ever},
 	{"pays from credit", pays_from_credit},
 	{"is denied what is not there", is_denied_what_is_not_there},
