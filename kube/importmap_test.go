@@ -22,6 +22,7 @@ var rooms = []room{
 		thirdParty: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"},
 	},
 	{path: "internal/cri", thirdParty: []string{"google.golang.org/grpc", "k8s.io/cri-api"}},
+	{path: "internal/host", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/record", may: []string{"internal/share", "kube/internal/names"}, pure: true},
 	{
 		path:       "internal/deviceplugin",
@@ -38,7 +39,7 @@ var rooms = []room{
 	},
 	{
 		path:       "internal/cli",
-		may:        []string{"internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
+		may:        []string{"internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/host", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
 	},
 	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},

@@ -25,6 +25,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/private"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/internal/size"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
@@ -59,7 +60,7 @@ func (a *app) agentCommand() *cobra.Command {
 		Long: `Runs the agent: it owns the ledger of every GPU and listens on agent.sock and
 on one socket per share. Run it as root for the whole machine (deploy/systemd);
 divvy run starts a private one where there is none.`,
-		Example: `  divvy agent --directory /tmp/d --driver-dir lib/divvy/standin --simulator /tmp/d/simulator.sock`,
+		Example: `  divvy agent --directory /tmp/d --simulator /tmp/d/simulator.sock`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
@@ -76,6 +77,9 @@ divvy run starts a private one where there is none.`,
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if f.simulator != "" && f.private == "" && !f.worker {
+			awaitSimulator(ctx, f.simulator)
+		}
 		if err := f.serve(ctx, cfg); err != nil && !errors.Is(err, agent.ErrIdle) {
 			return err
 		}
@@ -85,7 +89,7 @@ divvy run starts a private one where there is none.`,
 	system := agent.System()
 	flags.StringVar(&f.directory, "directory", system.Directory, "`folder` of agent.sock and of the shares' sockets")
 	flags.StringVar(&f.journal, "journal-dir", "", "`folder` of the journal (default "+system.JournalDirectory+", or --directory)")
-	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed driver)")
+	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed one; with --simulator the stand-in)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`most` priority that a user may ask for: alice=10, all=5")
@@ -138,7 +142,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		return cfg, usage(err)
 	}
 	if f.private == "" {
-		if err := f.findDriver(&cfg); err != nil {
+		if err := f.findDriver(a, &cfg); err != nil {
 			return cfg, err
 		}
 	}
@@ -258,12 +262,21 @@ func (f *agentFlags) offers(a *app, cfg agent.Config) (*cdi.Offers, error) {
 	return o, nil
 }
 
-// findDriver sets the folder of the driver: the one given, the one that stands
-// at its place already, or links to the one that is installed.
-func (f *agentFlags) findDriver(cfg *agent.Config) error {
+// findDriver sets the folder of the driver: the one given, the stand-in of this build for
+// a simulator, the one that stands at its place already, or links to the one that is
+// installed.
+func (f *agentFlags) findDriver(a *app, cfg *agent.Config) error {
 	if f.driver != "" {
 		directory, err := filepath.Abs(f.driver)
 		cfg.DriverDirectory = directory
+		return err
+	}
+	if f.simulator != "" {
+		dir, err := a.libraries()
+		if err != nil {
+			return err
+		}
+		cfg.DriverDirectory, err = dir.Standin(defaultDriver)
 		return err
 	}
 	cfg.DriverDirectory = filepath.Join(cfg.Directory, "driver")
@@ -278,6 +291,30 @@ func (f *agentFlags) findDriver(cfg *agent.Config) error {
 		return err
 	}
 	return private.LinkDriver(found, cfg.DriverDirectory, 0o755)
+}
+
+// simulatorPatience is with a simulator that is started at the same time.
+const simulatorPatience = 10 * time.Second
+
+// awaitSimulator waits until a simulator listens: the stand-in driver, which is loaded once,
+// would say what a driver says whose kernel module is not loaded. Without one it says so.
+func awaitSimulator(ctx context.Context, socket string) {
+	ctx, cancel := context.WithTimeout(ctx, simulatorPatience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		truth, err := simgpu.Dial(ctx, socket)
+		if err == nil {
+			_ = truth.Close()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // serve runs the agent, or the supervisor that keeps its sockets.

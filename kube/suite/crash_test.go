@@ -25,7 +25,9 @@ func deleteNow() metav1.DeleteOptions {
 	return metav1.DeleteOptions{GracePeriodSeconds: &now}
 }
 
-// Agent, node part and containerd are killed at random while pods come and go: no pod is
+const worker = "worker" // the agent's
+
+// Agent, its worker, node part and containerd are killed at random while pods come and go: no pod is
 // stuck, nothing is promised twice, and in the end nothing is left over.
 func TestKills(t *testing.T) {
 	c := newCluster(t)
@@ -37,7 +39,7 @@ func TestKills(t *testing.T) {
 	go func() {
 		counts := map[string]int{}
 		defer func() { killed <- counts }()
-		victims := []string{"agent", "node", "containerd"}
+		victims := []string{"agent", worker, "node", "containerd"}
 		for {
 			select {
 			case <-stop:
@@ -45,9 +47,13 @@ func TestKills(t *testing.T) {
 			case <-time.After(time.Duration(500+rand.IntN(2500)) * time.Millisecond):
 			}
 			victim := victims[rand.IntN(len(victims))]
-			_, stopped := askHost("stop", victim, true)
-			_, started := askHost("start", victim, false)
-			if err := errors.Join(stopped, started); err != nil {
+			var err error
+			if victim == worker {
+				_, err = askHost("kill-worker", "", true)
+			} else if _, err = askHost("stop", victim, true); err == nil {
+				_, err = askHost("start", victim, false)
+			}
+			if err != nil {
 				t.Error(err)
 				return
 			}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,71 @@ func TestDaemonSet(t *testing.T) {
 	c.running("load", 2*patience)
 	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/divvy-node")
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
+	c.claim("next", request{name: "gpu", memory: "2Gi"})
+	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
+	checkExample(t, c.succeeded("next")["main"], 2*gib)
+	c.says("load", "main", "done")
+	checkExample(t, c.log("load", "main"), 2*gib)
+	for _, s := range c.get("load").Status.ContainerStatuses {
+		if s.RestartCount != 0 {
+			t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
+		}
+	}
+	c.deletePod("load")
+	c.deletePod("next")
+	c.until("the shares are gone", patience, c.noShares)
+}
+
+// All of Divvy in pods, with simulated GPUs; and an update of the agent under a pod that runs.
+func TestAgentInPods(t *testing.T) {
+	c := newCluster(t)
+	services := []string{"simulator", "agent", "node"}
+	for _, service := range slices.Backward(services) {
+		c.host("stop", service, false)
+	}
+	t.Cleanup(func() {
+		for _, service := range services {
+			c.host("start", service, false)
+		}
+		c.until("the agent of the host", patience, c.noShares)
+	})
+	var manifests []string
+	for _, name := range []string{"simulated.yaml", "node.yaml"} {
+		manifests = append(manifests, "-f", filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", name))
+	}
+	c.kubectl(append([]string{"apply"}, manifests...)...)
+	t.Cleanup(func() {
+		text, err := exec.Command("kubectl", append([]string{"delete", "--wait"}, manifests...)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	})
+	for _, name := range []string{"simulator", "agent", "node"} {
+		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-"+name, "--timeout", "90s")
+	}
+	c.until("an agent without shares", patience, c.noShares)
+	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
+	c.pod("load", container{name: "main", claim: "share", command: staying(example("vectoradd", 10))})
+	// A kubelet that was asked before the new driver had registered tries again after a minute.
+	c.running("load", 2*patience)
+	files, err := filepath.Glob("/run/cdi/*.json")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files of shares: %q (%v)", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range regexp.MustCompile(`"hostPath": *"(/opt/divvy/[^"]*)"`).FindAllStringSubmatch(string(text), -1) {
+		if info, err := os.Lstat(path[1]); err != nil || info.Mode()&os.ModeSymlink != 0 {
+			t.Errorf("%s outlives no update (%v)", path[1], err)
+		}
+	}
+	if !strings.Contains(string(text), `"/opt/divvy/`) {
+		t.Errorf("%s: %s", files[0], text)
+	}
+	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/divvy-agent")
+	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-agent", "--timeout", "90s")
 	c.claim("next", request{name: "gpu", memory: "2Gi"})
 	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
 	checkExample(t, c.succeeded("next")["main"], 2*gib)

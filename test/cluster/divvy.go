@@ -16,18 +16,23 @@ import (
 
 // Ways in which divvy-kube node runs.
 const (
-	nodePod     = "pod"     // as deploy/kubernetes/node.yaml has it
-	nodeService = "service" // of the host, so that a suite can kill and start it
+	nodePod     = "pod"     // all of Divvy in pods, as deploy/kubernetes has it
+	nodeService = "service" // of the host, as simulator and agent are, so that a suite can kill and start them
 	nodeNone    = "none"
 )
 
 const (
 	simulatorSocket = "/run/divvy-simulator/simulator.sock"
 	agentSocket     = "/run/divvy/agent.sock"
+	manifestCards   = "2xA100-40GB" // of deploy/kubernetes/simulated.yaml
 )
 
-// startDivvy starts the simulated GPUs and the agent, as services of the host.
+// startDivvy starts the simulated GPUs and the agent as services of the host, unless they
+// come in pods.
 func (n *node) startDivvy(ctx context.Context) error {
+	if n.node == nodePod {
+		return nil
+	}
 	divvy := filepath.Join(n.divvy, "bin", "divvy")
 	folders := func(paths ...string) func() error {
 		return func() error {
@@ -51,12 +56,12 @@ func (n *node) startDivvy(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := n.runAfter(folders("/run/divvy", "/run/cdi", "/var/lib/divvy"), "agent",
+	if err := n.runAfter(folders("/run/divvy", "/run/cdi", "/var/lib/divvy"), agentService,
 		divvy, "agent", "--driver-dir", filepath.Join(n.divvy, "lib", "divvy", "standin"), "--simulator", simulatorSocket,
 		"--cdi-dir", "/run/cdi", "--creation", "owner"); err != nil {
 		return err
 	}
-	return n.until(ctx, "the agent", "agent", func() error {
+	return n.until(ctx, "the agent", agentService, func() error {
 		return exec.CommandContext(ctx, divvy, "devices", "--agent", agentSocket).Run()
 	})
 }
@@ -69,7 +74,15 @@ func (n *node) startNodePart(ctx context.Context) error {
 	}
 	switch n.node {
 	case nodePod:
-		if _, err := n.kubectl(ctx, "apply", "-f", manifest("node.yaml")); err != nil {
+		raw, err := os.ReadFile(manifest("simulated.yaml"))
+		if err != nil {
+			return err
+		}
+		file := n.at("simulated.yaml")
+		if err := os.WriteFile(file, []byte(strings.Replace(string(raw), manifestCards, n.cards, 1)), 0o644); err != nil {
+			return err
+		}
+		if _, err := n.kubectl(ctx, "apply", "-f", file, "-f", manifest("node.yaml")); err != nil {
 			return err
 		}
 	case nodeService:

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -179,7 +180,7 @@ func (n *node) serveAPI() error {
 const controlSocket = "@divvy-cluster" // abstract, so of this network namespace only
 
 type request struct {
-	Do   string   `json:"do"`             // start, stop (signal and wait), status, reboot
+	Do   string   `json:"do"`             // start, stop (signal and wait), kill-worker (of the agent), status, reboot
 	Name string   `json:"name,omitempty"` // of a component
 	Kill bool     `json:"kill,omitempty"` // with SIGKILL
 	Env  []string `json:"env,omitempty"`  // for start, besides its own
@@ -240,6 +241,8 @@ func (n *node) obey(asked request) (map[string]int, error) {
 			err = n.runLocked(c)
 			c.args = before
 		}
+	case "kill-worker":
+		err = n.killWorker()
 	case "reboot":
 		err = n.rebootLocked()
 	default:
@@ -269,6 +272,12 @@ func (n *node) stopLocked(name string, kill bool) error {
 	if err := c.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
+	if kill && name == agentService {
+		// Its unit has its worker killed with it; a runtime's containers outlive the runtime.
+		if err := killSession(c.process.Process.Pid); err != nil {
+			return err
+		}
+	}
 	select {
 	case <-c.ended:
 	case <-time.After(20 * time.Second):
@@ -279,8 +288,10 @@ func (n *node) stopLocked(name string, kill bool) error {
 	return nil
 }
 
+const agentService = "agent"
+
 // nodeServices are the components of the node, in the order in which they start.
-var nodeServices = []string{"containerd", "simulator", "agent", "kubelet", "node"}
+var nodeServices = []string{"containerd", "simulator", agentService, "kubelet", "node"}
 
 // rebootLocked does to the node what a reboot does: every process but the control plane's
 // is gone, /run is empty, mounts and the pods' networks are gone. What is on disk stays.
@@ -326,6 +337,52 @@ func (n *node) rebootLocked() error {
 	return nil
 }
 
+// killWorker kills the agent's worker alone.
+func (n *node) killWorker() error {
+	c := n.services[agentService]
+	if c == nil {
+		return fmt.Errorf("no such component: %s", agentService)
+	}
+	return eachProcess(func(pid int) error {
+		if _, parent := stat(pid); parent != c.process.Process.Pid {
+			return nil
+		}
+		return kill(pid)
+	})
+}
+
+// killSession kills the processes of a session.
+func killSession(session int) error {
+	return eachProcess(func(pid int) error {
+		if of, err := unix.Getsid(pid); err != nil || of != session {
+			return nil // it has ended, or is another's
+		}
+		return kill(pid)
+	})
+}
+
+func kill(pid int) error {
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+func eachProcess(do func(pid int) error) error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			if err := do(pid); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func isExit(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)
@@ -344,26 +401,16 @@ func isNodeService(name string) bool {
 // not descend from what is spared. The command of `run` is one of the latter.
 func killAllBut(spared map[int]bool) error {
 	for range 100 {
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			return err
-		}
 		left := 0
-		for _, entry := range entries {
-			var pid int
-			if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil || spared[pid] || descends(pid, spared) {
-				continue
-			}
-			if dead(pid) {
-				continue
+		err := eachProcess(func(pid int) error {
+			if spared[pid] || descends(pid, spared) || dead(pid) {
+				return nil
 			}
 			left++
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-		}
-		if left == 0 {
-			return nil
+			return kill(pid)
+		})
+		if err != nil || left == 0 {
+			return err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

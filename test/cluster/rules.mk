@@ -4,11 +4,12 @@
 # `make test`: components take minutes to build, once, and it needs root.
 #
 #   make kube           bin/divvy-kube
+#   make kube-image     its image, with Divvy in it
 #   make cluster        a cluster with Divvy and simulated GPUs, to try things on
 #   make cluster-down   ends it
 #   make test-cluster   lint and tests of kube/, and its suites on such a cluster
 
-.PHONY: kube cluster cluster-down test-cluster cluster-need cluster-components cluster-images lint-kube test-kube
+.PHONY: kube kube-image cluster cluster-down test-cluster cluster-need cluster-components cluster-images lint-kube test-kube
 
 CLUSTER := build/cluster
 CLUSTER_CARDS ?= 2xA100-40GB
@@ -55,11 +56,17 @@ bin/divvy-kube: FORCE
 
 kube: bin/divvy-kube
 
-$(CLUSTER)/images/divvy-kube.tar: bin/divvy-kube $(wildcard tools/ociimage/*.go)
+# Divvy itself is in it by its version, as `make install` lays it out on a host.
+$(CLUSTER)/images/divvy-kube.tar: bin/divvy-kube build $(wildcard tools/ociimage/*.go)
 	@mkdir -p $(@D)
-	@$(GO) run -trimpath ./tools/ociimage -o $@ -name divvy.local/divvy-kube:1 -entrypoint /divvy-kube bin/divvy-kube=/divvy-kube
+	@rm -rf $(CLUSTER)/host
+	@scripts/install $(abspath $(CLUSTER)/host) '' '$(VERSION)' >/dev/null
+	@$(GO) run -trimpath ./tools/ociimage -o $@ -name divvy.local/divvy-kube:1 -entrypoint /divvy-kube \
+		bin/divvy-kube=/divvy-kube $(CLUSTER)/host/lib/divvy=/opt/divvy
 
-cluster-images: $(CLUSTER)/images/divvy-kube.tar
+kube-image: $(CLUSTER)/images/divvy-kube.tar
+
+cluster-images: kube-image
 
 lint-kube:
 	@echo "go vet (kube)"

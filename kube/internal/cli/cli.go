@@ -37,7 +37,7 @@ func Run(args []string) int {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.Join(errUsage, err) })
-	root.AddCommand(nodeCommand(), doctorCommand())
+	root.AddCommand(nodeCommand(), hostCommand(), doctorCommand())
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {
