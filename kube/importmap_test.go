@@ -26,7 +26,7 @@ var rooms = []room{
 	{path: "internal/record", may: []string{"internal/share", "kube/internal/names"}, pure: true},
 	{
 		path:       "internal/deviceplugin",
-		may:        []string{"internal/api", "internal/cdi", "internal/event", "internal/share", "kube/internal/cri", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/record"},
+		may:        []string{"internal/api", "internal/cdi", "internal/event", "internal/gpu", "internal/share", "kube/internal/cri", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/record"},
 		thirdParty: []string{"google.golang.org/grpc", "k8s.io/api", "k8s.io/kubelet"},
 	},
 	{

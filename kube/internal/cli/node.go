@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/deviceplugin"
 	"github.com/divvy-gpu/divvy/kube/internal/doctor"
@@ -213,11 +214,32 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 		plugin.Run(ctx)
 	}()
 	defer func() { <-watched }()
-	replicas := &deviceplugin.Replicas{Folders: []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder}}
-	served := make(chan error, 1)
+	folders := []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder}
+	replicas := &deviceplugin.Files{Folders: folders, Class: cdi.ClassReplica}
+	mig := &deviceplugin.MIG{Folders: folders, Profiles: f.profiles, Log: log}
+	served := make(chan error, 2)
 	go func() { served <- deviceplugin.Serve(ctx, folder, names.ResourceReplica, replicas, log) }()
+	go func() { served <- mig.Serve(ctx, folder) }()
 	err = deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
-	return errors.Join(err, <-served)
+	return errors.Join(err, <-served, <-served)
+}
+
+// profiles are those of the MIG devices that the agent knows, by their UUIDs.
+func (f nodeFlags) profiles(ctx context.Context) (map[string]string, error) {
+	snapshot, err := client.New(f.agent).Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, card := range snapshot.Cards {
+		if card.Instruments == nil {
+			continue // it does not answer
+		}
+		for _, d := range card.Instruments.Devices {
+			all[d.ID] = d.Profile
+		}
+	}
+	return all, nil
 }
 
 // apiServer is a client of the API server that a file, or the pod's service account, leads to.

@@ -75,6 +75,7 @@ const (
 	ResourceMemory       = "divvy.dev/memory"
 	ResourceCores        = "divvy.dev/cores"
 	AnnotationAllocation = "divvy.dev/allocation"
+	resourceMIG          = "divvy.dev/mig-" // and a profile
 	slotPrefix           = "slot-"
 	MaxSlots             = 1024
 )
@@ -82,6 +83,7 @@ const (
 var (
 	claimUID   = regexp.MustCompile(`^` + uidPattern + `$`)
 	deviceName = regexp.MustCompile(`^gpu-[0-9a-f-]{36}$`)
+	profile    = regexp.MustCompile(`^[0-9][0-9a-z.+]{0,40}[0-9a-z]$`) // 1g.5gb+me
 )
 
 // Share is the name of the nth share of a claim. Devices of the same name are never reused:
@@ -114,6 +116,15 @@ func ShareSlot(share string) (int, bool) {
 		return 0, false
 	}
 	return SlotNumber(slot)
+}
+
+// ResourceMIG is the extended resource of the MIG devices of a profile, 1g.5gb+me: no name of a
+// resource may have the plus of it.
+func ResourceMIG(of string) (string, bool) {
+	if !profile.MatchString(of) {
+		return "", false
+	}
+	return resourceMIG + strings.ReplaceAll(of, "+", "."), true
 }
 
 // Device is the name of a GPU in a slice, from its UUID: the same after any restart and in

@@ -14,26 +14,29 @@ import (
 	"github.com/divvy-gpu/divvy/internal/cdi"
 )
 
-const replicasInterval = 5 * time.Second
+const filesInterval = 5 * time.Second
 
-// Replicas serves names of whole GPUs as divvy.dev/replica: those in the CDI files that
-// `divvy cdi generate` and `divvy partition apply` write. A device's id is its CDI device's, so
-// that there is nothing to look up when a container starts; and nothing holds it.
-type Replicas struct {
+// Files serves devices that CDI files name, those that `divvy cdi generate` and `divvy partition
+// apply` write: replicas, which are names of whole GPUs and held by nothing, and MIG devices, which
+// the GPU holds. A device's id is its CDI device's, so that there is nothing to look up when a
+// container starts.
+type Files struct {
 	pluginapi.UnimplementedDevicePluginServer
 	Folders []cdi.Folder
+	Class   string            // of CDI devices
+	Is      func(string) bool // whether an id is one of these; nil: all of the class are
 }
 
-// devices lists the replicas that are ready, and those that lack something of the host.
-func (r *Replicas) devices() ([]*pluginapi.Device, error) {
+// devices lists those that are ready, and those that lack something of the host.
+func (f *Files) devices() ([]*pluginapi.Device, error) {
 	var all []*pluginapi.Device
-	for _, folder := range r.Folders {
+	for _, folder := range f.Folders {
 		devices, err := folder.Devices()
 		if err != nil {
 			return nil, err
 		}
 		for _, d := range devices {
-			if d.Class != cdi.ClassReplica || d.State == cdi.StateInvalid {
+			if d.Class != f.Class || d.State == cdi.StateInvalid || f.Is != nil && !f.Is(d.ID) {
 				continue
 			}
 			health := pluginapi.Healthy
@@ -48,17 +51,17 @@ func (r *Replicas) devices() ([]*pluginapi.Device, error) {
 }
 
 // GetDevicePluginOptions asks for nothing besides.
-func (r *Replicas) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+func (f *Files) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	return &pluginapi.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the kubelet of the replicas, and again when they change.
-func (r *Replicas) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
-	ticker := time.NewTicker(replicasInterval)
+// ListAndWatch tells the kubelet of the devices, and again when they change.
+func (f *Files) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
+	ticker := time.NewTicker(filesInterval)
 	defer ticker.Stop()
 	var told []*pluginapi.Device
 	for first := true; ; first = false {
-		now, err := r.devices()
+		now, err := f.devices()
 		if err != nil {
 			return err
 		}
@@ -78,8 +81,8 @@ func (r *Replicas) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugi
 }
 
 // Allocate names the CDI devices themselves. One that is gone is refused.
-func (r *Replicas) Allocate(_ context.Context, asked *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
-	known, err := r.devices()
+func (f *Files) Allocate(_ context.Context, asked *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	known, err := f.devices()
 	if err != nil {
 		return nil, err
 	}
@@ -88,9 +91,9 @@ func (r *Replicas) Allocate(_ context.Context, asked *pluginapi.AllocateRequest)
 		given := &pluginapi.ContainerAllocateResponse{}
 		for _, id := range container.DevicesIds {
 			if !slices.ContainsFunc(known, func(d *pluginapi.Device) bool { return d.ID == id }) {
-				return nil, fmt.Errorf("no replica is called %.80q (divvy cdi list)", id)
+				return nil, fmt.Errorf("no %s is called %.80q (divvy cdi list)", f.Class, id)
 			}
-			given.CdiDevices = append(given.CdiDevices, &pluginapi.CDIDevice{Name: cdi.Vendor + "/" + cdi.ClassReplica + "=" + id})
+			given.CdiDevices = append(given.CdiDevices, &pluginapi.CDIDevice{Name: cdi.Vendor + "/" + f.Class + "=" + id})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, given)
 	}

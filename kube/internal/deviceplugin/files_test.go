@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/divvy-gpu/divvy/internal/cdi"
+)
+
+// writeCDI writes files of devices and returns their folder.
+func writeCDI(t *testing.T) (folder string, write func(class, id string)) {
+	t.Helper()
+	folder = t.TempDir()
+	return folder, func(class, id string) {
+		t.Helper()
+		text := `{"cdiVersion":"0.3.0","kind":"divvy.dev/` + class + `","devices":[{"name":"` + id + `","containerEdits":{"env":["A=b"]}}],"containerEdits":{}}`
+		if err := os.WriteFile(filepath.Join(folder, "divvy.dev-"+class+"_"+id+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Replicas are what CDI files say, of our class only; one that is gone is refused.
+func TestReplicas(t *testing.T) {
+	folder, write := writeCDI(t)
+	write("replica", "b-2")
+	write("replica", "a-1")
+	write("card", "a")
+	r := &Files{Folders: []cdi.Folder{cdi.Folder(folder), cdi.Folder(filepath.Join(folder, "none"))}, Class: cdi.ClassReplica}
+	devices, err := r.devices()
+	if err != nil || len(devices) != 2 || devices[0].ID != "a-1" || devices[0].Health != pluginapi.Healthy {
+		t.Fatalf("%v %v", devices, err)
+	}
+	ask := func(ids ...string) (*pluginapi.AllocateResponse, error) {
+		return r.Allocate(t.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
+	}
+	answer, err := ask("b-2", "a-1")
+	if err != nil || len(answer.ContainerResponses[0].CdiDevices) != 2 || answer.ContainerResponses[0].CdiDevices[0].Name != "divvy.dev/replica=b-2" {
+		t.Errorf("%v %v", answer, err)
+	}
+	if answer, err := ask("c-1"); err == nil {
+		t.Errorf("%v", answer)
+	}
+}
+
+// A MIG device is its profile's, as the agent says, and nobody's when the agent does not know it.
+func TestMIG(t *testing.T) {
+	folder, write := writeCDI(t)
+	for _, id := range []string{"MIG-a", "MIG-b", "MIG-c", "MIG-gone"} {
+		write("mig", id)
+	}
+	write("replica", "MIG-d")
+	m := &MIG{Folders: []cdi.Folder{cdi.Folder(folder)}}
+	resources := m.learn(map[string]string{"MIG-a": "1g.5gb", "MIG-b": "1g.5gb+me", "MIG-c": "1g.5gb", "MIG-d": "1g.5gb", "MIG-e": "a b"})
+	if len(resources) != 2 || !resources["divvy.dev/mig-1g.5gb"] || !resources["divvy.dev/mig-1g.5gb.me"] {
+		t.Errorf("%v", resources)
+	}
+	small := m.files("divvy.dev/mig-1g.5gb")
+	devices, err := small.devices()
+	if err != nil || len(devices) != 2 || devices[0].ID != "MIG-a" || devices[1].ID != "MIG-c" {
+		t.Errorf("%v %v", devices, err)
+	}
+	ask := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"MIG-c"}}}}
+	answer, err := small.Allocate(t.Context(), ask)
+	if err != nil || answer.ContainerResponses[0].CdiDevices[0].Name != "divvy.dev/mig=MIG-c" {
+		t.Errorf("%v %v", answer, err)
+	}
+	m.learn(map[string]string{"MIG-a": "1g.5gb"})
+	if answer, err := small.Allocate(t.Context(), ask); err == nil {
+		t.Errorf("one that is gone: %v", answer)
+	}
+}
+
+// The agent is asked when a file names a device that it has not told of, and not again and again.
+func TestMIGAsksSeldom(t *testing.T) {
+	folder, write := writeCDI(t)
+	asked := 0
+	m := &MIG{Folders: []cdi.Folder{cdi.Folder(folder)}, Profiles: func(context.Context) (map[string]string, error) {
+		asked++
+		return map[string]string{"MIG-a": "1g.5gb", "MIG-b": "2g.10gb"}, nil
+	}}
+	for _, step := range []struct {
+		id    string
+		asked int
+	}{{"", 0}, {"MIG-a", 1}, {"", 1}, {"MIG-strange", 2}, {"", 2}, {"MIG-b", 2}} {
+		if step.id != "" {
+			write("mig", step.id)
+		}
+		if _, err := m.look(t.Context()); err != nil || asked != step.asked {
+			t.Errorf("after %q: asked %d times, want %d (%v)", step.id, asked, step.asked, err)
+		}
+	}
+}
