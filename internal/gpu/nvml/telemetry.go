@@ -55,7 +55,7 @@ func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 		d := gpu.DeviceUse{ID: uuid}
 		if name, result := s.library.DeviceGetName(instance); result == nvml.SUCCESS {
 			if _, profile, ok := strings.Cut(name, " MIG "); ok {
-				d.Profile = profile
+				d.Profile = strings.TrimSuffix(profile, " "+simulatedSuffix)
 			}
 		}
 		if used, usable, err := s.memory(instance); err == nil {
