@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,31 +36,7 @@ func TestKills(t *testing.T) {
 	if testing.Short() {
 		pods = 30
 	}
-	stop, killed := make(chan struct{}), make(chan map[string]int)
-	go func() {
-		counts := map[string]int{}
-		defer func() { killed <- counts }()
-		victims := []string{"agent", worker, "node", "containerd"}
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Duration(500+rand.IntN(2500)) * time.Millisecond):
-			}
-			victim := victims[rand.IntN(len(victims))]
-			var err error
-			if victim == worker {
-				_, err = askHost("kill-worker", "", true)
-			} else if _, err = askHost("stop", victim, true); err == nil {
-				_, err = askHost("start", victim, false)
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			counts[victim]++
-		}
-	}()
+	kills := c.killAtRandom()
 	began := map[string]time.Time{}
 	var slowest time.Duration
 	for next, done := 0, 0; done < pods; {
@@ -91,9 +68,44 @@ func TestKills(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	close(stop)
-	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), <-killed)
+	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), kills())
 	c.until("nothing is left over", patience, c.noShares)
+}
+
+// killAtRandom kills Divvy's parts and the runtime, until the test has ended or what it returns
+// is called, which says how often each was.
+func (c *cluster) killAtRandom() (ended func() map[string]int) {
+	stop, killed := make(chan struct{}), make(chan map[string]int, 1)
+	go func() {
+		counts := map[string]int{}
+		defer func() { killed <- counts }()
+		victims := []string{"agent", worker, "node", "containerd"}
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(500+rand.IntN(2500)) * time.Millisecond):
+			}
+			victim := victims[rand.IntN(len(victims))]
+			var err error
+			if victim == worker {
+				_, err = askHost("kill-worker", "", true)
+			} else if _, err = askHost("stop", victim, true); err == nil {
+				_, err = askHost("start", victim, false)
+			}
+			if err != nil {
+				c.t.Error(err)
+				return
+			}
+			counts[victim]++
+		}
+	}()
+	ended = sync.OnceValue(func() map[string]int {
+		close(stop)
+		return <-killed
+	})
+	c.t.Cleanup(func() { ended() })
+	return ended
 }
 
 // checkBooked checks that no GPU is promised twice.
@@ -118,7 +130,7 @@ func TestPodsOutliveDivvy(t *testing.T) {
 	c := newCluster(t)
 	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
 	c.pod("load", container{name: "main", claim: "share", command: example("vectoradd", 10)})
-	c.running("load", patience)
+	c.says("load", "main", "sees 1 1") // a runtime that is killed just then loses what it has begun
 	for _, victim := range []string{"node", "agent", "containerd", "kubelet"} {
 		c.host("stop", victim, true)
 		c.host("start", victim, false)

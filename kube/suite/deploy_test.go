@@ -5,6 +5,7 @@
 package suite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -82,7 +83,9 @@ func TestAgentInPods(t *testing.T) {
 		for _, service := range services {
 			c.host("start", service, false)
 		}
-		c.until("the agent of the host", patience, c.noShares)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		c.wait(ctx, "the agent of the host", c.noShares)
 	})
 	var manifests []string
 	for _, name := range []string{"simulated.yaml", "node.yaml"} {
@@ -95,7 +98,7 @@ func TestAgentInPods(t *testing.T) {
 			t.Errorf("%v\n%s", err, text)
 		}
 	})
-	for _, name := range []string{"simulator", "agent", "node"} {
+	for _, name := range []string{"agent", "node"} { // which waits for the simulator
 		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-"+name, "--timeout", "90s")
 	}
 	c.until("an agent without shares", patience, c.noShares)

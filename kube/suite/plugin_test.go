@@ -188,8 +188,8 @@ func TestPluginShare(t *testing.T) {
 		}
 		c.deletePod("web-0")
 		c.gone("web-0")
+		c.within("the share is gone", 5*time.Second, c.noShares)
 	}
-	c.within("the share is gone", 5*time.Second, c.noShares)
 	c.bound("done", record.Share{GPUs: []string{gpu}, MemoryBytes: gib}, once())
 	if said := c.succeeded("done")["main"]; said != fmt.Sprintf("sees 1 1 %d %d\n", gib, gib) {
 		t.Errorf("%q", said)

@@ -132,6 +132,8 @@ clusterDomain: cluster.local
 resolvConf: ""
 failSwapOn: false
 maxPods: 200
+# A pod whose share could not be made, since something was just starting, is tried again after so long.
+syncFrequency: 10s
 shutdownGracePeriod: 0s
 evictionHard: {memory.available: "0%%", nodefs.available: "0%%", imagefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.inodesFree: "0%%"}
 `, n.at("pki", "ca.crt")),
