@@ -117,15 +117,16 @@ func keepInside(s settings, groups groups, said, held *os.File) error {
 	}()
 	ended := make(chan error, 1)
 	go func() { ended <- process.Wait() }()
+	remains := false
 	select {
 	case <-ready:
-		gone = nil
+		remains = true
 	case err := <-ended:
 		return status(err)
 	case <-gone:
 	case <-ctx.Done():
 	}
-	if gone == nil {
+	if remains {
 		select {
 		case err := <-ended:
 			return status(err)
