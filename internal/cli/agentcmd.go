@@ -89,7 +89,7 @@ divvy run starts a private one where there is none.`,
 	system := agent.System()
 	flags.StringVar(&f.directory, "directory", system.Directory, "`folder` of agent.sock and of the shares' sockets")
 	flags.StringVar(&f.journal, "journal-dir", "", "`folder` of the journal (default "+system.JournalDirectory+", or --directory)")
-	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: the installed one; with --simulator the stand-in)")
+	flags.StringVar(&f.driver, "driver-dir", "", "`folder` of the driver's libraries (default: installed, or stand-in)")
 	flags.StringVar(&f.simulator, "simulator", "", "`socket` of the simulator behind a stand-in driver")
 	flags.StringVar(&f.creation, "creation", string(system.Creation), "`who` may make shares: owner, ephemeral, all")
 	flags.StringArrayVar(&f.priority, "priority-limit", nil, "`most` priority that a user may ask for: alice=10, all=5")
