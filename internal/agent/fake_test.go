@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
+	"github.com/divvy-gpu/divvy/internal/history"
 )
 
 const (
@@ -158,6 +159,7 @@ func testConfig(t testing.TB) Config {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	cfg := Private(filepath.Join(folder, "a"), folder)
 	cfg.IdleExit, cfg.DivideEvery = 0, -1 // what a front says is what it had
+	cfg.History = history.Bounds{}        // under the race detector a database takes a while
 	if testing.Verbose() && os.Getenv("AGENT_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

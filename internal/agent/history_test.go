@@ -125,9 +125,11 @@ func TestDamagedHistory(t *testing.T) {
 	k.want(k.tick(), false, false, false)
 }
 
+func withHistory(c *Config) { c.History = history.PrivateBounds() }
+
 // An agent answers how figures were, to who looks, and tells what is not understood.
 func TestHistoryOfAnAgent(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, withHistory)
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib, Tenant: "uni"})
 	f := r.front("a")
 	must(t, f.alloc(300*mib))
@@ -191,7 +193,7 @@ func TestHistoryOfAnAgent(t *testing.T) {
 
 // Who wants no history has none, and is told so.
 func TestNoHistory(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.History = history.Bounds{} })
+	r := newRig(t)
 	s, err := r.client.Snapshot(t.Context())
 	must(t, err)
 	if s.Agent.HistoryBytes != nil || s.Agent.HistoryFailed {
@@ -207,7 +209,7 @@ func TestNoHistory(t *testing.T) {
 
 // A foreign file is left alone, and programs go on.
 func TestForeignHistory(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, withHistory)
 	must(t, r.stop())
 	path := filepath.Join(r.cfg.JournalDirectory, "history.db")
 	for _, suffix := range []string{"", "-wal", "-shm"} {

@@ -206,7 +206,7 @@ func TestSnapshotOfAHangingDriver(t *testing.T) {
 // Snapshots of a life are numbered, and who follows gets one a second; that keeps no agent
 // that nobody needs.
 func TestFollowSnapshots(t *testing.T) {
-	r := newRig(t, func(cfg *Config) { cfg.IdleExit = 2500 * time.Millisecond })
+	r := newRig(t, withHistory, func(cfg *Config) { cfg.IdleExit = 2500 * time.Millisecond })
 	var last api.Snapshot
 	got := 0
 	begun := time.Now()
