@@ -37,6 +37,35 @@ func (c *cluster) kubectl(args ...string) string {
 	return string(text)
 }
 
+// load is a pod that runs for a while in a share.
+func (c *cluster) load() {
+	c.t.Helper()
+	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
+	c.pod("load", container{name: "main", claim: "share", command: staying(example("vectoradd", 10))})
+	// A kubelet that was asked before the new driver had registered tries again after a minute.
+	c.running("load", 2*patience)
+}
+
+// outlives updates a DaemonSet: the load goes on to its end, and the next pod has its share.
+func (c *cluster) outlives(daemonSet string) {
+	c.t.Helper()
+	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/"+daemonSet)
+	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/"+daemonSet, "--timeout", "90s")
+	c.claim("next", request{name: "gpu", memory: "2Gi"})
+	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
+	checkExample(c.t, c.succeeded("next")["main"], 2*gib)
+	c.says("load", "main", "done")
+	checkExample(c.t, c.log("load", "main"), 2*gib)
+	for _, s := range c.get("load").Status.ContainerStatuses {
+		if s.RestartCount != 0 {
+			c.t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
+		}
+	}
+	c.deletePod("load")
+	c.deletePod("next")
+	c.until("the shares are gone", patience, c.noShares)
+}
+
 // The node part as its manifest has it, and its update under a pod that runs.
 func TestDaemonSet(t *testing.T) {
 	c := newCluster(t)
@@ -51,25 +80,8 @@ func TestDaemonSet(t *testing.T) {
 		}
 	})
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
-	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
-	c.pod("load", container{name: "main", claim: "share", command: staying(example("vectoradd", 10))})
-	// A kubelet that was asked before the new driver had registered tries again after a minute.
-	c.running("load", 2*patience)
-	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/divvy-node")
-	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
-	c.claim("next", request{name: "gpu", memory: "2Gi"})
-	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
-	checkExample(t, c.succeeded("next")["main"], 2*gib)
-	c.says("load", "main", "done")
-	checkExample(t, c.log("load", "main"), 2*gib)
-	for _, s := range c.get("load").Status.ContainerStatuses {
-		if s.RestartCount != 0 {
-			t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
-		}
-	}
-	c.deletePod("load")
-	c.deletePod("next")
-	c.until("the shares are gone", patience, c.noShares)
+	c.load()
+	c.outlives("divvy-node")
 }
 
 // All of Divvy in pods, with simulated GPUs; and an update of the agent under a pod that runs.
@@ -102,10 +114,7 @@ func TestAgentInPods(t *testing.T) {
 		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-"+name, "--timeout", "90s")
 	}
 	c.until("an agent without shares", patience, c.noShares)
-	c.claim("share", request{name: "gpu", memory: "2Gi", cores: "40"})
-	c.pod("load", container{name: "main", claim: "share", command: staying(example("vectoradd", 10))})
-	// A kubelet that was asked before the new driver had registered tries again after a minute.
-	c.running("load", 2*patience)
+	c.load()
 	files, err := filepath.Glob("/run/cdi/*.json")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("files of shares: %q (%v)", files, err)
@@ -122,21 +131,7 @@ func TestAgentInPods(t *testing.T) {
 	if !strings.Contains(string(text), `"/opt/divvy/`) {
 		t.Errorf("%s: %s", files[0], text)
 	}
-	c.kubectl("-n", "divvy", "rollout", "restart", "daemonset/divvy-agent")
-	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-agent", "--timeout", "90s")
-	c.claim("next", request{name: "gpu", memory: "2Gi"})
-	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
-	checkExample(t, c.succeeded("next")["main"], 2*gib)
-	c.says("load", "main", "done")
-	checkExample(t, c.log("load", "main"), 2*gib)
-	for _, s := range c.get("load").Status.ContainerStatuses {
-		if s.RestartCount != 0 {
-			t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
-		}
-	}
-	c.deletePod("load")
-	c.deletePod("next")
-	c.until("the shares are gone", patience, c.noShares)
+	c.outlives("divvy-agent")
 }
 
 // A kubelet that is started anew finds the node part again, and the other way round.
