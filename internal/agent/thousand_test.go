@@ -36,8 +36,8 @@ func TestThousandClients(t *testing.T) {
 	table := process.New("/proc")
 	const idle = 2 * time.Second
 	percent, most := 0.0, 1.0
-	if race.Enabled { // which makes of one read many
-		most = 3
+	if race.Enabled { // which makes of one read many: 3.0 were seen on a slow host
+		most = 6
 	}
 	eventually(t, "it is idle", func() bool {
 		before, err := table.CPU(pid)
