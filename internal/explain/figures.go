@@ -127,22 +127,31 @@ func (e *explainer) neighbours(of *api.SnapshotShare, card string) (all []neighb
 	return all
 }
 
-// slowedFor is for how much of the time a GPU's clocks were seen held down.
-func (e *explainer) slowedFor(c *api.SnapshotCard, of func(api.SlowedFor) uint64) *float64 {
-	now := slowedOf(c)
-	if e.before == nil || now == nil {
+// oldCard is a GPU as it was in the snapshot before; nil: there is none, or it has not the GPU.
+func (e *explainer) oldCard(c *api.SnapshotCard) *api.SnapshotCard {
+	if e.before == nil {
 		return nil
 	}
 	for i := range e.before.Cards {
-		if was := &e.before.Cards[i]; was.UUID == c.UUID && slowedOf(was) != nil {
-			return percent(most(part(more(of(*now), of(*slowedOf(was))), e.span)))
+		if was := &e.before.Cards[i]; was.UUID == c.UUID {
+			return was
 		}
 	}
 	return nil
 }
 
+// slowedFor is for how much of the time a GPU's clocks were seen held down.
+func (e *explainer) slowedFor(c *api.SnapshotCard, of func(api.SlowedFor) uint64) *float64 {
+	now := slowedOf(c)
+	was := slowedOf(e.oldCard(c))
+	if was == nil || now == nil {
+		return nil
+	}
+	return percent(most(part(more(of(*now), of(*was)), e.span)))
+}
+
 func slowedOf(c *api.SnapshotCard) *api.SlowedFor {
-	if c.Instruments == nil {
+	if c == nil || c.Instruments == nil {
 		return nil
 	}
 	return c.Instruments.SlowedFor
@@ -150,40 +159,33 @@ func slowedOf(c *api.SnapshotCard) *api.SlowedFor {
 
 // idle is what a GPU's time was idle for between the snapshots, in percent.
 func (e *explainer) idle(c *api.SnapshotCard, of func(api.IdleTime) uint64) float64 {
-	if e.before == nil || c.Time == nil {
+	was := e.oldCard(c)
+	if was == nil || was.Time == nil || c.Time == nil {
 		return 0
 	}
-	for i := range e.before.Cards {
-		if was := &e.before.Cards[i]; was.UUID == c.UUID && was.Time != nil {
-			return most(part(more(of(c.Time.Idle), of(was.Time.Idle)), e.span))
-		}
-	}
-	return 0
+	return most(part(more(of(c.Time.Idle), of(was.Time.Idle)), e.span))
 }
 
 // foreign is how much of a GPU's time went to strangers: what its driver says that it was busy,
 // at both ends, less what its shares had; false: it is not known.
 func (e *explainer) foreign(c *api.SnapshotCard) (float64, bool) {
-	if e.before == nil || len(c.Strangers) == 0 || c.Instruments == nil || c.Instruments.BusyPercent == nil {
+	was := e.oldCard(c)
+	if was == nil || len(c.Strangers) == 0 {
 		return 0, false
 	}
-	for i := range e.before.Cards {
-		if was := &e.before.Cards[i]; was.UUID == c.UUID && was.Instruments != nil && was.Instruments.BusyPercent != nil {
-			return max(min(*c.Instruments.BusyPercent, *was.Instruments.BusyPercent)-e.sharesTime(c), 0), true
+	for _, i := range []*api.Instruments{c.Instruments, was.Instruments} {
+		if i == nil || i.BusyPercent == nil {
+			return 0, false
 		}
 	}
-	return 0, false
+	return max(min(*c.Instruments.BusyPercent, *was.Instruments.BusyPercent)-e.sharesTime(c), 0), true
 }
 
 // sharesTime is how much of a GPU's time its shares had.
 func (e *explainer) sharesTime(c *api.SnapshotCard) float64 {
-	if e.before == nil {
+	was := e.oldCard(c)
+	if was == nil {
 		return 0
 	}
-	for i := range e.before.Cards {
-		if was := &e.before.Cards[i]; was.UUID == c.UUID {
-			return most(part(more(c.ShareTimeNs, was.ShareTimeNs), e.span))
-		}
-	}
-	return 0
+	return most(part(more(c.ShareTimeNs, was.ShareTimeNs), e.span))
 }

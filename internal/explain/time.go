@@ -97,7 +97,7 @@ func (e *explainer) time(of *api.SnapshotShare, number int, only *api.SnapshotPr
 	if wanted {
 		e.quota(of, share, its, waited, card)
 		e.others(of, slot, neighbours, waited, card)
-		if only != nil || len(of.Processes) > 1 {
+		if only != nil {
 			e.siblings(of, number, only, its, card)
 		}
 		if late := e.idle(card, func(idle api.IdleTime) uint64 { return idle.AgentLateNs + idle.ProcessLateNs }); late >= waits {
@@ -226,9 +226,6 @@ func (t *taken) cores() int {
 
 // siblings are the other processes of a process's share.
 func (e *explainer) siblings(of *api.SnapshotShare, number int, only *api.SnapshotProcess, its figures, card *api.SnapshotCard) {
-	if only == nil {
-		return
-	}
 	sum, count := 0.0, 0
 	for i := range of.Processes {
 		if p := &of.Processes[i]; p.PID != only.PID {
