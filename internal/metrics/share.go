@@ -21,24 +21,19 @@ func bytes(value func(sample.Row) uint64) func(*reading, emit) {
 
 // optional is of what may not be known.
 func optional(value func(sample.Row) *uint64) func(*reading, emit) {
+	return shownAs(func(n uint64) float64 { return float64(n) }, value)
+}
+
+// nanoseconds are shown as seconds.
+func nanoseconds(value func(sample.Row) *uint64) func(*reading, emit) { return shownAs(seconds, value) }
+
+func shownAs(show func(uint64) float64, value func(sample.Row) *uint64) func(*reading, emit) {
 	return ofShares(func(r sample.Row) *float64 {
 		n := value(r)
 		if n == nil {
 			return nil
 		}
-		v := float64(*n)
-		return &v
-	})
-}
-
-// nanoseconds are shown as seconds.
-func nanoseconds(value func(sample.Row) *uint64) func(*reading, emit) {
-	return ofShares(func(r sample.Row) *float64 {
-		ns := value(r)
-		if ns == nil {
-			return nil
-		}
-		v := seconds(*ns)
+		v := show(*n)
 		return &v
 	})
 }
