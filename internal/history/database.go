@@ -115,8 +115,8 @@ func inTransaction(db *sql.DB, write func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// damaged says whether an error means that a file is not what a database wrote, or not any more.
-func damaged(err error) bool {
+// Damaged says whether an error means that a file is not what a database wrote, or not any more.
+func Damaged(err error) bool {
 	is, ok := errors.AsType[*sqlite.Error](err)
 	return ok && (is.Code()&0xff == sqlite3.SQLITE_CORRUPT || is.Code()&0xff == sqlite3.SQLITE_NOTADB)
 }

@@ -114,9 +114,13 @@ func merge(a, b Row) Row {
 	for i := range sum.Gauges {
 		sum.Gauges[i] = mergeGauge(a.Gauges[i], b.Gauges[i], a.SeenMs, b.SeenMs)
 	}
-	for i := range sum.Counters {
-		x, y := a.Counters[i], b.Counters[i]
-		sum.Counters[i] = Count{x.Known || y.Known, x.Sum + y.Sum}
+	sum.Counters = added(a.Counters, b.Counters)
+	return sum
+}
+
+func added(a, b totals) (sum totals) {
+	for i := range sum {
+		sum[i] = Count{a[i].Known || b[i].Known, a[i].Sum + b[i].Sum}
 	}
 	return sum
 }
@@ -151,10 +155,7 @@ func beside(a, b Row) Row {
 		mean := part(x, a.SeenMs) + part(y, b.SeenMs)
 		sum.Gauges[i] = Gauge{x.Known || y.Known, mean, mean, mean}
 	}
-	for i := range sum.Counters {
-		x, y := a.Counters[i], b.Counters[i]
-		sum.Counters[i] = Count{x.Known || y.Known, x.Sum + y.Sum}
-	}
+	sum.Counters = added(a.Counters, b.Counters)
 	return sum
 }
 

@@ -138,9 +138,6 @@ func OpenFigures(path string, bounds Bounds) (*FiguresFile, error) {
 // Close closes it.
 func (f *FiguresFile) Close() error { return f.db.Close() }
 
-// Damaged says whether an error means that a file is not what a database wrote, or not any more.
-func Damaged(err error) bool { return damaged(err) }
-
 // SetAside takes a damaged database out of the way, for another one, and says where it is kept.
 func SetAside(path string) (kept string, err error) {
 	kept = path + ".damaged"
@@ -172,19 +169,11 @@ func (f *FiguresFile) Left() (Left, error) {
 	defer rows.Close()
 	for rows.Next() {
 		var key slot
-		var counters [counterCount]sql.NullInt64
-		into := []any{&key.share, &key.created, &key.card}
-		for i := range counters {
-			into = append(into, &counters[i])
-		}
-		if err := rows.Scan(into...); err != nil {
+		var counters scannedCounters
+		if err := rows.Scan(counters.behind(&key.share, &key.created, &key.card)...); err != nil {
 			return left, fmt.Errorf("read history: %w", err)
 		}
-		var t totals
-		for i, n := range counters {
-			t[i] = Count{n.Valid, n.Int64}
-		}
-		left.had[key] = t
+		left.had[key] = counters.totals()
 	}
 	if err := rows.Err(); err != nil {
 		return left, fmt.Errorf("read history: %w", err)
@@ -302,6 +291,24 @@ func (s scanned) gauge() Gauge {
 	return g
 }
 
+// scannedCounters are a row's counters as the file has them.
+type scannedCounters [counterCount]sql.NullInt64
+
+// behind is where a row is scanned to: the counters come last.
+func (s *scannedCounters) behind(into ...any) []any {
+	for i := range s {
+		into = append(into, &s[i])
+	}
+	return into
+}
+
+func (s *scannedCounters) totals() (t totals) {
+	for i, n := range s {
+		t[i] = Count{n.Valid, n.Int64}
+	}
+	return t
+}
+
 // load reads what a level has of a time.
 func (o *openBucket) load(tx *sql.Tx, seconds, begin int64) error {
 	*o = openBucket{loaded: true, begin: begin, rows: map[Series]Row{}}
@@ -314,23 +321,18 @@ func (o *openBucket) load(tx *sql.Tx, seconds, begin int64) error {
 		var name Series
 		var row Row
 		var gauges [gaugeCount]scanned
-		var counters [counterCount]sql.NullInt64
+		var counters scannedCounters
 		into := []any{&name.Share, &name.Tenant, &name.Card, &row.Ms, &row.SeenMs}
 		for i := range gauges {
 			into = append(into, &gauges[i].mean, &gauges[i].least, &gauges[i].most)
 		}
-		for i := range counters {
-			into = append(into, &counters[i])
-		}
-		if err := rows.Scan(into...); err != nil {
+		if err := rows.Scan(counters.behind(into...)...); err != nil {
 			return err
 		}
 		for i, g := range gauges {
 			row.Gauges[i] = g.gauge()
 		}
-		for i, n := range counters {
-			row.Counters[i] = Count{n.Valid, n.Int64}
-		}
+		row.Counters = counters.totals()
 		o.rows[name] = row
 	}
 	return rows.Err()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/sample"
 	"github.com/divvy-gpu/divvy/internal/usage"
 )
 
@@ -288,7 +289,7 @@ func (p hourPart) of(amount int64) int64 {
 func (s *hourWriter) addShare(d delta) error {
 	name := d.of.Share
 	if d.of.Unnamed {
-		name = "-"
+		name = sample.Unnamed
 	}
 	for _, p := range s.parts {
 		q := d.q
