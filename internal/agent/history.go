@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -28,9 +27,7 @@ type historyKeeper struct {
 	told     uint64            // number of the last event that is written
 	written  uint64            // monotonic ns of the last snapshot that is
 
-	mutex   sync.Mutex // guards everything below, never while something is written
-	db      *history.FiguresFile
-	failed  bool
+	keeper[*history.FiguresFile]
 	damaged error // what a reader found; nil: nothing
 	bytes   uint64
 }
@@ -46,12 +43,6 @@ func (k *historyKeeper) state() (failed bool, bytes uint64) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	return k.failed, k.bytes
-}
-
-func (k *historyKeeper) database() *history.FiguresFile {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	return k.db
 }
 
 func (c Config) historyFile() string { return filepath.Join(c.JournalDirectory, "history.db") }
@@ -142,8 +133,7 @@ func (k *historyKeeper) write(cfg Config, log *eventLog, last *api.Snapshot) (is
 	k.written = last.MonotonicNs
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	failed := is.err != nil
-	is.changed, k.db, k.failed = failed != k.failed, db, failed
+	is.changed = k.wroteLocked(db, is.err)
 	if db != nil {
 		if bytes, err := db.Bytes(); err == nil {
 			k.bytes = uint64(bytes)
@@ -185,10 +175,8 @@ func (d *daemon) lastHistory() {
 			d.cfg.Logger.Warn("history", "error", is.err)
 		}
 	}
-	if db := k.database(); db != nil {
-		if err := db.Close(); err != nil {
-			d.cfg.Logger.Warn("history", "error", err)
-		}
+	if err := k.close(); err != nil {
+		d.cfg.Logger.Warn("history", "error", err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -34,9 +33,7 @@ const (
 type usageKeeper struct {
 	pending []history.Counters // of the writer alone: what had ended and is not written
 
-	mutex     sync.Mutex // guards everything below, never while something is written
-	db        *history.Usage
-	failed    bool
+	keeper[*history.Usage]
 	committed time.Time // zero: never
 }
 
@@ -44,12 +41,6 @@ func (k *usageKeeper) state() (failed bool, committed time.Time) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	return k.failed, k.committed
-}
-
-func (k *usageKeeper) database() *history.Usage {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	return k.db
 }
 
 // keepUsage writes until ctx ends.
@@ -92,19 +83,10 @@ func (k *usageKeeper) write(path string, m history.Moment) (changed bool, err er
 	}
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	failed := err != nil
-	changed, k.db, k.failed = failed != k.failed, db, failed
-	if !failed {
+	if err == nil {
 		k.committed = m.Time
 	}
-	return changed, err
-}
-
-func (k *usageKeeper) close() error {
-	if db := k.database(); db != nil {
-		return db.Close()
-	}
-	return nil
+	return k.wroteLocked(db, err), err
 }
 
 // readUsage reads what all shares booked and used, in portions, so that no turn of the loop takes
