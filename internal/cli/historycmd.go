@@ -18,8 +18,8 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
-	"github.com/divvy-gpu/divvy/internal/estimate/reference"
 	"github.com/divvy-gpu/divvy/internal/history"
+	"github.com/divvy-gpu/divvy/internal/selector"
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
@@ -100,7 +100,7 @@ func (f *historyFlags) query(now time.Time, columns int) (history.Query, error) 
 	}
 	var err error
 	if q.Figure, err = history.ParseFigure(f.figure); err != nil {
-		if near := reference.Nearest(f.figure, history.FigureNames()); len(near) > 0 {
+		if near := selector.Nearest(f.figure, history.FigureNames()); len(near) > 0 {
 			err = fmt.Errorf("no figure %q: did you mean %s?", f.figure, strings.Join(near, ", "))
 		}
 		return q, usage(fmt.Errorf("--figure: %w", err))
