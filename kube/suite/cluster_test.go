@@ -88,10 +88,7 @@ func (c *cluster) end() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	now := int64(0)
-	if err := c.kube.CoreV1().Pods(c.space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
-		c.t.Error(err)
-	}
+	c.deletePods(ctx)
 	if err := c.kube.CoreV1().Namespaces().Delete(ctx, c.space, metav1.DeleteOptions{}); err != nil {
 		c.t.Error(err)
 	}
@@ -413,10 +410,17 @@ func (c *cluster) says(pod, container, what string) {
 	})
 }
 
+// deletePods deletes all of the namespace, and does not wait for them.
+func (c *cluster) deletePods(ctx context.Context) {
+	c.t.Helper()
+	if err := c.kube.CoreV1().Pods(c.space).DeleteCollection(ctx, deleteNow(), metav1.ListOptions{}); err != nil {
+		c.t.Error(err)
+	}
+}
+
 func (c *cluster) deletePod(name string) {
 	c.t.Helper()
-	now := int64(0)
-	if err := c.kube.CoreV1().Pods(c.space).Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := c.kube.CoreV1().Pods(c.space).Delete(c.t.Context(), name, deleteNow()); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -46,9 +46,7 @@ func TestPluginMIG(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := c.kube.CoreV1().Pods(c.space).DeleteCollection(ctx, deleteNow(), metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
+		c.deletePods(ctx)
 		c.wait(ctx, "no pod is left", func() error {
 			pods, err := c.kube.CoreV1().Pods(c.space).List(ctx, metav1.ListOptions{})
 			if err == nil && len(pods.Items) > 0 {

@@ -37,10 +37,7 @@ func byPlugin(t *testing.T) *cluster {
 		// What this mode has made only this mode takes back.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 		defer cancel()
-		now := int64(0)
-		if err := c.kube.CoreV1().Pods(c.space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
+		c.deletePods(ctx)
 		defer c.host("start", "node", false)
 		c.wait(ctx, "no share is left", c.noShares)
 	})
