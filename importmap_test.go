@@ -67,6 +67,7 @@ var rooms = []room{
 	{path: "internal/simgpu/partition", may: []string{"internal/mig"}, pure: true},
 	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline", "internal/urgency"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api", "internal/share"}},
+	{path: "internal/remote/protocol", may: []string{"internal/share"}},
 	{path: "internal/web"},
 	{path: "internal/signals", thirdParty: []string{"C", "golang.org/x/sys"}},
 	{path: "internal/program"},

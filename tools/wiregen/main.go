@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command wiregen writes the Go views of what is shared with C: internal/wire, the
-// pages and messages in clib/include/divvy_wire.h, and internal/simgpu/simwire, the
-// packets in divvy_sim.h and the headers that it includes. It runs in the root of
-// the repository:
+// pages and messages in clib/include/divvy_wire.h, internal/simgpu/simwire, the
+// packets in divvy_sim.h and the headers that it includes, and internal/remote/protocol,
+// the frames in divvy_remote.h. It runs in the root of the repository:
 //
 //	go run ./tools/wiregen
 //
@@ -36,6 +36,10 @@ func views() []view {
 			header: "divvy_sim.h", out: "internal/simgpu/simwire/simwire_gen.go",
 			prefix: "SIM_", suffix: "Info", names: map[string]string{"header": "Header"},
 			words: map[string]string{"ns": "NS"}, types: map[string]string{"header.type": "Type", "header.status": "Status"},
+		},
+		{
+			header: "divvy_remote.h", out: "internal/remote/protocol/protocol_gen.go", prefix: "REMOTE_",
+			suffix: "Payload", names: map[string]string{"frame": "Frame"}, types: map[string]string{"frame.op": "Op"},
 		},
 	}
 }

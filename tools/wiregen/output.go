@@ -13,15 +13,15 @@ import (
 
 // vocabulary is the words that field names in the headers are put together from.
 const vocabulary = `
-	backlog base begin beside block blocks build bus busy bytes clock context copy cores correctable device domain double drain duration end
-	energy engines failed fan first flight from gap generation idle in incident kernel kind last late latest lease limit link memory minor ns
+	backlog base begin beside block blocks build bus busy bytes clock code context copy cores correctable device domain double drain driver duration end
+	energy engines exit failed fan first flight from gap generation idle in incident kernel kind last late latest lease limit link memory minor ns
 	multiprocessor number optin payload peak pending per percent power registers remap remapped replays reserved retired shared
 	shutdown single size slow slowdown span stamp subsystem temperature threads time to total turn uncorrectable usable used version wait
 	width word bits`
 
 // spelled is the words that are not written with one capital letter.
 var spelled = map[string]string{
-	"bar1": "BAR1", "cc": "CC", "cpu": "CPU", "cpus": "CPUs", "ecc": "ECC", "gpu": "GPU", "id": "ID", "ipc": "IPC", "jpegs": "JPEGs", "l2": "L2", "mhz": "MHz",
+	"bar1": "BAR1", "cc": "CC", "cpu": "CPU", "cpus": "CPUs", "crc": "CRC", "ecc": "ECC", "gpu": "GPU", "id": "ID", "ipc": "IPC", "jpegs": "JPEGs", "l2": "L2", "mhz": "MHz",
 	"mib": "MiB", "mig": "MIG", "mj": "MJ", "mw": "MW", "nvml": "NVML", "ofas": "OFAs", "ok": "OK", "oom": "OOM", "pci": "PCI", "pcie": "PCIe", "pid": "PID",
 	"sm": "SM", "uuid": "UUID", "xid": "XID",
 }
