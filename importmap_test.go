@@ -124,6 +124,7 @@ var rooms = []room{
 		"internal/partition/machine",
 	}},
 	{path: "internal/library", thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/environment", may: []string{"internal/library"}},
 	{path: "internal/private", may: []string{"internal/api", "internal/client", "internal/process"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/bench", may: []string{"internal/api", "internal/client", "internal/lateness", "internal/process", "internal/share", "internal/simgpu", "internal/simgpu/condition"},
 		thirdParty: []string{"golang.org/x/sys"}, executes: true},
@@ -136,7 +137,7 @@ var rooms = []room{
 		path: "internal/cli",
 		may: []string{
 			"internal/advise", "internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
-			"internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
+			"internal/environment", "internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/history", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
 			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/environment"
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/wire"
@@ -226,77 +226,12 @@ func (a *app) checkHeld(demanded, level share.Enforcement, path string) (loads b
 	return false, nil
 }
 
-// shareEnvironment is the environment that puts a program under a share, of which
-// others than the front library may need a part. Only a program that loads the front
-// counts from the share's GPUs.
+// shareEnvironment is the environment that puts a program under a share.
 func shareEnvironment(m membership, front string, loads bool) []string {
-	set := map[string]string{
-		"LD_LIBRARY_PATH":  joinParts(":", front, os.Getenv("LD_LIBRARY_PATH")),
-		"LD_PRELOAD":       preload(filepath.Join(front, library.CUDAName), os.Getenv("LD_PRELOAD")),
-		"ASAN_OPTIONS":     joinParts(":", os.Getenv("ASAN_OPTIONS"), besideASan),
-		"DIVVY_SOCKET":     m.Share.Socket,
-		"DIVVY_DRIVER_DIR": m.Version.DriverDirectory,
-	}
-	if m.Version.Simulator != "" {
-		set["DIVVY_SIMULATOR"] = m.Version.Simulator
-	}
-	for _, entry := range m.Entry.Environment {
-		name, value, _ := strings.Cut(entry, "=")
-		set[name] = value
-	}
-	set[visibleVariable] = visibleGPUs(m.Share.CardUUIDs(), loads)
-	var env []string
-	for _, entry := range os.Environ() {
-		name, _, _ := strings.Cut(entry, "=")
-		if _, ours := set[name]; !ours {
-			env = append(env, entry)
-		}
-	}
-	for name, value := range set {
-		env = append(env, name+"="+value)
-	}
-	return env
-}
-
-// besideASan lets programs start that were built with -fsanitize=address: the sanitizer's
-// runtime wants to be the first library, since what comes before it could take its
-// functions' places. The front takes none of them.
-const besideASan = "verify_asan_link_order=0"
-
-// preload puts the front before what others preload, and behind the runtimes of
-// sanitizers, which want to be first.
-func preload(front, others string) string {
-	var first, rest []string
-	for _, name := range strings.FieldsFunc(others, func(r rune) bool { return r == ':' || r == ' ' }) {
-		if isSanitizer(name) {
-			first = append(first, name)
-		} else {
-			rest = append(rest, name)
-		}
-	}
-	return strings.Join(slices.Concat(first, []string{front}, rest), ":")
-}
-
-// isSanitizer says whether a library is a runtime of gcc's or clang's sanitizers.
-func isSanitizer(library string) bool {
-	name := filepath.Base(library)
-	for _, prefix := range []string{"libasan.so", "liblsan.so", "libtsan.so", "libubsan.so", "libhwasan.so", "libclang_rt."} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// joinParts puts what is not empty together.
-func joinParts(separator string, parts ...string) string {
-	var kept []string
-	for _, part := range parts {
-		if part != "" {
-			kept = append(kept, part)
-		}
-	}
-	return strings.Join(kept, separator)
+	return environment.Share{
+		Front: front, Socket: m.Share.Socket, DriverDirectory: m.Version.DriverDirectory, Simulator: m.Version.Simulator,
+		Entry: m.Entry.Environment, CardUUIDs: m.Share.CardUUIDs(), Loads: loads,
+	}.Over(os.Environ())
 }
 
 // findCommand looks a command up as a shell does, and tells "not found" from

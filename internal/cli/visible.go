@@ -16,41 +16,25 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/environment"
 	"github.com/divvy-gpu/divvy/internal/library"
 )
-
-// visibleVariable names the GPUs that a CUDA program sees.
-const visibleVariable = "CUDA_VISIBLE_DEVICES"
 
 // startDriver is how long a driver may take to start, which is seconds where nothing
 // keeps the GPUs' state.
 const startDriver = time.Minute
 
-// visibleGPUs is the variable's value for a program of a share. A program that loads the
-// front library counts from the share's GPUs, and many read numbers from the variable.
-// One that does not is alone with the driver, which counts from the machine's.
-func visibleGPUs(uuids []string, loads bool) string {
-	if !loads {
-		return strings.Join(uuids, ",")
-	}
-	numbers := make([]string, len(uuids))
-	for i := range uuids {
-		numbers[i] = strconv.Itoa(i)
-	}
-	return strings.Join(numbers, ",")
-}
-
 // heed keeps a run to the GPUs that a batch system, a user or an outer share has left in
 // the variable.
 func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
-	list, set := os.LookupEnv(visibleVariable)
+	list, set := os.LookupEnv(environment.Visible)
 	if !set {
 		return nil
 	}
-	const anyGPU = "unset " + visibleVariable + ", or set it to GPUs of divvy devices"
+	const anyGPU = "unset " + environment.Visible + ", or set it to GPUs of divvy devices"
 	kind, err := readVisible(list)
 	if err != nil {
-		return withHint(usage(fmt.Errorf("%s=%s %w", visibleVariable, list, err)), anyGPU)
+		return withHint(usage(fmt.Errorf("%s=%s %w", environment.Visible, list, err)), anyGPU)
 	}
 	version, err := p.client.Version(ctx)
 	if err != nil {
@@ -59,13 +43,13 @@ func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
 	shown, err := a.driverShows(ctx, version)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask the driver what %s=%s means: %w", visibleVariable, list, err)
+		return fmt.Errorf("ask the driver what %s=%s means: %w", environment.Visible, list, err)
 	case len(shown) == 0 && namedTwice(list) != "":
-		return withHint(usage(fmt.Errorf("%s=%s names one GPU twice, the second time as %s, by which the driver shows none", visibleVariable, list, namedTwice(list))), anyGPU)
+		return withHint(usage(fmt.Errorf("%s=%s names one GPU twice, the second time as %s, by which the driver shows none", environment.Visible, list, namedTwice(list))), anyGPU)
 	case len(shown) == 0:
-		return withHint(notThere(fmt.Errorf("%s=%s shows no GPU here, so none can be chosen", visibleVariable, list)), anyGPU)
+		return withHint(notThere(fmt.Errorf("%s=%s shows no GPU here, so none can be chosen", environment.Visible, list)), anyGPU)
 	case kind == kindMIG:
-		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("%s=%s is a MIG device, and shares are on whole GPUs", visibleVariable, list)},
+		return withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("%s=%s is a MIG device, and shares are on whole GPUs", environment.Visible, list)},
 			"run the command without divvy run, or "+anyGPU)
 	}
 	if wanted.New != nil {
@@ -78,7 +62,7 @@ func (a *app) heed(ctx context.Context, p place, wanted *api.RunSpec) error {
 	}
 	for _, uuid := range share.CardUUIDs() {
 		if !slices.Contains(shown, uuid) {
-			return withHint(notThere(fmt.Errorf("share %s is on %s, which %s=%s hides", share.Name, uuid, visibleVariable, list)), anyGPU)
+			return withHint(notThere(fmt.Errorf("share %s is on %s, which %s=%s hides", share.Name, uuid, environment.Visible, list)), anyGPU)
 		}
 	}
 	return nil
@@ -89,7 +73,7 @@ func limitedChoice(err error, among []string) error {
 	if len(among) == 0 || exitCode(err) != exitNotThere {
 		return err
 	}
-	return withHint(err, fmt.Sprintf("%s=%s leaves %s: unset it to choose from all", visibleVariable, os.Getenv(visibleVariable), strings.Join(among, " and ")))
+	return withHint(err, fmt.Sprintf("%s=%s leaves %s: unset it to choose from all", environment.Visible, os.Getenv(environment.Visible), strings.Join(among, " and ")))
 }
 
 // Kinds of names in the variable.
