@@ -29,6 +29,8 @@ const (
 // Driver is what the preparation needs to know of a driver's two libraries.
 type Driver struct {
 	Exports  []string // functions, sorted, of both libraries
+	CUDA     []string // those of libcuda.so.1, sorted
+	NVML     []string // those of libnvidia-ml.so.1, sorted
 	Versions []string // version nodes, if the driver defines any; the front has none, which ld.so warns of and accepts
 	id       []byte   // changes when either library is another build
 	hasNVML  bool
@@ -55,6 +57,12 @@ func ReadDriver(dir string) (*Driver, error) {
 		}
 		driver.hasNVML = driver.hasNVML || name == NVMLName
 		driver.Versions = append(driver.Versions, library.versions...)
+		sort.Strings(library.exports)
+		if name == NVMLName {
+			driver.NVML = library.exports
+		} else {
+			driver.CUDA = library.exports
+		}
 		for _, export := range library.exports {
 			if !seen[export] {
 				seen[export] = true
@@ -67,6 +75,9 @@ func ReadDriver(dir string) (*Driver, error) {
 	driver.id = id.Sum(nil)
 	return driver, nil
 }
+
+// BuildID changes when either library is another build.
+func (d *Driver) BuildID() string { return hex.EncodeToString(d.id) }
 
 // exported is what one shared library shows.
 type exported struct {

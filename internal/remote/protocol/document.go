@@ -98,6 +98,7 @@ type StatusDocument struct {
 	Connections int           `json:"connections"` // all, also of others
 	Waiting     int           `json:"waiting"`     // of those, that have not said yet what they want
 	Refusals    uint64        `json:"refusals"`
+	Truncated   bool          `json:"truncated,omitempty"` // there are more runs than are listed
 	Runs        []RunStatus   `json:"runs"`
 	Tenants     []TenantTotal `json:"tenants"`
 }
