@@ -80,7 +80,7 @@ func FuzzPrepare(f *testing.F) {
 	f.Add("")
 	f.Add("_init\ndivvy_standin\n" + strings.Repeat("c", 95) + "\n" + strings.Repeat("c", 96))
 	f.Fuzz(func(t *testing.T, text string) {
-		image, err := parseImage(bytes.Clone(data))
+		image, err := parseImage(bytes.Clone(data), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func FuzzParseImage(f *testing.F) {
 		for n := range 8 {
 			damaged[(int(offset)+n)%len(damaged)] ^= byte(word >> (8 * n))
 		}
-		image, err := parseImage(damaged)
+		image, err := parseImage(damaged, true)
 		if err != nil {
 			return
 		}

@@ -42,8 +42,8 @@ type image struct {
 	used    map[uint32]bool // symbols that the front's own relocations name
 }
 
-// readImage reads the front as it was built.
-func readImage(path string) (*image, error) {
+// readImage reads the front, or another driver library, as it was built.
+func readImage(path string, front bool) (*image, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func readImage(path string) (*image, error) {
 	if len(data) > maxFrontBytes {
 		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFrontBytes)
 	}
-	image, err := parseImage(data)
+	image, err := parseImage(data, front)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -64,8 +64,8 @@ func readImage(path string) (*image, error) {
 }
 
 // parseImage finds the tables in the file and checks that they are as the
-// build makes them.
-func parseImage(data []byte) (*image, error) {
+// build makes them. Only a front has spares.
+func parseImage(data []byte, front bool) (*image, error) {
 	library, err := readLibrary(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
@@ -120,8 +120,11 @@ func parseImage(data []byte) (*image, error) {
 			return nil, err
 		}
 	}
-	if i.symbols == nil || i.hash == nil || i.spares == nil || len(i.absent) == 0 {
-		return nil, fmt.Errorf("is no front: it lacks .dynsym, .hash, %s or %s", sparesSection, absentSection)
+	if i.symbols == nil || i.hash == nil {
+		return nil, errors.New("is no driver library: it lacks .dynsym or .hash")
+	}
+	if front && (i.spares == nil || len(i.absent) == 0) {
+		return nil, fmt.Errorf("is no front: it lacks %s or %s", sparesSection, absentSection)
 	}
 	return i, i.check()
 }
@@ -292,6 +295,10 @@ func (i *image) prepare(driver *Driver) (Report, error) {
 
 // fill gives each extra name a spare and blanks the spares that are left.
 func (i *image) fill(spares []spare, extra []string, report *Report) error {
+	if len(spares) == 0 && i.spares == nil {
+		report.Left = extra
+		return nil
+	}
 	if len(spares) == 0 || len(i.spares)%len(spares) != 0 {
 		return fmt.Errorf("%d spares and %d bytes of names do not fit", len(spares), len(i.spares))
 	}

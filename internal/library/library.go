@@ -139,7 +139,7 @@ func (d Dir) FrontFor(driverDir string, caches ...string) (Front, error) {
 			return Front{Dir: dir}, nil
 		}
 	}
-	image, err := readImage(d.base())
+	image, err := readImage(d.base(), true)
 	if err != nil {
 		return Front{}, fmt.Errorf("read the front: %w", err)
 	}
@@ -178,6 +178,11 @@ func (d Dir) prepared(caches []string, key string) (string, error) {
 	if d.HasFront() && preparedFor(d.built()) == key {
 		return d.built(), nil
 	}
+	return cached(caches, key)
+}
+
+// cached is what a cache has under a key.
+func cached(caches []string, key string) (string, error) {
 	failed := error(fs.ErrNotExist)
 	for _, cache := range caches {
 		dir := filepath.Join(cache, key)
@@ -198,7 +203,7 @@ func (d Dir) prepared(caches []string, key string) (string, error) {
 // PrepareInto prepares the front at base for the driver in driverDir and puts
 // it in out, where it replaces an earlier one. The build uses it.
 func PrepareInto(base, driverDir, out string) (Report, error) {
-	image, err := readImage(base)
+	image, err := readImage(base, true)
 	if err != nil {
 		return Report{}, fmt.Errorf("read the front: %w", err)
 	}
