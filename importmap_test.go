@@ -150,7 +150,7 @@ var rooms = []room{
 			"internal/environment", "internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/history", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
-			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program",
+			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program", "internal/remote/protocol", "internal/remote/server",
 			"internal/selector", "internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/usage", "internal/web", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},

@@ -26,7 +26,7 @@ import (
 
 func (a *app) runCommand() *cobra.Command {
 	var p promise
-	var name, share string
+	var name, share, remote string
 	var isolated bool
 	var grace time.Duration
 	cmd := &cobra.Command{
@@ -52,11 +52,20 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 			return err
 		}
 		if share != "" {
-			for _, flag := range []string{"mem", "cores", "policy", "weight", "priority", "gpu", "gpus", "name", "tenant", "enforce", "mps-threads", "open", "user"} {
+			fixed := []string{"mem", "cores", "policy", "weight", "priority", "gpu", "gpus", "name", "tenant", "mps-threads", "open", "user"}
+			if remote == "" {
+				fixed = append(fixed, "enforce") // there it is known; of a server's it can be demanded
+			}
+			for _, flag := range fixed {
 				if cmd.Flags().Changed(flag) {
 					return withHint(usage(fmt.Errorf("--share joins a declared share: --%s cannot go with it", flag)),
 						"divvy share set "+share+" changes the share")
 				}
+			}
+		}
+		if remote != "" {
+			if err := checkRemote(cmd, p); err != nil {
+				return err
 			}
 		}
 		spec.Name, spec.Ephemeral = name, true
@@ -68,12 +77,16 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 			return usage(fmt.Errorf("--enforce-grace: %v is negative", grace))
 		}
 		u := under{declared: share, spec: spec, isolated: isolated, grace: grace}
+		if remote != "" {
+			return runFailed(a.runRemote(cmd.Context(), remote, u, path, args))
+		}
 		return runFailed(a.runUnder(cmd.Context(), u, path, args))
 	})
 	cmd.Flags().SetInterspersed(false)
 	p.addAll(a, cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
 	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
+	cmd.Flags().StringVar(&remote, "remote", "", "use a GPU of this `server`: HOST[:PORT] or unix:/path")
 	cmd.Flags().BoolVar(&isolated, "isolate", false, "also hold programs that open the driver by its full path")
 	cmd.Flags().DurationVar(&grace, "enforce-grace", defaultGrace, "`time` until a run ends that is held too little")
 	complete(cmd, "share", a.completeShares)

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		"leader":  leaderHelper,
 		"counter": counterHelper,
 		"job":     jobHelper,
+
+		"divvy-worker":  fakeWorker,
+		"remoteprogram": remoteProgram,
 	})
 }
 
@@ -65,6 +68,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":      exitsCommand,
 			"eventually": eventuallyCommand,
+			"remotelibs": remoteLibsCommand,
 		},
 	})
 }

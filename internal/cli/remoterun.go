@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/environment"
+	"github.com/divvy-gpu/divvy/internal/errclass"
+	"github.com/divvy-gpu/divvy/internal/library"
+	"github.com/divvy-gpu/divvy/internal/program"
+	"github.com/divvy-gpu/divvy/internal/remote/protocol"
+	"github.com/divvy-gpu/divvy/internal/remote/server"
+)
+
+// What a program's library of remote calls finds its server and its run by.
+const (
+	remoteSocketVariable = "DIVVY_REMOTE_SOCKET"
+	remoteRunVariable    = "DIVVY_REMOTE_RUN"
+)
+
+// answerTime is how long a server may take to answer: making a share asks a driver.
+const answerTime = 60 * time.Second
+
+// notRemote are the flags of run that mean nothing, or something else, on a server.
+var notRemote = []string{"simulate", "agent", "driver", "tenant", "mps-threads", "open", "user", "exclusive", "isolate", "enforce-grace"}
+
+// checkRemote refuses flags that cannot go with --remote.
+func checkRemote(cmd *cobra.Command, p promise) error {
+	for _, flag := range notRemote {
+		if cmd.Flags().Changed(flag) {
+			return withHint(usage(fmt.Errorf("--remote uses a server's GPU: --%s cannot go with it", flag)), "divvy run --remote HOST --mem 2GiB -- COMMAND")
+		}
+	}
+	if p.gpus > 1 {
+		return withHint(usage(fmt.Errorf("--remote: a run on a server has one GPU, not %d", p.gpus)), "leave --gpus out")
+	}
+	return nil
+}
+
+// runRemote runs a command with a server's GPU.
+func (a *app) runRemote(ctx context.Context, remote string, u under, path string, args []string) error {
+	socket, err := a.remoteSocket(ctx, remote)
+	if err != nil {
+		return err
+	}
+	conn, err := dialServer(ctx, remote, socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	is, token, err := protocol.AskRun(conn, runDocument(u, args))
+	if err != nil {
+		return a.remoteFailed(remote, err)
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	folder, err := a.remoteLibrary(is.Driver)
+	if err != nil {
+		return err
+	}
+	for _, note := range is.Notes {
+		a.note("%s", note)
+	}
+	a.noteForRemote(path)
+	ended := make(chan struct{})
+	go func() { // ends with conn
+		defer close(ended)
+		if refusal, is := errors.AsType[*protocol.Refusal](protocol.Attend(conn)); is {
+			a.note("%s", refusal.Message)
+		}
+	}()
+	code, err := a.passOn(&exec.Cmd{Path: path, Args: args, Env: remoteEnvironment(folder, socket, token)}, watch{})
+	_ = conn.Close()
+	<-ended
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// remoteEnvironment is the environment that gives a program a server's GPU.
+func remoteEnvironment(folder, socket string, token protocol.Token) []string {
+	env := os.Environ()
+	set := environment.Library(folder, env)
+	set[remoteSocketVariable], set[remoteRunVariable] = socket, token.String()
+	return environment.Merge(env, set)
+}
+
+// runDocument asks a server for what run's flags say.
+func runDocument(u under, args []string) protocol.RunDocument {
+	host, _ := os.Hostname()
+	name := strconv.Itoa(os.Getuid())
+	if is, err := user.Current(); err == nil {
+		name = is.Username
+	}
+	d := protocol.RunDocument{
+		Join: u.declared, Enforce: u.spec.Enforce, Command: []string{protocol.Word(filepath.Base(args[0]))},
+		Client: protocol.ClientDocument{Host: protocol.Word(host), User: protocol.Word(name), Version: protocol.Word(version)},
+	}
+	if u.declared == "" {
+		s := u.spec
+		d.Name, d.GPU, d.MemoryBytes, d.CoresPercent, d.Policy = s.Name, s.GPU, s.MemoryBytes, s.CoresPercent, s.Policy
+		d.Weight, d.Priority, d.Labels = s.Weight, s.Priority, s.Labels
+	}
+	return d
+}
+
+// remoteSocket is the unix socket by which a server is reached.
+func (a *app) remoteSocket(_ context.Context, remote string) (string, error) {
+	at, err := server.ParseAddress(remote)
+	if err != nil {
+		return "", withHint(usage(fmt.Errorf("--remote: %w", err)), "divvy run --remote gpu1 -- COMMAND")
+	}
+	if at.Socket == "" {
+		return "", usage(errors.New("--remote: only unix:/path"))
+	}
+	return at.Socket, nil
+}
+
+// dialServer connects to a server, or to the relay that leads there.
+func dialServer(ctx context.Context, remote, socket string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, withHint(errclass.Of(client.ErrUnreachable, fmt.Errorf("no server answers at %s: %w", remote, err)),
+			"start divvy serve there, or look at its socket: ls -l "+socket)
+	}
+	return conn, nil
+}
+
+// remoteFailed words what came of asking a server.
+func (a *app) remoteFailed(remote string, err error) error {
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	switch {
+	case refused:
+		return withHint(&codedError{code: refusal.ExitCode, cause: fmt.Errorf("%s: %s", remote, refusal.Message)},
+			cmp.Or(refusal.Hint, "divvy remote status --remote "+remote))
+	case errors.Is(err, protocol.ErrProtocol):
+		return withHint(fmt.Errorf("%s: %w", remote, err), "divvy version on both sides shows whether they are of one version")
+	}
+	return withHint(errclass.Of(client.ErrUnreachable, fmt.Errorf("%s: %w", remote, err)), "divvy remote status --remote "+remote)
+}
+
+// remoteLibrary is the folder of the driver library that shows a server's driver.
+func (a *app) remoteLibrary(driver protocol.DriverDocument) (string, error) {
+	dir, err := a.libraries()
+	if err != nil {
+		return "", err
+	}
+	caches := library.Caches(a.getenv, os.Geteuid())
+	if own, err := a.privateRoot().Cache(); err == nil {
+		caches = append(caches, own) // where nobody has a home that can be written to
+	}
+	made, err := dir.RemoteFor(library.Remote{BuildID: driver.BuildID, CUDA: driver.CUDA, NVML: driver.NVML}, caches...)
+	if errors.Is(err, library.ErrNotFound) {
+		return "", withHint(err, "make build, or set DIVVY_LIBDIR to the lib/divvy that was built")
+	}
+	return made.Dir, err
+}
+
+// noteForRemote tells of a program that will not find the server's GPU.
+func (a *app) noteForRemote(path string) {
+	if status, detail, _ := examineProgram(path); status != checkOK {
+		a.note("it will not find the server's GPU: %s", detail)
+		return
+	}
+	if found, err := program.Read(path); err == nil && found.Runtime != "" {
+		a.note("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)
+	}
+}
