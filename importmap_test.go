@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/client", may: []string{"internal/api", "internal/share"}},
 	{path: "internal/remote/protocol", may: []string{"internal/share"}},
 	{path: "internal/remote/pipe"},
+	{path: "internal/remote/certificates", may: []string{"internal/share"}, thirdParty: []string{"golang.org/x/sys"}},
 	{
 		path: "internal/remote/server",
 		may: []string{
