@@ -68,12 +68,13 @@ var rooms = []room{
 	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline", "internal/urgency"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api", "internal/share"}},
 	{path: "internal/remote/protocol", may: []string{"internal/share"}},
-	{path: "internal/remote/pipe"},
+	{path: "internal/remote/pipe", thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/remote/relay", may: []string{"internal/remote/certificates", "internal/remote/pipe", "internal/remote/protocol", "internal/socket"}},
 	{path: "internal/remote/certificates", may: []string{"internal/share"}, thirdParty: []string{"golang.org/x/sys"}},
 	{
 		path: "internal/remote/server",
 		may: []string{
-			"internal/api", "internal/client", "internal/environment", "internal/library", "internal/remote/pipe", "internal/remote/protocol", "internal/share", "internal/size",
+			"internal/api", "internal/client", "internal/environment", "internal/library", "internal/remote/certificates", "internal/remote/pipe", "internal/remote/protocol", "internal/share", "internal/size",
 			"internal/socket", "internal/yamldoc",
 		},
 		thirdParty: []string{"go.yaml.in/yaml", "golang.org/x/sys"},

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package relay leads a user's programs to a server: it listens on a unix socket of theirs,
+// opens a connection by mutual TLS for each that comes, and passes bytes on. So the key is in
+// no program, and a program's library needs no TLS. One relay serves a user, a server and an
+// identity, and leaves when nobody has needed it for a while. It reads nothing of what it
+// passes on.
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/remote/certificates"
+	"github.com/divvy-gpu/divvy/internal/remote/pipe"
+	"github.com/divvy-gpu/divvy/internal/remote/protocol"
+	"github.com/divvy-gpu/divvy/internal/socket"
+)
+
+// Config is what a relay needs.
+type Config struct {
+	Server   string // HOST:PORT
+	TLS      *tls.Config
+	Idle     time.Duration // until it leaves
+	Patience time.Duration // with a server, and with who connects
+	Logger   *slog.Logger
+}
+
+// mostConnections is how many a user's programs may have to one server.
+const mostConnections = 1024
+
+// Run relays what comes to listener until it is idle, when it calls leave, which takes the
+// socket's name away, or until ctx ends. It closes listener.
+func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	accepted, failed := make(chan *net.UnixConn), make(chan error, 1)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer listener.Close()
+	defer stop()
+	all.Go(func() { failed <- accept(ctx, listener, accepted) })
+	ended := make(chan struct{})
+	open, left := 0, false
+	idle := time.NewTimer(cfg.Idle)
+	defer idle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case conn := <-accepted:
+			if open >= mostConnections {
+				_ = conn.Close()
+				continue
+			}
+			open++
+			idle.Stop()
+			all.Go(func() {
+				relay(ctx, cfg, conn)
+				select {
+				case ended <- struct{}{}:
+				case <-ctx.Done():
+				}
+			})
+		case <-ended:
+			if open--; open == 0 {
+				idle.Reset(cfg.Idle)
+			}
+		case <-idle.C:
+			if !left {
+				left = true
+				leave()
+			}
+			// Who had connected before the name was gone is still served.
+			if open == 0 && listener.Idle() {
+				return nil
+			}
+			idle.Reset(time.Millisecond)
+		}
+	}
+}
+
+// accept hands on what connects.
+func accept(ctx context.Context, listener *socket.Listener, accepted chan<- *net.UnixConn) error {
+	for {
+		next, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		conn, err := next.Conn()
+		if err != nil {
+			return err
+		}
+		select {
+		case accepted <- conn:
+		case <-ctx.Done():
+			_ = conn.Close()
+			return nil
+		}
+	}
+}
+
+// relay serves a connection.
+func relay(ctx context.Context, cfg Config, near *net.UnixConn) {
+	defer near.Close()
+	defer context.AfterFunc(ctx, func() { _ = near.Close() })()
+	// Who only looks whether somebody listens is no reason to ask the server.
+	if near.SetReadDeadline(time.Now().Add(cfg.Patience)) != nil || socket.Peek(near, make([]byte, 1)) != nil {
+		return
+	}
+	_ = near.SetReadDeadline(time.Time{})
+	far, err := dial(ctx, cfg)
+	if err != nil {
+		cfg.Logger.Info("server not reached", "server", cfg.Server, "error", err)
+		refuse(near, refusal(cfg, err), cfg.Patience)
+		return
+	}
+	defer far.Close()
+	defer context.AfterFunc(ctx, func() { _ = far.Close() })()
+	pipe.New(near, &answering{Conn: far, cfg: cfg}).Run()
+}
+
+// dial connects to the server and shakes hands.
+func dial(ctx context.Context, cfg Config) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Patience)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", cfg.Server)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, is := conn.(*net.TCPConn); is {
+		if err := pipe.Watch(tcp); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	secure := tls.Client(conn, cfg.TLS)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// Exit codes of what a relay says in the server's place, as docs/exit-codes.md has them.
+const (
+	exitNotAllowed  = 4
+	exitUnreachable = 5
+)
+
+// refusal words why a server cannot be talked to.
+func refusal(cfg Config, err error) *protocol.Refusal {
+	r := &protocol.Refusal{ExitCode: exitUnreachable, Result: protocol.SystemNotReady, Message: fmt.Sprintf("no server answers: %v", err), Hint: "is divvy serve running there, and does it listen on that port"}
+	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		r.ExitCode, r.Message, r.Hint = exitNotAllowed, fmt.Sprintf("the server's certificate is not taken: %v", err), "use the name that it was issued for: divvy certs list on the authority's machine"
+	} else if alert, is := errors.AsType[*net.OpError](err); is && certificates.Refused(err) {
+		r.ExitCode, r.Message, r.Hint = exitNotAllowed, fmt.Sprintf("the server does not take our certificate: %v", alert.Err), "divvy certs list on the authority's machine shows whether it is revoked or expired"
+	}
+	return r
+}
+
+// refuse says why in the server's place.
+func refuse(near *net.UnixConn, r *protocol.Refusal, patience time.Duration) {
+	_ = near.SetDeadline(time.Now().Add(patience))
+	_, _, _ = protocol.Read(near, protocol.MaxControl) // or it could lose our answer
+	_ = protocol.Write(near, protocol.Refused, r.Encode())
+}
+
+// answering is a server's end. A server tells only after the handshake that it does not take
+// our certificate: then its first answer is that.
+type answering struct {
+	*tls.Conn
+	cfg     Config
+	said    bool   // the server has
+	instead []byte // of an answer
+	over    bool
+}
+
+func (a *answering) Read(buffer []byte) (int, error) {
+	if len(a.instead) > 0 {
+		n := copy(buffer, a.instead)
+		a.instead = a.instead[n:]
+		return n, nil
+	}
+	if a.over {
+		return 0, io.EOF
+	}
+	n, err := a.Conn.Read(buffer)
+	if n == 0 && err != nil && !a.said && certificates.Refused(err) {
+		r := refusal(a.cfg, err).Encode()
+		a.instead = append(protocol.Frame{Length: uint32(len(r)), Op: protocol.Refused}.Append(nil), r...)
+		a.over = true
+		return a.Read(buffer)
+	}
+	a.said = a.said || n > 0
+	return n, err
+}
