@@ -5,8 +5,10 @@
 package pipe
 
 import (
+	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 )
 
@@ -16,7 +18,7 @@ type End interface {
 	CloseWrite() error
 }
 
-// bufferBytes of each direction: a write per batch of calls, and no batch waits for more.
+// bufferBytes of a direction in use: a write per batch of calls, and no batch waits for more.
 const bufferBytes = 256 << 10
 
 // Pipe is two connections.
@@ -55,7 +57,7 @@ func (p *Pipe) Close() {
 
 // pass copies until the end of from, or until one of them breaks.
 func (p *Pipe) pass(to, from End, passed *atomic.Uint64) {
-	_, err := io.CopyBuffer(counted{to, passed}, plain{from}, make([]byte, bufferBytes))
+	err := copyAll(to, from, passed)
 	if err == nil {
 		err = to.CloseWrite()
 	}
@@ -64,19 +66,44 @@ func (p *Pipe) pass(to, from End, passed *atomic.Uint64) {
 	}
 }
 
-// plain hides all of a connection but Read: what else it has would do without our buffer.
-type plain struct{ from io.Reader }
-
-func (p plain) Read(buffer []byte) (int, error) { return p.from.Read(buffer) }
-
-// counted counts what is written.
-type counted struct {
-	to     io.Writer
-	passed *atomic.Uint64
+// copyAll copies until the end of from. Who is idle keeps a small buffer; a large one is
+// borrowed for as long as there is more than that to pass on.
+func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
+	small := make([]byte, idleBytes)
+	var large *[bufferBytes]byte
+	defer func() {
+		if large != nil {
+			buffers.Put(large)
+		}
+	}()
+	for {
+		buffer := small
+		if large != nil {
+			buffer = large[:]
+		}
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if _, failed := to.Write(buffer[:n]); failed != nil {
+				return failed
+			}
+			passed.Add(uint64(n))
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case large == nil && n == len(small):
+			large, _ = buffers.Get().(*[bufferBytes]byte)
+		case large != nil && n < len(small):
+			buffers.Put(large)
+			large = nil
+		}
+	}
 }
 
-func (c counted) Write(bytes []byte) (int, error) {
-	n, err := c.to.Write(bytes)
-	c.passed.Add(uint64(n))
-	return n, err
-}
+// idleBytes is the buffer of a direction in which little is to be passed on.
+const idleBytes = 4 << 10
+
+// buffers are the large ones that nobody uses now.
+var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
