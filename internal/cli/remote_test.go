@@ -95,3 +95,16 @@ func remoteLibsCommand(ts *testscript.TestScript, negated bool, args []string) {
 		ts.Fatalf("gcc: %v\n%s", err, out)
 	}
 }
+
+// freePortCommand is: freeport VARIABLE.
+func freePortCommand(ts *testscript.TestScript, negated bool, args []string) {
+	if negated || len(args) != 1 {
+		ts.Fatalf("usage: freeport VARIABLE")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Check(l.Close())
+	ts.Setenv(args[0], port)
+}

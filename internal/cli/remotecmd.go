@@ -47,18 +47,14 @@ serve. Its owner and root see all runs, others those of their tenant.`,
 		}
 		return a.writeRemoteStatus(status)
 	})
-	cmd.Flags().StringVar(&remote, "remote", "", "the `server`: HOST[:PORT] or unix:/path; default: this machine's")
+	a.remoteFlags(cmd, &remote, "the `server`: HOST[:PORT] or unix:/path; default: this machine's")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
 // remoteStatus asks a server how it is.
 func (a *app) remoteStatus(ctx context.Context, remote string) (protocol.StatusDocument, error) {
-	socket, err := a.remoteSocket(ctx, remote)
-	if err != nil {
-		return protocol.StatusDocument{}, err
-	}
-	conn, err := dialServer(ctx, remote, socket)
+	conn, _, err := a.connectServer(ctx, remote)
 	if err != nil {
 		return protocol.StatusDocument{}, err
 	}

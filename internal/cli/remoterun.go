@@ -13,6 +13,8 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,11 +55,7 @@ func checkRemote(cmd *cobra.Command, p promise) error {
 
 // runRemote runs a command with a server's GPU.
 func (a *app) runRemote(ctx context.Context, remote string, u under, path string, args []string) error {
-	socket, err := a.remoteSocket(ctx, remote)
-	if err != nil {
-		return err
-	}
-	conn, err := dialServer(ctx, remote, socket)
+	conn, socket, err := a.connectServer(ctx, remote)
 	if err != nil {
 		return err
 	}
@@ -80,14 +78,22 @@ func (a *app) runRemote(ctx context.Context, remote string, u under, path string
 		a.note("%s", note)
 	}
 	a.noteForRemote(path)
+	var over atomic.Bool
 	ended := make(chan struct{})
 	go func() { // ends with conn
 		defer close(ended)
-		if refusal, is := errors.AsType[*protocol.Refusal](protocol.Attend(conn)); is {
-			a.note("%s", refusal.Message)
+		err := protocol.Attend(conn)
+		if over.Load() {
+			return
 		}
+		why := "its connection is gone"
+		if refusal, is := errors.AsType[*protocol.Refusal](err); is {
+			why = refusal.Message
+		}
+		a.note("%s: the server has ended the run, and its GPU answers no more: %s", remote, why)
 	}()
 	code, err := a.passOn(&exec.Cmd{Path: path, Args: args, Env: remoteEnvironment(folder, socket, token)}, watch{})
+	over.Store(true)
 	_ = conn.Close()
 	<-ended
 	if err != nil {
@@ -127,15 +133,35 @@ func runDocument(u under, args []string) protocol.RunDocument {
 }
 
 // remoteSocket is the unix socket by which a server is reached.
-func (a *app) remoteSocket(_ context.Context, remote string) (string, error) {
+func (a *app) remoteSocket(ctx context.Context, remote string) (string, error) {
 	at, err := server.ParseAddress(remote)
 	if err != nil {
 		return "", withHint(usage(fmt.Errorf("--remote: %w", err)), "divvy run --remote gpu1 -- COMMAND")
 	}
 	if at.Socket == "" {
-		return "", usage(errors.New("--remote: only unix:/path"))
+		return a.relayTo(ctx, at)
 	}
 	return at.Socket, nil
+}
+
+// connectServer connects to a server, directly or by the relay, which may just be leaving.
+func (a *app) connectServer(ctx context.Context, remote string) (conn net.Conn, socket string, err error) {
+	for range leaveRaces {
+		if socket, err = a.remoteSocket(ctx, remote); err != nil {
+			return nil, "", err
+		}
+		if conn, err = dialServer(ctx, remote, socket); err == nil || strings.HasPrefix(remote, "unix:") {
+			break
+		}
+	}
+	return conn, socket, err
+}
+
+// remoteFlags adds the flags that choose a server.
+func (a *app) remoteFlags(cmd *cobra.Command, remote *string, help string) {
+	cmd.Flags().StringVar(remote, "remote", "", help)
+	cmd.Flags().StringVar(&a.target.identity, "identity", "", "`file` of your certificate, for --remote HOST")
+	complete(cmd, "identity", fileCompletion)
 }
 
 // dialServer connects to a server, or to the relay that leads there.

@@ -86,7 +86,7 @@ the command's own, 128+n when signal n ended it, 125 if Divvy failed.`,
 	p.addAll(a, cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new share; fails if there is one")
 	cmd.Flags().StringVar(&share, "share", "", "join the declared share with this `name`")
-	cmd.Flags().StringVar(&remote, "remote", "", "use a GPU of this `server`: HOST[:PORT] or unix:/path")
+	a.remoteFlags(cmd, &remote, "use a GPU of this `server`: HOST[:PORT] or unix:/path")
 	cmd.Flags().BoolVar(&isolated, "isolate", false, "also hold programs that open the driver by its full path")
 	cmd.Flags().DurationVar(&grace, "enforce-grace", defaultGrace, "`time` until a run ends that is held too little")
 	complete(cmd, "share", a.completeShares)

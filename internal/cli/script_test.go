@@ -69,6 +69,7 @@ func TestScripts(t *testing.T) {
 			"exits":      exitsCommand,
 			"eventually": eventuallyCommand,
 			"remotelibs": remoteLibsCommand,
+			"freeport":   freePortCommand,
 		},
 	})
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/client"
+	"github.com/divvy-gpu/divvy/internal/remote/certificates"
 	"github.com/divvy-gpu/divvy/internal/remote/server"
 )
 
@@ -33,6 +34,7 @@ const workingCommand = "working"
 type serveFlags struct {
 	config string
 	listen []string
+	certs  string
 	audit  string
 	drain  time.Duration
 }
@@ -43,8 +45,9 @@ func (a *app) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Let programs elsewhere use this machine's GPUs",
 		Long: `Lets divvy run --remote use GPUs of this machine, each run under a share of the
-agent's. It listens on a unix socket, where users are known by their number, until
-SIGTERM or an interrupt; then it lets runs end (--drain). See docs/remote.md.`,
+agent's. It listens on unix sockets, where users are known by their number, and on
+ports (7190), where they are by certificates (divvy certs), until SIGTERM or an
+interrupt; then it lets runs end (--drain). See docs/remote.md.`,
 		Example: `  divvy serve --simulate --listen unix:/tmp/serve.sock`,
 		Args:    noArguments,
 	}
@@ -58,9 +61,11 @@ SIGTERM or an interrupt; then it lets runs end (--drain). See docs/remote.md.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "`file` with tenants and all that follows")
 	flags.StringArrayVar(&f.listen, "listen", nil, "`address` unix:/path or HOST[:PORT]; may be repeated")
+	flags.StringVar(&f.certs, "certificates", "", "`folder` of server.pem and what is revoked (divvy certs init)")
 	flags.StringVar(&f.audit, "audit", "", "`file` for a line per share, session and refusal")
 	flags.DurationVar(&f.drain, "drain", server.Default().Drain, "`time` for which runs may go on at its end")
 	complete(cmd, "config", fileCompletion)
+	complete(cmd, "certificates", fileCompletion)
 	complete(cmd, "audit", fileCompletion)
 	a.targetFlags(cmd)
 	return cmd
@@ -81,6 +86,9 @@ func (f *serveFlags) read(a *app, cmd *cobra.Command) (server.Config, error) {
 	if len(f.listen) > 0 {
 		cfg.Listen = f.listen
 	}
+	if f.certs != "" {
+		cfg.Certificates = f.certs
+	}
 	if f.audit != "" {
 		cfg.Audit = f.audit
 	}
@@ -96,6 +104,9 @@ func (f *serveFlags) read(a *app, cmd *cobra.Command) (server.Config, error) {
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, usage(err)
+	}
+	if cfg.Certificates == "" {
+		cfg.Certificates, _ = a.remoteFolder() // only a port needs it, and then says so
 	}
 	if os.Geteuid() != 0 || a.privateTarget() {
 		cfg.UIDs = server.UIDRange{} // others' processes could not attach, or we cannot make any
@@ -163,26 +174,55 @@ func (a *app) serve(ctx context.Context, cfg server.Config) error {
 			_ = l.Close()
 		}
 	}()
+	log := parts.Logger
 	for _, text := range cfg.Listen {
-		l, err := listenAt(ctx, text)
+		l, err := a.listenAt(ctx, text, cfg.Certificates, log)
 		if err != nil {
 			return err
 		}
 		listeners = append(listeners, l)
 		fmt.Fprintf(a.stdout, "listening at %s\n", text)
 	}
+	if cfg.Certificates != "" {
+		looking, looked := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			revocations(looking, cfg.Certificates, s, log)
+		}()
+		defer func() {
+			looked()
+			<-done
+		}()
+	}
 	return s.Run(ctx, listeners...)
 }
 
 // listenAt listens at an address.
-func listenAt(ctx context.Context, text string) (server.Listener, error) {
+func (a *app) listenAt(ctx context.Context, text, certs string, log *slog.Logger) (server.Listener, error) {
 	at, err := server.ParseAddress(text)
 	if err != nil {
 		return nil, usage(err)
 	}
-	if at.Socket == "" {
-		return nil, usage(fmt.Errorf("listen at %s: no certificates", text))
+	if at.Socket != "" {
+		return listenUnix(ctx, text, at)
 	}
+	if certs == "" {
+		return nil, withHint(usage(fmt.Errorf("listen at %s: no folder of certificates", text)), "divvy serve --certificates FOLDER")
+	}
+	bundle, err := certificates.ReadBundle(filepath.Join(certs, "server.pem"))
+	if err != nil {
+		return nil, certsFailed(err)
+	}
+	l, err := server.ListenTLS(ctx, at.Host, at.Port, bundle.ServerTLS(isRevoked(certs, log)))
+	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EACCES) {
+		return nil, &codedError{code: exitNotAllowed, cause: err}
+	}
+	return l, err
+}
+
+// listenUnix listens on a unix socket.
+func listenUnix(ctx context.Context, text string, at server.Address) (server.Listener, error) {
 	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at.Socket); err == nil {
 		_ = conn.Close()
 		return nil, withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("somebody listens at %s already", text)}, "divvy remote status --remote "+text)

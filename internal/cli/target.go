@@ -30,6 +30,7 @@ type target struct {
 	socket   string // --agent
 	simulate string // --simulate: cards of the user's private simulator
 	driver   string // --driver: generation that the simulator plays
+	identity string // --identity: file of a certificate, for a server
 
 	gone bool // an agent that seemed to be there does not answer
 }

@@ -68,6 +68,9 @@ func (r Root) Clean(ctx context.Context, force bool) ([]Outcome, error) {
 	if !kept {
 		r.removeDriverFolders()
 	}
+	if err := r.cleanRelays(ctx, force); err != nil {
+		return all, err
+	}
 	return all, r.removeEmpty()
 }
 
