@@ -210,7 +210,10 @@ func (a *app) noteForRemote(path string) {
 		a.note("it will not find the server's GPU: %s", detail)
 		return
 	}
-	if found, err := program.Read(path); err == nil && found.Runtime != "" {
+	// What has the runtime inside, and code for it: its words alone are in programs that look for it.
+	found, err := program.Read(path)
+	code := len(found.Code.PTX) + len(found.Code.Machine)
+	if err == nil && found.Runtime != "" && (found.Runtime != "inside" || code > 0) {
 		a.note("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)
 	}
 }

@@ -29,6 +29,8 @@ type Pipe struct {
 	// NearEnded is closed when nothing more comes from near, and all that came is passed
 	// on; FarEnded the same of far.
 	NearEnded, FarEnded chan struct{}
+
+	died atomic.Bool
 }
 
 // New makes a pipe, which Run starts.
@@ -49,6 +51,9 @@ func (p *Pipe) Run() {
 	p.Close()
 }
 
+// Died says whether an end was found dead.
+func (p *Pipe) Died() bool { return p.died.Load() }
+
 // Close breaks both connections.
 func (p *Pipe) Close() {
 	_ = p.near.Close()
@@ -62,6 +67,9 @@ func (p *Pipe) pass(to, from End, passed *atomic.Uint64) {
 		err = to.CloseWrite()
 	}
 	if err != nil {
+		if Dead(err) {
+			p.died.Store(true)
+		}
 		p.Close()
 	}
 }

@@ -14,18 +14,23 @@ import (
 // deadAfter is how long the other end of a network may be silent until it counts as dead.
 const deadAfter = 15 * time.Second
 
-// Watch has the kernel end a connection whose other end is dead or out of reach.
-func Watch(conn *net.TCPConn) error {
+// Watch has the kernel end a connection whose other end is dead or out of reach. That is
+// found out while nothing waits to be sent. What waits, too, ends a connection only where
+// the other end always reads at once (prompt): else it may wait for a GPU's time, for as long
+// as that takes.
+func Watch(conn *net.TCPConn, prompt bool) error {
 	err := conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: deadAfter / 3, Interval: deadAfter / 3, Count: 2})
 	if err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
 	}
+	bound := 0
+	if prompt {
+		bound = int(deadAfter.Milliseconds())
+	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		var failed error
-		err = raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
-		})
+		err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, bound) })
 		err = errors.Join(err, failed)
 	}
 	if err != nil {
@@ -33,3 +38,6 @@ func Watch(conn *net.TCPConn) error {
 	}
 	return nil
 }
+
+// Dead says whether a connection failed because its other end was found dead.
+func Dead(err error) bool { return errors.Is(err, unix.ETIMEDOUT) }

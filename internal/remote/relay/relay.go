@@ -3,8 +3,8 @@
 // Package relay leads a user's programs to a server: it listens on a unix socket of theirs,
 // opens a connection by mutual TLS for each that comes, and passes bytes on. So the key is in
 // no program, and a program's library needs no TLS. One relay serves a user, a server and an
-// identity, and leaves when nobody has needed it for a while. It reads nothing of what it
-// passes on.
+// identity, and leaves when nobody has needed it for a while. It looks at the first header of
+// what it passes on, and at nothing else.
 package relay
 
 import (
@@ -47,8 +47,12 @@ func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func(
 	defer listener.Close()
 	defer stop()
 	all.Go(func() { failed <- accept(ctx, listener, accepted) })
-	ended := make(chan struct{})
-	open, left := 0, false
+	type outcome struct {
+		conn *net.UnixConn
+		died bool // the server did
+	}
+	ended := make(chan outcome)
+	open, left := map[*net.UnixConn]bool{}, false
 	idle := time.NewTimer(cfg.Idle)
 	defer idle.Stop()
 	for {
@@ -58,21 +62,27 @@ func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func(
 		case err := <-failed:
 			return err
 		case conn := <-accepted:
-			if open >= mostConnections {
+			if len(open) >= mostConnections {
 				_ = conn.Close()
 				continue
 			}
-			open++
+			open[conn] = true
 			idle.Stop()
 			all.Go(func() {
-				relay(ctx, cfg, conn)
+				o := outcome{conn, relay(ctx, cfg, conn)}
 				select {
-				case ended <- struct{}{}:
+				case ended <- o:
 				case <-ctx.Done():
 				}
 			})
-		case <-ended:
-			if open--; open == 0 {
+		case o := <-ended:
+			delete(open, o.conn)
+			if o.died { // which others cannot tell, on which something waits to be sent
+				for conn := range open {
+					_ = conn.Close()
+				}
+			}
+			if len(open) == 0 {
 				idle.Reset(cfg.Idle)
 			}
 		case <-idle.C:
@@ -81,7 +91,7 @@ func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func(
 				leave()
 			}
 			// Who had connected before the name was gone is still served.
-			if open == 0 && listener.Idle() {
+			if len(open) == 0 && listener.Idle() {
 				return nil
 			}
 			idle.Reset(time.Millisecond)
@@ -112,28 +122,36 @@ func accept(ctx context.Context, listener *socket.Listener, accepted chan<- *net
 	}
 }
 
-// relay serves a connection.
-func relay(ctx context.Context, cfg Config, near *net.UnixConn) {
+// relay serves a connection. It says whether the server was found dead.
+func relay(ctx context.Context, cfg Config, near *net.UnixConn) (died bool) {
 	defer near.Close()
 	defer context.AfterFunc(ctx, func() { _ = near.Close() })()
 	// Who only looks whether somebody listens is no reason to ask the server.
-	if near.SetReadDeadline(time.Now().Add(cfg.Patience)) != nil || socket.Peek(near, make([]byte, 1)) != nil {
-		return
+	header := make([]byte, protocol.FrameSize)
+	if near.SetReadDeadline(time.Now().Add(cfg.Patience)) != nil || socket.Peek(near, header) != nil {
+		return false
 	}
 	_ = near.SetReadDeadline(time.Time{})
-	far, err := dial(ctx, cfg)
+	f, err := protocol.DecodeFrame(header, protocol.MaxControl)
+	if err != nil {
+		return false
+	}
+	far, err := dial(ctx, cfg, f.Op != protocol.Hello)
 	if err != nil {
 		cfg.Logger.Info("server not reached", "server", cfg.Server, "error", err)
 		refuse(near, refusal(cfg, err), cfg.Patience)
-		return
+		return false
 	}
 	defer far.Close()
 	defer context.AfterFunc(ctx, func() { _ = far.Close() })()
-	pipe.New(near, &answering{Conn: far, cfg: cfg}).Run()
+	p := pipe.New(near, &answering{Conn: far, cfg: cfg})
+	p.Run()
+	return p.Died()
 }
 
-// dial connects to the server and shakes hands.
-func dial(ctx context.Context, cfg Config) (*tls.Conn, error) {
+// dial connects to the server and shakes hands. A prompt connection is one whose other end
+// always reads at once.
+func dial(ctx context.Context, cfg Config, prompt bool) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Patience)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", cfg.Server)
@@ -141,7 +159,7 @@ func dial(ctx context.Context, cfg Config) (*tls.Conn, error) {
 		return nil, err
 	}
 	if tcp, is := conn.(*net.TCPConn); is {
-		if err := pipe.Watch(tcp); err != nil {
+		if err := pipe.Watch(tcp, prompt); err != nil {
 			_ = conn.Close()
 			return nil, err
 		}

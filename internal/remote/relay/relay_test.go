@@ -143,7 +143,7 @@ func connect(t *testing.T, path string) *net.UnixConn {
 func TestRelay(t *testing.T) {
 	w := newWorld(t)
 	path, _, _ := w.relay(nil)
-	long := strings.Repeat("0123456789abcdef", 1<<16)
+	long := string(protocol.Frame{Length: 1, Op: protocol.Run}.Append(nil)) + strings.Repeat("0123456789abcdef", 1<<16)
 	var all sync.WaitGroup
 	for range 4 {
 		conn := connect(t, path)
@@ -199,11 +199,11 @@ func TestIdle(t *testing.T) {
 	var conn *net.UnixConn
 	_, _, done = w.relay(func(c *Config) { c.Idle = time.Millisecond }, func(path string) {
 		conn = connect(t, path)
-		if _, err := conn.Write([]byte("x")); err != nil {
+		if _, err := conn.Write(protocol.Frame{Op: protocol.Hello}.Append(nil)); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+	if _, err := io.ReadFull(conn, make([]byte, protocol.FrameSize)); err != nil {
 		t.Error(err)
 	}
 	select {

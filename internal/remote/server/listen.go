@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/pipe"
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -17,9 +18,10 @@ import (
 type Identity struct {
 	Tenant string // empty: as the configuration has it for a user of this machine
 	User   string
-	UID    int    // of a user of this machine; -1: known by a certificate
-	Serial string // of the certificate
-	From   string // address, or a process of this machine
+	UID    int       // of a user of this machine; -1: known by a certificate
+	Serial string    // of the certificate
+	From   string    // address, or a process of this machine
+	Until  time.Time // when the certificate expires; zero: there is none
 }
 
 // same says whether two connections are of the same holder of a certificate, or of the same

@@ -252,6 +252,10 @@ func (s *Server) serve(ctx context.Context, c *connection, in Incoming) {
 		return
 	}
 	defer conn.Close()
+	if !who.Until.IsZero() {
+		ctx, cancel = context.WithDeadline(ctx, who.Until)
+		defer cancel()
+	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	var unknown error
 	if who.Tenant == "" {

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -208,6 +209,16 @@ func (s *Server) relay(w *worker, c *connection, n *session, hello []byte) (*os.
 	}
 	if err != nil {
 		_ = theirs.Close()
+		return nil, err
+	}
+	if secure, is := c.conn.(*tls.Conn); is {
+		if tcp, is := secure.NetConn().(*net.TCPConn); is {
+			err = pipe.Watch(tcp, false) // its run's connection tells when the other end is dead
+		}
+	}
+	if err != nil {
+		_ = theirs.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	far, _ := unixOf(conn)

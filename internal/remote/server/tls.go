@@ -59,7 +59,7 @@ func (i tlsIncoming) Open(ctx context.Context) (pipe.End, Identity, error) {
 		return nil, Identity{}, err
 	}
 	if tcp, is := i.Conn.(*net.TCPConn); is {
-		if err := pipe.Watch(tcp); err != nil {
+		if err := pipe.Watch(tcp, true); err != nil {
 			return fail(err)
 		}
 	}
@@ -73,7 +73,7 @@ func (i tlsIncoming) Open(ctx context.Context) (pipe.End, Identity, error) {
 	if err != nil {
 		return fail(err)
 	}
-	return conn, Identity{Tenant: tenant, User: user, UID: -1, Serial: certificates.Serial(cert), From: i.RemoteAddr().String()}, nil
+	return conn, Identity{Until: cert.NotAfter, Tenant: tenant, User: user, UID: -1, Serial: certificates.Serial(cert), From: i.RemoteAddr().String()}, nil
 }
 
 // hear takes what a client sends that does not know yet that it is refused: left unread, it
