@@ -49,13 +49,14 @@ type Tenant struct {
 
 // Bounds of what has come in. Those of what is waiting hold before anybody is known.
 const (
-	maxWaiting     = 256
-	maxWaitingEach = 64 // of one address, or one user of the machine
-	maxConnections = 4096
-	patience       = 10 * time.Second // for who connects to say what is wanted
-	maxSessions    = 100_000
-	maxTenants     = 1000
-	maxConfigBytes = 1 << 20
+	maxWaiting         = 256
+	maxWaitingEach     = 64 // of one address, or one user of the machine
+	maxConnections     = 4096
+	maxConnectionsEach = 3072             // of one tenant: others still come in
+	patience           = 10 * time.Second // for who connects to say what is wanted
+	maxSessions        = 100_000
+	maxTenants         = 1000
+	maxConfigBytes     = 1 << 20
 )
 
 // Default is the configuration where there is no file.

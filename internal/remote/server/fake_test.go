@@ -134,6 +134,9 @@ func newFakeAgent(t *testing.T) *fakeAgent {
 	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, api.Version{DriverDirectory: a.driver, Simulated: true, Simulator: "/sim.sock"})
 	})
+	mux.HandleFunc("GET /v1/devices", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, api.Devices{Cards: []api.Card{{UUID: "GPU-1", DriverVersion: "535.1"}}})
+	})
 	mux.HandleFunc("POST /v1/shares", func(w http.ResponseWriter, r *http.Request) {
 		var spec api.ShareSpec
 		_ = json.NewDecoder(r.Body).Decode(&spec)
@@ -256,6 +259,9 @@ func serving(t *testing.T, change func(*Config, *Server)) *served {
 	}
 	if early.grace != 0 {
 		s.grace = early.grace
+	}
+	if early.each != 0 {
+		s.each = early.each
 	}
 	if early.patience != 0 {
 		s.patience = early.patience

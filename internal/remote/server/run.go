@@ -44,6 +44,7 @@ type ready struct {
 	uid     int
 	hold    *client.Hold
 	driver  *library.Driver
+	release string // of the driver
 }
 
 // Labels of shares that are made for runs.
@@ -186,6 +187,9 @@ func (s *Server) prepare(ctx context.Context, r *run) (*ready, error) {
 		}
 		return err
 	})
+	if err == nil {
+		with.release = s.releaseOf(ctx, with)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +207,21 @@ func (s *Server) prepare(ctx context.Context, r *run) (*ready, error) {
 		return nil, err
 	}
 	return with, nil
+}
+
+// releaseOf is what the driver of a run's GPU calls itself; empty: it is not known.
+func (s *Server) releaseOf(ctx context.Context, with *ready) string {
+	devices, err := client.New(with.agent).Devices(ctx)
+	if err != nil {
+		s.parts.Logger.Info("which release the driver is", "error", err)
+		return ""
+	}
+	for _, card := range devices.Cards {
+		if card.UUID == with.share.CardUUID {
+			return protocol.Word(card.DriverVersion)
+		}
+	}
+	return ""
 }
 
 // mayUse says whether a run may use the GPU of its share.
@@ -284,7 +303,7 @@ func (r *ready) document(token protocol.Token) protocol.RunningDocument {
 			UUID: r.share.CardUUID, Name: protocol.Word(r.share.CardName), MemoryBytes: r.share.LimitBytes,
 			Simulated: r.version.Simulated, Enforcement: string(r.share.Enforcement),
 		},
-		Driver: protocol.DriverDocument{BuildID: r.driver.BuildID(), CUDA: r.driver.CUDA, NVML: r.driver.NVML},
+		Driver: protocol.DriverDocument{Release: r.release, BuildID: r.driver.BuildID(), CUDA: r.driver.CUDA, NVML: r.driver.NVML},
 	}
 	if r.share.Enforcement == share.Booked {
 		d.Notes = append(d.Notes, protocol.Word("nothing enforces this share (level booked): "+r.share.EnforcementWhy))

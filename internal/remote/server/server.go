@@ -54,6 +54,7 @@ type Server struct {
 	ended  chan struct{} // the owner of the state
 
 	patience time.Duration // with who connects, to say what is wanted
+	each     int           // connections of one tenant at most
 	grace    time.Duration // of a worker whose client has gone, and of a client whose worker has
 }
 
@@ -86,7 +87,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, parts: parts, orders: make(chan func(*state)), ended: make(chan struct{}), patience: patience, grace: workerGrace}, nil
+	return &Server{cfg: cfg, parts: parts, orders: make(chan func(*state)), ended: make(chan struct{}), patience: patience, each: maxConnectionsEach, grace: workerGrace}, nil
 }
 
 // own runs what is ordered until orders is closed.
@@ -219,6 +220,16 @@ func (s *Server) enter(c *connection) (entered bool) {
 	return entered
 }
 
+// connectionsOf counts those of a tenant.
+func (st *state) connectionsOf(tenant string) (n int) {
+	for c := range st.connections {
+		if c.Tenant == tenant {
+			n++
+		}
+	}
+	return n
+}
+
 // arrived ends the waiting of a connection.
 func (st *state) arrived(c *connection) {
 	if !c.waits {
@@ -261,7 +272,12 @@ func (s *Server) serve(ctx context.Context, c *connection, in Incoming) {
 	if who.Tenant == "" {
 		who.Tenant, unknown = s.tenantOf(who)
 	}
-	s.do(func(st *state) { c.conn, c.Identity, c.close = conn, who, cancel })
+	s.do(func(st *state) {
+		c.conn, c.Identity, c.close = conn, who, cancel
+		if unknown == nil && st.connectionsOf(who.Tenant) > s.each {
+			unknown = notAllowed("%d connections: tenant %s may have no more at once", s.each, who.Tenant)
+		}
+	})
 	if err := conn.SetReadDeadline(time.Now().Add(s.patience)); err != nil {
 		return
 	}

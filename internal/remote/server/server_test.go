@@ -155,7 +155,7 @@ func TestSession(t *testing.T) {
 			s := serving(t, nil)
 			run := connect(s)
 			is, token := run.run(protocol.RunDocument{MemoryBytes: 1 << 30, Command: []string{"vectoradd"}, Client: protocol.ClientDocument{Host: "h", User: "u"}})
-			if is.Share != "run-1" || is.Device.UUID != "GPU-1" || strings.Join(is.Driver.CUDA, " ") != "cuGetIt cuInit" || is.Driver.BuildID == "" {
+			if is.Share != "run-1" || is.Device.UUID != "GPU-1" || strings.Join(is.Driver.CUDA, " ") != "cuGetIt cuInit" || is.Driver.BuildID == "" || is.Driver.Release != "535.1" {
 				t.Errorf("%+v", is)
 			}
 			made := s.agent.shares["run-1"]
@@ -375,6 +375,19 @@ func TestWaiting(t *testing.T) {
 	}
 	run := silent[0]
 	run.run(protocol.RunDocument{})
+}
+
+// One tenant's connections leave room for others'.
+func TestConnectionsOfATenant(t *testing.T) {
+	s := serving(t, func(_ *Config, s *Server) { s.each = 2 })
+	s.remote("a").run(protocol.RunDocument{})
+	s.remote("a").run(protocol.RunDocument{})
+	third := s.remote("a")
+	third.ask(protocol.RunDocument{})
+	if r := third.refused(); r.ExitCode != exitNotAllowed || !strings.Contains(r.Message, "2 connections: tenant a may have no more") {
+		t.Errorf("%+v", r)
+	}
+	s.remote("b").run(protocol.RunDocument{})
 }
 
 func TestPatience(t *testing.T) {
