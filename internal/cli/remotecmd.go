@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -54,18 +55,15 @@ serve. Its owner and root see all runs, others those of their tenant.`,
 
 // remoteStatus asks a server how it is.
 func (a *app) remoteStatus(ctx context.Context, remote string) (protocol.StatusDocument, error) {
-	conn, _, err := a.connectServer(ctx, remote)
+	var status protocol.StatusDocument
+	conn, _, err := a.askServer(ctx, remote, func(server io.ReadWriter) (err error) {
+		status, err = protocol.AskStatus(server)
+		return err
+	})
 	if err != nil {
-		return protocol.StatusDocument{}, err
+		return status, err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return protocol.StatusDocument{}, err
-	}
-	status, err := protocol.AskStatus(conn)
-	if err != nil {
-		return status, a.remoteFailed(remote, err)
-	}
+	_ = conn.Close()
 	if status.Runs == nil || status.Tenants == nil {
 		return status, errors.New(remote + ": a status without runs")
 	}

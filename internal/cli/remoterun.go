@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/environment"
@@ -55,18 +57,16 @@ func checkRemote(cmd *cobra.Command, p promise) error {
 
 // runRemote runs a command with a server's GPU.
 func (a *app) runRemote(ctx context.Context, remote string, u under, path string, args []string) error {
-	conn, socket, err := a.connectServer(ctx, remote)
+	var is protocol.RunningDocument
+	var token protocol.Token
+	conn, socket, err := a.askServer(ctx, remote, func(server io.ReadWriter) (err error) {
+		is, token, err = protocol.AskRun(server, runDocument(u, args))
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-		return err
-	}
-	is, token, err := protocol.AskRun(conn, runDocument(u, args))
-	if err != nil {
-		return a.remoteFailed(remote, err)
-	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -144,17 +144,33 @@ func (a *app) remoteSocket(ctx context.Context, remote string) (string, error) {
 	return at.Socket, nil
 }
 
-// connectServer connects to a server, directly or by the relay, which may just be leaving.
-func (a *app) connectServer(ctx context.Context, remote string) (conn net.Conn, socket string, err error) {
-	for range leaveRaces {
-		if socket, err = a.remoteSocket(ctx, remote); err != nil {
+// askServer connects to a server, directly or by the relay, and asks it. A relay may just be
+// leaving: then the next one is asked.
+func (a *app) askServer(ctx context.Context, remote string, ask func(server io.ReadWriter) error) (net.Conn, string, error) {
+	for try := 1; ; try++ {
+		socket, err := a.remoteSocket(ctx, remote)
+		if err != nil {
 			return nil, "", err
 		}
-		if conn, err = dialServer(ctx, remote, socket); err == nil || strings.HasPrefix(remote, "unix:") {
-			break
+		again := try < leaveRaces && !strings.HasPrefix(remote, "unix:")
+		conn, err := dialServer(ctx, remote, socket)
+		if err != nil {
+			if again {
+				continue
+			}
+			return nil, "", err
+		}
+		if err = conn.SetDeadline(time.Now().Add(answerTime)); err == nil {
+			err = ask(conn)
+		}
+		if err == nil {
+			return conn, socket, nil
+		}
+		_ = conn.Close()
+		if !again || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
+			return nil, "", a.remoteFailed(remote, err)
 		}
 	}
-	return conn, socket, err
 }
 
 // remoteFlags adds the flags that choose a server.

@@ -20,6 +20,9 @@ import (
 
 // TestMain lets this binary play the two daemons.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "relaying" {
+		os.Exit(playRelay(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "simulate") {
 		os.Exit(playDaemon(os.Args[1:]))
 	}

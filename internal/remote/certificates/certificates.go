@@ -337,7 +337,7 @@ func Identity(cert *x509.Certificate) (tenant, user string, err error) {
 // good any more.
 func (b Bundle) ServerTLS(revoked func(serial string) bool) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{b.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol},
+		Certificates: []tls.Certificate{b.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}, DynamicRecordSizingDisabled: true,
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: b.Authority, SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if s.NegotiatedProtocol != Protocol {
@@ -357,7 +357,7 @@ func (b Bundle) ServerTLS(revoked func(serial string) bool) *tls.Config {
 // ClientTLS is how a client with a bundle speaks to a host.
 func (b Bundle) ClientTLS(host string) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{b.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}, RootCAs: b.Authority, ServerName: host,
+		Certificates: []tls.Certificate{b.Certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}, DynamicRecordSizingDisabled: true, RootCAs: b.Authority, ServerName: host,
 	}
 }
 

@@ -62,7 +62,9 @@ func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func(
 		case err := <-failed:
 			return err
 		case conn := <-accepted:
-			if len(open) >= mostConnections {
+			// Who had connected before the name was gone asks the next relay: its programs
+			// would not find this one.
+			if left || len(open) >= mostConnections {
 				_ = conn.Close()
 				continue
 			}
@@ -90,7 +92,6 @@ func Run(ctx context.Context, listener *socket.Listener, cfg Config, leave func(
 				left = true
 				leave()
 			}
-			// Who had connected before the name was gone is still served.
 			if len(open) == 0 && listener.Idle() {
 				return nil
 			}
