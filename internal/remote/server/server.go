@@ -90,22 +90,31 @@ func New(cfg Config, parts Parts) (*Server, error) {
 	return &Server{cfg: cfg, parts: parts, orders: make(chan func(*state)), ended: make(chan struct{}), patience: patience, each: maxConnectionsEach, grace: workerGrace}, nil
 }
 
-// own runs what is ordered until orders is closed.
-func (s *Server) own(st *state) {
+// own runs what is ordered until quit is closed.
+func (s *Server) own(st *state, quit <-chan struct{}) {
 	defer close(s.ended)
-	for order := range s.orders {
-		order(st)
+	for {
+		select {
+		case order := <-s.orders:
+			order(st)
+		case <-quit:
+			return
+		}
 	}
 }
 
-// do has the state's owner call f, and waits for it.
+// do has the state's owner call f, and waits for it. After Run there is nothing to do.
 func (s *Server) do(f func(*state)) {
 	done := make(chan struct{})
-	s.orders <- func(st *state) {
+	order := func(st *state) {
 		defer close(done)
 		f(st)
 	}
-	<-done
+	select {
+	case s.orders <- order:
+		<-done
+	case <-s.ended:
+	}
 }
 
 // Run serves until ctx ends, then lets runs end for as long as the configuration says. It
@@ -115,7 +124,8 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 		since: time.Now(), connections: map[*connection]bool{}, waiting: map[string]int{}, runs: map[[sha256.Size]byte]*run{},
 		uids: map[int]bool{}, idle: make(chan struct{}),
 	}
-	go s.own(st)
+	quit := make(chan struct{})
+	go s.own(st, quit)
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var accepting, serving sync.WaitGroup
@@ -139,7 +149,7 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	accepting.Wait()
 	stop()
 	serving.Wait()
-	close(s.orders)
+	close(quit)
 	<-s.ended
 	return failed
 }

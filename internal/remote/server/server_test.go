@@ -415,6 +415,12 @@ func TestRevoke(t *testing.T) {
 	if st := s.status(s.remote("b")); len(st.Runs) != 1 || st.Runs[0].Tenant != "b" {
 		t.Errorf("%+v", st.Runs)
 	}
+	s.stop()
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+	s.done <- nil
+	s.Revoke(func(string) bool { return true }) // who looks what is revoked may end later
 }
 
 // A server that is to end lets its runs end, and lets no new ones begin.
