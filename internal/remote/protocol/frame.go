@@ -102,13 +102,13 @@ func Write(to io.Writer, op Op, payload []byte) error {
 // Token names a run.
 type Token [TokenBytes]byte
 
-// DecodeHello reads the payload of HELLO.
+// DecodeHello reads the payload of HELLO. What a newer library says besides comes behind it.
 func DecodeHello(payload []byte) (HelloPayload, error) {
 	var h HelloPayload
-	if len(payload) != HelloSize {
+	if len(payload) < HelloSize {
 		return h, fmt.Errorf("%w: HELLO of %d bytes, not %d", ErrProtocol, len(payload), HelloSize)
 	}
-	if _, err := binary.Decode(payload, binary.LittleEndian, &h); err != nil {
+	if _, err := binary.Decode(payload[:HelloSize], binary.LittleEndian, &h); err != nil {
 		return h, fmt.Errorf("%w: HELLO: %w", ErrProtocol, err)
 	}
 	switch {

@@ -168,7 +168,7 @@ func FuzzRead(f *testing.F) {
 		if again := append(frame.Append(nil), payload...); !bytes.Equal(again, wire[:len(again)]) {
 			t.Errorf("%x is not %x", again, wire[:len(again)])
 		}
-		if h, err := DecodeHello(payload); err == nil && !bytes.Equal(h.Encode(), payload) {
+		if h, err := DecodeHello(payload); err == nil && !bytes.HasPrefix(payload, h.Encode()) {
 			t.Errorf("HELLO %x is not %x", h.Encode(), payload)
 		}
 		if r, err := DecodeRefusal(payload); err == nil {

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -66,7 +65,7 @@ func fakeWorker() {
 		os.Exit(3)
 	}
 	if _, err = protocol.DecodeHello(payload); err == nil {
-		err = protocol.Write(conn, protocol.Welcome, []byte("pid "+strconv.Itoa(os.Getpid())))
+		err = protocol.Write(conn, protocol.Welcome, []byte(fmt.Sprintf("pid %d seq %d more %d", os.Getpid(), f.Seq, len(payload)-protocol.HelloSize)))
 	}
 	stays := false
 	for err == nil {

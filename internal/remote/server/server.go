@@ -302,7 +302,7 @@ func (s *Server) serve(ctx context.Context, c *connection, in Incoming) {
 		case protocol.Run:
 			err = s.run(ctx, c, payload)
 		case protocol.Hello:
-			err = s.session(ctx, c, payload, handed)
+			err = s.session(ctx, c, f, payload, handed)
 		case protocol.Admin:
 			err = s.answer(c, payload)
 		default:
@@ -327,7 +327,7 @@ func first(conn pipe.End) (f protocol.Frame, payload []byte, handed bool, err er
 		return f, nil, false, err
 	}
 	f, err = protocol.DecodeFrame(frame, protocol.MaxControl)
-	if err == nil && f.Op == protocol.Hello && f.Length == protocol.HelloSize {
+	if err == nil && f.Op == protocol.Hello && f.Length >= protocol.HelloSize { // a newer one may say more
 		err = socket.Peek(unix, frame)
 		return f, frame[protocol.FrameSize:], true, err
 	}

@@ -107,14 +107,15 @@ func (c caller) run(d protocol.RunDocument) (protocol.RunningDocument, protocol.
 func (c caller) hello(token protocol.Token) {
 	h := protocol.HelloPayload{Magic: protocol.Magic, Oldest: 1, Newest: 1, PID: 42, Token: token}
 	copy(h.Command[:], "vectoradd")
-	c.send(protocol.Hello, h.Encode())
+	payload := append(h.Encode(), "of a newer library"...)
+	_, _ = c.Write(append(protocol.Frame{Length: uint32(len(payload)), Op: protocol.Hello, Seq: 1}.Append(nil), payload...))
 }
 
 func (c caller) session(token protocol.Token) *socket.Process {
 	c.t.Helper()
 	c.hello(token)
 	var pid int
-	if _, err := fmt.Sscanf(string(c.read(protocol.Welcome)), "pid %d", &pid); err != nil {
+	if _, err := fmt.Sscanf(string(c.read(protocol.Welcome)), "pid %d seq 1 more 18", &pid); err != nil {
 		c.t.Fatal(err)
 	}
 	process, err := socket.OpenProcess(pid)

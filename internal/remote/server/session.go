@@ -39,7 +39,7 @@ type session struct {
 const workerGrace = 2 * time.Second
 
 // session serves a process of a run until its worker has ended.
-func (s *Server) session(ctx context.Context, c *connection, payload []byte, handed bool) error {
+func (s *Server) session(ctx context.Context, c *connection, f protocol.Frame, payload []byte, handed bool) error {
 	hello, err := protocol.DecodeHello(payload)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *Server) session(ctx context.Context, c *connection, payload []byte, han
 		return err
 	}
 	defer s.shut(r, n)
-	w, err := s.start(c, r, n, handed, payload)
+	w, err := s.start(c, r, n, handed, append(f.Append(nil), payload...))
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (s *Server) relay(w *worker, c *connection, n *session, hello []byte) (*os.
 	conn, err := net.FileConn(ours)
 	_ = ours.Close()
 	if err == nil {
-		err = protocol.Write(conn, protocol.Hello, hello)
+		_, err = conn.Write(hello)
 	}
 	if err != nil {
 		_ = theirs.Close()
