@@ -13,6 +13,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 )
@@ -20,8 +21,9 @@ import (
 func main() {
 	data := flag.String("data", "data", "folder of the facts")
 	out := flag.String("out", "clib/gen", "folder to write")
+	docs := flag.String("docs", "docs", "folder of the documents")
 	flag.Parse()
-	if err := run(*data, *out); err != nil {
+	if err := run(*data, *out, *docs); err != nil {
 		fmt.Fprintf(os.Stderr, "symgen: error: %v\n", err)
 		os.Exit(1)
 	}
@@ -29,16 +31,21 @@ func main() {
 
 // run generates all files and writes them only when all could be made. Those that
 // are right stay as they are: make builds what is older than they.
-func run(data, out string) error {
+func run(data, out, docs string) error {
 	files, err := generate(data)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
+	for _, dir := range []string{out, docs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	for name, text := range files {
 		file := filepath.Join(out, name)
+		if filepath.Ext(name) == ".md" {
+			file = filepath.Join(docs, name)
+		}
 		if old, err := os.ReadFile(file); err == nil && string(old) == text {
 			continue
 		}
@@ -92,6 +99,16 @@ func generate(data string) (map[string]string, error) {
 	if files["null_calls.inc"], err = nullCalls(symbols, cudaABI, nvmlABI); err != nil {
 		return nil, fmt.Errorf("null_calls.inc: %w", err)
 	}
+	carried, err := readCarriages(data, symbols)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := remoteFiles(symbols, carried, cudaABI, nvmlABI)
+	if err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
+	}
+	maps.Copy(files, remote)
+	files["remote.map"] = exportMap(exportsOf(symbols, generations[len(generations)-1].version))
 	variants, err := readVariants(data, symbols)
 	if err != nil {
 		return nil, err
