@@ -962,7 +962,7 @@ static void gate_monitor(struct gate *gate)
 	if (!start)
 		return;
 	front_watch();
-	front_thread_start(monitor, gate);
+	guest_thread_start(monitor, gate);
 }
 
 /* -- launches ------------------------------------------------------------- */

@@ -292,7 +292,7 @@ static void watch_begin_locked(void)
 			break;
 	}
 	__atomic_store_n(&process->watched, 1, __ATOMIC_RELEASE);
-	front_thread_start(watch, NULL);
+	guest_thread_start(watch, NULL);
 }
 
 static struct process *process_page(void)

@@ -46,6 +46,7 @@
 #define DIVVY_REMOTE_MAX_CONTROL 262144u  /* bytes of payload before WELCOME, and of RUN, RUNNING and ADMIN */
 #define DIVVY_REMOTE_MAX_PAYLOAD 4194304u /* bytes of payload of any other frame */
 #define DIVVY_REMOTE_MAX_LANES 4096u      /* threads of a process that call */
+#define DIVVY_REMOTE_NO_LANE 0u
 
 /* frame.op */
 #define DIVVY_REMOTE_HELLO 1u
@@ -60,13 +61,14 @@
 #define DIVVY_REMOTE_CONTEXT 10u /* one way: u64, the context that is current to the lane from now on, or 0 */
 #define DIVVY_REMOTE_DATA 11u    /* bytes of a copy: to the worker of the lane's next call, to the library of its last */
 #define DIVVY_REMOTE_CALLBACK 12u /* to the library: run a host function; answered by RETURNED */
-#define DIVVY_REMOTE_RETURNED 13u
+#define DIVVY_REMOTE_RETURNED 13u /* with the seq of the CALLBACK, and lane DIVVY_REMOTE_NO_LANE */
 #define DIVVY_REMOTE_PRINT 14u   /* to the library: what kernels printed */
 #define DIVVY_REMOTE_THREAD_ENDED 15u /* the lane's thread has ended */
 #define DIVVY_REMOTE_FIRST_CALL 256u /* and up: 256 + the call's number in data/remote.tsv */
 
 /* frame.flags */
 #define DIVVY_REMOTE_ONE_WAY 1u
+#define DIVVY_REMOTE_TWIN 2u /* the call is that of the per-thread default stream (_ptds, _ptsz) */
 
 struct divvy_remote_frame {
 	uint32_t length; /* of the payload, in bytes */
@@ -94,7 +96,7 @@ struct divvy_remote_refused {
 	uint32_t result;   /* for a program: the CUresult of its cuInit */
 };
 
-/* WELCOME: then facts, in the order and form of clib/remote/facts.h. */
+/* WELCOME: then facts of clib/call/facts.h. */
 struct divvy_remote_welcome {
 	uint32_t magic;
 	uint32_t version; /* the newest that both speak */

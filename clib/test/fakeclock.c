@@ -249,7 +249,7 @@ void fakeclock_join(unsigned thread)
 	CHECK(pthread_join(threads[thread].id, NULL) == 0);
 }
 
-int front_thread_start(void *(*run)(void *), void *argument)
+int guest_thread_start(void *(*run)(void *), void *argument)
 {
 	return pthread_detach(threads[fakeclock_start(run, argument)].id);
 }

@@ -13,6 +13,7 @@ const (
 	MaxControl   = 262144     // bytes of payload before WELCOME, and of RUN, RUNNING and ADMIN
 	MaxPayload   = 4194304    // bytes of payload of any other frame
 	MaxLanes     = 4096       // threads of a process that call
+	NoLane       = 0
 	Hello        = 1
 	Welcome      = 2
 	Refused      = 3
@@ -22,14 +23,15 @@ const (
 	Ping         = 7 // either side, after 5 s of silence; nothing for 15 s: the other is dead
 	Reply        = 8
 	Error        = 9
-	Context      = 10 // one way: u64, the context that is current to the lane from now on, or 0
-	Data         = 11 // bytes of a copy: to the worker of the lane's next call, to the library of its last
-	Callback     = 12 // to the library: run a host function; answered by RETURNED
-	Returned     = 13
+	Context      = 10  // one way: u64, the context that is current to the lane from now on, or 0
+	Data         = 11  // bytes of a copy: to the worker of the lane's next call, to the library of its last
+	Callback     = 12  // to the library: run a host function; answered by RETURNED
+	Returned     = 13  // with the seq of the CALLBACK, and lane DIVVY_REMOTE_NO_LANE
 	Print        = 14  // to the library: what kernels printed
 	ThreadEnded  = 15  // the lane's thread has ended
 	FirstCall    = 256 // and up: 256 + the call's number in data/remote.tsv
 	OneWay       = 1
+	Twin         = 2 // the call is that of the per-thread default stream (_ptds, _ptsz)
 )
 
 // Frame is struct divvy_remote_frame.

@@ -8,7 +8,7 @@
 
 #define STACK_BYTES (128 * 1024)
 
-int front_thread_start(void *(*run)(void *), void *argument)
+int guest_thread_start(void *(*run)(void *), void *argument)
 {
 	pthread_attr_t attributes;
 	sigset_t all, before;

@@ -4,13 +4,13 @@
  * the symbols it needs are chosen by hand in the library and not in the test
  * programs.
  */
-#ifndef DIVVY_FRONT_THREAD_H
-#define DIVVY_FRONT_THREAD_H
+#ifndef GUEST_THREAD_H
+#define GUEST_THREAD_H
 
 #pragma GCC visibility push(hidden)
 
 /* A detached thread with all signals blocked and a small stack; 0 or a negative errno. */
-int front_thread_start(void *(*run)(void *), void *argument);
+int guest_thread_start(void *(*run)(void *), void *argument);
 
 #pragma GCC visibility pop
 

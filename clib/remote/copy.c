@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy.c: copies with one end on the host. What goes to the GPU is taken before the call
+ * returns, in parts of a frame each; what comes is waited for.
+ *
+ * Parts of a copy are calls of their own on the same stream, so nothing else of this
+ * stream comes between them and whoever waits for the last has waited for all.
+ */
+#include "remote.h"
+
+#include "payload.h"
+
+struct host_copy {
+	unsigned int number; /* the call */
+	uint64_t device;     /* address, or array */
+	uint64_t offset;     /* in the array */
+	bool array;
+	uint64_t stream;
+};
+
+static CUresult ready(struct remote_lane **lane)
+{
+	*lane = remote_lane();
+	if (!*lane)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return remote_current(*lane) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* To the GPU. wait: the last part's result is waited for. */
+static CUresult upload(const struct host_copy *copy, const void *from, size_t bytes, bool wait)
+{
+	struct remote_lane *lane;
+	CUresult result = ready(&lane);
+	uint32_t twin = lane ? lane->twin : 0;
+	size_t done = 0;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!from && bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	do {
+		size_t part = bytes - done < COPY_BYTES ? bytes - done : COPY_BYTES;
+		const struct call_copy want = {
+			.device = copy->array ? copy->device : copy->device + done,
+			.offset = copy->array ? copy->offset + done : 0,
+			.bytes = part,
+			.stream = copy->stream,
+		};
+
+		if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)) ||
+		    !remote_put(&lane->out, (const uint8_t *)from + done, part))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		lane->twin = twin;
+		done += part;
+		result = (CUresult)(wait && done == bytes ? remote_finish(lane, copy->number) : remote_finish_one_way(lane, copy->number));
+	} while (result == CUDA_SUCCESS && done < bytes);
+	return result;
+}
+
+/* To the host: the bytes come in DATA frames before the reply. */
+static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
+{
+	struct remote_lane *lane;
+	CUresult result = ready(&lane);
+	const struct call_copy want = { .device = copy->device, .offset = copy->offset, .bytes = bytes, .stream = copy->stream };
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!to && bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	lane->data = to;
+	lane->dataleft = bytes;
+	return (CUresult)remote_finish(lane, copy->number);
+}
+
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyHtoD_v2, .device = dstDevice };
+
+	return upload(&copy, srcHost, ByteCount, true);
+}
+
+EXPORT CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount)
+{
+	return cuMemcpyHtoD_v2(dstDevice, srcHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyHtoDAsync_v2, .device = dstDevice, .stream = WORD(hStream) };
+
+	return upload(&copy, srcHost, ByteCount, false);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount, CUstream hStream)
+{
+	return cuMemcpyHtoDAsync_v2(dstDevice, srcHost, ByteCount, hStream);
+}
+
+EXPORT CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyHtoA_v2, .device = WORD(dstArray), .offset = dstOffset, .array = true };
+
+	return upload(&copy, srcHost, ByteCount, true);
+}
+
+EXPORT CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount)
+{
+	return cuMemcpyHtoA_v2(dstArray, dstOffset, srcHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+	const struct host_copy copy = {
+		.number = CALL_cuMemcpyHtoAAsync_v2, .device = WORD(dstArray), .offset = dstOffset, .array = true, .stream = WORD(hStream),
+	};
+
+	return upload(&copy, srcHost, ByteCount, false);
+}
+
+EXPORT CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int ByteCount,
+				  CUstream hStream)
+{
+	return cuMemcpyHtoAAsync_v2(dstArray, dstOffset, srcHost, ByteCount, hStream);
+}
+
+EXPORT CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyDtoH_v2, .device = srcDevice };
+
+	return download(&copy, dstHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	return cuMemcpyDtoH_v2(dstHost, srcDevice, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyDtoHAsync_v2, .device = srcDevice, .stream = WORD(hStream) };
+
+	return download(&copy, dstHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount, CUstream hStream)
+{
+	return cuMemcpyDtoHAsync_v2(dstHost, srcDevice, ByteCount, hStream);
+}
+
+EXPORT CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+	const struct host_copy copy = { .number = CALL_cuMemcpyAtoH_v2, .device = WORD(srcArray), .offset = srcOffset };
+
+	return download(&copy, dstHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount)
+{
+	return cuMemcpyAtoH_v2(dstHost, srcArray, srcOffset, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
+{
+	const struct host_copy copy = {
+		.number = CALL_cuMemcpyAtoHAsync_v2, .device = WORD(srcArray), .offset = srcOffset, .stream = WORD(hStream),
+	};
+
+	return download(&copy, dstHost, ByteCount);
+}
+
+EXPORT CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int ByteCount, CUstream hStream)
+{
+	return cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream);
+}
+
+/* Where an address is: what is not known here the driver is asked. */
+static bool is_device(uint64_t address)
+{
+	unsigned int type = 0;
+
+	switch (remote_place_of(address)) {
+	case REMOTE_DEVICE:
+		return true;
+	case REMOTE_HOST:
+		return false;
+	default:
+		return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
+	}
+}
+
+/* The lane's twin flag survives the questions that come first. */
+static void set_twin(uint32_t twin)
+{
+	struct remote_lane *lane = remote_lane();
+
+	if (lane)
+		lane->twin = twin;
+}
+
+EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	struct remote_lane *lane;
+	CUresult result = ready(&lane);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint32_t twin = lane->twin;
+	bool to = is_device(dst), from = is_device(src);
+
+	set_twin(twin);
+	if (to && from) {
+		const uint64_t values[] = { dst, src, ByteCount, WORD(hStream) };
+
+		return (CUresult)remote_call(CALL_cuMemcpyDtoDAsync_v2, twin, values);
+	}
+	if (to)
+		return cuMemcpyHtoDAsync_v2(dst, (const void *)(uintptr_t)src, ByteCount, hStream);
+	if (from)
+		return cuMemcpyDtoHAsync_v2((void *)(uintptr_t)dst, src, ByteCount, hStream);
+	/* between two places of this process, after what the stream has to do */
+	result = cuStreamSynchronize(hStream);
+	if (result == CUDA_SUCCESS)
+		memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, ByteCount);
+	return result;
+}
+
+EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	struct remote_lane *lane;
+	CUresult result = ready(&lane);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint32_t twin = lane->twin;
+	bool to = is_device(dst), from = is_device(src);
+
+	set_twin(twin);
+	if (to && from) {
+		const uint64_t values[] = { dst, src, ByteCount };
+
+		return (CUresult)remote_call(CALL_cuMemcpyDtoD_v2, twin, values);
+	}
+	if (to)
+		return cuMemcpyHtoD_v2(dst, (const void *)(uintptr_t)src, ByteCount);
+	if (from)
+		return cuMemcpyDtoH_v2((void *)(uintptr_t)dst, src, ByteCount);
+	memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, ByteCount);
+	return CUDA_SUCCESS;
+}

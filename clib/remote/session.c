@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.c: the connection to the worker, and the threads that share it.
+ *
+ * Whoever sends holds the send lock for one frame. One-way calls gather in a buffer that
+ * goes out with the next call that waits, when it is full, at once when the connection
+ * has been quiet, and else when the library's own thread finds it. Whoever waits for a
+ * reply reads from the connection when nobody else does, and hands the others theirs.
+ */
+#include "remote.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "compat.h"
+#include "payload.h"
+#include "session.h"
+#include "thread.h"
+
+#define GATHERED_BYTES 65536
+#define QUIET_NS 30000        /* a connection is quiet when nothing was sent for so long */
+#define GATHER_NS 50000       /* how long one-way calls may wait for others */
+#define LOOK_NS 20000000     /* how often an idle program's connection is looked at */
+#define EXPECT_NS 200000     /* the same, while host functions are to come */
+
+static struct {
+	int fd;
+	uint32_t lost;
+
+	pthread_mutex_t send;
+	uint64_t seq;
+	uint8_t gathered[GATHERED_BYTES];
+	size_t length;
+	uint64_t sentns;       /* when something was last written */
+	pthread_cond_t waiting; /* something is gathered, for the library's own thread */
+
+	pthread_mutex_t receive;
+	pthread_cond_t changed;
+	bool reading;
+	uint32_t lanes;
+	struct remote_lane *lane[DIVVY_REMOTE_MAX_LANES + 1];
+	uint8_t *in;           /* read and not yet looked at */
+	size_t instart, inend;
+	int expected;          /* host functions; atomic */
+} session = {
+	.fd = -1,
+	.send = PTHREAD_MUTEX_INITIALIZER,
+	.receive = PTHREAD_MUTEX_INITIALIZER,
+	.changed = PTHREAD_COND_INITIALIZER,
+};
+
+enum { IN_BYTES = 1 << 18, DATA_BYTES = 1 << 20 };
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* The session is over: every call says so from now on. Once, one line says why. */
+static void lose(const char *why, uint64_t number)
+{
+	uint32_t before = 0;
+
+	if (!__atomic_compare_exchange_n(&session.lost, &before, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	shutdown(session.fd, SHUT_RDWR);
+	remote_say("the connection to the GPU is lost: %s (last call: %s)", why, call_name((unsigned int)number));
+}
+
+static bool is_lost(void)
+{
+	return __atomic_load_n(&session.lost, __ATOMIC_ACQUIRE) != 0;
+}
+
+uint64_t remote_lost(unsigned int number)
+{
+	return strncmp(call_name(number), "nvml", 4) == 0 ? NVML_ERROR_UNKNOWN : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* Sending. */
+
+static bool write_all(const uint8_t *bytes, size_t length)
+{
+	while (length) {
+		ssize_t n = send(session.fd, bytes, length, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		bytes += n;
+		length -= (size_t)n;
+	}
+	return true;
+}
+
+/* The send lock is held. */
+static bool flush(void)
+{
+	size_t length = session.length;
+
+	if (!length)
+		return true;
+	session.length = 0;
+	session.sentns = now();
+	return write_all(session.gathered, length);
+}
+
+/* Appends a frame; the send lock is held. */
+static bool append(const uint8_t *frame, size_t length)
+{
+	if (length > GATHERED_BYTES - session.length && !flush())
+		return false;
+	if (length > GATHERED_BYTES) {
+		session.sentns = now();
+		return write_all(frame, length);
+	}
+	memcpy(session.gathered + session.length, frame, length);
+	session.length += length;
+	return true;
+}
+
+static uint64_t header(uint8_t *at, size_t length, unsigned int op, unsigned int flags, uint32_t lane)
+{
+	struct divvy_remote_frame frame = {
+		.length = (uint32_t)(length - sizeof(frame)),
+		.op = (uint16_t)op,
+		.flags = (uint16_t)flags,
+		.seq = ++session.seq,
+		.lane = lane,
+	};
+
+	memcpy(at, &frame, sizeof(frame));
+	return frame.seq;
+}
+
+/* The worker learns which context is current to the lane before the next call that it
+ * gets; the send lock is held. */
+static bool tell_context(struct remote_lane *lane)
+{
+	uint8_t frame[sizeof(struct divvy_remote_frame) + sizeof(uint64_t)];
+	uint64_t current = remote_current(lane);
+
+	if (current == lane->told)
+		return true;
+	header(frame, sizeof(frame), DIVVY_REMOTE_CONTEXT, DIVVY_REMOTE_ONE_WAY, lane->number);
+	memcpy(frame + sizeof(struct divvy_remote_frame), &current, sizeof(current));
+	lane->told = current;
+	return append(frame, sizeof(frame));
+}
+
+static unsigned int flags_of(const struct remote_lane *lane, unsigned int flags)
+{
+	return flags | (lane->twin ? DIVVY_REMOTE_TWIN : 0);
+}
+
+bool remote_begin(struct remote_lane *lane)
+{
+	lane->out.length = 0;
+	if (!remote_room(&lane->out, sizeof(struct divvy_remote_frame)))
+		return false;
+	lane->out.length = sizeof(struct divvy_remote_frame);
+	return true;
+}
+
+int remote_send_one_way(struct remote_lane *lane, unsigned int number)
+{
+	if (is_lost())
+		return -1;
+	pthread_mutex_lock(&session.send);
+	bool sent = tell_context(lane), first = session.length == 0;
+
+	header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_ONE_WAY), lane->number);
+	sent = sent && append(lane->out.at, lane->out.length);
+	if (sent && session.length && now() - session.sentns > QUIET_NS)
+		sent = flush();
+	else if (first)
+		pthread_cond_signal(&session.waiting);
+	pthread_mutex_unlock(&session.send);
+	if (!sent)
+		lose(strerror(errno), number);
+	return sent ? 0 : -1;
+}
+
+bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length)
+{
+	const uint8_t *at = bytes;
+	uint8_t frame[sizeof(struct divvy_remote_frame)];
+	bool sent = !is_lost();
+
+	while (length && sent) {
+		size_t part = length < DATA_BYTES ? length : DATA_BYTES;
+
+		pthread_mutex_lock(&session.send);
+		header(frame, sizeof(frame) + part, DIVVY_REMOTE_DATA, DIVVY_REMOTE_ONE_WAY, lane->number);
+		sent = append(frame, sizeof(frame)) && flush() && write_all(at, part);
+		pthread_mutex_unlock(&session.send);
+		at += part;
+		length -= part;
+	}
+	if (!sent)
+		lose(strerror(errno), 0);
+	return sent;
+}
+
+/* Receiving. */
+
+/* More bytes from the connection; waits for them when they are wanted. */
+static bool more(bool wait)
+{
+	if (session.instart == session.inend)
+		session.instart = session.inend = 0;
+	if (session.inend == IN_BYTES) {
+		memmove(session.in, session.in + session.instart, session.inend - session.instart);
+		session.inend -= session.instart;
+		session.instart = 0;
+	}
+	for (;;) {
+		ssize_t n = recv(session.fd, session.in + session.inend, IN_BYTES - session.inend, wait ? 0 : MSG_DONTWAIT);
+
+		if (n > 0) {
+			session.inend += (size_t)n;
+			return true;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			errno = ECONNRESET;
+		return false;
+	}
+}
+
+/* Exactly so many bytes. */
+static bool take(void *to, size_t length)
+{
+	uint8_t *at = to;
+
+	while (length) {
+		size_t here = session.inend - session.instart;
+
+		if (!here) {
+			if (length >= IN_BYTES) { /* past the buffer */
+				ssize_t n = recv(session.fd, at, length, 0);
+
+				if (n < 0 && errno == EINTR)
+					continue;
+				if (n <= 0) {
+					errno = n == 0 ? ECONNRESET : errno;
+					return false;
+				}
+				at += n;
+				length -= (size_t)n;
+				continue;
+			}
+			if (!more(true))
+				return false;
+			continue;
+		}
+		if (here > length)
+			here = length;
+		memcpy(at, session.in + session.instart, here);
+		session.instart += here;
+		at += here;
+		length -= here;
+	}
+	return true;
+}
+
+static bool skip(size_t length)
+{
+	uint8_t rest[4096];
+
+	while (length) {
+		size_t part = length < sizeof(rest) ? length : sizeof(rest);
+
+		if (!take(rest, part))
+			return false;
+		length -= part;
+	}
+	return true;
+}
+
+static bool print(size_t length)
+{
+	uint8_t text[4096];
+
+	while (length) {
+		size_t part = length < sizeof(text) ? length : sizeof(text);
+
+		if (!take(text, part))
+			return false;
+		if (write(STDOUT_FILENO, text, part) < 0)
+			errno = 0; /* a closed output is the program's choice */
+		length -= part;
+	}
+	return true;
+}
+
+/* Reads one frame and gives it to whom it is for. Only who has the reading role calls it;
+ * the receive lock is not held. NULL in why: the frame was fine. */
+static const char *read_frame(void)
+{
+	struct divvy_remote_frame frame;
+	struct remote_lane *lane = NULL;
+
+	if (!take(&frame, sizeof(frame)))
+		return strerror(errno);
+	if (frame.length > DIVVY_REMOTE_MAX_PAYLOAD)
+		return "it sent a frame that is too long";
+	pthread_mutex_lock(&session.receive);
+	if (frame.lane && frame.lane <= session.lanes)
+		lane = session.lane[frame.lane];
+	pthread_mutex_unlock(&session.receive);
+	switch (frame.op) {
+	case DIVVY_REMOTE_REPLY:
+		if (!lane || !lane->awaited || frame.seq != lane->awaited)
+			return "it answered a call that was not made";
+		lane->in.length = 0;
+		if (frame.length < sizeof(uint64_t) || !remote_room(&lane->in, frame.length))
+			return "its answer cannot be kept";
+		if (!take(lane->in.at, frame.length))
+			return strerror(errno);
+		lane->in.length = frame.length;
+		pthread_mutex_lock(&session.receive);
+		lane->replied = true;
+		pthread_mutex_unlock(&session.receive);
+		return NULL;
+	case DIVVY_REMOTE_DATA:
+		if (!lane || !lane->awaited || frame.length > lane->dataleft)
+			return "it sent bytes that were not asked for";
+		if (!take(lane->data, frame.length))
+			return strerror(errno);
+		lane->data += frame.length;
+		lane->dataleft -= frame.length;
+		return NULL;
+	case DIVVY_REMOTE_ERROR: {
+		struct divvy_remote_failure failure;
+
+		if (frame.length != sizeof(failure))
+			return "it sent a failure that is not understood";
+		if (!take(&failure, sizeof(failure)))
+			return strerror(errno);
+		remote_failed(&failure);
+		return NULL;
+	}
+	case DIVVY_REMOTE_CALLBACK: {
+		struct call_callback told;
+
+		if (frame.length != sizeof(told))
+			return "it sent a callback that is not understood";
+		if (!take(&told, sizeof(told)))
+			return strerror(errno);
+		remote_due(frame.seq, &told);
+		return NULL;
+	}
+	case DIVVY_REMOTE_PRINT:
+		return print(frame.length) ? NULL : strerror(errno);
+	default: /* of a newer version, or a sign of life */
+		return skip(frame.length) ? NULL : strerror(errno);
+	}
+}
+
+static bool await(struct remote_lane *lane, unsigned int number)
+{
+	pthread_mutex_lock(&session.receive);
+	while (!lane->replied && !is_lost()) {
+		if (session.reading) {
+			pthread_cond_wait(&session.changed, &session.receive);
+			continue;
+		}
+		session.reading = true;
+		pthread_mutex_unlock(&session.receive);
+		const char *why = read_frame();
+
+		if (why)
+			lose(why, number);
+		pthread_mutex_lock(&session.receive);
+		session.reading = false;
+		if (session.lanes > 1)
+			pthread_cond_broadcast(&session.changed);
+	}
+	bool replied = lane->replied;
+
+	lane->awaited = 0;
+	lane->replied = false;
+	lane->dataleft = 0;
+	pthread_cond_broadcast(&session.changed);
+	pthread_mutex_unlock(&session.receive);
+	return replied;
+}
+
+int remote_round_trip(struct remote_lane *lane, unsigned int number)
+{
+	if (is_lost())
+		return -1;
+	pthread_mutex_lock(&session.send);
+	bool sent = tell_context(lane);
+
+	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, 0), lane->number);
+
+	pthread_mutex_lock(&session.receive);
+	lane->awaited = seq;
+	lane->replied = false;
+	pthread_mutex_unlock(&session.receive);
+	sent = sent && append(lane->out.at, lane->out.length) && flush();
+	pthread_mutex_unlock(&session.send);
+	if (!sent) {
+		/* what the worker said before it hung up may say why */
+		lose(strerror(errno), number);
+		return -1;
+	}
+	return await(lane, number) ? 0 : -1;
+}
+
+/* Waits until calls are gathered, or a while; the send lock is held. */
+static void wait_for_calls(uint64_t ns)
+{
+	uint64_t until = now() + ns;
+	struct timespec time = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
+
+	pthread_cond_timedwait(&session.waiting, &session.send, &time);
+}
+
+/* Reads what has come, if nobody else does. */
+static void look(void)
+{
+	struct pollfd ready = { .fd = session.fd, .events = POLLIN };
+
+	pthread_mutex_lock(&session.receive);
+	if (!session.reading && (session.instart < session.inend || poll(&ready, 1, 0) > 0)) {
+		session.reading = true;
+		pthread_mutex_unlock(&session.receive);
+		const char *why = read_frame();
+
+		if (why)
+			lose(why, 0);
+		pthread_mutex_lock(&session.receive);
+		session.reading = false;
+		pthread_cond_broadcast(&session.changed);
+	}
+	pthread_mutex_unlock(&session.receive);
+}
+
+/* The library's own thread: one-way calls that nobody follows up go out, and failures of
+ * them come in. */
+static void *attend(void *unused)
+{
+	(void)unused;
+	while (!is_lost()) {
+		pthread_mutex_lock(&session.send);
+		if (!session.length)
+			wait_for_calls(__atomic_load_n(&session.expected, __ATOMIC_RELAXED) > 0 ? EXPECT_NS : LOOK_NS);
+		if (session.length) {
+			uint64_t first = now();
+
+			while (session.length && now() - first < GATHER_NS)
+				wait_for_calls(GATHER_NS);
+			if (!flush())
+				lose(strerror(errno), 0);
+		}
+		pthread_mutex_unlock(&session.send);
+		look();
+	}
+	return NULL;
+}
+
+void remote_expect(int more)
+{
+	__atomic_fetch_add(&session.expected, more, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&session.send);
+	pthread_cond_signal(&session.waiting);
+	pthread_mutex_unlock(&session.send);
+}
+
+void remote_returned(uint64_t seq)
+{
+	struct divvy_remote_frame frame = { .op = DIVVY_REMOTE_RETURNED, .seq = seq, .lane = DIVVY_REMOTE_NO_LANE };
+
+	__atomic_fetch_sub(&session.expected, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&session.send);
+	bool sent = !is_lost() && append((const uint8_t *)&frame, sizeof(frame)) && flush();
+	pthread_mutex_unlock(&session.send);
+	if (!sent)
+		lose(strerror(errno), 0);
+}
+
+/* Beginning and end, for open.c. */
+
+bool session_connect(int fd)
+{
+	pthread_condattr_t monotonic;
+
+	session.in = session.in ? session.in : malloc(IN_BYTES);
+	session.instart = session.inend = 0;
+	session.seq = 0;
+	session.fd = fd;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&session.waiting, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return session.in != NULL;
+}
+
+void session_disconnect(void)
+{
+	close(session.fd);
+	session.fd = -1;
+}
+
+bool session_write(unsigned int op, const void *payload, size_t length)
+{
+	uint8_t frame[sizeof(struct divvy_remote_frame) + 256];
+
+	if (length > sizeof(frame) - sizeof(struct divvy_remote_frame))
+		return false;
+	header(frame, sizeof(struct divvy_remote_frame) + length, op, 0, 0);
+	memcpy(frame + sizeof(struct divvy_remote_frame), payload, length);
+	return write_all(frame, sizeof(struct divvy_remote_frame) + length);
+}
+
+bool session_read(void *to, size_t length)
+{
+	return take(to, length);
+}
+
+bool session_start(void)
+{
+	session.sentns = now();
+	return guest_thread_start(attend, NULL) == 0;
+}
+
+bool session_enter(struct remote_lane *lane)
+{
+	pthread_mutex_lock(&session.receive);
+	if (session.lanes < DIVVY_REMOTE_MAX_LANES) {
+		lane->number = ++session.lanes;
+	} else {
+		for (uint32_t i = 1; i <= session.lanes && !lane->number; i++)
+			lane->number = session.lane[i] ? 0 : i;
+	}
+	if (lane->number)
+		session.lane[lane->number] = lane;
+	pthread_mutex_unlock(&session.receive);
+	return lane->number != 0;
+}
+
+void session_leave(struct remote_lane *lane)
+{
+	uint8_t frame[sizeof(struct divvy_remote_frame)];
+
+	if (!is_lost()) {
+		pthread_mutex_lock(&session.send);
+		header(frame, sizeof(frame), DIVVY_REMOTE_THREAD_ENDED, DIVVY_REMOTE_ONE_WAY, lane->number);
+		if (!append(frame, sizeof(frame)) || !flush())
+			lose(strerror(errno), 0);
+		pthread_mutex_unlock(&session.send);
+	}
+	pthread_mutex_lock(&session.receive);
+	session.lane[lane->number] = NULL;
+	pthread_mutex_unlock(&session.receive);
+}
