@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// served is a host whose GPUs programs elsewhere may use. The programs of these tests
+// run without any driver: what they load is clib/remote, fitted to the server's.
+type served struct {
+	*host
+	socket string
+	server *process
+}
+
+// remoteGenerations are the driver generations that remote calls are tried on.
+var remoteGenerations = generations[:3]
+
+func newServed(t testing.TB, o hostOptions) *served {
+	t.Helper()
+	s := &served{host: newHost(t, o)}
+	s.socket = filepath.Join(s.directory, "serve.sock")
+	s.serve(t)
+	return s
+}
+
+// serve starts the server and waits until it listens.
+func (s *served) serve(t testing.TB) {
+	t.Helper()
+	s.server = daemon(t, s.directory, "serve", "serve", "--agent", s.AgentSocket, "--listen", "unix:"+s.socket,
+		"--audit", filepath.Join(s.directory, "serve-audit.log"))
+	eventually(t, "the server answers", func() error {
+		_, err := os.Stat(s.socket)
+		return err
+	}, s.server)
+}
+
+// away is the environment of a program on a machine without a GPU.
+func (s *served) away(more ...string) []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.directory}, more...)
+}
+
+// command is a program under divvy run --remote.
+func (s *served) command(flags []string, program ...string) []string {
+	return slices.Concat([]string{"run", "--remote", "unix:" + s.socket}, flags, []string{"--"}, program)
+}
+
+// run runs a program there to its end.
+func (s *served) run(t testing.TB, flags []string, program ...string) outcome {
+	t.Helper()
+	return run(t, s.away(), divvy(t), s.command(flags, program...)...)
+}
+
+// open starts a run that lasts until the test ends or its end is called, and returns
+// what a program of it has for environment.
+func (s *served) open(t testing.TB, flags ...string) (env []string, end func()) {
+	t.Helper()
+	command := exec.CommandContext(context.Background(), divvy(t), s.command(flags, "sh", "-c", "env; echo end; read line")...)
+	command.Env = s.away()
+	command.Stderr = os.Stderr
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = func() {
+		in.Close()
+		_ = command.Wait()
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "end" {
+		env = append(env, lines.Text())
+	}
+	if lines.Text() != "end" {
+		t.Fatalf("divvy %s: no environment", strings.Join(s.command(flags), " "))
+	}
+	return env, end
+}
+
+// mem spells a size for a command, which counts in MiB.
+func mem(bytes uint64) string { return fmt.Sprintf("%dMiB", bytes/mib) }
+
+// Every example computes what it computes beside the GPU, to the bit.
+func TestRemoteExamples(t *testing.T) {
+	t.Parallel()
+	for _, g := range remoteGenerations {
+		t.Run(g.name, func(t *testing.T) {
+			s := newServed(t, hostOptions{generation: g})
+			want := checksums(t, s.host)
+			for _, name := range exampleNames {
+				got := s.run(t, []string{"--mem", "2GiB"}, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...)
+				r, err := readExample(got, name)
+				if err != nil {
+					t.Error(err)
+				} else if r.Checksum != want[name] {
+					t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
+				}
+			}
+		})
+	}
+}
+
+// carriages returns the class of each symbol in data/remote.tsv.
+func carriages(t testing.TB) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), "data", "remote.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if columns := strings.Split(strings.TrimSpace(line), "\t"); !strings.HasPrefix(line, "#") && len(columns) >= 3 {
+			found[columns[0]] = columns[2]
+		}
+	}
+	return found
+}
+
+// needsRefused are snippets of calls that are carried, and need one that is not: sharing
+// between processes, green contexts, managed memory.
+var needsRefused = map[string]bool{"exchange": true}
+
+// The snippets of all hooked calls say what they say beside the GPU, but for what
+// data/remote.tsv refuses.
+func TestRemoteSnippets(t *testing.T) {
+	t.Parallel()
+	areas, _ := snippetAreas(t)
+	class := carriages(t)
+	for _, g := range remoteGenerations {
+		t.Run(g.name, func(t *testing.T) {
+			s := newServed(t, hostOptions{generation: g})
+			share := s.share(t, "snippets", snippetQuota)
+			for _, w := range ways {
+				if w.control || (g.name != "12.2" && w.name != "dlopen") {
+					continue
+				}
+				for _, area := range areas {
+					if needsRefused[area] {
+						continue
+					}
+					t.Run(w.name+"/"+area, func(t *testing.T) {
+						args := append([]string{built(t, "build", "test", w.program), area, fmt.Sprint(snippetQuota)}, w.flags...)
+						here := run(t, w.env(s.host, share.Socket), args[0], args[1:]...)
+						there := s.run(t, []string{"--mem", mem(snippetQuota)}, args...)
+						compareSnippets(t, here, there, class)
+					})
+				}
+			}
+		})
+	}
+}
+
+func compareSnippets(t *testing.T, here, there outcome, class map[string]string) {
+	t.Helper()
+	said := map[string]string{}
+	for line := range strings.Lines(there.stdout) {
+		words := strings.SplitN(strings.TrimPrefix(strings.TrimSpace(line), "not "), " ", 3)
+		said[words[1]] = strings.TrimSpace(line)
+	}
+	compared := 0
+	for line := range strings.Lines(here.stdout) {
+		line = strings.TrimSpace(line)
+		_, symbol, _ := strings.Cut(line, " ")
+		plain := strings.TrimSuffix(strings.TrimSuffix(symbol, "_ptsz"), "_ptds")
+		refused := class[plain] == "refused"
+		switch {
+		case refused && strings.HasPrefix(line, "ok ") && said[symbol] == "":
+			t.Errorf("%s is refused in data/remote.tsv, and nothing is said of it", symbol)
+		case !refused && said[symbol] != line:
+			t.Errorf("%q beside the GPU, %q elsewhere", line, said[symbol])
+		case !refused:
+			compared++
+		}
+	}
+	if compared == 0 {
+		t.Errorf("nothing was compared\n%s", tail(there.stderr, 2000))
+	}
+}
+
+// Ninety wrong calls get the same answers, at once or at the next synchronise.
+func TestRemoteWrongCalls(t *testing.T) {
+	t.Parallel()
+	for _, g := range remoteGenerations {
+		t.Run(g.name, func(t *testing.T) {
+			s := newServed(t, hostOptions{generation: g})
+			share := s.share(t, "wrong", 2<<30)
+			program := built(t, "build", "test", "wrongcalls")
+			here := run(t, s.Environ(share.Socket), program)
+			there := s.run(t, []string{"--mem", "2GiB"}, program)
+			if here.code != 0 || there.code != 0 || strings.Count(here.stdout, "\n") < 90 {
+				t.Fatalf("codes %d and %d\n%s%s", here.code, there.code, tail(here.stderr, 1000), tail(there.stderr, 1000))
+			}
+			want, got := strings.Split(here.stdout, "\n"), strings.Split(there.stdout, "\n")
+			for i := range want {
+				if i >= len(got) || got[i] != want[i] {
+					t.Errorf("beside the GPU %q, elsewhere %q", want[i], got[min(i, len(got)-1)])
+				}
+			}
+		})
+	}
+}
+
+// Threads that share streams, events, contexts and host functions see each other's calls
+// in order.
+func TestRemoteThreads(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, hostOptions{})
+	rounds := "3000"
+	if testing.Short() {
+		rounds = "300"
+	}
+	ended := s.run(t, []string{"--mem", "2GiB"}, built(t, "build", "test", "lanes"), rounds)
+	if ended.code != 0 || !strings.HasSuffix(ended.stdout, "ok\n") {
+		t.Errorf("code %d\n%s%s", ended.code, tail(ended.stdout, 2000), tail(ended.stderr, 2000))
+	}
+}
+
+// All processes of a run are one share on the server: together they hold no more than its
+// limit, by the simulator's account. Without the front they do.
+func TestRemoteProcessesShareALimit(t *testing.T) {
+	t.Parallel()
+	const quota, each = 1024 * mib, 300 * mib
+	s := newServed(t, hostOptions{})
+	env, _ := s.open(t, "--mem", mem(quota))
+	s.resetPeak(t)
+	taken := 0
+	for range 4 {
+		holder := s.holderIn(t, env)
+		if _, err := holder.Do("start"); err != nil { // its context finds no room
+			refused(t, holder, outOfMemory, "start")
+			continue
+		}
+		if _, err := holder.Number("alloc %d", each); err == nil {
+			taken++
+		} else {
+			refused(t, holder, outOfMemory, "alloc %d", each)
+		}
+	}
+	if peak := s.peak(t); taken != 2 || peak > quota {
+		t.Errorf("%d of four processes got %d bytes each, the driver saw %d at once, the limit is %d", taken, each, peak, quota)
+	}
+	s.resetPeak(t)
+	for range 4 {
+		holder := s.holderIn(t, s.Unheld())
+		do(t, holder, "start")
+		alloc(t, holder, each)
+	}
+	if peak := s.peak(t); peak <= quota {
+		t.Errorf("without the front the driver saw %d bytes: the limit cannot fail", peak)
+	}
+}
+
+// Runs of 10, 30 and 60 % have that of the GPU.
+func TestRemoteRunsKeepTheirTime(t *testing.T) {
+	s := newServed(t, hostOptions{})
+	truth := s.truth(t)
+	want := []float64{10, 30, 60}
+	var burners []*burner
+	for _, cores := range want {
+		env, _ := s.open(t, "--mem", "1GiB", "--cores", fmt.Sprint(cores))
+		b := s.burnerIn(t, env, "--us", "1000", "--ahead-ms", "50")
+		burners = append(burners, b)
+	}
+	known := s.cardTimes(t, truth)
+	for _, b := range burners {
+		b.start()
+	}
+	eventually(t, "all have begun", func() error {
+		begun := 0
+		for pid, state := range s.cardTimes(t, truth) {
+			if _, before := known[pid]; (!before || known[pid].BusyNS == 0) && state.BusyNS > 0 {
+				begun++
+			}
+		}
+		if begun < len(want) {
+			return fmt.Errorf("%d have", begun)
+		}
+		return nil
+	}, s.simulator)
+	percent := s.busyOver(t, truth, 4*time.Second)
+	var got []float64
+	for _, p := range percent {
+		if p > 1 {
+			got = append(got, p)
+		}
+	}
+	slices.Sort(got)
+	if len(got) != len(want) {
+		t.Fatalf("the GPU's time went to %v", percent)
+	}
+	for i, p := range got {
+		if p < want[i]-3 || p > want[i]+3 {
+			t.Errorf("a run of %v %% had %.2f %% of the GPU", want[i], p)
+		}
+	}
+}
+
+// workers are the processes that make calls for programs elsewhere.
+func (s *served) workers(t testing.TB) (pids []int) {
+	t.Helper()
+	tool := filepath.Join(s.ToolsDirectory, "divvy-worker")
+	all, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range all {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+		if err != nil {
+			continue
+		}
+		if target, err := os.Readlink(link); err != nil || target != tool {
+			continue
+		}
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && strings.Contains(string(env), s.directory) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Whoever of a run is killed, the others are told, nothing hangs, and nothing is left on
+// the GPU or of the processes.
+func TestRemoteDeaths(t *testing.T) {
+	t.Parallel()
+	const bytes = 256 * mib
+	s := newServed(t, hostOptions{})
+	deaths := map[string]func(client int){
+		"client": func(client int) { _ = syscall.Kill(client, syscall.SIGKILL) },
+		"worker": func(int) {
+			for _, pid := range s.workers(t) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		},
+	}
+	for who, kill := range deaths {
+		t.Run(who, func(t *testing.T) {
+			env, end := s.open(t, "--mem", "1GiB")
+			holder := s.holderIn(t, env)
+			do(t, holder, "start")
+			alloc(t, holder, bytes)
+			if len(s.workers(t)) != 1 {
+				t.Fatalf("workers: %v", s.workers(t))
+			}
+			kill(holder.PID)
+			if who != "client" {
+				refused(t, holder, deviceUnavailable, "alloc %d", mib)
+				refused(t, holder, deviceUnavailable, "alloc %d", mib)
+			}
+			eventually(t, "the GPU and the workers are free", func() error {
+				if left := s.workers(t); len(left) != 0 {
+					return fmt.Errorf("workers: %v", left)
+				}
+				cards, err := s.truth(t).Cards(t.Context())
+				if err != nil {
+					return err
+				}
+				if cards[0].UsedBytes != 0 {
+					return fmt.Errorf("%d bytes are in use", cards[0].UsedBytes)
+				}
+				return nil
+			}, s.server)
+			end()
+			eventually(t, "the run's share is gone", func() error {
+				shares, err := s.client.Shares(t.Context())
+				if err == nil && len(shares.Shares) > 0 {
+					err = errors.New("there are shares")
+				}
+				return err
+			})
+		})
+	}
+}
+
+// deviceUnavailable is CUDA_ERROR_DEVICE_UNAVAILABLE.
+const deviceUnavailable = 46
+
+// ffmpeg's filters, with the same frames in the same memory, and CUDA's own error below it.
+func TestRemoteFFmpeg(t *testing.T) {
+	t.Parallel()
+	ffmpeg := needProgram(t, "ffmpeg")
+	s := newServed(t, hostOptions{})
+	want := run(t, s.Unheld(), ffmpeg, ffmpegArgs(false)...)
+	for _, c := range []struct {
+		quota string
+		fits  bool
+	}{{"2GiB", true}, {"130MiB", true}, {"129MiB", false}} {
+		got := s.run(t, []string{"--mem", c.quota}, append([]string{ffmpeg}, ffmpegArgs(true)...)...)
+		if same := frames(got.stdout) == frames(want.stdout); c.fits != (got.code == 0) || c.fits != same {
+			t.Errorf("--mem %s: code %d, frames equal: %v; should fit: %v\n%s", c.quota, got.code, same, c.fits, tail(got.stderr, 1500))
+		}
+		if !c.fits && !strings.Contains(got.stderr, "out of memory") && !strings.Contains(got.stderr, "OUT_OF_MEMORY") {
+			t.Errorf("--mem %s: no out-of-memory error\n%s", c.quota, tail(got.stderr, 1500))
+		}
+	}
+}
+
+func TestRemoteNumba(t *testing.T) {
+	t.Parallel()
+	const quota = 512 * mib
+	s := newServed(t, hostOptions{})
+	got := s.run(t, []string{"--mem", mem(quota)}, "/usr/bin/python3", "-c", numbaProgram, fmt.Sprint(quota))
+	want := fmt.Sprintf("total %d free %d\nrefused %d\n", quota, quota-contextBytes-8*mib, outOfMemory)
+	if got.code != 0 || got.stdout != want {
+		t.Errorf("code %d, %q, want %q\n%s", got.code, got.stdout, want, tail(got.stderr, 1500))
+	}
+}
