@@ -60,7 +60,7 @@ lib/divvy/tools/divvy-worker: $(worker_objects) build/worker/images.a
 
 # Tests: what a worker makes of calls that no library sends, over the null driver.
 remote_fuzz := build/test/remote/workerfuzz
-remote_fuzz_sources := clib/test/workerfuzz.c clib/call/shape.c $(filter-out $(addprefix clib/worker/,connection.c execute.c facts.c \
+remote_fuzz_sources := clib/test/workerfuzz.c clib/call/shape.c $(filter-out $(addprefix clib/worker/,confine.c connection.c execute.c facts.c \
 	lanes.c main.c session.c),$(worker_sources))
 remote_fuzz_rounds ?= 200000
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "confine.h"
 #include "connection.h"
 #include "frame.h"
 
@@ -35,9 +36,16 @@ static bool greet(const char *broken, struct worker_lane *lane)
 	struct divvy_remote_hello hello;
 	char text[256];
 
-	if (!connection_take(&header, sizeof(header)) || header.op != DIVVY_REMOTE_HELLO || header.length != sizeof(hello) ||
-	    !connection_take(&hello, sizeof(hello)) || hello.magic != DIVVY_REMOTE_MAGIC)
+	if (!connection_take(&header, sizeof(header)) || header.op != DIVVY_REMOTE_HELLO || header.length < sizeof(hello) ||
+	    header.length > DIVVY_REMOTE_MAX_CONTROL || !connection_take(&hello, sizeof(hello)) || hello.magic != DIVVY_REMOTE_MAGIC)
 		return false;
+	for (size_t more = header.length - sizeof(hello); more > 0;) { /* a newer one says more */
+		size_t part = more < sizeof(text) ? more : sizeof(text);
+
+		if (!connection_take(text, part))
+			return false;
+		more -= part;
+	}
 	if (hello.oldest > DIVVY_REMOTE_VERSION || hello.newest < DIVVY_REMOTE_OLDEST) {
 		snprintf(text, sizeof(text), "the program's library speaks versions %u to %u of the protocol, this server %u to %u\n"
 			 "install the same release of divvy on both machines", hello.oldest, hello.newest, DIVVY_REMOTE_OLDEST,
@@ -53,6 +61,8 @@ static bool greet(const char *broken, struct worker_lane *lane)
 		snprintf(text, sizeof(text), "the server's driver does not start: cuInit says %u", result);
 		return refuse(result, text);
 	}
+	if (!worker_confine())
+		return refuse(CUDA_ERROR_SYSTEM_NOT_READY, "the server's kernel cannot confine a worker (seccomp)");
 	worker_facts(lane);
 	return connection_send(DIVVY_REMOTE_WELCOME, header.seq, 0, lane->reply.at + sizeof(struct divvy_remote_frame),
 			  lane->reply.length - sizeof(struct divvy_remote_frame));
