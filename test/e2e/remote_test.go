@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -362,8 +363,12 @@ func TestRemoteDeaths(t *testing.T) {
 			holder := s.holderIn(t, env)
 			do(t, holder, "start")
 			alloc(t, holder, bytes)
-			if len(s.workers(t)) != 1 {
-				t.Fatalf("workers: %v", s.workers(t))
+			workers := s.workers(t)
+			if len(workers) != 1 {
+				t.Fatalf("workers: %v", workers)
+			}
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", workers[0])); err != nil || !strings.Contains(string(status), "\nSeccomp:\t2\n") {
+				t.Errorf("the worker is not confined: %v", err)
 			}
 			kill(holder.PID)
 			if who != "client" {
@@ -427,4 +432,58 @@ func TestRemoteNumba(t *testing.T) {
 	if got.code != 0 || got.stdout != want {
 		t.Errorf("code %d, %q, want %q\n%s", got.code, got.stdout, want, tail(got.stderr, 1500))
 	}
+}
+
+// Through relay, mutual TLS and server a program computes the same; with the wrong
+// certificate it does not start.
+func TestRemoteOverTLS(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, hostOptions{})
+	authority, identity := filepath.Join(s.directory, "ca"), filepath.Join(s.directory, "ann.pem")
+	for _, args := range [][]string{
+		{"certs", "init", "--dir", authority, "--host", "127.0.0.1"},
+		{"certs", "issue", "--dir", authority, "--tenant", "vision", "--user", "ann", "--out", identity},
+		{"certs", "init", "--dir", authority + "-other", "--host", "127.0.0.1"},
+		{"certs", "issue", "--dir", authority + "-other", "--tenant", "vision", "--user", "ann", "--out", identity + "-other"},
+	} {
+		if made := run(t, s.away(), divvy(t), args...); made.code != 0 {
+			t.Fatalf("divvy %s: %+v", strings.Join(args, " "), made)
+		}
+	}
+	address := freePort(t)
+	daemon(t, s.directory, "serve-tls", "serve", "--agent", s.AgentSocket, "--listen", address, "--certificates", authority)
+	eventually(t, "the server listens", func() error {
+		connection, err := net.Dial("tcp", address)
+		if err == nil {
+			connection.Close()
+		}
+		return err
+	})
+	away := s.away("XDG_RUNTIME_DIR=" + s.directory)
+	remote := func(identity string, program ...string) outcome {
+		return run(t, away, divvy(t), slices.Concat([]string{"run", "--remote", address, "--identity", identity, "--mem", "2GiB", "--"}, program)...)
+	}
+	want := checksums(t, s.host)
+	for _, name := range []string{"vectoradd", "texture", "mlp"} {
+		r, err := readExample(remote(identity, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...), name)
+		if err != nil {
+			t.Error(err)
+		} else if r.Checksum != want[name] {
+			t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
+		}
+	}
+	if foreign := remote(identity+"-other", "true"); foreign.code != 4 {
+		t.Errorf("with a foreign certificate: %+v", foreign)
+	}
+}
+
+// freePort is an address of this machine that nothing listens at.
+func freePort(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
