@@ -134,6 +134,13 @@ struct call_texture_floats {
 	float first, second;
 };
 
+/* cuIpcOpenMemHandle_v2, cuIpcOpenEventHandle: what another process of the run has given
+ * out. The reply has the address or the event. */
+struct call_opened {
+	uint8_t handle[64];
+	uint64_t flags;
+};
+
 /* The reply to cuStreamGetCaptureInfo_v2 and _v3 (the stream's handle): then the nodes,
  * then, of the third, as many CUgraphEdgeData. */
 struct call_capture {

@@ -250,3 +250,35 @@ EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 	memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, ByteCount);
 	return CUDA_SUCCESS;
 }
+
+/* Batches are their copies, one after another; hints say nothing that must be kept. */
+static CUresult batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count, const CUmemcpyAttributes *attrs,
+		      const size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	if (failIdx)
+		*failIdx = SIZE_MAX; /* none of them */
+	if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs || !numAttrs || numAttrs > count || WORD(hStream) == 0 || attrsIdxs[0] != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
+
+		if (result != CUDA_SUCCESS) {
+			if (failIdx)
+				*failIdx = i;
+			return result;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+				   size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream hStream)
+{
+	return batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+}
+
+EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+				      size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	return batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL, hStream);
+}

@@ -422,6 +422,23 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, u
 	return launch(CALL_cuLaunchCooperativeKernel, &want, kernelParams, NULL, NULL);
 }
 
+EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
+{
+	enum { FLAGS = 3 };
+
+	if (!launchParamsList || !numDevices || numDevices > remote_facts.devices || flags > FLAGS)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < numDevices; i++) {
+		const CUDA_LAUNCH_PARAMS *one = &launchParamsList[i];
+		CUresult result = cuLaunchCooperativeKernel(one->function, one->gridDimX, one->gridDimY, one->gridDimZ, one->blockDimX,
+							    one->blockDimY, one->blockDimZ, one->sharedMemBytes, one->hStream, one->kernelParams);
+
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
 /* Attributes that hold handles name an event each; one of those would have to be found
  * by the attribute's number, which newer headers add to: they are refused. */
 static bool carried(const CUlaunchAttribute *attribute)

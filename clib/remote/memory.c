@@ -4,6 +4,7 @@
  * process. Device memory has its address here, too: the range is reserved, so that
  * nothing else comes to lie there and a stray read faults, as it does with a GPU.
  */
+#include "payload.h"
 #include "remote.h"
 
 #include <errno.h>
@@ -435,5 +436,71 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 	if (result == CUDA_SUCCESS)
 		leave_device(ptr);
+	return result;
+}
+
+/* What another process of the run has given out: its worker and ours are of one share. */
+static CUresult opened(unsigned int number, const void *handle, uint64_t flags, uint64_t *got)
+{
+	struct remote_lane *lane = remote_lane();
+	struct call_opened want = { .flags = flags };
+	size_t at = sizeof(uint64_t), length = 0;
+
+	if (!lane)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	memcpy(want.handle, handle, sizeof(want.handle));
+	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = (CUresult)remote_finish(lane, number);
+	const void *bytes = result == CUDA_SUCCESS ? remote_next(lane, &at, &length) : NULL;
+
+	if (bytes && length == sizeof(*got))
+		memcpy(got, bytes, sizeof(*got));
+	return result;
+}
+
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	CUdeviceptr base = 0;
+	uint64_t address = 0;
+	size_t bytes = 0;
+
+	if (!pdptr)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = opened(CALL_cuIpcOpenMemHandle_v2, &handle, Flags, &address);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	*pdptr = address;
+	if (cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS)
+		enter_device(base, bytes);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	return cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	const uint64_t values[] = { dptr };
+	CUresult result = (CUresult)remote_call(CALL_cuIpcCloseMemHandle, 0, values);
+
+	if (result == CUDA_SUCCESS)
+		leave_device(dptr);
+	return result;
+}
+
+EXPORT CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+	uint64_t event = 0;
+
+	if (!phEvent)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = opened(CALL_cuIpcOpenEventHandle, &handle, 0, &event);
+
+	if (result == CUDA_SUCCESS)
+		*phEvent = (CUevent)(uintptr_t)event;
 	return result;
 }

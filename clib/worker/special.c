@@ -204,6 +204,30 @@ static uint64_t call_back(struct worker_call *call, struct reader *reader)
 	return worker_is_capturing(stream) ? (uint64_t)CUDA_ERROR_NOT_SUPPORTED : worker_callback(call, want, stream);
 }
 
+static uint64_t open_shared(struct worker_call *call, struct reader *reader)
+{
+	const struct call_opened *want = worker_next(reader, sizeof(*want));
+	CUipcMemHandle memory;
+	CUipcEventHandle shared;
+	CUdeviceptr address = 0;
+	CUevent event = NULL;
+	CUresult result;
+
+	if (!want)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (call->number == CALL_cuIpcOpenEventHandle) {
+		memcpy(&shared, want->handle, sizeof(shared));
+		result = DRIVER(cuIpcOpenEventHandle)(&event, shared);
+		address = worker_handle(KIND_CUevent, (uint64_t)(uintptr_t)event);
+	} else {
+		memcpy(&memory, want->handle, sizeof(memory));
+		result = DRIVER(cuIpcOpenMemHandle_v2)(&address, memory, (unsigned int)want->flags);
+	}
+	if (result == CUDA_SUCCESS)
+		worker_add(call->lane, &address, sizeof(address));
+	return result;
+}
+
 bool worker_special(struct worker_call *call, uint64_t *result)
 {
 	struct reader reader = { call->payload, call->length };
@@ -291,6 +315,10 @@ bool worker_special(struct worker_call *call, uint64_t *result)
 	case CALL_cuTexRefSetMipmapLevelBias:
 	case CALL_cuTexRefSetMipmapLevelClamp:
 		make = set_floats;
+		break;
+	case CALL_cuIpcOpenMemHandle_v2:
+	case CALL_cuIpcOpenEventHandle:
+		make = open_shared;
 		break;
 	case CALL_cuLaunchHostFunc:
 	case CALL_cuStreamAddCallback:

@@ -140,10 +140,6 @@ func carriages(t testing.TB) map[string]string {
 	return found
 }
 
-// needsRefused are snippets of calls that are carried, and need one that is not: sharing
-// between processes, green contexts, managed memory.
-var needsRefused = map[string]bool{"exchange": true}
-
 // The snippets of all hooked calls say what they say beside the GPU, but for what
 // data/remote.tsv refuses.
 func TestRemoteSnippets(t *testing.T) {
@@ -159,9 +155,6 @@ func TestRemoteSnippets(t *testing.T) {
 					continue
 				}
 				for _, area := range areas {
-					if needsRefused[area] {
-						continue
-					}
 					t.Run(w.name+"/"+area, func(t *testing.T) {
 						args := append([]string{built(t, "build", "test", w.program), area, fmt.Sprint(snippetQuota)}, w.flags...)
 						here := run(t, w.env(s.host, share.Socket), args[0], args[1:]...)
