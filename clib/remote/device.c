@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+enum { MOST_DIGITS = 9 };
+
 static unsigned int visible; /* how many of the run's GPUs the program sees: all, or none */
 
 static void uuid_text(const uint8_t uuid[16], char text[41])
@@ -23,14 +25,17 @@ static void uuid_text(const uint8_t uuid[16], char text[41])
 static bool names(const char *entry, size_t length)
 {
 	char text[41];
-	char *end;
+	unsigned long index = 0;
 
 	uuid_text(remote_facts.device[0].uuid, text);
 	if (length >= 4 && length < sizeof(text) && strncasecmp(entry, text, length) == 0)
 		return true;
-	long index = strtol(entry, &end, 10);
-
-	return end != entry && (size_t)(end - entry) == length && index >= 0 && index < (long)remote_facts.devices;
+	for (size_t i = 0; i < length; i++) {
+		if (entry[i] < '0' || entry[i] > '9' || i == MOST_DIGITS)
+			return false;
+		index = 10 * index + (unsigned long)(entry[i] - '0');
+	}
+	return length && index < remote_facts.devices;
 }
 
 /* A run has one GPU: the list names it first, or hides it. */
@@ -216,22 +221,48 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+/* "0000:81:00.0", also without the domain or the function. False: it is no such place. */
+static bool read_pci(const char *text, unsigned int place[4])
+{
+	unsigned int numbers[4] = { 0 }, count = 0, colons = 0, digits = 0;
+
+	for (;; text++) {
+		int digit = *text >= '0' && *text <= '9' ? *text - '0' : (*text | 32) >= 'a' && (*text | 32) <= 'f' ? (*text | 32) - 'a' + 10 : -1;
+
+		if (digit >= 0 && digits < 8) {
+			numbers[count] = numbers[count] << 4 | (unsigned int)digit;
+			digits++;
+			continue;
+		}
+		if (!digits || (*text != ':' && *text != '.' && *text != '\0'))
+			return false;
+		colons += *text == ':';
+		digits = 0;
+		if (*text == '\0')
+			break;
+		if (++count == 4)
+			return false;
+	}
+	if (colons < 1 || colons > 2)
+		return false;
+	unsigned int shift = 2 - colons; /* without a domain */
+
+	memset(place, 0, 4 * sizeof(*place));
+	for (unsigned int i = 0; i <= count && i + shift < 4; i++)
+		place[i + shift] = numbers[i];
+	return true;
+}
+
 EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
-	unsigned int want[4] = { 0 }, have[4] = { 0 };
+	unsigned int want[4], have[4];
 
 	if (!remote_is_open())
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!dev || !pciBusId)
+	if (!dev || !pciBusId || !read_pci(pciBusId, want))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sscanf(pciBusId, "%x:%x:%x.%x", &want[0], &want[1], &want[2], &want[3]) < 3) {
-		want[0] = 0;
-		if (sscanf(pciBusId, "%x:%x.%x", &want[1], &want[2], &want[3]) < 2)
-			return CUDA_ERROR_INVALID_VALUE;
-	}
 	for (unsigned int i = 0; i < visible; i++) {
-		if (sscanf(remote_facts.device[i].pci, "%x:%x:%x.%x", &have[0], &have[1], &have[2], &have[3]) >= 3 &&
-		    memcmp(want, have, sizeof(have)) == 0) {
+		if (read_pci(remote_facts.device[i].pci, have) && memcmp(want, have, sizeof(have)) == 0) {
 			*dev = (CUdevice)i;
 			return CUDA_SUCCESS;
 		}

@@ -109,9 +109,20 @@ func TestLibrariesAreOneFile(t *testing.T) {
 	}
 }
 
-// The front is mounted into users' images: it must load with an old C library.
-func TestFrontNeedsAnOldLibc(t *testing.T) {
-	path := built(t, "lib", "divvy", "front", "base", "libcuda.so.1")
+// guests are the libraries that come into other people's processes.
+var guests = map[string][]string{"front": {"front", "base"}, "remote": {"remote"}}
+
+// They are mounted into users' images: they must load with an old C library.
+func TestGuestsNeedAnOldLibc(t *testing.T) {
+	for name, folder := range guests {
+		t.Run(name, func(t *testing.T) {
+			needsAnOldLibc(t, built(t, append(append([]string{"lib", "divvy"}, folder...), "libcuda.so.1")...))
+		})
+	}
+}
+
+func needsAnOldLibc(t *testing.T, path string) {
+	t.Helper()
 	file, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +160,14 @@ func TestFrontNeedsAnOldLibc(t *testing.T) {
 }
 
 // A guest's manners that show in the file.
-func TestFrontIsAQuietGuest(t *testing.T) {
-	path := built(t, "lib", "divvy", "front", "libcuda.so.1")
+func TestGuestsAreQuiet(t *testing.T) {
+	for name := range guests {
+		t.Run(name, func(t *testing.T) { isAQuietGuest(t, built(t, "lib", "divvy", name, "libcuda.so.1")) })
+	}
+}
+
+func isAQuietGuest(t *testing.T, path string) {
+	t.Helper()
 	file, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)

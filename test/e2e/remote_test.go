@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"net"
@@ -138,6 +139,41 @@ func carriages(t testing.TB) map[string]string {
 		}
 	}
 	return found
+}
+
+// What the library does not carry data/remote.tsv refuses: a function that no file writes
+// is a weak one that says so.
+func TestRemoteLibraryCarriesWhatItSays(t *testing.T) {
+	file, err := elf.Open(built(t, "lib", "divvy", "remote", "libcuda.so.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	exported, err := file.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	class, weak, strong := carriages(t), 0, 0
+	for _, symbol := range exported {
+		if symbol.Section == elf.SHN_UNDEF {
+			continue
+		}
+		plain := strings.TrimSuffix(strings.TrimSuffix(symbol.Name, "_ptsz"), "_ptds")
+		if elf.ST_BIND(symbol.Info) == elf.STB_WEAK {
+			weak++
+			if class[plain] != "refused" {
+				t.Errorf("%s is %s in data/remote.tsv, and no file of clib/remote has it", symbol.Name, class[plain])
+			}
+		} else {
+			strong++
+			if class[plain] == "refused" {
+				t.Errorf("%s is refused in data/remote.tsv, and clib/remote has it", symbol.Name)
+			}
+		}
+	}
+	if weak == 0 || strong == 0 {
+		t.Errorf("%d functions refused, %d carried", weak, strong)
+	}
 }
 
 // The snippets of all hooked calls say what they say beside the GPU, but for what
