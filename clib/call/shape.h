@@ -23,6 +23,8 @@
 #define CALL_ARGUMENTS 16 /* of any call */
 #define CALL_NUMBERS 1024 /* numbers of calls are smaller */
 #define CALL_NULL UINT64_MAX
+#define CALL_HANDLES (1u << 22) /* that a worker gives at once; their places are from CALL_FIRST_PLACE on */
+#define CALL_FIRST_PLACE 16u
 #define CALL_ELEMENTS (1u << 20) /* of an array, at most */
 
 enum { HOW_VALUE, HOW_HANDLE, HOW_STRING, HOW_IN, HOW_OUT, HOW_BOTH };

@@ -47,11 +47,11 @@ const void *remote_next(struct remote_lane *lane, size_t *at, size_t *length)
 {
 	uint64_t bytes;
 
-	if (lane->in.length - *at < sizeof(bytes))
+	if (*at > lane->in.length || lane->in.length - *at < sizeof(bytes))
 		return NULL;
 	memcpy(&bytes, lane->in.at + *at, sizeof(bytes));
 	*at += sizeof(bytes);
-	if (bytes > lane->in.length - *at)
+	if (bytes > lane->in.length - *at || call_padded(bytes) > lane->in.length - *at)
 		return NULL;
 	const void *start = lane->in.at + *at;
 

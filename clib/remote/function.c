@@ -39,7 +39,7 @@ static void keep(struct remote_function *function)
 	uint32_t index = index_of(function->handle);
 
 	pthread_mutex_lock(&functions.lock);
-	if (index >= functions.room) {
+	if (index >= functions.room && index < CALL_FIRST_PLACE + CALL_HANDLES) {
 		uint32_t room = index + 64;
 		struct remote_function **at = realloc(functions.at, room * sizeof(*at));
 

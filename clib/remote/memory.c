@@ -23,6 +23,9 @@ enum {
 	REGISTER_FLAGS = 15, /* portable, device map, of a device, read only */
 };
 
+#define LOWEST (1ull << 20) /* of addresses that are reserved */
+#define HIGHEST (1ull << 47)
+
 enum range_kind { RANGE_ALLOCATED, RANGE_REGISTERED, RANGE_DEVICE };
 
 struct range {
@@ -257,6 +260,9 @@ static uint64_t page_up(uint64_t address)
 static bool reserve(struct range *range)
 {
 	uint64_t first = page_down(range->start), end = page_up(range->start + range->bytes);
+
+	if (first < LOWEST || end > HIGHEST || end < first)
+		return true; /* nothing of a process lies there */
 	void *want = (void *)(uintptr_t)first;
 	void *got = mmap(want, end - first, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 

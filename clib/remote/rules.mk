@@ -58,13 +58,19 @@ lib/divvy/tools/divvy-worker: $(worker_objects) build/worker/images.a
 	$(call step,remote worker) $(CC) -o $@.new $^ -lpthread -ldl -lm
 	@mv $@.new $@
 
-# Tests: what a worker makes of calls that no library sends, over the null driver.
+# Tests: what a worker makes of calls that no library sends, over the null driver; what a
+# library makes of a worker that lies.
 remote_fuzz := build/test/remote/workerfuzz
 remote_fuzz_sources := clib/test/workerfuzz.c clib/call/shape.c $(filter-out $(addprefix clib/worker/,confine.c connection.c execute.c facts.c \
 	lanes.c main.c session.c),$(worker_sources))
 remote_fuzz_rounds ?= 200000
 
-TEST_PROGRAMS += $(remote_fuzz)
+remote_lies := $(addprefix build/test/remote/libraryfuzz-,address thread)
+remote_lies_sources := clib/test/libraryfuzz.c clib/call/shape.c clib/guest/thread.c clib/gen/symbols.c $(remote_sources)
+remote_sanitize_address := -fsanitize=address,undefined
+remote_sanitize_thread := -fsanitize=thread
+
+TEST_PROGRAMS += $(remote_fuzz) $(remote_lies)
 TEST_TARGETS += test-remote
 FUZZ_TARGETS += fuzz-remote
 
@@ -73,13 +79,23 @@ $(remote_fuzz): $(remote_fuzz_sources) build/worker/images.a $(wildcard clib/wor
 	$(call step,test programs) $(CC) $(filter-out -O2,$(worker_cflags)) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -o $@ \
 		$(remote_fuzz_sources) build/worker/images.a -lpthread -ldl -lm
 
-.PHONY: test-remote fuzz-remote
-test-remote: $(remote_fuzz) $(null_dir)/libcuda.so.1
-	@$(remote_fuzz) $(null_dir)/libcuda.so.1 $(remote_fuzz_rounds) 1
+$(remote_lies): build/test/remote/libraryfuzz-%: $(remote_lies_sources) $(wildcard clib/remote/*.h clib/call/*.h clib/gen/remote*)
+	@mkdir -p $(@D)
+	$(call step,test programs) $(CC) $(filter-out -O2 -fvisibility=hidden,$(remote_cflags)) -O1 -DFRONT_PLAIN $(remote_sanitize_$*) \
+		-fno-sanitize-recover=all -o $@ $(remote_lies_sources) -lpthread -ldl
 
-fuzz-remote: $(remote_fuzz) $(null_dir)/libcuda.so.1
+.PHONY: test-remote fuzz-remote
+test-remote: $(remote_fuzz) $(remote_lies) $(null_dir)/libcuda.so.1
+	@$(remote_fuzz) $(null_dir)/libcuda.so.1 $(remote_fuzz_rounds) 1
+	@for program in $(remote_lies); do \
+		ASAN_OPTIONS=detect_leaks=0 $$program 100 1 2> $$program.log || { tail -50 $$program.log; exit 1; }; \
+	done
+
+fuzz-remote: $(remote_fuzz) $(remote_lies) $(null_dir)/libcuda.so.1
 	@end=$$(($$(date +%s) + $(FUZZ_SECONDS))); seed=$$(date +%s); while [ $$(date +%s) -lt $$end ]; do \
 		$(remote_fuzz) $(null_dir)/libcuda.so.1 $(remote_fuzz_rounds) $$seed > build/test/remote/fuzz.log 2>&1 || \
+			{ cat build/test/remote/fuzz.log; echo "seed $$seed" >&2; exit 1; }; \
+		ASAN_OPTIONS=detect_leaks=0 build/test/remote/libraryfuzz-address 20 $$seed > build/test/remote/fuzz.log 2>&1 || \
 			{ cat build/test/remote/fuzz.log; echo "seed $$seed" >&2; exit 1; }; \
 		seed=$$((seed + 1)); \
 	done

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MOST = 1 << 22, FIRST_ROOM = 1024, LEAST = 16 };
+enum { FIRST_ROOM = 1024 };
 
 struct handle {
 	uint64_t real;
@@ -28,7 +28,7 @@ static uint64_t number_of(uint32_t place)
 {
 	const struct handle *handle = &handles.at[place];
 
-	return (uint64_t)handle->kind << 56 | (uint64_t)handle->turn << 32 | (place + LEAST);
+	return (uint64_t)handle->kind << 56 | (uint64_t)handle->turn << 32 | (place + CALL_FIRST_PLACE);
 }
 
 static uint32_t chain_of(unsigned int kind, uint64_t real)
@@ -42,7 +42,7 @@ static uint32_t chain_of(unsigned int kind, uint64_t real)
 static bool grow(void)
 {
 	uint32_t room = handles.room ? 2 * handles.room : FIRST_ROOM;
-	struct handle *at = room > MOST ? NULL : realloc(handles.at, room * sizeof(*at));
+	struct handle *at = room > CALL_HANDLES ? NULL : realloc(handles.at, room * sizeof(*at));
 
 	if (!at)
 		return false;
@@ -73,7 +73,7 @@ static bool alike(unsigned int wanted, unsigned int kind)
 
 bool worker_real(unsigned int kind, uint64_t handle, uint64_t *real)
 {
-	uint32_t place = (uint32_t)handle - LEAST;
+	uint32_t place = (uint32_t)handle - CALL_FIRST_PLACE;
 	bool found;
 
 	if (handle == 0 || (kind == KIND_CUstream && handle <= 2)) {
@@ -81,7 +81,7 @@ bool worker_real(unsigned int kind, uint64_t handle, uint64_t *real)
 		return true;
 	}
 	pthread_mutex_lock(&handles.lock);
-	found = (uint32_t)handle >= LEAST && place < handles.count && handles.at[place].kind != KIND_NONE && number_of(place) == handle &&
+	found = (uint32_t)handle >= CALL_FIRST_PLACE && place < handles.count && handles.at[place].kind != KIND_NONE && number_of(place) == handle &&
 		alike(kind, handles.at[place].kind);
 	if (found)
 		*real = handles.at[place].real;
@@ -122,10 +122,10 @@ uint64_t worker_handle(unsigned int kind, uint64_t real)
 
 void worker_forget(uint64_t handle)
 {
-	uint32_t place = (uint32_t)handle - LEAST;
+	uint32_t place = (uint32_t)handle - CALL_FIRST_PLACE;
 
 	pthread_mutex_lock(&handles.lock);
-	if ((uint32_t)handle >= LEAST && place < handles.count && handles.at[place].kind != KIND_NONE && number_of(place) == handle) {
+	if ((uint32_t)handle >= CALL_FIRST_PLACE && place < handles.count && handles.at[place].kind != KIND_NONE && number_of(place) == handle) {
 		struct handle *gone = &handles.at[place];
 		uint32_t *at = &handles.chains[chain_of(gone->kind, gone->real)];
 
