@@ -10,48 +10,62 @@
 
 #include "payload.h"
 
-/* By the index in a handle. Rows are added and replaced, never freed. */
-static struct {
-	pthread_mutex_t lock;
+/* By the place in a handle. Tables grow by being replaced, rows are added and replaced, and
+ * none of them is freed: launches look without a lock. */
+struct table {
 	uint32_t room;
-	struct remote_function **at;
+	struct remote_function *at[];
+};
+
+static struct {
+	pthread_mutex_t lock; /* of who changes it */
+	struct table *table;
 } functions = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static uint32_t index_of(uint64_t handle)
+static uint32_t place_of(uint64_t handle)
 {
 	return (uint32_t)handle;
 }
 
 struct remote_function *remote_function(uint64_t handle)
 {
-	struct remote_function *function = NULL;
-	uint32_t index = index_of(handle);
+	const struct table *table = __atomic_load_n(&functions.table, __ATOMIC_ACQUIRE);
+	uint32_t place = place_of(handle);
+	struct remote_function *function = table && place < table->room ? __atomic_load_n(&table->at[place], __ATOMIC_ACQUIRE) : NULL;
 
-	pthread_mutex_lock(&functions.lock);
-	if (index < functions.room)
-		function = functions.at[index];
-	pthread_mutex_unlock(&functions.lock);
 	return function && function->handle == handle ? function : NULL;
+}
+
+/* A table with room for a place; the lock is held. NULL without memory. */
+static struct table *room_for(uint32_t place)
+{
+	struct table *old = functions.table;
+
+	if (old && place < old->room)
+		return old;
+	if (place >= CALL_FIRST_PLACE + CALL_HANDLES)
+		return NULL;
+	uint32_t room = 2 * place + 64;
+	struct table *table = calloc(1, sizeof(*table) + room * sizeof(table->at[0]));
+
+	if (!table)
+		return NULL;
+	table->room = room;
+	if (old)
+		memcpy(table->at, old->at, old->room * sizeof(old->at[0]));
+	__atomic_store_n(&functions.table, table, __ATOMIC_RELEASE);
+	return table;
 }
 
 static void keep(struct remote_function *function)
 {
-	uint32_t index = index_of(function->handle);
+	uint32_t place = place_of(function->handle);
 
 	pthread_mutex_lock(&functions.lock);
-	if (index >= functions.room && index < CALL_FIRST_PLACE + CALL_HANDLES) {
-		uint32_t room = index + 64;
-		struct remote_function **at = realloc(functions.at, room * sizeof(*at));
+	struct table *table = room_for(place);
 
-		if (at) {
-			memset(at + functions.room, 0, (room - functions.room) * sizeof(*at));
-			functions.at = at;
-			functions.room = room;
-		}
-	}
-	/* who launches with the one before may still look at it: it stays */
-	if (index < functions.room && (!functions.at[index] || functions.at[index]->handle != function->handle))
-		functions.at[index] = function;
+	if (table && (!table->at[place] || table->at[place]->handle != function->handle))
+		__atomic_store_n(&table->at[place], function, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&functions.lock);
 }
 

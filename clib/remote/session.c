@@ -26,7 +26,7 @@
 #define GATHERED_BYTES 65536
 #define QUIET_NS 30000        /* a connection is quiet when nothing was sent for so long */
 #define GATHER_NS 50000       /* how long one-way calls may wait for others */
-#define LOOK_NS 20000000     /* how often an idle program's connection is looked at */
+#define LOOK_NS 100000000    /* how often an idle program's connection is looked at */
 #define EXPECT_NS 200000     /* the same, while host functions are to come */
 
 static struct {

@@ -170,6 +170,11 @@ bool connection_take(void *into, size_t length)
 	return true;
 }
 
+bool connection_has(size_t length)
+{
+	return connection.end - connection.start >= length;
+}
+
 uint8_t *connection_take_in_place(size_t length)
 {
 	uint8_t *at = connection.in + connection.start;

@@ -22,6 +22,7 @@ bool connection_send(unsigned int op, uint64_t seq, uint32_t lane, const void *p
 bool connection_answer(struct worker_lane *lane, uint64_t seq); /* its reply, with room for a header */
 void connection_send_printed(void);
 
+bool connection_has(size_t length); /* so many bytes are there without waiting */
 bool connection_take(void *to, size_t length); /* false: it is over */
 /* So many bytes where they lie, if all of them are there and aligned; until the next read. */
 uint8_t *connection_take_in_place(size_t length);

@@ -228,11 +228,33 @@ static struct frame *copied(const struct frame *frame)
 static void lead(struct worker_lane *lane)
 {
 	struct frame inplace;
-	bool alone = lanes.count <= 1 && lane;
+	bool alone = lanes.count == 1 && lane, goes = true;
+	uint64_t made = 0;
 
 	pthread_mutex_unlock(&lanes.lock);
 	struct frame *frame = read_frame(alone ? &inplace : NULL);
+
+	/* one lane, one-way calls, and more of them at hand: nobody waits for a turn */
+	while (alone && frame && goes && frame->header.lane == lane->number && frame->header.flags & DIVVY_REMOTE_ONE_WAY) {
+		goes = worker_execute(lane, frame);
+		made++;
+		if (frame->own)
+			free(frame);
+		frame = NULL;
+		if (!goes || !connection_has(sizeof(struct divvy_remote_frame)))
+			break;
+		frame = read_frame(&inplace);
+		if (!frame)
+			goes = false;
+	}
 	pthread_mutex_lock(&lanes.lock);
+	lanes.made += made;
+	if (made && (!frame || !goes)) {
+		lanes.reading = false;
+		if (!goes)
+			end_session();
+		return;
+	}
 
 	if (frame && !frame->header.lane) {
 		if (frame->header.op == DIVVY_REMOTE_RETURNED)
