@@ -80,7 +80,55 @@ func OpenUsage(path string) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := db.Exec(usageLater); err != nil {
+		return nil, errors.Join(fmt.Errorf("open usage: %w", err), db.Close())
+	}
 	return &Usage{db}, nil
+}
+
+// usageLater is what files of the first agents lack.
+const usageLater = "CREATE TABLE IF NOT EXISTS told (hour INTEGER)"
+
+// Closed is an hour that does not change any more, and SHA-256 over its rows.
+type Closed struct {
+	Hour   time.Time
+	Digest string
+}
+
+// Untold returns hours that are closed and not Told, the oldest first, so many at most.
+func (u *Usage) Untold(most int) (hours []Closed, err error) {
+	rows, err := u.db.Query("SELECT hour, digest FROM closed WHERE hour > (SELECT coalesce(max(hour), -1) FROM told) ORDER BY hour LIMIT ?", most)
+	if err != nil {
+		return nil, fmt.Errorf("read usage: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var hour int64
+		var c Closed
+		if err := rows.Scan(&hour, &c.Digest); err != nil {
+			return nil, fmt.Errorf("read usage: %w", err)
+		}
+		c.Hour = time.Unix(hour, 0).UTC()
+		hours = append(hours, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read usage: %w", err)
+	}
+	return hours, nil
+}
+
+// Told notes that all hours up to one were told.
+func (u *Usage) Told(hour time.Time) error {
+	if err := inTransaction(u.db, func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM told")
+		if err == nil {
+			_, err = tx.Exec("INSERT INTO told VALUES (?)", hour.Unix())
+		}
+		return err
+	}); err != nil {
+		return fmt.Errorf("write usage: %w", err)
+	}
+	return nil
 }
 
 // Close closes it.

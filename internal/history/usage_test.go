@@ -268,6 +268,43 @@ func TestAbsentGPU(t *testing.T) {
 	}
 }
 
+// Each closed hour is to be told once; a file of the first agents is one of which none was.
+func TestToldHours(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	if _, err := w.u.db.Exec("DROP TABLE told"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.u.db.Exec(usageLater); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		w.pass(10 * time.Minute)
+		w.tick()
+	}
+	untold := func() []Closed {
+		t.Helper()
+		hours, err := w.u.Untold(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hours
+	}
+	told := []Closed{}
+	for hours := untold(); len(hours) > 0; hours = untold() {
+		if again := untold(); len(again) != len(hours) || again[0] != hours[0] {
+			t.Fatalf("%v, and then %v", hours, again)
+		}
+		told = append(told, hours[0])
+		if err := w.u.Told(hours[0].Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(told) != 4 || !told[0].Hour.Equal(begin) || told[3].Hour.Sub(told[0].Hour) != 3*time.Hour || len(told[0].Digest) != 64 {
+		t.Errorf("%v", told)
+	}
+}
+
 // A closed hour does not change; somebody who changes it is found out.
 func TestClosedHours(t *testing.T) {
 	w := newWorld(t)
