@@ -133,6 +133,7 @@ fuzz-short:
 soak: export DIVVY_RACE_ROUNDS := 1000000
 soak: export DIVVY_CHAOS_SECONDS := 1800
 soak: export DIVVY_SIEGE_SECONDS := 600
+soak: export DIVVY_AUDIT_KILLS := 200
 soak:
 	@$(MAKE) --no-print-directory test-need
 	@$(MAKE) --no-print-directory test-programs

@@ -48,6 +48,7 @@ var rooms = []room{
 	{path: "internal/api", may: []string{"internal/event", "internal/share"}},
 	{path: "internal/health", may: []string{"data", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/usage", may: []string{"internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
+	{path: "internal/audit", may: []string{"internal/api"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/history", may: []string{"internal/api", "internal/sample", "internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
 	{path: "internal/sample", may: []string{"internal/api", "internal/share"}, pure: true},
 	{path: "internal/explain", may: []string{"internal/api", "internal/event", "internal/selector", "internal/share", "internal/size"}, pure: true},
@@ -87,7 +88,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},
@@ -148,7 +149,7 @@ var rooms = []room{
 	{
 		path: "internal/cli",
 		may: []string{
-			"internal/advise", "internal/agent", "internal/api", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
+			"internal/advise", "internal/agent", "internal/api", "internal/audit", "internal/bench", "internal/cdi", "internal/client", "internal/demo",
 			"internal/environment", "internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/history", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",

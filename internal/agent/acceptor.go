@@ -59,6 +59,11 @@ func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse [
 		case d.acceptor.limiter.enter(accepted.Peer.UID):
 			d.acceptor.queue.put(accepted.Peer.UID, acceptedConn{accepted, serve, refuse})
 		default:
+			via := viaShare
+			if listener == d.api {
+				via = viaAPI
+			}
+			d.noteTurnedAway(accepted.Peer, accepted.Peer.UID, via, "")
 			accepted.Refuse(refuse)
 		}
 	}

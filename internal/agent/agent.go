@@ -147,6 +147,7 @@ type daemon struct {
 	syncing sync.Mutex    // one at a time waits for the journal to be on disk
 	usage   usageKeeper
 	history historyKeeper
+	audit   auditKeeper
 	shared  atomic.Bool   // there are shares
 	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
@@ -187,7 +188,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(), clock: monotonic,
 			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-			samples: newSampler(), environments: process.NewEnvironments(process.New("/proc")),
+			samples: newSampler(), audit: newAuditKeeper(cfg), environments: process.NewEnvironments(process.New("/proc")),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 		idleExit: cfg.IdleExit,
@@ -201,6 +202,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	if err := errors.Join(l.openLeases(), l.openReleases()); err != nil {
 		return nil, err
 	}
+	l.noteStart()
 	if err := l.recover(ctx, kept); err != nil {
 		l.close()
 		return nil, err
@@ -317,7 +319,12 @@ func (l *loop) recoverClient(c core.ClientView) {
 		return
 	}
 	m.process = p
-	l.begin(func(ctx context.Context, d *daemon) { d.awaitDeath(ctx, c.ID, p) })
+	name := l.table.Name(c.PID)
+	l.begin(func(ctx context.Context, d *daemon) {
+		if d.awaitDeath(ctx, c.ID, p) {
+			d.noteLeft(c, name)
+		}
+	})
 }
 
 // task starts a goroutine that serve waits for.
@@ -336,6 +343,8 @@ func serve(ctx context.Context, l *loop) error {
 	d.cfg.Logger.Info("agent serves", "socket", d.cfg.APISocket(), "cards", len(d.cards), "shares", len(l.sockets))
 	alive, end := context.WithCancel(ctx)
 	defer end()
+	auditing, endAudit := context.WithCancel(context.WithoutCancel(ctx)) // for as long as anything is answered
+	defer endAudit()
 	timer := l.time.timer
 	l.openDivisions()
 	d.task(func() { d.awaitLeaseTimer(alive, timer) })
@@ -354,6 +363,14 @@ func serve(ctx context.Context, l *loop) error {
 		d.task(func() {
 			defer writers.Done()
 			keep(alive)
+		})
+	}
+	var auditors sync.WaitGroup
+	for _, keep := range []func(context.Context){d.keepAudit, d.syncAudit} {
+		auditors.Add(1)
+		d.task(func() {
+			defer auditors.Done()
+			keep(auditing)
 		})
 	}
 	loopEnd := make(chan struct{})
@@ -383,11 +400,14 @@ func serve(ctx context.Context, l *loop) error {
 	writers.Wait()
 	l.lastUsage()
 	d.lastHistory()
+	endAudit()
+	auditors.Wait()
 	if err := l.state.compact(l.core); err != nil { // with the counts of today
 		d.cfg.Logger.Warn("journal", "error", err)
 	}
 	l.close()
 	d.tasks.Wait()
+	d.lastAudit()
 	d.acceptor.close()
 	for _, g := range l.enforcements {
 		if err := d.enforcers.rest(g); err != nil {

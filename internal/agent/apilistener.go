@@ -35,7 +35,8 @@ type apiConn struct {
 // asker is who asks, and the user whose connections and turns that counts as.
 type asker struct {
 	socket.Peer
-	payer int
+	payer    int
+	operator bool // is in the group of those who may do what root may
 }
 
 func (d *daemon) newAPIListener(ctx context.Context) *apiListener {
@@ -50,6 +51,7 @@ func (d *daemon) newAPIListener(ctx context.Context) *apiListener {
 
 func (l *apiListener) serve(accepted acceptedConn, payer int) {
 	if !l.conns.enter(payer) {
+		l.noteTurnedAway(accepted.Peer, payer, viaAPI, "")
 		accepted.Refuse(accepted.refuse)
 		return
 	}
@@ -59,12 +61,24 @@ func (l *apiListener) serve(accepted acceptedConn, payer int) {
 		l.cfg.Logger.Warn("accept", "error", err)
 		return
 	}
-	c := &apiConn{conn, asker{accepted.Peer, payer}, sync.OnceFunc(func() { l.conns.leave(payer) })}
+	c := &apiConn{conn, asker{accepted.Peer, payer, l.operator(conn, accepted.Peer)}, sync.OnceFunc(func() { l.conns.leave(payer) })}
 	select {
 	case l.in <- c: // the server does nothing else but take it
 	case <-l.closed:
 		_ = c.Close()
 	}
+}
+
+// operator says whether who connected is in the group of operators.
+func (l *apiListener) operator(conn *net.UnixConn, peer socket.Peer) bool {
+	if l.cfg.Operators == 0 {
+		return false
+	}
+	is, err := socket.InGroup(conn, peer, l.cfg.Operators)
+	if err != nil {
+		l.cfg.Logger.Warn("accept", "error", err)
+	}
+	return is && err == nil
 }
 
 // Accept returns the next connection.

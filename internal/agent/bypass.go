@@ -18,7 +18,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 const (
@@ -87,7 +86,7 @@ func (l *loop) shown(name string) (share.Enforcement, string) {
 }
 
 // attend makes a process known that is about to start a command under a share.
-func (h handlers) attend(r *http.Request, name string, peer socket.Peer) *attendee {
+func (h handlers) attend(r *http.Request, name string, peer asker) *attendee {
 	start, err := h.table.Start(peer.PID)
 	if err != nil {
 		return nil // it has gone, or we do not see it

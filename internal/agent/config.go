@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/arbiter"
+	"github.com/divvy-gpu/divvy/internal/audit"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/history"
@@ -83,6 +84,12 @@ type Config struct {
 	MaxShares         int
 	MaxEvents         int // remembered
 
+	// Operators is the group whose members may do what root may; 0: there is none.
+	Operators int
+	// Audit says whether who did what is kept, and AuditBounds how much of it.
+	Audit       AuditMode
+	AuditBounds audit.Bounds
+
 	// History bounds what is kept of figures over time.
 	History history.Bounds
 
@@ -132,6 +139,7 @@ func Private(directory, driverDirectory string) Config {
 	c.ShareSocketMode = 0o600
 	c.IdleExit = 5 * time.Second
 	c.History = history.PrivateBounds()
+	c.AuditBounds = audit.PrivateBounds()
 	return c
 }
 
@@ -156,6 +164,8 @@ func defaults() Config {
 		MaxShares:         1024,
 		MaxEvents:         4096,
 		History:           history.DefaultBounds(),
+		Audit:             AuditOn,
+		AuditBounds:       audit.DefaultBounds(),
 		ProductVersion:    "development",
 		Logger:            slog.New(slog.DiscardHandler),
 	}
@@ -258,6 +268,17 @@ func (c Config) Validate() error {
 	}
 	if c.DivideEvery == 0 {
 		reject("divide interval is 0")
+	}
+	if c.Operators < 0 {
+		reject("there is no group %d", c.Operators)
+	}
+	switch c.Audit {
+	case AuditOn, AuditRequired, AuditOff:
+	default:
+		reject("audit %q is not one of on, required, off", c.Audit)
+	}
+	if err := c.AuditBounds.Validate(); err != nil {
+		reject("%w", err)
 	}
 	if err := c.History.Validate(); err != nil {
 		reject("%w", err)

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/audit"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
@@ -35,6 +37,7 @@ type connection struct {
 	payer int           // to whose part of the connections its process counts
 	id    core.ClientID // after HELLO
 	cards []string      // of its share, by slot
+	actor api.AuditActor
 	turn  uint64        // of its process among those that launch
 	ended chan struct{} // closed when nothing is read any more
 }
@@ -156,6 +159,7 @@ func (c *connection) reply(m wire.Message, files ...int) error {
 }
 
 func (c *connection) refuse(m wire.Message, status uint32, text string) error {
+	c.noteProgram("attach", audit.Refused, text, nil)
 	answer := m.Answer(wire.Refused, status)
 	answer.SetText(text)
 	_ = c.reply(answer)
@@ -216,6 +220,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if m.Version != wire.Version {
 		why := fmt.Sprintf("the library speaks version %d, the agent %d", m.Version, wire.Version)
 		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
+		c.actor.UID, c.actor.PID, c.actor.Name = peer.UID, peer.PID, c.table.Name(peer.PID)
 		_ = c.do(ctx, func(l *loop) {
 			l.otherVersion(core.ClientID(m.Token), c.share, core.Process{PID: peer.PID, UID: c.payer}, why)
 		})
@@ -253,13 +258,22 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 		return c.refuse(m, status, refused.Error())
 	}
 	c.id = a.id
+	reason := ""
+	if a.again {
+		reason = "returned"
+	}
+	c.noteProgram("attach", audit.Done, reason, nil)
 	answer := m.Answer(wire.Welcome, wire.StatusOK)
 	err = c.reply(answer, a.files[0], a.files[1])
 	a.closeFiles()
 	if a.watched {
 		a.handle.Close()
 	} else {
-		c.task(func() { c.awaitDeath(ctx, a.id, a.handle) })
+		c.task(func() {
+			if c.awaitDeath(ctx, a.id, a.handle) {
+				c.noteProgram("leave", audit.Done, "", nil)
+			}
+		})
 	}
 	if len(held.pending) > 0 || held.why != "" {
 		c.task(func() { c.verify(ctx, a.id, a.process.PID, held) })
@@ -291,6 +305,7 @@ func (c *connection) identify(m wire.Message) (*arrival, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.actor.UID, c.actor.PID, c.actor.Name = peer.UID, peer.PID, c.table.Name(peer.PID)
 	if peer.PID == 0 {
 		return nil, errors.New("the agent cannot see the process: it is in a pid namespace beside the agent's")
 	}

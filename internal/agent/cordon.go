@@ -8,7 +8,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 func apiCordon(o *core.Cordon) *api.Cordon {
@@ -23,9 +22,9 @@ func apiCordon(o *core.Cordon) *api.Cordon {
 }
 
 // putCordon keeps new shares off a GPU.
-func (h handlers) putCordon(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) putCordon(w http.ResponseWriter, r *http.Request, peer asker) error {
 	var asked api.CordonRequest
-	if err := read(w, r, &asked); err != nil {
+	if err := h.read(w, r, &asked); err != nil {
 		return err
 	}
 	return h.cordon(w, r, peer, func(l *loop, card string) (string, error) {
@@ -33,13 +32,13 @@ func (h handlers) putCordon(w http.ResponseWriter, r *http.Request, peer socket.
 	})
 }
 
-func (h handlers) deleteCordon(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) deleteCordon(w http.ResponseWriter, r *http.Request, peer asker) error {
 	return h.cordon(w, r, peer, func(l *loop, card string) (string, error) { return l.core.UncordonCard(l.now, card, peer.UID) })
 }
 
-func (h handlers) cordon(w http.ResponseWriter, r *http.Request, peer socket.Peer, change func(l *loop, card string) (string, error)) error {
+func (h handlers) cordon(w http.ResponseWriter, r *http.Request, peer asker, change func(l *loop, card string) (string, error)) error {
 	if !h.trusted(peer) {
-		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("only root and uid %d cordon GPUs of this agent", h.uid)}
+		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("only root, uid %d and operators cordon GPUs of this agent", h.uid)}
 	}
 	answer := api.Cordoned{Schema: api.SchemaCordon}
 	if err := h.ask(r, func(l *loop) error {
@@ -53,6 +52,7 @@ func (h handlers) cordon(w http.ResponseWriter, r *http.Request, peer socket.Pee
 				Hint: "make room on the disk that has " + l.cfg.JournalDirectory}
 		}
 		answer.CardUUID = uuid
+		auditOf(r).about(uuid)
 		for _, c := range l.core.Cards() {
 			if c.UUID == uuid {
 				answer.Cordon = apiCordon(c.Cordon)

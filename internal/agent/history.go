@@ -13,7 +13,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/history"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 // historyEvery is how often figures are written; a little less than they are kept apart for, so that none
@@ -181,7 +180,7 @@ func (d *daemon) lastHistory() {
 }
 
 // getHistory answers how a figure was over time.
-func (h handlers) getHistory(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getHistory(w http.ResponseWriter, r *http.Request, _ asker) error {
 	query, err := history.ParseQuery(r.URL.Query())
 	if err != nil {
 		return queryError(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/metrics"
 	"github.com/divvy-gpu/divvy/internal/share"
-	"github.com/divvy-gpu/divvy/internal/socket"
+	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
 const (
@@ -89,64 +89,75 @@ func (d *daemon) leave(ctx context.Context) {
 func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
 	figures := metrics.Handler(h.samples.snapshot)
-	type answerer func(http.ResponseWriter, *http.Request, socket.Peer) error
-	serve := func(pattern string, looks bool, answer answerer) {
+	type answerer func(http.ResponseWriter, *http.Request, asker) error
+	serve := func(pattern, verb string, looks, bare bool, answer answerer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			asker, ok := r.Context().Value(askerKey{}).(asker)
-			noted := &notedWriter{ResponseWriter: w, status: http.StatusOK}
+			line := h.auditRequest(r, asker, verb)
+			r = r.WithContext(context.WithValue(r.Context(), auditedKey{}, line))
+			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
+			noted := &notedWriter{ResponseWriter: w, status: http.StatusOK, before: func(status int) { line.tell(r.Context(), status, err) }}
 			w = noted
 			defer func() { h.requests.add(noted.status) }()
-			err := error(&api.Error{Code: api.CodeUnavailable, Message: "the agent cannot see who asks"})
 			if ok {
-				err = h.authorise(r, asker.Peer, looks || r.Method == http.MethodGet && r.Header.Get(api.LookHeader) != "")
+				err = h.authorise(r, asker, looks || r.Method == http.MethodGet && r.Header.Get(api.LookHeader) != "")
+			}
+			if err == nil && bare {
+				err = line.ask(r.Context())
 			}
 			if err == nil {
-				err = answer(w, r, asker.Peer)
+				err = answer(w, r, asker)
 			}
 			if err != nil {
 				h.fail(w, err)
 			}
 		})
 	}
-	handle := func(pattern string, answer answerer) { serve(pattern, false, answer) }
-	look := func(pattern string, answer answerer) { serve(pattern, true, answer) } // who looks is no reason to stay
+	handle := func(pattern string, answer answerer) { serve(pattern, "", false, false, answer) }
+	look := func(pattern string, answer answerer) { serve(pattern, "", true, false, answer) } // who looks is no reason to stay
+	change := func(pattern, verb string, answer answerer) { serve(pattern, verb, false, false, answer) }
+	changeBare := func(pattern, verb string, answer answerer) { serve(pattern, verb, false, true, answer) } // has no body
 	handle("GET /v1/version", h.getVersion)
 	handle("GET /v1/devices", h.getDevices)
-	handle("PUT /v1/devices/{card}/cordon", h.putCordon)
-	handle("DELETE /v1/devices/{card}/cordon", h.deleteCordon)
+	change("PUT /v1/devices/{card}/cordon", "card.cordon", h.putCordon)
+	changeBare("DELETE /v1/devices/{card}/cordon", "card.uncordon", h.deleteCordon)
 	handle("GET /v1/shares", h.getShares)
-	handle("POST /v1/shares", h.postShare)
+	change("POST /v1/shares", "share.create", h.postShare)
 	handle("GET /v1/shares/{name}", h.getShare)
-	handle("PUT /v1/shares/{name}", h.putShare)
-	handle("PATCH /v1/shares/{name}", h.patchShare)
-	handle("DELETE /v1/shares/{name}", h.deleteShare)
-	handle("POST /v1/shares/{name}/enter", h.enterShare)
-	handle("POST /v1/shares/{name}/hold", h.holdShare)
-	handle("POST /v1/runs", h.postRun)
+	change("PUT /v1/shares/{name}", "share.create", h.putShare)
+	change("PATCH /v1/shares/{name}", "share.change", h.patchShare)
+	changeBare("DELETE /v1/shares/{name}", "share.delete", h.deleteShare)
+	changeBare("POST /v1/shares/{name}/enter", "share.enter", h.enterShare)
+	changeBare("POST /v1/shares/{name}/hold", "share.hold", h.holdShare)
+	change("POST /v1/runs", "share.run", h.postRun)
 	handle("GET /v1/clients", h.getClients)
 	handle("GET /v1/events", h.getEvents)
 	look("GET /v1/snapshot", h.getSnapshot)
 	look("GET /v1/usage", h.getUsage)
 	look("GET /v1/history", h.getHistory)
-	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	look("GET /v1/audit", h.getAudit)
+	look("GET /v1/audit/head", h.getAuditHead)
+	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ asker) error {
 		figures.ServeHTTP(w, r)
 		return nil
 	})
-	handle("/", func(_ http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+	handle("/", func(_ http.ResponseWriter, r *http.Request, _ asker) error {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
 			Hint: "divvy version shows whether command and agent are of one version"}
 	})
 	return mux
 }
 
-// notedWriter knows what was answered.
+// notedWriter knows what was answered, and has something done before.
 type notedWriter struct {
 	http.ResponseWriter
 	status int
+	before func(status int)
 }
 
 func (w *notedWriter) WriteHeader(status int) {
 	w.status = status
+	w.before(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -180,7 +191,7 @@ func (c *requestCounts) all() map[string]uint64 {
 
 // authorise lets everybody read a machine's agent, and only its owner use a
 // private one, which stays for requests that do more than look.
-func (h handlers) authorise(r *http.Request, peer socket.Peer, looks bool) error {
+func (h handlers) authorise(r *http.Request, peer asker, looks bool) error {
 	if h.cfg.Private && peer.UID != h.uid && peer.UID != 0 {
 		return &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("this agent serves uid %d only", h.uid)}
 	}
@@ -194,7 +205,7 @@ func (h handlers) authorise(r *http.Request, peer socket.Peer, looks bool) error
 }
 
 // mayCreate says whether a user may make this share.
-func (h handlers) mayCreate(peer socket.Peer, spec api.ShareSpec) error {
+func (h handlers) mayCreate(peer asker, spec api.ShareSpec) error {
 	if h.trusted(peer) || h.cfg.Creation == CreateAll || h.cfg.Creation == CreateEphemeral && spec.Ephemeral {
 		return h.mayHavePriority(peer, spec.Priority)
 	}
@@ -273,7 +284,23 @@ func read(w http.ResponseWriter, r *http.Request, into any) error {
 	return nil
 }
 
-func (h handlers) getEvents(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) version() api.Version {
+	v := api.Version{
+		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(), Life: h.life,
+		Simulated: h.simulated(), DriverDirectory: h.cfg.DriverDirectory,
+	}
+	if v.Simulated {
+		v.Simulator = simulatorSocket()
+	}
+	return v
+}
+
+func (h handlers) getVersion(w http.ResponseWriter, _ *http.Request, _ asker) error {
+	write(w, http.StatusOK, h.version())
+	return nil
+}
+
+func (h handlers) getEvents(w http.ResponseWriter, r *http.Request, _ asker) error {
 	since := uint64(0)
 	if text := r.URL.Query().Get("since"); text != "" {
 		var err error

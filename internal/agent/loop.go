@@ -323,6 +323,7 @@ func (l *loop) log(e core.Event) {
 		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, XID: e.XID, Class: e.Class, Life: l.life,
 		Message: e.Message,
 	})
+	l.noteEvent(e)
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }
 

@@ -79,6 +79,9 @@ func (c *connection) charge(ctx context.Context, m wire.Message) error {
 	if a.Granted {
 		return c.reply(m.Answer(wire.Charged, wire.StatusOK))
 	}
+	if m.Kind == wire.ChargeFinal {
+		c.noteDenied(int(m.Slot), m.Amount, m.Line(), a.Reason)
+	}
 	answer := m.Answer(wire.Denied, wire.StatusNoRoom)
 	if a.Reason == core.Revoked {
 		answer.Status = wire.StatusGone

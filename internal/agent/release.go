@@ -191,9 +191,9 @@ func (l *loop) findHolders(id core.ClientID) {
 }
 
 // awaitDeath tells the core when a client's process has ended.
-func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) {
+func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) (ended bool) {
 	if p.Wait() != nil {
-		return // closed: the client is off the ledger, or the agent ends
+		return false // closed: the client is off the ledger, or the agent ends
 	}
 	d.hearLastWords(ctx, id, p)
 	_ = d.do(ctx, func(l *loop) {
@@ -208,6 +208,7 @@ func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Pro
 			l.clientEnded(m)
 		}
 	})
+	return true
 }
 
 // hearLastWords lets the connection of a process that has died read what the

@@ -8,7 +8,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/share"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 // PriorityLimits is the highest priority that users may give their shares. Root and
@@ -45,12 +44,20 @@ const (
 	ShowAll   CommandLines = "all"   // everybody sees all
 )
 
-// trusted says whether a user may do all that the agent can.
-func (d *daemon) trusted(peer socket.Peer) bool { return core.Trusted(peer.UID, d.uid) }
+// trusted says whether who asks may do all that the agent can.
+func (d *daemon) trusted(peer asker) bool { return core.Trusted(peer.UID, d.uid) || peer.operator }
+
+// rights is the user whose rights who asks has on shares.
+func (d *daemon) rights(peer asker) int {
+	if peer.operator {
+		return d.uid
+	}
+	return peer.UID
+}
 
 // mayHavePriority says whether a user may give a share this priority. What is out of
 // range is for the ledger to refuse.
-func (d *daemon) mayHavePriority(peer socket.Peer, priority int) error {
+func (d *daemon) mayHavePriority(peer asker, priority int) error {
 	most := d.cfg.PriorityLimits.of(peer.UID)
 	if d.trusted(peer) || priority <= most || share.Priority.Check(priority) != nil {
 		return nil
@@ -61,7 +68,7 @@ func (d *daemon) mayHavePriority(peer socket.Peer, priority int) error {
 }
 
 // commandFor is what a user is shown of the command line of a process.
-func (d *daemon) commandFor(peer socket.Peer, c core.ClientView) string {
+func (d *daemon) commandFor(peer asker, c core.ClientView) string {
 	if d.trusted(peer) || peer.UID == c.UID {
 		return c.Command
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/sample"
 	"github.com/divvy-gpu/divvy/internal/share"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 const (
@@ -287,6 +286,12 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	if !committed.IsZero() {
 		read.Agent.UsageWritten = &committed
 	}
+	if d.cfg.Audit != AuditOff {
+		head, failed := d.audit.state()
+		if read.Agent.AuditFailed = failed != nil; head.Sequence > 0 {
+			read.Agent.AuditSequence = &head.Sequence
+		}
+	}
 	if !d.cfg.History.Off() {
 		failed, bytes := d.history.state()
 		if read.Agent.HistoryFailed = failed; bytes > 0 {
@@ -443,7 +448,7 @@ func payers(path string) func(tenant string, owner int) string {
 	}
 }
 
-func (h handlers) getSnapshot(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getSnapshot(w http.ResponseWriter, r *http.Request, _ asker) error {
 	first, err := h.samples.snapshot(r.Context())
 	if err != nil {
 		if errors.Is(err, errStopped) {

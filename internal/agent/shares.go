@@ -7,34 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/share"
-	"github.com/divvy-gpu/divvy/internal/socket"
-	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
-func (h handlers) version() api.Version {
-	v := api.Version{
-		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(), Life: h.life,
-		Simulated: h.simulated(), DriverDirectory: h.cfg.DriverDirectory,
-	}
-	if v.Simulated {
-		v.Simulator = simulatorSocket()
-	}
-	return v
-}
-
-func (h handlers) getVersion(w http.ResponseWriter, _ *http.Request, _ socket.Peer) error {
-	write(w, http.StatusOK, h.version())
-	return nil
-}
-
-func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) error {
 	h.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
 	levels := map[string]share.Enforcement{}
 	for _, c := range h.cards { // not in the loop: a driver and a control daemon are asked
@@ -90,7 +71,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 	return share
 }
 
-func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) error {
 	wanted, err := wantedLabels(r)
 	if err != nil {
 		return err
@@ -113,7 +94,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ socket.Pee
 	return nil
 }
 
-func (h handlers) getShare(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getShare(w http.ResponseWriter, r *http.Request, _ asker) error {
 	h.lookAtAll(r.Context())
 	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
 		return l.core.Share(r.PathValue("name"))
@@ -135,22 +116,24 @@ func (h handlers) answerShare(w http.ResponseWriter, r *http.Request, status int
 	return nil
 }
 
-func (h handlers) postShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) postShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	var spec api.ShareSpec
-	if err := read(w, r, &spec); err != nil {
+	if err := h.read(w, r, &spec); err != nil {
 		return err
 	}
+	auditOf(r).about(spec.Name)
 	share, _, err := h.create(r, spec, peer, func(*loop, string) error { return nil })
 	if err != nil {
 		return err
 	}
+	auditOf(r).about(share.Name)
 	write(w, http.StatusCreated, share)
 	return nil
 }
 
 // create makes a share, calls also in the loop as soon as it is there, and returns
 // what holds it. A failure leaves nothing behind.
-func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, also func(*loop, string) error) (api.Share, enforcement, error) {
+func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also func(*loop, string) error) (api.Share, enforcement, error) {
 	if err := h.mayCreate(peer, spec); err != nil {
 		return api.Share{}, enforcement{}, err
 	}
@@ -167,7 +150,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer socket.Peer, 
 
 // secure has a share held that the ledger has got, and lets processes come to it. A
 // failure takes it off the ledger again.
-func (h handlers) secure(r *http.Request, view core.ShareView, peer socket.Peer, also func(*loop, string) error) (api.Share, enforcement, error) {
+func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also func(*loop, string) error) (api.Share, enforcement, error) {
 	// Not in the loop: a driver and a control daemon are asked.
 	g := h.enforcers.take(r.Context(), view)
 	failed := g.short()
@@ -212,20 +195,20 @@ func (h handlers) promise(r *http.Request, f func(*loop) error) error {
 	return h.ask(r, f)
 }
 
-func (h handlers) coreSpec(spec api.ShareSpec, peer socket.Peer) core.Spec {
+func (h handlers) coreSpec(spec api.ShareSpec, peer asker) core.Spec {
 	return core.Spec{
 		Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 		Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant, Labels: spec.Labels,
 		Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Exclusive: spec.Exclusive, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
-		Payer: payer(h.table, peer),
+		Payer: payer(h.table, peer.Peer),
 	}
 }
 
 // putShare makes a share, or finds it as asked for: who does not know what came of the
 // request before asks again.
-func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	var spec api.ShareSpec
-	if err := read(w, r, &spec); err != nil {
+	if err := h.read(w, r, &spec); err != nil {
 		return err
 	}
 	name := r.PathValue("name")
@@ -251,6 +234,7 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer socket.P
 		return err
 	}
 	if !made {
+		auditOf(r).unchanged()
 		h.lookAtAll(r.Context())
 		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
 	}
@@ -324,10 +308,13 @@ func (h handlers) synced(r *http.Request) {
 	}
 }
 
-func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	var change api.ShareChange
-	if err := read(w, r, &change); err != nil {
+	if err := h.read(w, r, &change); err != nil {
 		return err
+	}
+	if change.Paused != nil {
+		auditOf(r).as(map[bool]string{true: "share.pause", false: "share.resume"}[*change.Paused], change)
 	}
 	if change.Priority != nil {
 		if err := h.mayHavePriority(peer, *change.Priority); err != nil {
@@ -339,7 +326,7 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket
 		view, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: change.Policy,
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
-		}, peer.UID)
+		}, h.rights(peer))
 		if err != nil {
 			return err
 		}
@@ -358,7 +345,7 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer socket
 
 // deleteShare is refused under living processes. Those that are being ended it waits
 // for: who has seen the last one end need not know that its socket is still read.
-func (h handlers) deleteShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) deleteShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.EndDeadline)
 	defer cancel()
 	alive := 0 // looks at which one lived
@@ -366,7 +353,7 @@ func (h handlers) deleteShare(w http.ResponseWriter, r *http.Request, peer socke
 		var under []core.ClientView
 		err := h.ask(r, func(l *loop) error {
 			name := r.PathValue("name")
-			err := l.core.DeleteShare(l.now, name, r.URL.Query().Get("force") == "1", peer.UID)
+			err := l.core.DeleteShare(l.now, name, r.URL.Query().Get("force") == "1", h.rights(peer))
 			if errors.Is(err, core.ErrAttached) {
 				under = l.core.ClientsOf(name)
 			}
@@ -394,7 +381,7 @@ func (h handlers) deleteShare(w http.ResponseWriter, r *http.Request, peer socke
 const endPoll = 2 * time.Millisecond
 
 // holdShare keeps a share for as long as the connection is open.
-func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	name := r.PathValue("name")
 	if err := h.answerHold(w, r, name, peer); err != nil {
 		return err
@@ -421,7 +408,7 @@ func (h handlers) letGo(r *http.Request, name string) {
 // stay sends what has been answered, then what a run is to be told, until the asker or
 // the agent leaves. An asker that was stopped by force with its command, which has ended
 // since, cannot leave.
-func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer, attended *attendee) {
+func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer asker, attended *attendee) {
 	stream := http.NewResponseController(w)
 	if !patient(stream) || stream.Flush() != nil {
 		return
@@ -448,15 +435,15 @@ func (h handlers) stay(w http.ResponseWriter, r *http.Request, peer socket.Peer,
 
 // postRun answers all that a command needs to run under a share, in one request: a
 // hundred commands may be started at once.
-func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer asker) error {
 	var spec api.RunSpec
-	if err := read(w, r, &spec); err != nil {
+	if err := h.read(w, r, &spec); err != nil {
 		return err
 	}
 	run := api.Run{Version: h.version()}
 	var g enforcement
 	var err error
-	hold := func(l *loop, name string) error { return l.core.Hold(name, peer.UID) }
+	hold := func(l *loop, name string) error { return l.core.Hold(name, h.rights(peer)) }
 	switch {
 	case (spec.New == nil) == (spec.Share == ""):
 		return &api.Error{Code: api.CodeUsage, Message: "either a declared share or a new one"}
@@ -468,6 +455,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer socket.Pe
 	if err != nil {
 		return err
 	}
+	auditOf(r).about(run.Share.Name)
 	defer h.letGo(r, run.Share.Name)
 	if run.Entry, err = g.enter(r.Context(), peer.PID); err != nil {
 		return err
@@ -513,9 +501,9 @@ func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) e
 	return found[0], nil
 }
 
-func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string, peer socket.Peer) error {
+func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string, peer asker) error {
 	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
-		if err := l.core.Hold(name, peer.UID); err != nil {
+		if err := l.core.Hold(name, h.rights(peer)); err != nil {
 			return core.ShareView{}, err
 		}
 		return l.core.Share(name)
@@ -530,7 +518,7 @@ func several[T any](parts []T) []T {
 	return parts
 }
 
-func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker) error {
 	wanted, err := wantedLabels(r)
 	if err != nil {
 		return err
@@ -583,9 +571,9 @@ func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
 }
 
 // enterShare puts the process that asks under a share, before it starts a program.
-func (h handlers) enterShare(w http.ResponseWriter, r *http.Request, peer socket.Peer) error {
+func (h handlers) enterShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	name := r.PathValue("name")
-	g, err := h.enforcementNow(r, name, func(l *loop) error { return l.core.MayJoin(name, peer.UID) })
+	g, err := h.enforcementNow(r, name, func(l *loop) error { return l.core.MayJoin(name, h.rights(peer)) })
 	if err != nil {
 		return err
 	}

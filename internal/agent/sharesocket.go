@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
 	"github.com/divvy-gpu/divvy/internal/wire"
@@ -134,10 +135,12 @@ func (d *daemon) acceptClients(ctx context.Context, share string, listener *sock
 		// More connections than there may be clients: somebody opens them
 		// without end.
 		if !enter(slots) {
+			d.noteTurnedAway(accepted.Peer, payer, viaShare, share)
 			accepted.Close()
 			return
 		}
 		if !d.attachments.enter(payer) {
+			d.noteTurnedAway(accepted.Peer, payer, viaShare, share)
 			leave(slots)
 			accepted.Close()
 			return
@@ -150,7 +153,7 @@ func (d *daemon) acceptClients(ctx context.Context, share string, listener *sock
 				d.cfg.Logger.Warn("accept", "share", share, "error", err)
 				return
 			}
-			c := &connection{daemon: d, share: share, conn: conn, payer: payer, ended: make(chan struct{})}
+			c := &connection{daemon: d, share: share, conn: conn, payer: payer, actor: api.AuditActor{UID: accepted.Peer.UID, PID: accepted.Peer.PID, Via: viaShare}, ended: make(chan struct{})}
 			c.serve(ctx)
 		})
 	})

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,11 +13,11 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/audit"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/history"
 	"github.com/divvy-gpu/divvy/internal/share"
-	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 const (
@@ -57,10 +58,38 @@ func (d *daemon) keepUsage(ctx context.Context) {
 			d.tellWritten(ctx, "usage", err, [2]event.Kind{event.UsageFailed, event.UsageWritten},
 				"what shares book and use cannot be written, and waits", "what shares book and use is written again; nothing is missing")
 		}
+		d.noteClosed(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		}
+	}
+}
+
+// closedAtOnce is how many closed hours go into the audit at once.
+const closedAtOnce = 100
+
+// noteClosed puts the digests of hours into the audit that do not change any more. One is told
+// again whose line is written and that is not noted.
+func (d *daemon) noteClosed(ctx context.Context) {
+	db := d.usage.database()
+	if db == nil || d.cfg.Audit == AuditOff {
+		return
+	}
+	hours, err := db.Untold(closedAtOnce)
+	if err != nil {
+		d.cfg.Logger.Warn("usage", "error", err)
+	}
+	for _, c := range hours {
+		detail, _ := json.Marshal(map[string]string{"digest": c.Digest}) // of a text
+		ticket := d.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.itself(), Verb: "usage.closed", Object: c.Hour.Format(time.RFC3339), Outcome: audit.Done, Detail: detail}})
+		if d.audit.noted(ctx, ticket) != nil {
+			return
+		}
+		if err := db.Told(c.Hour); err != nil {
+			d.cfg.Logger.Warn("usage", "error", err)
+			return
 		}
 	}
 }
@@ -182,7 +211,7 @@ func (l *loop) lastUsage() {
 }
 
 // getUsage answers hours that begin within a time.
-func (h handlers) getUsage(w http.ResponseWriter, r *http.Request, _ socket.Peer) error {
+func (h handlers) getUsage(w http.ResponseWriter, r *http.Request, _ asker) error {
 	var span [2]time.Time
 	for i, name := range []string{"from", "to"} {
 		text := r.URL.Query().Get(name)

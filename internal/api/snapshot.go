@@ -219,6 +219,8 @@ type SnapshotAgent struct {
 	UsageWritten  *time.Time        `json:"usageWritten"` // null: never
 	HistoryFailed bool              `json:"historyFailed"`
 	HistoryBytes  *uint64           `json:"historyBytes"` // of its files; null: there are none
-	Requests      map[string]uint64 `json:"requests"`     // that were answered, by HTTP status
-	QuantumNs     uint64            `json:"quantumNs"`    // the longest time for which a lease is given at once
+	AuditFailed   bool              `json:"auditFailed"`
+	AuditSequence *uint64           `json:"auditSequence"` // of the last line; null: there is none
+	Requests      map[string]uint64 `json:"requests"`      // that were answered, by HTTP status
+	QuantumNs     uint64            `json:"quantumNs"`     // the longest time for which a lease is given at once
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -45,6 +46,9 @@ type agentFlags struct {
 	trace     string
 	size      string // of the history
 	days      int
+	operators string
+	audit     string
+	auditSize string
 	quantum   time.Duration
 	backlog   time.Duration
 	host      string
@@ -102,12 +106,17 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.health, "health", "", "`file` that says what faults of GPUs mean, and what to do")
 	flags.StringVar(&f.size, "history-size", size.Format(uint64(system.History.Bytes)), "`size` of the history at most; 0: none")
 	flags.IntVar(&f.days, "history-days", system.History.Days, "`days` for which it is kept; 0: none")
+	flags.StringVar(&f.operators, "operators", "", "`group` whose members may do what root may (default: none)")
+	flags.StringVar(&f.audit, "audit", string(system.Audit), "`mode` of the audit: on, off, required: no change without")
+	flags.StringVar(&f.auditSize, "audit-size", size.Format(uint64(system.AuditBounds.Bytes)), "`size` of the audit at most: the oldest goes")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
 	hide(cmd, "private", "worker")
 	complete(cmd, "creation", words("owner", "ephemeral", "all"))
 	complete(cmd, "command-lines", words(agent.ShowNames, agent.ShowAll))
+	complete(cmd, "operators", words[string]())
+	complete(cmd, "audit", words(agent.AuditOn, agent.AuditRequired, agent.AuditOff))
 	complete(cmd, "cdi-dir", fileCompletion)
 	complete(cmd, "health", fileCompletion)
 	return cmd
@@ -137,6 +146,16 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		if cfg.History, err = f.history(); err != nil {
 			return cfg, usage(err)
 		}
+		if f.operators != "" {
+			if cfg.Operators, err = groupNumber(f.operators); err != nil {
+				return cfg, usage(fmt.Errorf("--operators: %w", err))
+			}
+		}
+		bytes, err := size.Parse(f.auditSize)
+		if err != nil {
+			return cfg, usage(fmt.Errorf("--audit-size: %w", err))
+		}
+		cfg.Audit, cfg.AuditBounds.Bytes = agent.AuditMode(f.audit), int64(min(bytes, math.MaxInt64))
 	}
 	if err := f.times(&cfg); err != nil {
 		return cfg, usage(err)
@@ -174,6 +193,22 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		cfg.Containers = offers
 	}
 	return cfg, nil
+}
+
+// groupNumber is the gid of a group, by name or number.
+func groupNumber(name string) (int, error) {
+	number := name
+	if known, err := user.LookupGroup(name); err == nil {
+		number = known.Gid
+	}
+	gid, err := strconv.ParseUint(number, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("no group %q", name)
+	}
+	if gid == 0 {
+		return 0, errors.New("group 0 is root's own: name another one")
+	}
+	return int(gid), nil
 }
 
 // history bounds what is kept of figures over time.

@@ -77,7 +77,7 @@ func checkExample(t *testing.T, cmd *cobra.Command) {
 // TestReadingCommandsHaveJSON: what prints results prints them as JSON too.
 func TestReadingCommandsHaveJSON(t *testing.T) {
 	silent := []string{
-		"divvy", "divvy cdi", "divvy share", "divvy remote", "divvy certs", "divvy bench", "divvy partition", "divvy estimate", "divvy simulate fault", // groups
+		"divvy", "divvy cdi", "divvy share", "divvy remote", "divvy certs", "divvy bench", "divvy partition", "divvy estimate", "divvy simulate fault", "divvy audit", // groups
 		"divvy run", "divvy agent", "divvy serve", "divvy simulate", "divvy web", "divvy completion", "divvy share delete", "divvy help",
 	}
 	everyCommand(t, func(cmd *cobra.Command) {

@@ -260,6 +260,22 @@ func (c *Client) History(ctx context.Context, asked url.Values) (api.History, er
 	return h, err
 }
 
+// Audit returns lines of the audit after one, the latest so many; with a verb only those, or those that begin so where
+// it ends with a dot.
+func (c *Client) Audit(ctx context.Context, since uint64, last int, verb string) (api.Audit, error) {
+	var a api.Audit
+	asked := url.Values{"since": {strconv.FormatUint(since, 10)}, "last": {strconv.Itoa(last)}, "verb": {verb}}
+	err := c.call(ctx, http.MethodGet, "/v1/audit?"+asked.Encode(), nil, &a)
+	return a, err
+}
+
+// AuditHead returns the last line's number and hash.
+func (c *Client) AuditHead(ctx context.Context) (api.AuditHead, error) {
+	var h api.AuditHead
+	err := c.call(ctx, http.MethodGet, "/v1/audit/head", nil, &h)
+	return h, err
+}
+
 // FollowSnapshots calls handle for each snapshot, one a second, until ctx ends, handle fails or
 // the agent goes away (ErrUnreachable). One that comes while handle takes its time is left out.
 func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) error) error {

@@ -150,19 +150,20 @@ func (c *Core) UncordonCard(now time.Time, selector string, uid int) (string, er
 		return "", failure
 	}
 	if k.cordon != nil {
-		c.uncordon(now, k, fmt.Sprintf("uid %d uncordoned it", uid))
+		c.uncordon(now, k, "", fmt.Sprintf("uid %d uncordoned it", uid))
 	}
 	return k.UUID, nil
 }
 
-func (c *Core) uncordon(now time.Time, k *card, why string) {
+// uncordon ends a cordon; class is that of the fault, where it ends by itself.
+func (c *Core) uncordon(now time.Time, k *card, class, why string) {
 	k.cordon = nil
 	c.cardChanged(k)
 	message := k.Name + " takes new shares: " + why
 	if !k.usable() {
 		message = k.Name + " takes new shares as soon as it is well: " + why
 	}
-	c.event(now, Event{Kind: event.CardUncordoned, Card: k.UUID, Message: message})
+	c.event(now, Event{Kind: event.CardUncordoned, Card: k.UUID, Class: class, Message: message})
 }
 
 // LiftCordons ends automatic ones of cards that have been well for long enough.
@@ -177,7 +178,7 @@ func (c *Core) LiftCordons(now time.Time) {
 			since = k.faulted
 		}
 		if well := now.Sub(since); well >= o.LiftAfter {
-			c.uncordon(now, k, fmt.Sprintf("it has been well for %v", well.Round(time.Second)))
+			c.uncordon(now, k, o.Class, fmt.Sprintf("it has been well for %v", well.Round(time.Second)))
 		}
 	}
 }

@@ -109,6 +109,14 @@ type Event struct {
 	user    *int // who caused it, where that cannot be seen of the rest
 }
 
+// User is who caused an event, where that was known when it came.
+func (e Event) User() (uid int, known bool) {
+	if e.user == nil {
+		return 0, false
+	}
+	return *e.user, true
+}
+
 // Core is the ledger of one node.
 type Core struct {
 	config  Config

@@ -72,6 +72,8 @@ const (
 	HistoryFailed         Kind = "history-failed"
 	HistoryWritten        Kind = "history-written"
 	HistoryCut            Kind = "history-cut"
+	AuditFailed           Kind = "audit-failed"
+	AuditWritten          Kind = "audit-written"
 	EventsDropped         Kind = "events-dropped"
 )
 
@@ -85,7 +87,7 @@ func Kinds() []Kind {
 		UnledgeredMemory, DriverBlind, LeaseOverrun, CardFault, CardLost, CardNeedsReset, CardDegraded, CardUnshareable,
 		CardUnresponsive, CardWell, CardCordoned, CardUncordoned,
 		ShareUnusable, ShareUsable, DriverAway, AgentRecovered, ContainerDeviceFailed, JournalCut, JournalFailed, JournalWritten, JournalSlow,
-		UsageFailed, UsageWritten, HistoryFailed, HistoryWritten, HistoryCut,
+		UsageFailed, UsageWritten, HistoryFailed, HistoryWritten, HistoryCut, AuditFailed, AuditWritten,
 		EventsDropped,
 	}
 }

@@ -33,6 +33,12 @@ func agentMetrics() []metric {
 				emit(float64(*n))
 			}
 		}},
+		{"audit_failed", "Whether who did what cannot be written.", nil, fromAgent, one(func(r *reading) float64 { return truth(r.Agent.AuditFailed) })},
+		{"audit_sequence", "Number of the last line of the audit: it never falls.", nil, fromAgent, func(r *reading, emit emit) {
+			if n := r.Agent.AuditSequence; n != nil {
+				emit(float64(*n))
+			}
+		}},
 		{"snapshot_timestamp_seconds", "When what this scrape shows was measured.", nil, fromSampler,
 			one(func(r *reading) float64 { return float64(r.Time.UnixNano()) / 1e9 })},
 	}

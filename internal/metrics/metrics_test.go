@@ -64,7 +64,7 @@ func full() *api.Snapshot {
 			{CardUUID: oneCard, Tenant: "y", Unnamed: true, CardTimeNs: 6e9, Launches: 5, Denials: map[string]uint64{"over-quota": 1}},
 			{CardUUID: oneCard, Tenant: "x", CardTimeNs: 3e9},
 		},
-		Agent: api.SnapshotAgent{Version: "1", PID: 77, UsageWritten: &at, HistoryBytes: new(uint64(4096)), Clients: 3, Events: map[string]uint64{"denied": 2}, Requests: map[string]uint64{"200": 9}},
+		Agent: api.SnapshotAgent{Version: "1", PID: 77, UsageWritten: &at, HistoryBytes: new(uint64(4096)), AuditSequence: new(uint64(4711)), Clients: 3, Events: map[string]uint64{"denied": 2}, Requests: map[string]uint64{"200": 9}},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,16 @@ import (
 // exit code.
 func asUser(t *testing.T, h *host, uid string, args ...string) (string, int) {
 	t.Helper()
+	return asMember(t, h, uid, "", args...)
+}
+
+// asMember is asUser for one who is in a group besides, if that is not empty.
+func asMember(t *testing.T, h *host, uid, group string, args ...string) (string, int) {
+	t.Helper()
+	groups := []string{"--clear-groups"}
+	if group != "" {
+		groups = []string{"--groups", group}
+	}
 	program := filepath.Join(h.directory, "divvy")
 	if _, err := os.Stat(program); err != nil {
 		binary, err := os.ReadFile(divvy(t))
@@ -29,7 +40,7 @@ func asUser(t *testing.T, h *host, uid string, args ...string) (string, int) {
 			t.Fatal(err)
 		}
 	}
-	command := exec.Command("setpriv", append([]string{"--reuid", uid, "--regid", uid, "--clear-groups", program}, args...)...)
+	command := exec.Command("setpriv", slices.Concat([]string{"--reuid", uid, "--regid", uid}, groups, []string{program}, args)...)
 	command.Dir = "/"
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "DIVVY_AGENT=" + h.AgentSocket}
 	output, err := command.CombinedOutput()
@@ -161,5 +172,62 @@ func TestOthersCommandLines(t *testing.T) {
 				t.Error("no event tells of the process")
 			}
 		})
+	}
+}
+
+// Who is in the group of operators does what root may, of that group alone or among others; others do not, whatever
+// they claim. Each line in the audit says who it was.
+func TestOperators(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	h := newHost(t, hostOptions{agentFlags: []string{"--creation", "ephemeral", "--operators", "12009"}})
+	if err := os.Chmod(h.directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.share(t, "roots", 64*mib)
+	devices, err := h.client.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	card := devices.Cards[0].UUID
+	many := "12010"
+	for n := 12011; n < 12100; n++ { // more than are asked for at first
+		many += "," + strconv.Itoa(n)
+	}
+	for _, who := range []struct {
+		user, groups string
+		may          bool
+	}{{"12001", "", false}, {"12001", "12008", false}, {"12001", many, false}, {"12001", "12009", true}, {"12001", many + ",12009", true}, {"12009", "", true}} {
+		for _, args := range [][]string{
+			{"devices", "cordon", card}, {"devices", "uncordon", card}, {"share", "set", "roots", "--priority", "9"}, {"share", "pause", "roots"}, {"share", "resume", "roots"},
+			{"share", "create", "declared", "--mem", "64MiB"}, {"audit", "list"},
+		} {
+			want := 4
+			if who.may {
+				want = 0
+			}
+			if output, code := asMember(t, h, who.user, who.groups, args...); code != want {
+				t.Errorf("%+v: %q: exit code %d, want %d: %s", who, args, code, want, output)
+			}
+		}
+		if who.may {
+			if output, code := asMember(t, h, who.user, who.groups, "share", "delete", "declared"); code != 0 {
+				t.Errorf("%s", output)
+			}
+		}
+		if output, code := asMember(t, h, who.user, who.groups, "audit", "head"); code != 0 {
+			t.Errorf("everybody may keep the head: %s", output)
+		}
+	}
+	if output, code := asUser(t, h, "12001", "audit", "verify"); code != 4 {
+		t.Errorf("the files are root's: exit code %d: %s", code, output)
+	}
+	output, code := asUser(t, h, "0", "audit", "list", "--verb", "card.cordon")
+	if code != 0 || !strings.Contains(output, " 12001 ") || !strings.Contains(output, " refused ") || !strings.Contains(output, " done ") {
+		t.Errorf("exit code %d: %s", code, output)
+	}
+	if output, code := asUser(t, h, "0", "audit", "verify"); code != 0 || !strings.Contains(output, "right: ") {
+		t.Errorf("exit code %d: %s", code, output)
 	}
 }
