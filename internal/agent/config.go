@@ -84,6 +84,9 @@ type Config struct {
 	MaxShares         int
 	MaxEvents         int // remembered
 
+	// DCGMMetrics has GET /metrics/dcgm answered, too.
+	DCGMMetrics bool
+
 	// Operators is the group whose members may do what root may; 0: there is none.
 	Operators int
 	// Audit says whether who did what is kept, and AuditBounds how much of it.

@@ -141,6 +141,15 @@ func (h handlers) handler() http.Handler {
 		figures.ServeHTTP(w, r)
 		return nil
 	})
+	host, _ := os.Hostname() // a machine without a name has none
+	dcgm := metrics.DCGMHandler(h.samples.snapshot, host)
+	look("GET /metrics/dcgm", func(w http.ResponseWriter, r *http.Request, _ asker) error {
+		if !h.cfg.DCGMMetrics {
+			return &api.Error{Code: api.CodeNotFound, Message: "metrics under dcgm-exporter's names are off: beside a dcgm-exporter sums would be twice as large", Hint: "divvy agent --dcgm-metrics"}
+		}
+		dcgm.ServeHTTP(w, r)
+		return nil
+	})
 	handle("/", func(_ http.ResponseWriter, r *http.Request, _ asker) error {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
 			Hint: "divvy version shows whether command and agent are of one version"}

@@ -372,6 +372,9 @@ func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 			UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes, CoresBooked: c.CoresBooked, Shares: c.Shares, Time: l.timeOf(c.UUID),
 			XIDs: []api.XIDCount{}, Strangers: []api.CardStranger{}, Faults: map[string]uint64{}, Cordon: apiCordon(c.Cordon),
 		}
+		if c.LastXID > 0 || len(c.XIDs) == 0 {
+			card.LastXID = &c.LastXID
+		}
 		for _, xid := range slices.Sorted(maps.Keys(c.XIDs)) {
 			card.XIDs = append(card.XIDs, api.XIDCount{XID: xid, Count: c.XIDs[xid]})
 		}
@@ -400,7 +403,8 @@ func known[T any](f gpu.Fact[T]) *T {
 
 func apiInstruments(t gpu.Telemetry) *api.Instruments {
 	i := &api.Instruments{
-		BusyPercent: known(t.BusyPercent), PowerWatts: known(t.PowerWatts), PowerLimitWatts: known(t.PowerLimitWatts), EnergyJoules: known(t.EnergyJoules),
+		BusyPercent: known(t.BusyPercent), MemoryBusyPercent: known(t.MemoryBusyPercent), EncoderPercent: known(t.EncoderPercent), DecoderPercent: known(t.DecoderPercent),
+		PCIeReplays: known(t.PCIeReplays), PowerWatts: known(t.PowerWatts), PowerLimitWatts: known(t.PowerLimitWatts), EnergyJoules: known(t.EnergyJoules),
 		TemperatureC: known(t.TemperatureC), MemoryTemperatureC: known(t.MemoryTemperatureC), SMClockMHz: known(t.SMClockMHz),
 		MemoryClockMHz: known(t.MemoryClockMHz), CorrectedErrors: known(t.CorrectedErrors), UncorrectedErrors: known(t.UncorrectedErrors),
 		Devices: []api.Device{},
@@ -414,7 +418,7 @@ func apiInstruments(t gpu.Telemetry) *api.Instruments {
 		i.Rows = &rows
 	}
 	for _, d := range t.Devices {
-		i.Devices = append(i.Devices, api.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.TotalBytes, UsedBytes: d.UsedBytes})
+		i.Devices = append(i.Devices, api.Device{ID: d.ID, Profile: d.Profile, Instance: d.Instance, MemoryBytes: d.TotalBytes, UsedBytes: d.UsedBytes})
 	}
 	return i
 }

@@ -243,3 +243,27 @@ func TestFollowSnapshots(t *testing.T) {
 		t.Errorf("left after %v, %d snapshots", took, got)
 	}
 }
+
+// dcgm-exporter's names are off by default: beside a dcgm-exporter sums would be twice as large.
+func TestDCGMMetrics(t *testing.T) {
+	r := newRig(t)
+	_, _, err := r.client.DCGMMetrics(t.Context(), "")
+	if e := wantCode(t, err, api.CodeNotFound); e.Hint != "divvy agent --dcgm-metrics" {
+		t.Errorf("%+v", e)
+	}
+	must(t, r.stop())
+	r.cfg.DCGMMetrics = true
+	r.start()
+	r.do(func(l *loop) { l.fault(testUUID, 31, "XID 31") })
+	r.fresh()
+	body, _, err := r.client.DCGMMetrics(t.Context(), "")
+	must(t, err)
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	must(t, err)
+	for _, want := range []string{`DCGM_FI_DEV_FB_FREE{`, `UUID="` + testUUID + `",device="nvidia0",gpu="0"`, "DCGM_FI_DEV_XID_ERRORS{"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}

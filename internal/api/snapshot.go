@@ -57,6 +57,8 @@ type SnapshotCard struct {
 	ShareTimeNs uint64     `json:"shareTimeNs"`
 	Time        *CardTime  `json:"time"`
 	XIDs        []XIDCount `json:"xids"`
+	// LastXID is the number of the one that was told last, 0: none was; null: not known, of one told to an older agent.
+	LastXID *uint64 `json:"lastXid"`
 	// Faults are XIDs that were told, by class, and Cordon what keeps new shares off the card.
 	Faults    map[string]uint64 `json:"faults"`
 	Cordon    *Cordon           `json:"cordon"`
@@ -65,7 +67,11 @@ type SnapshotCard struct {
 
 // Instruments are what a driver measures of a card.
 type Instruments struct {
-	BusyPercent        *float64   `json:"busyPercent"` // of the time some kernel ran, whoever's
+	BusyPercent        *float64   `json:"busyPercent"`       // of the time some kernel ran, whoever's
+	MemoryBusyPercent  *float64   `json:"memoryBusyPercent"` // of the time memory was read or written
+	EncoderPercent     *float64   `json:"encoderPercent"`
+	DecoderPercent     *float64   `json:"decoderPercent"`
+	PCIeReplays        *float64   `json:"pcieReplays"` // since the driver was loaded
 	PowerWatts         *float64   `json:"powerWatts"`
 	PowerLimitWatts    *float64   `json:"powerLimitWatts"`
 	EnergyJoules       *float64   `json:"energyJoules"`
@@ -107,6 +113,7 @@ type Rows struct {
 type Device struct {
 	ID          string `json:"id"`
 	Profile     string `json:"profile"`
+	Instance    int    `json:"instance"` // GPU instance, by the driver's number
 	MemoryBytes uint64 `json:"memoryBytes"`
 	UsedBytes   uint64 `json:"usedBytes"`
 }

@@ -49,6 +49,7 @@ type agentFlags struct {
 	operators string
 	audit     string
 	auditSize string
+	dcgm      bool
 	quantum   time.Duration
 	backlog   time.Duration
 	host      string
@@ -109,6 +110,7 @@ divvy run starts a private one where there is none.`,
 	flags.StringVar(&f.operators, "operators", "", "`group` whose members may do what root may (default: none)")
 	flags.StringVar(&f.audit, "audit", string(system.Audit), "`mode` of the audit: on, off, required: no change without")
 	flags.StringVar(&f.auditSize, "audit-size", size.Format(uint64(system.AuditBounds.Bytes)), "`size` of the audit at most: the oldest goes")
+	flags.BoolVar(&f.dcgm, "dcgm-metrics", false, "answer /metrics/dcgm, with dcgm-exporter's names")
 	flags.StringVar(&f.cdi, "cdi-dir", "", "`folder` for CDI files of declared shares, for containers")
 	flags.StringVar(&f.private, "private", "", "be the private agent in this `folder`")
 	flags.BoolVar(&f.worker, "worker", false, "serve, rather than keep a worker that does")
@@ -174,6 +176,7 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			return cfg, usage(fmt.Errorf("--health: %s: %w", f.health, err))
 		}
 	}
+	cfg.DCGMMetrics = f.dcgm
 	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace
 	cfg.ProductVersion = version
 	cfg.Urgency = urgency.New(urgentPercent)

@@ -238,7 +238,16 @@ func (c *Client) Snapshot(ctx context.Context) (api.Snapshot, error) {
 
 // Metrics returns the same for Prometheus, in one of the formats that accept names, and its type.
 func (c *Client) Metrics(ctx context.Context, accept string) (body io.ReadCloser, contentType string, err error) {
-	response, err := c.doWith(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {accept}})
+	return c.metrics(ctx, "/metrics", accept)
+}
+
+// DCGMMetrics returns it with dcgm-exporter's names, where the agent has them.
+func (c *Client) DCGMMetrics(ctx context.Context, accept string) (body io.ReadCloser, contentType string, err error) {
+	return c.metrics(ctx, "/metrics/dcgm", accept)
+}
+
+func (c *Client) metrics(ctx context.Context, path, accept string) (body io.ReadCloser, contentType string, err error) {
+	response, err := c.doWith(ctx, http.MethodGet, path, nil, http.Header{"Accept": {accept}})
 	if err != nil {
 		return nil, "", err
 	}

@@ -53,6 +53,7 @@ type card struct {
 	faulted time.Time         // when a fault cordoned it last, or would have
 	faults  map[string]uint64 // by class
 	xids    map[uint64]uint64 // how often each was told
+	lastXID uint64            // 0: none was, or it is not known
 }
 
 // CardView is a card and what is promised of it.
@@ -70,6 +71,7 @@ type CardView struct {
 	Cordon          *Cordon
 	Faults          map[string]uint64 // by class
 	XIDs            map[uint64]uint64 // how often each was told
+	LastXID         uint64            // 0: none was, or it is not known
 }
 
 // Cards lists the cards in their order.
@@ -79,7 +81,7 @@ func (c *Core) Cards() []CardView {
 		v := CardView{
 			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unaccounted.bytes, DriftBytes: k.drift,
 			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
-			Condition: k.condition, Detail: k.detail, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids),
+			Condition: k.condition, Detail: k.detail, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids), LastXID: k.lastXID,
 		}
 		for _, s := range c.shares {
 			if s.slotOn(k) != nil {

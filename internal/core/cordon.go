@@ -38,6 +38,7 @@ type SavedCard struct {
 	Cordon *Cordon           `json:",omitempty"`
 	Faults map[string]uint64 `json:",omitempty"` // by class
 	XIDs   map[uint64]uint64 `json:",omitempty"` // how often each
+	Last   uint64            `json:",omitempty"` // the one that was told last
 }
 
 const (
@@ -72,6 +73,9 @@ func (c *Core) Fault(now time.Time, cardUUID string, f Fault) {
 		k.faults, k.xids = map[string]uint64{}, map[uint64]uint64{}
 	}
 	k.faults[f.Class]++
+	if f.XID != 0 {
+		k.lastXID = f.XID
+	}
 	if _, known := k.xids[f.XID]; f.XID != 0 && (known || len(k.xids) < maxXIDs) {
 		k.xids[f.XID]++
 	}
@@ -194,7 +198,7 @@ func (c *Core) SavedCard(uuid string) (SavedCard, bool) {
 	if k == nil || k.cordon == nil && len(k.faults) == 0 {
 		return SavedCard{UUID: uuid}, k != nil
 	}
-	return SavedCard{UUID: uuid, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids)}, true
+	return SavedCard{UUID: uuid, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids), Last: k.lastXID}, true
 }
 
 // SavedCards lists what to save of all cards.
@@ -215,7 +219,7 @@ func (c *Core) RecoverCards(saved []SavedCard) {
 			c.keptCards = append(c.keptCards, s)
 			continue
 		}
-		k.cordon, k.faults, k.xids = s.Cordon, s.Faults, s.XIDs
+		k.cordon, k.faults, k.xids, k.lastXID = s.Cordon, s.Faults, s.XIDs, s.Last
 		if k.faults == nil || k.xids == nil {
 			k.faults, k.xids = map[string]uint64{}, map[uint64]uint64{}
 		}

@@ -37,3 +37,21 @@ func TestLongerCordon(t *testing.T) {
 		t.Error("it was not lifted")
 	}
 }
+
+// The number of the last XID is known over restarts, of a GPU that is away meanwhile too.
+func TestLastXID(t *testing.T) {
+	w, play := played(t)
+	if last := w.core.Cards()[0].LastXID; last != 0 {
+		t.Errorf("before there was one: %d", last)
+	}
+	play("xid GPU-a 48 drain 10m", "xid GPU-a 13 application 0")
+	saved := w.core.SavedCards()
+	if len(saved) != 1 || saved[0].Last != 13 || w.core.Cards()[0].LastXID != 13 {
+		t.Fatalf("%+v", saved)
+	}
+	next, _ := played(t)
+	next.core.RecoverCards(saved)
+	if last := next.core.Cards()[0].LastXID; last != 13 {
+		t.Errorf("after a restart: %d", last)
+	}
+}

@@ -6,6 +6,10 @@ package gpu
 // known; no figure is made up of others.
 type Telemetry struct {
 	BusyPercent        Fact[float64] // of the time some kernel ran
+	MemoryBusyPercent  Fact[float64] // of the time memory was read or written
+	EncoderPercent     Fact[float64]
+	DecoderPercent     Fact[float64]
+	PCIeReplays        Fact[float64] // since the driver was loaded
 	PowerWatts         Fact[float64]
 	PowerLimitWatts    Fact[float64]
 	EnergyJoules       Fact[float64] // since the driver was loaded
@@ -32,5 +36,6 @@ type Rows struct {
 // DeviceUse is the memory of a MIG device.
 type DeviceUse struct {
 	ID, Profile           string
+	Instance              int // GPU instance, by the driver's number
 	TotalBytes, UsedBytes uint64
 }

@@ -152,5 +152,6 @@ func Document() string {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString("### With dcgm-exporter's names\n\n" + dcgmDocument() + "\n")
 	return b.String()
 }

@@ -31,6 +31,7 @@ const (
 	maxHeaderBytes  = 16 << 10
 	scrapesAtOnce   = 16
 	metricsPath     = "/metrics"
+	dcgmPath        = "/metrics/dcgm"
 	plainText       = "text/plain; charset=utf-8"
 	nosniffHeader   = "X-Content-Type-Options"
 	contentTypeName = "Content-Type"
@@ -41,6 +42,8 @@ type Agent interface {
 	// Metrics asks for metrics in one of the formats that accept names, and returns them with
 	// their type.
 	Metrics(ctx context.Context, accept string) (body io.ReadCloser, contentType string, err error)
+	// DCGMMetrics are those with dcgm-exporter's names.
+	DCGMMetrics(ctx context.Context, accept string) (body io.ReadCloser, contentType string, err error)
 }
 
 // Check says whether an address is one of this machine alone, with a port.
@@ -103,11 +106,11 @@ func Serve(ctx context.Context, listener net.Listener, agent Agent) error {
 	return nil
 }
 
-// Handler answers GET /metrics.
+// Handler answers GET /metrics and /metrics/dcgm.
 func Handler(agent Agent) http.Handler {
 	room := make(chan struct{}, scrapesAtOnce)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+metricsPath, func(w http.ResponseWriter, r *http.Request) {
+	pass := func(w http.ResponseWriter, r *http.Request, ask func(context.Context, string) (io.ReadCloser, string, error)) {
 		select {
 		case room <- struct{}{}:
 			defer func() { <-room }()
@@ -117,7 +120,7 @@ func Handler(agent Agent) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeDeadline)
 		defer cancel()
-		body, contentType, err := agent.Metrics(ctx, r.Header.Get("Accept"))
+		body, contentType, err := ask(ctx, r.Header.Get("Accept"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -125,7 +128,9 @@ func Handler(agent Agent) http.Handler {
 		defer body.Close()
 		w.Header().Set(contentTypeName, contentType)
 		_, _ = io.Copy(w, io.LimitReader(body, maxScrapeBytes)) // the reader may be gone
-	})
+	}
+	mux.HandleFunc("GET "+metricsPath, func(w http.ResponseWriter, r *http.Request) { pass(w, r, agent.Metrics) })
+	mux.HandleFunc("GET "+dcgmPath, func(w http.ResponseWriter, r *http.Request) { pass(w, r, agent.DCGMMetrics) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(contentTypeName, plainText)
 		_, _ = io.WriteString(w, "divvy web: "+metricsPath+"\n")

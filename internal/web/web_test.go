@@ -14,6 +14,10 @@ import (
 
 type fakeAgent struct{ err error }
 
+func (a fakeAgent) DCGMMetrics(ctx context.Context, accept string) (io.ReadCloser, string, error) {
+	return a.Metrics(ctx, accept)
+}
+
 func (a fakeAgent) Metrics(_ context.Context, accept string) (io.ReadCloser, string, error) {
 	return io.NopCloser(strings.NewReader("divvy_agent_clients 3\n")), "type of " + accept, a.err
 }

@@ -78,12 +78,25 @@ func query(address, expression string) (int, error) {
 	return len(answer.Data.Result), nil
 }
 
+// dashboard12239 is what Grafana's dashboard for dcgm-exporter asks for, but for how busy tensor cores are,
+// which only DCGM measures: its panels, and the variables in their braces.
+var dashboard12239 = []string{
+	`DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"}`,
+	`avg(DCGM_FI_DEV_GPU_TEMP{instance=~"$instance", gpu=~"$gpu"})`,
+	`DCGM_FI_DEV_POWER_USAGE{instance=~"$instance", gpu=~"$gpu"}`,
+	`sum(DCGM_FI_DEV_POWER_USAGE{instance=~"$instance", gpu=~"$gpu"})`,
+	`DCGM_FI_DEV_SM_CLOCK{instance=~"$instance", gpu=~"$gpu"} * 1000000`,
+	`DCGM_FI_DEV_GPU_UTIL{instance=~"$instance", gpu=~"$gpu"}`,
+	`DCGM_FI_DEV_FB_USED{instance=~"$instance", gpu=~"$gpu"}`,
+	`count by (instance) (DCGM_FI_DEV_GPU_TEMP)`, `count by (gpu) (DCGM_FI_DEV_GPU_TEMP)`,
+}
+
 // TestPrometheus: a real Prometheus scrapes a real agent, takes the rules, and has data for each
 // panel of the dashboard.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	server := prometheus(t)
-	h := newHost(t, hostOptions{})
+	h := newHost(t, hostOptions{agentFlags: []string{"--dcgm-metrics"}})
 	h.load(t, h.spec(t, api.ShareSpec{Name: "a", MemoryBytes: 2 << 30, CoresPercent: 30, Tenant: "lab"}), 1000)
 	h.load(t, h.spec(t, api.ShareSpec{Name: "b", MemoryBytes: 2 << 30, Policy: terms.Equal}), 1000)
 	where := filepath.Join(h.directory, "web.log")
@@ -115,7 +128,9 @@ func TestPrometheus(t *testing.T) {
 	config := filepath.Join(h.directory, "prometheus.yml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [%q]
-scrape_configs: [{job_name: divvy, static_configs: [{targets: [%q]}]}]
+scrape_configs:
+  - {job_name: divvy, static_configs: [{targets: [%q]}]}
+  - {job_name: dcgm, metrics_path: /metrics/dcgm, static_configs: [{targets: [%[2]q]}]}
 `, rules, target), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +166,16 @@ scrape_configs: [{job_name: divvy, static_configs: [{targets: [%q]}]}]
 	}
 	if panels < 30 {
 		t.Errorf("%d queries", panels)
+	}
+	has(`up{job="dcgm"} == 1`)
+	for _, expression := range dashboard12239 {
+		has(strings.NewReplacer("$instance", ".*", "$gpu", "0").Replace(expression))
+	}
+	for _, expression := range []string{
+		`sum(DCGM_FI_DEV_FB_USED) > 0`, "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION > 0",
+		"DCGM_FI_DEV_XID_ERRORS == 0", "DCGM_FI_DEV_ROW_REMAP_FAILURE == 0",
+	} {
+		has(expression)
 	}
 	response, err := http.Get("http://" + address + "/api/v1/rules")
 	if err != nil {

@@ -37,6 +37,23 @@ func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 			t.EnergyJoules = gpu.Known(float64(millijoules) / 1000)
 		}
 	}
+	if s.has("nvmlDeviceGetUtilizationRates") {
+		rates, result := s.library.DeviceGetUtilizationRates(device)
+		t.MemoryBusyPercent = number(rates.Memory, result, 1)
+	}
+	if s.has("nvmlDeviceGetEncoderUtilization") {
+		percent, _, result := s.library.DeviceGetEncoderUtilization(device)
+		t.EncoderPercent = number(percent, result, 1)
+	}
+	if s.has("nvmlDeviceGetDecoderUtilization") {
+		percent, _, result := s.library.DeviceGetDecoderUtilization(device)
+		t.DecoderPercent = number(percent, result, 1)
+	}
+	if s.has("nvmlDeviceGetPcieReplayCounter") {
+		if replays, result := s.library.DeviceGetPcieReplayCounter(device); result == nvml.SUCCESS {
+			t.PCIeReplays = gpu.Known(float64(replays))
+		}
+	}
 	if s.has("nvmlDeviceGetClockInfo") {
 		mhz, result := s.library.DeviceGetClockInfo(device, nvml.CLOCK_MEM)
 		t.MemoryClockMHz = number(mhz, result, 1)
@@ -51,8 +68,8 @@ func (s *Source) Telemetry(uuid string) (gpu.Telemetry, error) {
 			t.Rows = gpu.Known(gpu.Rows{Correctable: uint64(correctable), Uncorrectable: uint64(uncorrectable), Pending: pending, Failed: failed})
 		}
 	}
-	s.eachDevice(device, func(uuid string, _ place, instance nvml.Device) {
-		d := gpu.DeviceUse{ID: uuid}
+	s.eachDevice(device, func(uuid string, at place, instance nvml.Device) {
+		d := gpu.DeviceUse{ID: uuid, Instance: at.gpu}
 		if name, result := s.library.DeviceGetName(instance); result == nvml.SUCCESS {
 			if _, profile, ok := strings.Cut(name, " MIG "); ok {
 				d.Profile = strings.TrimSuffix(profile, " "+simulatedSuffix)
