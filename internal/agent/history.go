@@ -185,6 +185,20 @@ func (h handlers) getHistory(w http.ResponseWriter, r *http.Request, _ asker) er
 	if err != nil {
 		return queryError(err)
 	}
+	return readHistory(h, w, func(db *history.FiguresFile) (api.History, error) { return db.Read(r.Context(), query) })
+}
+
+// getHistoryEvents answers what happened within a time.
+func (h handlers) getHistoryEvents(w http.ResponseWriter, r *http.Request, _ asker) error {
+	query, err := history.ParseEventQuery(r.URL.Query())
+	if err != nil {
+		return queryError(err)
+	}
+	return readHistory(h, w, func(db *history.FiguresFile) (api.HistoryEvents, error) { return db.Events(r.Context(), query) })
+}
+
+// readHistory answers what is read of the history, if it is kept.
+func readHistory[A any](h handlers, w http.ResponseWriter, read func(*history.FiguresFile) (A, error)) error {
 	if h.cfg.History.Off() {
 		return &api.Error{Code: api.CodeNotFound, Message: "this agent keeps no history", Hint: "divvy agent --history-size 200MiB --history-days 400"}
 	}
@@ -192,7 +206,7 @@ func (h handlers) getHistory(w http.ResponseWriter, r *http.Request, _ asker) er
 	if db == nil {
 		return &api.Error{Code: api.CodeUnavailable, Message: "the history is not written", Hint: "divvy events says why"}
 	}
-	answer, err := db.Read(r.Context(), query)
+	answer, err := read(db)
 	if history.Damaged(err) {
 		h.history.mutex.Lock()
 		h.history.damaged = err

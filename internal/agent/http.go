@@ -135,6 +135,7 @@ func (h handlers) handler() http.Handler {
 	look("GET /v1/snapshot", h.getSnapshot)
 	look("GET /v1/usage", h.getUsage)
 	look("GET /v1/history", h.getHistory)
+	look("GET /v1/history/events", h.getHistoryEvents)
 	look("GET /v1/audit", h.getAudit)
 	look("GET /v1/audit/head", h.getAuditHead)
 	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ asker) error {

@@ -44,3 +44,15 @@ type HistoryPoint struct {
 	// Sum is by how much a counter went up.
 	Sum *int64 `json:"sum"`
 }
+
+// SchemaHistoryEvents names the document of GET /v1/history/events.
+const SchemaHistoryEvents = "divvy.history.events/v1"
+
+// HistoryEvents answers GET /v1/history/events?from=TIME&to=TIME, with share= or card= of those alone.
+type HistoryEvents struct {
+	Schema  string    `json:"schema"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	LeftOut int       `json:"leftOut"` // older ones, of more than are read at once
+	Events  []Event   `json:"events"`
+}

@@ -35,6 +35,7 @@ type historyFlags struct {
 	from, to            string
 	step                time.Duration
 	form                string
+	events              bool
 }
 
 func (a *app) historyCommand() *cobra.Command {
@@ -44,8 +45,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history",
 		Short: "How figures of GPUs, shares and tenants were over time",
 		Long: `Shows a figure over time, of a share, a GPU or all shares of a tenant, or of all GPUs; of
-the last hour where nothing else is said. Kept are 10 seconds for a day, minutes for 7 days
-and hours for 400 days. Times are UTC. Figures:
+the last hour where nothing else is said; or with --events what happened. Kept are 10 seconds
+for a day, minutes for 7 days and hours for 400 days, events for 7 days. Times are UTC. Figures:
   ` + strings.Join(history.FigureNames()[:7], ", ") + `,
   ` + strings.Join(history.FigureNames()[7:], ", ") + `.`,
 		Example: `  divvy history --share train --figure memory-used --from 2026-11-01T20:00:00Z -o plot`,
@@ -54,6 +55,9 @@ and hours for 400 days. Times are UTC. Figures:
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
 		if asJSON {
 			f.form = formJSON
+		}
+		if f.events {
+			return a.historyEvents(cmd, f)
 		}
 		query, err := f.query(time.Now(), a.plotColumns())
 		if err != nil {
@@ -74,6 +78,7 @@ and hours for 400 days. Times are UTC. Figures:
 	flags.StringVar(&f.share, "share", "", "of the share of this `name`; -: those of divvy run without one")
 	flags.StringVar(&f.card, "card", "", "of the `GPU` of this UUID, or its start")
 	flags.StringVar(&f.tenant, "tenant", "", "of all shares of this `tenant` together")
+	flags.BoolVar(&f.events, "events", false, "what happened, instead of a figure")
 	flags.StringVar(&f.figure, "figure", history.DefaultFigure, "`which` figure")
 	flags.StringVar(&f.from, "from", "", "first `time`, like 2026-11-01T08:00:00Z (default: an hour ago)")
 	flags.StringVar(&f.to, "to", "", "`time` before which points are (default: now)")
@@ -92,6 +97,65 @@ and hours for 400 days. Times are UTC. Figures:
 	return cmd
 }
 
+// span is the time that is asked for: the last hour where nothing is said.
+func (f *historyFlags) span(now time.Time) (from, to time.Time, err error) {
+	to = now.UTC()
+	if f.to != "" {
+		if to, err = timeFlag("--to", f.to); err != nil {
+			return from, to, usage(err)
+		}
+	}
+	from = to.Add(-time.Hour)
+	if f.from != "" {
+		if from, err = timeFlag("--from", f.from); err != nil {
+			return from, to, usage(err)
+		}
+	}
+	return from, to, nil
+}
+
+// historyEvents shows what happened within a time.
+func (a *app) historyEvents(cmd *cobra.Command, f historyFlags) error {
+	for _, flag := range []string{"tenant", "figure", "step"} {
+		if cmd.Flags().Changed(flag) {
+			return usage(fmt.Errorf("--events and --%s exclude each other", flag))
+		}
+	}
+	if f.form != formTable && f.form != formJSON {
+		return usage(fmt.Errorf("--output: of events %q is not table or json", f.form))
+	}
+	from, to, err := f.span(time.Now())
+	if err != nil {
+		return err
+	}
+	if f.to == "" {
+		to = to.Add(time.Second) // times are asked for in whole ones
+	}
+	q := history.EventQuery{Share: f.share, Card: f.card, From: from, To: to}
+	if err := q.Validate(); err != nil {
+		return usage(err)
+	}
+	ctx := client.Looking(cmd.Context())
+	at, err := a.find(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := at.client.HistoryEvents(ctx, q.Values())
+	if err != nil {
+		return at.explain(err)
+	}
+	if f.form == formJSON {
+		return a.writeJSON(h)
+	}
+	if h.LeftOut > 0 {
+		a.note("%d older events are left out: ask for a shorter time", h.LeftOut)
+	}
+	for _, e := range h.Events {
+		a.writeEvent(e)
+	}
+	return nil
+}
+
 // query takes the flags apart.
 func (f *historyFlags) query(now time.Time, columns int) (history.Query, error) {
 	q := history.Query{Share: f.share, Card: f.card, Tenant: f.tenant, Step: f.step, To: now.UTC()}
@@ -99,22 +163,14 @@ func (f *historyFlags) query(now time.Time, columns int) (history.Query, error) 
 		return q, usage(fmt.Errorf("--output: %q is not table, plot, csv or json", f.form))
 	}
 	var err error
+	if q.From, q.To, err = f.span(now); err != nil {
+		return q, err
+	}
 	if q.Figure, err = history.ParseFigure(f.figure); err != nil {
 		if near := selector.Nearest(f.figure, history.FigureNames()); len(near) > 0 {
 			err = fmt.Errorf("no figure %q: did you mean %s?", f.figure, strings.Join(near, ", "))
 		}
 		return q, usage(fmt.Errorf("--figure: %w", err))
-	}
-	if f.to != "" {
-		if q.To, err = timeFlag("--to", f.to); err != nil {
-			return q, usage(err)
-		}
-	}
-	q.From = q.To.Add(-time.Hour)
-	if f.from != "" {
-		if q.From, err = timeFlag("--from", f.from); err != nil {
-			return q, usage(err)
-		}
 	}
 	if q.Step == 0 {
 		points := rowsShown

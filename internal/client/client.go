@@ -269,6 +269,13 @@ func (c *Client) History(ctx context.Context, asked url.Values) (api.History, er
 	return h, err
 }
 
+// HistoryEvents returns what happened within a time: what is asked is in the values of GET /v1/history/events.
+func (c *Client) HistoryEvents(ctx context.Context, asked url.Values) (api.HistoryEvents, error) {
+	var h api.HistoryEvents
+	err := c.call(ctx, http.MethodGet, "/v1/history/events?"+asked.Encode(), nil, &h)
+	return h, err
+}
+
 // Audit returns lines of the audit after one, the latest so many; with a verb only those, or those that begin so where
 // it ends with a dot.
 func (c *Client) Audit(ctx context.Context, since uint64, last int, verb string) (api.Audit, error) {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -149,6 +150,59 @@ func TestEventsOfHistory(t *testing.T) {
 	write()
 	if n := count(); n != 0 {
 		t.Errorf("%d events after a week", n)
+	}
+}
+
+// Events of a time are read in order, of one share or GPU alone where that is asked, the latest of many.
+func TestReadEvents(t *testing.T) {
+	m := newMachine(t, DefaultBounds())
+	from := m.Time
+	var all []api.Event
+	for i := range 5 {
+		all = append(all, api.Event{Sequence: uint64(i + 1), Life: "a", Time: from.Add(time.Duration(i) * time.Second), Kind: "denied", Share: []string{"a", "b"}[i%2], CardUUID: []string{"GPU-one", "GPU-two"}[i/3]})
+	}
+	slices.Reverse(all)
+	m.pass(time.Minute)
+	if err := m.f.Write(m.r.Take(), all, m.Time); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		q    EventQuery
+		want []uint64
+	}{
+		{EventQuery{From: from, To: m.Time}, []uint64{1, 2, 3, 4, 5}},
+		{EventQuery{From: from.Add(time.Second), To: from.Add(3 * time.Second)}, []uint64{2, 3}},
+		{EventQuery{From: from, To: m.Time, Share: "b"}, []uint64{2, 4}},
+		{EventQuery{From: from, To: m.Time, Share: "%"}, nil},
+		{EventQuery{From: from, To: m.Time, Card: "GPU-t"}, []uint64{4, 5}},
+		{EventQuery{From: from, To: m.Time, Card: "GPU-one", Share: "a"}, []uint64{1, 3}},
+	} {
+		again, err := ParseEventQuery(c.q.Values())
+		if err != nil || again.Share != c.q.Share || again.Card != c.q.Card {
+			t.Errorf("%+v: %+v, %v", c.q, again, err)
+		}
+		answer, err := m.f.Events(t.Context(), c.q)
+		var got []uint64
+		for _, e := range answer.Events {
+			got = append(got, e.Sequence)
+		}
+		if err != nil || !slices.Equal(got, c.want) || answer.LeftOut != 0 {
+			t.Errorf("%+v: %v, want %v (%v)", c.q, got, c.want, err)
+		}
+	}
+	all = nil
+	for i := range mostEventsRead + 3 {
+		all = append(all, api.Event{Sequence: uint64(100 + i), Life: "a", Time: m.Time, Kind: "denied"})
+	}
+	if err := m.f.Write(m.r.Take(), all, m.Time); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := m.f.Events(t.Context(), EventQuery{From: from, To: m.Time.Add(time.Hour)})
+	if err != nil || answer.LeftOut != 8 || len(answer.Events) != mostEventsRead || answer.Events[0].Sequence != 103 {
+		t.Errorf("%d left out, %d events, %v", answer.LeftOut, len(answer.Events), err)
+	}
+	if _, err := m.f.Events(t.Context(), EventQuery{From: m.Time, To: from}); err == nil {
+		t.Error("from after to is no error")
 	}
 }
 
