@@ -3,9 +3,11 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -281,18 +283,11 @@ func (l *Log) write(raw []byte, next Head) error {
 		if l.torn = n > 0; l.torn && l.file.Truncate(l.size) == nil {
 			l.torn = false
 		}
-		return fmt.Errorf("write audit: %w", errors.Join(err, short(n, len(raw))))
+		return fmt.Errorf("write audit: %w", cmp.Or(err, io.ErrShortWrite))
 	}
 	l.size += int64(len(raw))
 	l.all += int64(len(raw))
 	l.head = next
-	return nil
-}
-
-func short(n, of int) error {
-	if n < of {
-		return fmt.Errorf("%d of %d bytes", n, of)
-	}
 	return nil
 }
 
