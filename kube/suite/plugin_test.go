@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/divvy-gpu/divvy/kube/internal/cri"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
@@ -299,9 +300,7 @@ func TestPluginForty(t *testing.T) {
 	for i := range pods {
 		c.deletePod(fmt.Sprint("plain-", i))
 	}
-	for i := range pods {
-		c.gone(fmt.Sprint("plain-", i))
-	}
+	c.stopped()
 	size := func(i int) uint64 { return uint64(256+16*i) * mib }
 	began = time.Now()
 	for i := range pods {
@@ -315,6 +314,33 @@ func TestPluginForty(t *testing.T) {
 	if parts > plain+10*time.Second {
 		t.Errorf("with shares %.1f s later", (parts - plain).Seconds())
 	}
+}
+
+// stopped waits until the runtime has ended all pods of the test, which are deleted: that goes on when
+// the API server has forgotten them.
+func (c *cluster) stopped() {
+	c.t.Helper()
+	runtime, err := cri.New("/run/containerd/containerd.sock")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer runtime.Close()
+	c.until("no pod is left in the runtime", 2*patience, func() error {
+		all, err := runtime.Sandboxes(c.t.Context())
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, s := range all {
+			if s.Ready && s.Namespace == c.space {
+				ready++
+			}
+		}
+		if ready > 0 {
+			return fmt.Errorf("%d are", ready)
+		}
+		return nil
+	})
 }
 
 // A kubelet, a node part or an agent that is killed takes nothing from a pod that runs, and
