@@ -242,6 +242,14 @@ func (f nodeFlags) profiles(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
+// What the API server is asked at most: as much as a kubelet by itself does. Each container that
+// starts asks once or twice, and a client's own 5 a second would keep the pods of a node that has
+// just come waiting for each other.
+const (
+	requestsPerSecond = 50
+	requestsAtOnce    = 100
+)
+
 // apiServer is a client of the API server that a file, or the pod's service account, leads to.
 func apiServer(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -249,6 +257,7 @@ func apiServer(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	config.UserAgent = "divvy-kube/" + version
+	config.QPS, config.Burst = requestsPerSecond, requestsAtOnce
 	return kubernetes.NewForConfig(config)
 }
 
