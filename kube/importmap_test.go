@@ -16,6 +16,7 @@ var rooms = []room{
 	{path: "internal/names", pure: true},
 	{path: "internal/fakeagent", may: []string{"internal/api", "internal/client", "internal/core", "internal/share"}},
 	{path: "internal/nodeagent", may: []string{"internal/api", "internal/client", "internal/event", "internal/share"}},
+	{path: "internal/mig", may: []string{"internal/cdi", "internal/gpu"}},
 	{
 		path:       "internal/dra",
 		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/names", "kube/internal/nodeagent"},
@@ -26,7 +27,7 @@ var rooms = []room{
 	{path: "internal/record", may: []string{"internal/share", "kube/internal/names"}, pure: true},
 	{
 		path:       "internal/deviceplugin",
-		may:        []string{"internal/api", "internal/cdi", "internal/event", "internal/gpu", "internal/share", "kube/internal/cri", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/record"},
+		may:        []string{"internal/api", "internal/cdi", "internal/event", "internal/gpu", "internal/share", "kube/internal/cri", "kube/internal/mig", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/record"},
 		thirdParty: []string{"google.golang.org/grpc", "k8s.io/api", "k8s.io/kubelet"},
 	},
 	{
@@ -39,7 +40,7 @@ var rooms = []room{
 	},
 	{
 		path:       "internal/cli",
-		may:        []string{"internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/host", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
+		may:        []string{"internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/host", "kube/internal/mig", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
 	},
 	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},

@@ -24,6 +24,7 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/deviceplugin"
 	"github.com/divvy-gpu/divvy/kube/internal/doctor"
 	"github.com/divvy-gpu/divvy/kube/internal/dra"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/server"
@@ -153,7 +154,8 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: nodeagent.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience, Fatal: func(err error) { cancel(err) },
+		Node: f.node, Agent: nodeagent.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
+		Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {
 		return err
@@ -214,32 +216,41 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 		plugin.Run(ctx)
 	}()
 	defer func() { <-watched }()
-	folders := []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder}
-	replicas := &deviceplugin.Files{Folders: folders, Class: cdi.ClassReplica}
-	mig := &deviceplugin.MIG{Folders: folders, Profiles: f.profiles, Log: log}
+	replicas := &deviceplugin.Files{Folders: cdiFolders(), Blind: f.inPod(), Class: cdi.ClassReplica}
+	parts := &deviceplugin.MIG{Devices: f.migDevices(), Log: log}
 	served := make(chan error, 2)
 	go func() { served <- deviceplugin.Serve(ctx, folder, names.ResourceReplica, replicas, log) }()
-	go func() { served <- mig.Serve(ctx, folder) }()
+	go func() { served <- parts.Serve(ctx, folder) }()
 	err = deviceplugin.Serve(ctx, folder, names.ResourceGPU, plugin, log)
 	return errors.Join(err, <-served, <-served)
 }
 
-// profiles are those of the MIG devices that the agent knows, by their UUIDs.
-func (f nodeFlags) profiles(ctx context.Context) (map[string]string, error) {
-	snapshot, err := client.New(f.agent).Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]string{}
-	for _, card := range snapshot.Cards {
-		if card.Instruments == nil {
-			continue // it does not answer
+// inPod says whether this runs in a pod, which sees none of the host's files but those that are
+// mounted: only there an API server is found without a file.
+func (f nodeFlags) inPod() bool { return f.kubeconfig == "" }
+
+func cdiFolders() []cdi.Folder { return []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder} }
+
+// migDevices are those that the agent knows and CDI files name.
+func (f nodeFlags) migDevices() *mig.Devices {
+	return &mig.Devices{Folders: cdiFolders(), Blind: f.inPod(), Agent: func(ctx context.Context) (devices []mig.Device, silent []string, err error) {
+		snapshot, err := client.New(f.agent).Snapshot(ctx)
+		if err != nil {
+			return nil, nil, err
 		}
-		for _, d := range card.Instruments.Devices {
-			all[d.ID] = d.Profile
+		for _, card := range snapshot.Cards {
+			if card.Instruments == nil || !card.Answers {
+				silent = append(silent, card.UUID)
+			}
+			if card.Instruments == nil {
+				continue
+			}
+			for _, d := range card.Instruments.Devices {
+				devices = append(devices, mig.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.MemoryBytes, CardUUID: card.UUID})
+			}
 		}
-	}
-	return all, nil
+		return devices, silent, nil
+	}}
 }
 
 // What the API server is asked at most: as much as a kubelet by itself does. Each container that

@@ -23,6 +23,7 @@ const filesInterval = 5 * time.Second
 type Files struct {
 	pluginapi.UnimplementedDevicePluginServer
 	Folders []cdi.Folder
+	Blind   bool              // what files need of the host is not seen from here, as in a pod
 	Class   string            // of CDI devices
 	Is      func(string) bool // whether an id is one of these; nil: all of the class are
 }
@@ -40,7 +41,7 @@ func (f *Files) devices() ([]*pluginapi.Device, error) {
 				continue
 			}
 			health := pluginapi.Healthy
-			if d.State == cdi.StateIncomplete {
+			if d.State == cdi.StateIncomplete && !f.Blind {
 				health = pluginapi.Unhealthy
 			}
 			all = append(all, &pluginapi.Device{ID: d.ID, Health: health})

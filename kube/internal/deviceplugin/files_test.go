@@ -3,7 +3,6 @@
 package deviceplugin
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 )
 
 // writeCDI writes files of devices and returns their folder.
@@ -49,6 +49,21 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// A device that lacks something of the host is ill, where that is seen.
+func TestIncompleteReplica(t *testing.T) {
+	folder := t.TempDir()
+	text := `{"cdiVersion":"0.3.0","kind":"divvy.dev/replica","devices":[{"name":"a-1","containerEdits":{"mounts":[{"hostPath":"/nowhere","containerPath":"/x"}]}}]}`
+	if err := os.WriteFile(filepath.Join(folder, "divvy.dev-replica_a-1.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for blind, want := range map[bool]string{false: pluginapi.Unhealthy, true: pluginapi.Healthy} {
+		f := &Files{Folders: []cdi.Folder{cdi.Folder(folder)}, Blind: blind, Class: cdi.ClassReplica}
+		if devices, err := f.devices(); err != nil || len(devices) != 1 || devices[0].Health != want {
+			t.Errorf("blind %v: %v %v", blind, devices, err)
+		}
+	}
+}
+
 // A MIG device is its profile's, as the agent says, and nobody's when the agent does not know it.
 func TestMIG(t *testing.T) {
 	folder, write := writeCDI(t)
@@ -56,8 +71,11 @@ func TestMIG(t *testing.T) {
 		write("mig", id)
 	}
 	write("replica", "MIG-d")
-	m := &MIG{Folders: []cdi.Folder{cdi.Folder(folder)}}
-	resources := m.learn(map[string]string{"MIG-a": "1g.5gb", "MIG-b": "1g.5gb+me", "MIG-c": "1g.5gb", "MIG-d": "1g.5gb", "MIG-e": "a b"})
+	m := &MIG{Devices: &mig.Devices{Folders: []cdi.Folder{cdi.Folder(folder)}}}
+	resources := m.learn([]mig.Device{
+		{ID: "MIG-a", Profile: "1g.5gb"}, {ID: "MIG-b", Profile: "1g.5gb+me"}, {ID: "MIG-c", Profile: "1g.5gb"}, {ID: "MIG-d", Profile: "1g.5gb"},
+		{ID: "MIG-e", Profile: "a b"},
+	})
 	if len(resources) != 2 || !resources["divvy.dev/mig-1g.5gb"] || !resources["divvy.dev/mig-1g.5gb.me"] {
 		t.Errorf("%v", resources)
 	}
@@ -71,29 +89,8 @@ func TestMIG(t *testing.T) {
 	if err != nil || answer.ContainerResponses[0].CdiDevices[0].Name != "divvy.dev/mig=MIG-c" {
 		t.Errorf("%v %v", answer, err)
 	}
-	m.learn(map[string]string{"MIG-a": "1g.5gb"})
+	m.learn([]mig.Device{{ID: "MIG-a", Profile: "1g.5gb"}})
 	if answer, err := small.Allocate(t.Context(), ask); err == nil {
 		t.Errorf("one that is gone: %v", answer)
-	}
-}
-
-// The agent is asked when a file names a device that it has not told of, and not again and again.
-func TestMIGAsksSeldom(t *testing.T) {
-	folder, write := writeCDI(t)
-	asked := 0
-	m := &MIG{Folders: []cdi.Folder{cdi.Folder(folder)}, Profiles: func(context.Context) (map[string]string, error) {
-		asked++
-		return map[string]string{"MIG-a": "1g.5gb", "MIG-b": "2g.10gb"}, nil
-	}}
-	for _, step := range []struct {
-		id    string
-		asked int
-	}{{"", 0}, {"MIG-a", 1}, {"", 1}, {"MIG-strange", 2}, {"", 2}, {"MIG-b", 2}} {
-		if step.id != "" {
-			write("mig", step.id)
-		}
-		if _, err := m.look(t.Context()); err != nil || asked != step.asked {
-			t.Errorf("after %q: asked %d times, want %d (%v)", step.id, asked, step.asked, err)
-		}
 	}
 }
