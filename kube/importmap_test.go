@@ -19,7 +19,7 @@ var rooms = []room{
 	{path: "internal/mig", may: []string{"internal/cdi", "internal/gpu"}},
 	{
 		path:       "internal/dra",
-		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/names", "kube/internal/nodeagent"},
+		may:        []string{"internal/api", "internal/event", "internal/share", "kube/internal/mig", "kube/internal/names", "kube/internal/nodeagent"},
 		thirdParty: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"},
 	},
 	{path: "internal/cri", thirdParty: []string{"google.golang.org/grpc", "k8s.io/cri-api"}},

@@ -254,6 +254,8 @@ type request struct {
 	opaque string // parameters
 	class  string // empty: that of shares
 	count  int64  // 0: one
+	// selector is in CEL, where no uuid is wanted.
+	selector string
 }
 
 // claim makes a claim.
@@ -273,8 +275,10 @@ func (c *cluster) claim(name string, requests ...request) {
 			exactly.Capacity = &resourceapi.CapacityRequirements{Requests: amounts}
 		}
 		if r.uuid != "" {
-			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-				Expression: fmt.Sprintf(`device.attributes["divvy.dev"].uuid == %q`, r.uuid)}}}
+			r.selector = fmt.Sprintf(`device.attributes["divvy.dev"].uuid == %q`, r.uuid)
+		}
+		if r.selector != "" {
+			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: r.selector}}}
 		}
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: r.name, Exactly: exactly})
 		if r.opaque != "" {

@@ -6,15 +6,19 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
 // divide makes MIG devices of the second GPU, or none of it again, as an administrator does.
@@ -38,12 +42,10 @@ func (c *cluster) divide(ctx context.Context, folder, mig string) {
 	}
 }
 
-// MIG devices that are there are a resource of their profile: each container has one of its own,
-// the next pod waits, and the other GPU goes on giving shares.
-func TestPluginMIG(t *testing.T) {
-	const profile = "divvy.dev/mig-3g.20gb"
-	c, folder := byPlugin(t), t.TempDir()
-	t.Cleanup(func() {
+// divided makes MIG devices of the second GPU until the test's end.
+func (c *cluster) divided(folder, devices string) {
+	c.t.Helper()
+	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		c.deletePods(ctx)
@@ -56,17 +58,42 @@ func TestPluginMIG(t *testing.T) {
 		})
 		c.divide(ctx, folder, "{enabled: false}")
 	})
-	c.divide(t.Context(), folder, "{enabled: true, devices: {3g.20gb: 2}}")
-	c.until("the node has MIG devices", patience, func() error {
-		node, err := c.kube.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	c.divide(c.t.Context(), folder, "{enabled: true, devices: "+devices+"}")
+}
+
+// seesPart waits until a pod has looked, and checks that it sees a 3g.20gb.
+func (c *cluster) seesPart(pod string) {
+	c.t.Helper()
+	c.says(pod, "main", "sees 1 ")
+	var count, cards int
+	var total uint64
+	if _, err := fmt.Sscanf(c.log(pod, "main"), "sees %d %d %d", &count, &cards, &total); err != nil || total < 16*gib || total > 20*gib {
+		c.t.Errorf("pod %s: %q (%v)", pod, c.log(pod, "main"), err)
+	}
+}
+
+// allocatable waits until the node has so much of a resource.
+func (c *cluster) allocatable(name corev1.ResourceName, want int64) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("the node has %d of %s", want, name), patience, func() error {
+		node, err := c.kube.CoreV1().Nodes().Get(c.t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if n := node.Status.Allocatable[profile]; n.Value() != 2 {
+		if n := node.Status.Allocatable[name]; n.Value() != want {
 			return fmt.Errorf("it has %s", n.String())
 		}
 		return nil
 	})
+}
+
+// MIG devices that are there are a resource of their profile: each container has one of its own,
+// the next pod waits, and the other GPU goes on giving shares.
+func TestPluginMIG(t *testing.T) {
+	const profile = "divvy.dev/mig-3g.20gb"
+	c, folder := byPlugin(t), t.TempDir()
+	c.divided(folder, "{3g.20gb: 2}")
+	c.allocatable(profile, 2)
 	migPod := func(name string) {
 		t.Helper()
 		grace := int64(1)
@@ -81,15 +108,104 @@ func TestPluginMIG(t *testing.T) {
 	}
 	for _, name := range []string{"one", "two"} {
 		migPod(name)
-		c.says(name, "main", "sees 1 ")
-		var count, cards int
-		var total uint64
-		if _, err := fmt.Sscanf(c.log(name, "main"), "sees %d %d %d", &count, &cards, &total); err != nil || total < 16*gib || total > 20*gib {
-			t.Errorf("pod %s: %q (%v)", name, c.log(name, "main"), err)
-		}
+		c.seesPart(name)
 	}
 	migPod("three")
 	c.warned("three", "Insufficient "+profile)
 	c.deletePod("one")
 	c.says("three", "main", "sees 1 ")
+}
+
+// publishedMIG waits until so many MIG devices of a profile are published, and no others, and none
+// is tainted.
+func (c *cluster) publishedMIG(profile string, want int) {
+	c.t.Helper()
+	c.until("MIG devices are published", patience, func() error {
+		found := 0
+		for _, d := range c.devices() {
+			of := d.Attributes[names.AttributeProfile].StringValue
+			if of == nil {
+				continue
+			}
+			if *of != profile || len(d.Taints) > 0 {
+				return fmt.Errorf("%s is a %s, taints %v", d.Name, *of, d.Taints)
+			}
+			found++
+		}
+		if found != want {
+			return fmt.Errorf("%d are", found)
+		}
+		return nil
+	})
+}
+
+// noMIG waits, in the end of a test, until no MIG device is published.
+func (c *cluster) noMIG() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c.wait(ctx, "no MIG device is published", func() error {
+		if list, err := c.kube.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{}); err != nil || strings.Contains(list.String(), "MIG-") {
+			return errors.Join(errors.New("there is one"), err)
+		}
+		return nil
+	})
+}
+
+// By claims, too: each has one MIG device by a CDI device, the next one waits until one is free, the
+// other GPU goes on giving shares, and what is no more is not published.
+func TestMIGClaims(t *testing.T) {
+	c, folder := newCluster(t), t.TempDir()
+	t.Cleanup(c.noMIG)
+	c.divided(folder, "{3g.20gb: 2}")
+	c.publishedMIG("3g.20gb", 2)
+	mig := func(profile string) request {
+		return request{name: "mig", class: names.DeviceClassMIG, selector: fmt.Sprintf(`device.attributes["divvy.dev"].profile == %q`, profile)}
+	}
+	for _, name := range []string{"one", "two"} {
+		c.claim(name, mig("3g.20gb"))
+		c.pod(name, container{name: "main", claim: name, command: looks()})
+		c.seesPart(name)
+	}
+	claim, err := c.kube.ResourceV1().ResourceClaims(c.space).Get(t.Context(), "one", metav1.GetOptions{})
+	if err != nil || len(claim.Status.Devices) != 1 || !strings.Contains(string(claim.Status.Devices[0].Data.Raw), `"profile":"3g.20gb"`) {
+		t.Errorf("%+v (%v)", claim.Status, err)
+	}
+	c.claim("small", mig("1g.5gb"))
+	c.pod("small", container{name: "main", claim: "small", command: looks()})
+	c.unschedulable("small")
+	c.claim("three", mig("3g.20gb"))
+	c.pod("three", container{name: "main", claim: "three", command: looks()})
+	c.unschedulable("three")
+	c.claim("share", request{name: "gpu", memory: "2Gi"})
+	c.pod("share", container{name: "main", claim: "share", command: looks()})
+	c.says("share", "main", fmt.Sprintf("sees 1 1 %d", 2*gib))
+	c.deletePod("one")
+	c.seesPart("three")
+}
+
+// A node part in a pod sees the files of MIG devices, and not what these need of the host.
+func TestMIGInPods(t *testing.T) {
+	c, folder := newCluster(t), t.TempDir()
+	c.host("stop", "node", false)
+	t.Cleanup(func() {
+		c.host("start", "node", false)
+		c.noMIG()
+	})
+	c.divided(folder, "{3g.20gb: 2}")
+	for _, name := range []string{"node.yaml", "device-plugin.yaml"} {
+		manifest := filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", name)
+		c.kubectl("apply", "-f", manifest)
+		t.Cleanup(func() {
+			if text, err := exec.Command("kubectl", "delete", "--wait", "--ignore-not-found", "-f", manifest).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
+		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
+		if name == "node.yaml" {
+			c.publishedMIG("3g.20gb", 2)
+		} else {
+			c.allocatable("divvy.dev/mig-3g.20gb", 2)
+		}
+		c.kubectl("delete", "--wait", "-f", manifest)
+	}
 }

@@ -154,7 +154,7 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: nodeagent.New(f.agent), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
+		Node: f.node, Agent: nodeagent.New(f.agent), MIG: f.migDevices(), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
 		Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {

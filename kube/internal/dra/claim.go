@@ -16,6 +16,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
@@ -33,9 +34,10 @@ type parameters struct {
 	Exclusive  bool              `json:"exclusive,omitempty"` // whole GPUs, with no share of others on them
 }
 
-// wanted is one share that a claim was given, and the devices of which it is made.
+// wanted is one share that a claim was given, and the devices of which it is made; or a MIG device.
 type wanted struct {
-	spec    api.ShareSpec
+	spec    api.ShareSpec // of a share
+	mig     string        // UUID of a MIG device; empty: it is a share
 	devices []kubeletplugin.Device
 }
 
@@ -74,6 +76,9 @@ func translate(claim *resourceapi.ResourceClaim, pool string) ([]wanted, error) 
 
 // join makes a share one over the GPU of another result of its request too.
 func (w *wanted) join(other wanted) error {
+	if w.mig != "" || other.mig != "" {
+		return errors.New("it has several MIG devices, or one and a share: a container has one, so ask for each by a request of its own")
+	}
 	if slices.Contains(strings.Split(w.spec.GPU, ","), other.spec.GPU) {
 		return fmt.Errorf("it has GPU %s twice: add a constraint with distinctAttribute %s/%s, or ask for more of one",
 			other.spec.GPU, names.Driver, names.AttributeUUID)
@@ -94,6 +99,9 @@ func translateResult(claim *resourceapi.ResourceClaim, result resourceapi.Device
 	}
 	if result.AdminAccess != nil && *result.AdminAccess {
 		return wanted{}, errors.New("a share has no administrator's access: remove adminAccess")
+	}
+	if uuid, ok := names.MIG(result.Device); ok {
+		return translateMIG(claim, result, uuid)
 	}
 	uuid, ok := names.UUID(result.Device)
 	if !ok {
@@ -129,6 +137,19 @@ func translateResult(claim *resourceapi.ResourceClaim, result resourceapi.Device
 	}
 	w.spec.MemoryBytes, w.spec.CoresPercent = uint64(memory.Value()), int(cores.Value())
 	return w, nil
+}
+
+func translateMIG(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, uuid string) (wanted, error) {
+	p, err := parametersOf(claim.Status.Allocation.Devices.Config, result.Request)
+	if err != nil {
+		return wanted{}, err
+	}
+	if p != (parameters{}) {
+		return wanted{}, fmt.Errorf("a MIG device has no %s: leave them out", names.ParametersKind)
+	}
+	return wanted{mig: uuid, devices: []kubeletplugin.Device{{
+		Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device, CDIDeviceIDs: []string{mig.CDI(uuid)},
+	}}}, nil
 }
 
 // labels are those of a claim's shares.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
@@ -42,10 +44,16 @@ type Publisher interface {
 	PublishResources(ctx context.Context, resources resourceslice.DriverResources) error
 }
 
+// MIG lists the node's MIG devices; mig.Devices is one.
+type MIG interface {
+	List(ctx context.Context) ([]mig.Device, error)
+}
+
 // Config of a Driver.
 type Config struct {
 	Node   string // its name, and that of its pool
 	Agent  nodeagent.Agent
+	MIG    MIG
 	Server Server
 	Log    *slog.Logger
 	// Settle is how long changes of what is free are gathered before they are published;
@@ -60,8 +68,8 @@ type Config struct {
 
 // Validate says what is missing.
 func (c Config) Validate() error {
-	if c.Node == "" || c.Agent == nil || c.Server == nil || c.Log == nil || c.Fatal == nil || c.Settle <= 0 || c.Patience < 0 {
-		return errors.New("node, agent, API server, log, what to do on fatal errors and a time to settle are needed")
+	if c.Node == "" || c.Agent == nil || c.MIG == nil || c.Server == nil || c.Log == nil || c.Fatal == nil || c.Settle <= 0 || c.Patience < 0 {
+		return errors.New("node, agent, MIG devices, API server, log, what to do on fatal errors and a time to settle are needed")
 	}
 	return nil
 }
@@ -71,6 +79,7 @@ type Driver struct {
 	config Config
 
 	claims claimLocks
+	migs   []mig.Device // that were published; only Run knows
 
 	mu      sync.Mutex
 	health  []kubeletplugin.DeviceHealth
@@ -104,7 +113,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 }
 
 func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	all, err := translate(claim, d.config.Node)
+	asked, err := translate(claim, d.config.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -112,19 +121,48 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	var devices []kubeletplugin.Device
-	var made []api.Share
-	for _, w := range all {
-		booked, err := nodeagent.Ensure(ctx, d.config.Agent, w.spec, d.config.Patience)
+	var all []given
+	for _, w := range asked {
+		g, err := d.give(ctx, claim, w)
 		if err != nil {
 			return nil, err
 		}
-		devices, made = append(devices, w.devices...), append(made, booked)
+		devices, all = append(devices, g.devices...), append(all, g)
 	}
-	if err := d.tell(ctx, claim, all, made); err != nil {
+	if err := d.tell(ctx, claim, all); err != nil {
 		// The shares are there and the pod can run; the status is for people.
 		d.config.Log.Warn("a claim's status was not written", "claim", claim.Namespace+"/"+claim.Name, "error", err)
 	}
 	return devices, nil
+}
+
+// given is what a claim has got for one of its requests.
+type given struct {
+	devices     []kubeletplugin.Device
+	status      any // of status.devices[].data
+	enforcement share.Enforcement
+	since       time.Time
+}
+
+// give makes the share of one request of a claim, or looks whether its MIG device is there.
+func (d *Driver) give(ctx context.Context, claim *resourceapi.ResourceClaim, w wanted) (given, error) {
+	if w.mig == "" {
+		s, err := nodeagent.Ensure(ctx, d.config.Agent, w.spec, d.config.Patience)
+		return given{devices: w.devices, status: statusOf(s), enforcement: s.Enforcement, since: s.Created}, err
+	}
+	known, err := d.config.MIG.List(ctx)
+	if err != nil {
+		return given{}, err
+	}
+	at := slices.IndexFunc(known, func(m mig.Device) bool { return m.ID == w.mig })
+	if at < 0 || !known[at].Ready {
+		return given{}, fmt.Errorf("MIG device %s is not there, or lacks something of the host (divvy cdi list on node %s)", w.mig, d.config.Node)
+	}
+	since := claim.CreationTimestamp
+	if t := claim.Status.Allocation.AllocationTimestamp; t != nil {
+		since = *t
+	}
+	return given{devices: w.devices, status: migStatusOf(known[at]), enforcement: share.EnforcedMIG, since: since.Time}, nil
 }
 
 // UnprepareResourceClaims removes the shares of claims. Their programs have ended by then;
@@ -210,15 +248,15 @@ func (d *Driver) checkPod(ctx context.Context, pod *corev1.Pod, known *resourcea
 			count += shareCount(claim, reference.Request)
 		}
 		if count > 1 {
-			return fmt.Errorf("container %s of pod %s would have %d shares, and one is the most: give each of its claims' requests to a container of its own",
+			return fmt.Errorf("container %s of pod %s would have %d shares or MIG devices, and one is the most: give each of its claims' requests to a container of its own",
 				container.Name, pod.Name, count)
 		}
 	}
 	return nil
 }
 
-// shareCount is how many shares a reference to a claim, or to a request of it, brings: one
-// for each request.
+// shareCount is how many shares or MIG devices a reference to a claim, or to a request of it,
+// brings: one for each request.
 func shareCount(claim *resourceapi.ResourceClaim, request string) int {
 	if claim.Status.Allocation == nil {
 		return 0

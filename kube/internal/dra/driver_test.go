@@ -20,6 +20,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/kube/internal/fakeagent"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
@@ -53,9 +54,14 @@ func (s *fakeServer) WriteStatus(_ context.Context, _ *resourceapi.ResourceClaim
 	return s.refuses
 }
 
+// fakeMIG has MIG devices.
+type fakeMIG struct{ devices []mig.Device }
+
+func (m *fakeMIG) List(context.Context) ([]mig.Device, error) { return m.devices, nil }
+
 func newDriver(t *testing.T, agent nodeagent.Agent, server Server) *Driver {
 	t.Helper()
-	d, err := New(Config{Node: node, Agent: agent, Server: server, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Settle: time.Second, Patience: 0,
+	d, err := New(Config{Node: node, Agent: agent, MIG: &fakeMIG{}, Server: server, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Settle: time.Second, Patience: 0,
 		Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +258,7 @@ func TestResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		device := resources(node, cards, shares).Pools[node].Slices[0].Devices[0]
+		device := resources(node, cards, shares, nil).Pools[node].Slices[0].Devices[0]
 		m, c := device.Capacity["memory"].Value, device.Capacity["cores"].Value
 		if policy := device.Capacity["memory"].RequestPolicy; policy.Default.Cmp(m) != 0 || policy.ValidRange.Max.Cmp(m) != 0 ||
 			(m.Value()-policy.ValidRange.Min.Value())%nodeagent.MiB != 0 {
@@ -343,7 +349,7 @@ func TestWholeGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, device := range resources(node, cards, shares).Pools[node].Slices[0].Devices {
+	for _, device := range resources(node, cards, shares, nil).Pools[node].Slices[0].Devices {
 		if m := device.Capacity["memory"].Value; m.Value() != 10<<30 || len(device.Taints) != 0 || !*device.Attributes[names.AttributeWhole].BoolValue {
 			t.Errorf("%+v: the scheduler counts what claims have", device)
 		}
@@ -363,7 +369,7 @@ func TestWholeGPUs(t *testing.T) {
 	if cards, shares, err = d.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, device := range resources(node, cards, shares).Pools[node].Slices[0].Devices {
+	for _, device := range resources(node, cards, shares, nil).Pools[node].Slices[0].Devices {
 		if got, want := *device.Attributes[names.AttributeWhole].BoolValue, device.Name == names.Device(gpuUUID); got != want {
 			t.Errorf("%s is whole: %v", device.Name, got)
 		}
@@ -385,5 +391,126 @@ func TestShareOverGPUs(t *testing.T) {
 	}
 	if held := agent.Held(); len(held) != 1 || held[0].MemoryBytes != 2<<30 || len(held[0].CardUUIDs()) != 2 || shareCount(claim, "") != 1 {
 		t.Errorf("%+v", held)
+	}
+}
+
+const migUUID = "MIG-6404041a-04cf-1ccf-9e70-f139a9b1e23e"
+
+// migClaim is a claim with a MIG device for each of so many requests.
+func migClaim(requests ...string) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{}
+	claim.Name, claim.Namespace, claim.UID = "c", "team-a", claimUID
+	claim.Status.Allocation = &resourceapi.AllocationResult{}
+	for _, r := range requests {
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: r, Driver: names.Driver, Pool: node, Device: names.Device(migUUID),
+		})
+	}
+	return claim
+}
+
+// A MIG device is published behind the GPUs with what its GPU has, and its GPU's health, but for
+// that the GPU takes no shares.
+func TestMIGPublished(t *testing.T) {
+	agent := fakeagent.New(10<<30, gpuUUID, gpu2UUID)
+	d := newDriver(t, agent, &fakeServer{})
+	migs := []mig.Device{{ID: migUUID, Profile: "1g.5gb+me", MemoryBytes: 5 << 30, CardUUID: gpu2UUID, Ready: true}, {ID: "MIG-odd", CardUUID: gpu2UUID}}
+	for _, step := range []struct {
+		health string
+		ready  bool
+		taint  string
+		well   kubeletplugin.HealthStatus
+	}{
+		{"ok", true, "", kubeletplugin.HealthStatusHealthy}, {"unshareable", true, "", kubeletplugin.HealthStatusHealthy},
+		{"lost", true, "lost", kubeletplugin.HealthStatusUnhealthy}, {"unshareable", false, "incomplete", kubeletplugin.HealthStatusHealthy},
+	} {
+		agent.Become(gpu2UUID, step.health)
+		migs[0].Ready = step.ready
+		cards, shares, err := d.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices := resources(node, cards, shares, migs).Pools[node].Slices[0].Devices
+		if len(devices) != 3 {
+			t.Fatalf("%d devices", len(devices))
+		}
+		m := devices[2]
+		text := func(name resourceapi.QualifiedName) string { return *m.Attributes[name].StringValue }
+		if memory := m.Capacity["memory"].Value; m.Name != names.Device(migUUID) || text("type") != "mig" || text("uuid") != migUUID || text("gpu") != gpu2UUID ||
+			text("profile") != "1g.5gb+me" || text("enforcement") != "mig" || text("productName") != "A100" || memory.Value() != 5<<30 || m.AllowMultipleAllocations != nil {
+			t.Errorf("%+v", m)
+		}
+		if (len(m.Taints) > 0) != (step.taint != "") || step.taint != "" && m.Taints[0].Value != step.taint {
+			t.Errorf("%+v: taints %v", step, m.Taints)
+		}
+		d.setHealth(cards, migs[:1])
+		if h := d.health[len(d.health)-1]; h.DeviceName != names.Device(migUUID) || h.Health != step.well {
+			t.Errorf("%+v: %+v", step, h)
+		}
+	}
+}
+
+// A slice has no more devices than the API server takes.
+func TestManyMIGDevices(t *testing.T) {
+	cards := []api.Card{{UUID: gpuUUID}}
+	var migs []mig.Device
+	for i := range 150 {
+		migs = append(migs, mig.Device{ID: fmt.Sprintf("MIG-6404041a-04cf-1ccf-9e70-%012d", i), CardUUID: gpuUUID})
+	}
+	all := 0
+	for _, slice := range resources(node, cards, nil, migs).Pools[node].Slices {
+		if all += len(slice.Devices); len(slice.Devices) > mostDevices || len(slice.Devices) == 0 {
+			t.Errorf("a slice of %d", len(slice.Devices))
+		}
+	}
+	if all != 151 {
+		t.Errorf("%d devices", all)
+	}
+}
+
+// A claim gets the CDI device of the MIG device that it was allocated, as long as it is there, and
+// one for a container.
+func TestPrepareMIG(t *testing.T) {
+	agent := fakeagent.New(10<<30, gpuUUID)
+	server := &fakeServer{}
+	d := newDriver(t, agent, server)
+	has := &fakeMIG{}
+	d.config.MIG = has
+	if r := d.prepareOne(t.Context(), migClaim("r0")); r.Err == nil || !strings.Contains(r.Err.Error(), migUUID) {
+		t.Errorf("%v: it is not there", r.Err)
+	}
+	has.devices = []mig.Device{{ID: migUUID, Profile: "1g.5gb", MemoryBytes: 5 << 30, CardUUID: gpuUUID}}
+	if r := d.prepareOne(t.Context(), migClaim("r0")); r.Err == nil {
+		t.Error("it is not ready")
+	}
+	has.devices[0].Ready = true
+	for range 2 {
+		r := d.prepareOne(t.Context(), migClaim("r0"))
+		if r.Err != nil || len(r.Devices) != 1 || len(r.Devices[0].CDIDeviceIDs) != 1 || r.Devices[0].CDIDeviceIDs[0] != "divvy.dev/mig="+migUUID {
+			t.Fatalf("%+v", r)
+		}
+		if raw := string(server.written.Devices[0].Data.Raw); !strings.Contains(raw, `"profile":"1g.5gb"`) || !strings.Contains(raw, `"enforcement":"mig"`) {
+			t.Errorf("%s", raw)
+		}
+	}
+	if len(agent.Held()) != 0 {
+		t.Errorf("%+v", agent.Held())
+	}
+	if err := d.unprepareOne(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if r := d.prepareOne(t.Context(), migClaim("r0", "r0")); r.Err == nil || !strings.Contains(r.Err.Error(), "several MIG devices") {
+		t.Errorf("%v: two of one request", r.Err)
+	}
+	odd := migClaim("r0")
+	configure(odd, resourceapi.AllocationConfigSourceClaim, `{"apiVersion":"divvy.dev/v1","kind":"ShareParameters","policy":"equal"}`)
+	if r := d.prepareOne(t.Context(), odd); r.Err == nil || !strings.Contains(r.Err.Error(), "ShareParameters") {
+		t.Errorf("%v: a policy of a MIG device", r.Err)
+	}
+	both := migClaim("r0", "r1")
+	both.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod-uid"}}
+	server.pod = pod([]string{"c"})
+	if r := d.prepareOne(t.Context(), both); r.Err == nil || !strings.Contains(r.Err.Error(), "2 shares or MIG devices") {
+		t.Errorf("%v: two for one container", r.Err)
 	}
 }

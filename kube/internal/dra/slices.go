@@ -12,18 +12,22 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
 
-const maxAttribute = 64 // characters
+const (
+	maxAttribute = 64 // characters
+	mostDevices  = 64 // of a slice in which one has a taint
+)
 
-// resources is what a node publishes: one pool, one slice, a device for each GPU. The
-// allocator takes the first device that fits, so the fullest stands first.
+// resources is what a node publishes: one pool, a device for each GPU, and one for each MIG device
+// behind them. The allocator takes the first device that fits, so the fullest GPU stands first.
 //
 // What people and programs outside of the cluster have booked on a GPU is taken off its
 // capacity; what is booked for claims is not, since the scheduler counts that itself.
-func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.DriverResources {
+func resources(pool string, cards []api.Card, shares []api.Share, migs []mig.Device) resourceslice.DriverResources {
 	type use struct {
 		memory        uint64
 		cores, shares int
@@ -62,45 +66,91 @@ func resources(pool string, cards []api.Card, shares []api.Share) resourceslice.
 		}
 		devices = append(devices, device(card, memory, cores, card.Shares == u.shares))
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
+	for _, m := range migs {
+		at := slices.IndexFunc(cards, func(c api.Card) bool { return c.UUID == m.CardUUID })
+		if _, ok := names.MIG(names.Device(m.ID)); ok && at >= 0 {
+			devices = append(devices, migDevice(m, cards[at]))
+		}
+	}
+	made := []resourceslice.Slice{{Devices: devices[:min(len(devices), mostDevices)]}}
+	for rest := devices[len(made[0].Devices):]; len(rest) > 0; rest = rest[min(len(rest), mostDevices):] {
+		made = append(made, resourceslice.Slice{Devices: rest[:min(len(rest), mostDevices)]})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: made}}}
 }
 
-// device is a GPU as claims see it; whole says that nothing of it is others'.
-func device(card api.Card, memory uint64, cores int, whole bool) resourceapi.Device {
-	text := func(value string) resourceapi.DeviceAttribute {
-		if len(value) > maxAttribute {
-			value = value[:maxAttribute]
-		}
-		return resourceapi.DeviceAttribute{StringValue: &value}
+// text is an attribute, cut to what one may have.
+func text(value string) resourceapi.DeviceAttribute {
+	if len(value) > maxAttribute {
+		value = value[:maxAttribute]
 	}
-	shared := true
-	least := (max(card.ContextBytes, nodeagent.MiB) + nodeagent.MiB - 1) / nodeagent.MiB * nodeagent.MiB
-	d := resourceapi.Device{
-		Name:                     names.Device(card.UUID),
-		AllowMultipleAllocations: &shared,
-		Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			names.AttributeType:      text(names.TypeShare),
-			names.AttributeUUID:      text(card.UUID),
-			names.AttributeProduct:   text(card.Name),
-			names.AttributeSimulated: {BoolValue: &card.Simulated},
-			names.AttributePCI:       text(card.PCIAddress),
-			names.AttributeWhole:     {BoolValue: &whole},
-		},
-		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{},
-		Taints:   taints(card),
+	return resourceapi.DeviceAttribute{StringValue: &value}
+}
+
+// attributes are those that a GPU and its MIG devices have alike.
+func attributes(card api.Card) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		names.AttributeProduct:   text(card.Name),
+		names.AttributeSimulated: {BoolValue: &card.Simulated},
+		names.AttributePCI:       text(card.PCIAddress),
 	}
-	for name, value := range map[resourceapi.QualifiedName]string{
-		names.AttributeDriver: card.DriverVersion, names.AttributeEnforcement: string(card.Enforcement), names.AttributeArchitecture: card.Architecture,
-	} {
+	for name, value := range map[resourceapi.QualifiedName]string{names.AttributeDriver: card.DriverVersion, names.AttributeArchitecture: card.Architecture} {
 		if value != "" {
-			d.Attributes[name] = text(value)
+			all[name] = text(value)
 		}
 	}
 	for name, value := range map[resourceapi.QualifiedName]*int{names.AttributeNUMA: card.NUMANode, names.AttributeIsland: card.Island} {
 		if value != nil {
 			number := int64(*value)
-			d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: &number}
+			all[name] = resourceapi.DeviceAttribute{IntValue: &number}
 		}
+	}
+	return all
+}
+
+// migDevice is a MIG device as claims see it: one claim has all of it.
+func migDevice(m mig.Device, card api.Card) resourceapi.Device {
+	d := resourceapi.Device{
+		Name: names.Device(m.ID), Attributes: attributes(card), Taints: migTaints(m, card),
+		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{names.CapacityMemory: {Value: *quantity(m.MemoryBytes)}},
+	}
+	d.Attributes[names.AttributeType] = text(names.TypeMIG)
+	d.Attributes[names.AttributeUUID] = text(m.ID)
+	d.Attributes[names.AttributeGPU] = text(m.CardUUID)
+	d.Attributes[names.AttributeProfile] = text(m.Profile)
+	d.Attributes[names.AttributeEnforcement] = text(string(share.EnforcedMIG))
+	return d
+}
+
+// migTaints keeps claims away from a MIG device that cannot be used. That its GPU takes no shares is
+// as it should be.
+func migTaints(m mig.Device, card api.Card) []resourceapi.DeviceTaint {
+	if card.Health == nodeagent.HealthUnshareable {
+		card.Health = nodeagent.HealthOK
+	}
+	all := taints(card)
+	if !m.Ready {
+		all = append(all, resourceapi.DeviceTaint{Key: names.TaintHealth, Value: "incomplete", Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	return all[:min(len(all), 1)]
+}
+
+// device is a GPU as claims see it; whole says that nothing of it is others'.
+func device(card api.Card, memory uint64, cores int, whole bool) resourceapi.Device {
+	shared := true
+	least := (max(card.ContextBytes, nodeagent.MiB) + nodeagent.MiB - 1) / nodeagent.MiB * nodeagent.MiB
+	d := resourceapi.Device{
+		Name:                     names.Device(card.UUID),
+		AllowMultipleAllocations: &shared,
+		Attributes:               attributes(card),
+		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{},
+		Taints:                   taints(card),
+	}
+	d.Attributes[names.AttributeType] = text(names.TypeShare)
+	d.Attributes[names.AttributeUUID] = text(card.UUID)
+	d.Attributes[names.AttributeWhole] = resourceapi.DeviceAttribute{BoolValue: &whole}
+	if card.Enforcement != "" {
+		d.Attributes[names.AttributeEnforcement] = text(string(card.Enforcement))
 	}
 	if memory < least { // others have booked it outside of the cluster; the range below must hold something
 		memory = least

@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/share"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
@@ -30,27 +31,47 @@ type shareStatus struct {
 	Why         string            `json:"enforcementWhy,omitempty"`
 }
 
-// tell writes into a claim's status at which level its shares are held.
-func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, all []wanted, made []api.Share) error {
+// migStatus is what it says of a MIG device.
+type migStatus struct {
+	APIVersion  string            `json:"apiVersion"`
+	Kind        string            `json:"kind"`
+	Device      string            `json:"device"`
+	Profile     string            `json:"profile"`
+	MemoryBytes uint64            `json:"memoryBytes"`
+	Enforcement share.Enforcement `json:"enforcement"`
+}
+
+func statusOf(s api.Share) shareStatus {
+	return shareStatus{
+		APIVersion: names.ParametersAPIVersion, Kind: names.StatusKind, Share: s.Name, MemoryBytes: s.MemoryBytes, Cores: s.CoresPercent,
+		Policy: s.Policy, Exclusive: s.Exclusive, Enforcement: s.Enforcement, Why: s.EnforcementWhy,
+	}
+}
+
+func migStatusOf(m mig.Device) migStatus {
+	return migStatus{
+		APIVersion: names.ParametersAPIVersion, Kind: names.StatusKindMIG, Device: m.ID, Profile: m.Profile, MemoryBytes: m.MemoryBytes,
+		Enforcement: share.EnforcedMIG,
+	}
+}
+
+// tell writes into a claim's status at which level what it has is held.
+func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, all []given) error {
 	status := resourceapply.ResourceClaimStatus()
-	for i, w := range all {
-		s := made[i]
-		raw, err := json.Marshal(shareStatus{
-			APIVersion: names.ParametersAPIVersion, Kind: names.StatusKind, Share: s.Name, MemoryBytes: s.MemoryBytes, Cores: s.CoresPercent,
-			Policy: s.Policy, Exclusive: s.Exclusive, Enforcement: s.Enforcement, Why: s.EnforcementWhy,
-		})
+	for _, g := range all {
+		raw, err := json.Marshal(g.status)
 		if err != nil {
 			return err
 		}
 		enforced := metav1.ConditionTrue
-		if s.Enforcement == share.Booked {
+		if g.enforcement == share.Booked {
 			enforced = metav1.ConditionFalse
 		}
-		for _, of := range w.devices {
+		for _, of := range g.devices {
 			device := resourceapply.AllocatedDeviceStatus().WithDriver(names.Driver).WithPool(of.PoolName).WithDevice(of.DeviceName).
 				WithData(runtime.RawExtension{Raw: raw}).
 				WithConditions(metaapply.Condition().WithType(names.ConditionEnforced).WithStatus(enforced).WithReason(names.ReasonEnforcedByLevel).
-					WithMessage(string(s.Enforcement)).WithLastTransitionTime(metav1.NewTime(s.Created)))
+					WithMessage(string(g.enforcement)).WithLastTransitionTime(metav1.NewTime(g.since)))
 			if of.ShareID != nil {
 				device = device.WithShareID(string(*of.ShareID))
 			}

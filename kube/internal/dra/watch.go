@@ -11,6 +11,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/event"
+	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
@@ -18,6 +19,7 @@ import (
 const (
 	healthInterval = 10 * time.Second // the kubelet forgets what it has not heard for 30 s
 	lookInterval   = time.Minute      // in case that an event was missed
+	migInterval    = 5 * time.Second  // MIG devices come and go without an event
 )
 
 // Run publishes the node's GPUs until ctx ends: when it starts, when an agent comes back,
@@ -39,8 +41,9 @@ func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
 		d.follow(ctx, poke)
 	}()
 	defer func() { <-followed }()
-	look := time.NewTicker(lookInterval)
+	look, migs := time.NewTicker(lookInterval), time.NewTicker(migInterval)
 	defer look.Stop()
+	defer migs.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var due time.Time // when timer fires; zero: it does not
@@ -61,6 +64,11 @@ func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
 				continue
 			}
 		case <-look.C:
+		case <-migs.C:
+			// An agent that is away is asked again; what was published stays.
+			if now, err := d.config.MIG.List(ctx); err != nil || slices.Equal(now, d.migs) {
+				continue
+			}
 		case <-timer.C:
 		}
 		due = time.Time{}
@@ -97,8 +105,16 @@ func (d *Driver) publish(ctx context.Context, publisher Publisher) error {
 	if err != nil {
 		return err
 	}
-	d.setHealth(cards)
-	return publisher.PublishResources(ctx, resources(d.config.Node, cards, shares))
+	migs, err := d.config.MIG.List(ctx)
+	if err != nil {
+		return err
+	}
+	d.setHealth(cards, migs)
+	if err := publisher.PublishResources(ctx, resources(d.config.Node, cards, shares, migs)); err != nil {
+		return err
+	}
+	d.migs = migs
+	return nil
 }
 
 const maxLooks = 5
@@ -134,12 +150,12 @@ func (d *Driver) look(ctx context.Context) ([]api.Card, []api.Share, error) {
 	}
 }
 
-func (d *Driver) setHealth(cards []api.Card) {
+func (d *Driver) setHealth(cards []api.Card, migs []mig.Device) {
 	now := time.Now()
 	var all []kubeletplugin.DeviceHealth
-	for _, card := range cards {
+	add := func(device string, card api.Card) {
 		h := kubeletplugin.DeviceHealth{
-			PoolName: d.config.Node, DeviceName: names.Device(card.UUID), Health: kubeletplugin.HealthStatusUnhealthy, LastUpdated: now,
+			PoolName: d.config.Node, DeviceName: names.Device(device), Health: kubeletplugin.HealthStatusUnhealthy, LastUpdated: now,
 			Message: card.Health,
 		}
 		if card.HealthDetail != "" {
@@ -152,6 +168,17 @@ func (d *Driver) setHealth(cards []api.Card) {
 			h.Health = kubeletplugin.HealthStatusUnknown
 		}
 		all = append(all, h)
+	}
+	for _, card := range cards {
+		add(card.UUID, card)
+		if card.Health == nodeagent.HealthUnshareable { // its MIG devices are well
+			card.Health, card.HealthDetail = nodeagent.HealthOK, ""
+		}
+		for _, m := range migs {
+			if m.CardUUID == card.UUID {
+				add(m.ID, card)
+			}
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -28,18 +28,23 @@ const (
 	AttributeArchitecture = "architecture"
 	AttributeNUMA         = "numaNode"
 	AttributeIsland       = "island"
-	AttributeWhole        = "whole" // nobody outside the cluster has something of it
+	AttributeWhole        = "whole"   // nobody outside the cluster has something of it
+	AttributeProfile      = "profile" // of a MIG device
+	AttributeGPU          = "gpu"     // the UUID of the GPU that a MIG device is of
 	TypeShare             = "share"
+	TypeMIG               = "mig"
 	TaintHealth           = "divvy.dev/health"
 	TaintRoom             = "divvy.dev/room"
 	ParametersAPIVersion  = "divvy.dev/v1"
 	ParametersKind        = "ShareParameters"
 	StatusKind            = "ShareStatus"
+	StatusKindMIG         = "MIGStatus"
 	sharePrefix           = "k8s-"
 	mostResults           = 32 // of one claim
 	uidPattern            = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 	DeviceClassShare      = "share.divvy.dev"
 	DeviceClassGPU        = "gpu.divvy.dev"
+	DeviceClassMIG        = "mig.divvy.dev"
 	CDIShare              = "divvy.dev/share="
 	ConditionEnforced     = "Enforced"
 	ReasonEnforcedByLevel = "Level"
@@ -83,6 +88,7 @@ const (
 var (
 	claimUID   = regexp.MustCompile(`^` + uidPattern + `$`)
 	deviceName = regexp.MustCompile(`^gpu-[0-9a-f-]{36}$`)
+	migName    = regexp.MustCompile(`^mig-[0-9a-f-]{36}$`)
 	profile    = regexp.MustCompile(`^[0-9][0-9a-z.+]{0,40}[0-9a-z]$`) // 1g.5gb+me
 )
 
@@ -127,7 +133,7 @@ func ResourceMIG(of string) (string, bool) {
 	return resourceMIG + strings.ReplaceAll(of, "+", "."), true
 }
 
-// Device is the name of a GPU in a slice, from its UUID: the same after any restart and in
+// Device is the name of a GPU or a MIG device in a slice, from its UUID: the same after any restart and in
 // any order.
 func Device(uuid string) string { return strings.ToLower(uuid) }
 
@@ -137,4 +143,12 @@ func UUID(device string) (string, bool) {
 		return "", false
 	}
 	return "GPU" + strings.TrimPrefix(device, "gpu"), true
+}
+
+// MIG is the UUID of the MIG device that a device of a slice is.
+func MIG(device string) (string, bool) {
+	if !migName.MatchString(device) {
+		return "", false
+	}
+	return "MIG" + strings.TrimPrefix(device, "mig"), true
 }

@@ -39,6 +39,14 @@ func TestDevice(t *testing.T) {
 			t.Errorf("%q is GPU %q", bad, got)
 		}
 	}
+	if got, ok := MIG(Device("MIG-" + uid)); !ok || got != "MIG-"+uid {
+		t.Errorf("%q (%v)", got, ok)
+	}
+	for _, bad := range []string{"", "mig-0", "mig-" + uid + "x", "gpu-" + uid} {
+		if got, ok := MIG(bad); ok {
+			t.Errorf("%q is MIG device %q", bad, got)
+		}
+	}
 }
 
 func FuzzSlot(f *testing.F) {

@@ -192,6 +192,8 @@ const (
 	HealthDegraded = "degraded"
 	// HealthUnresponsive is of a GPU whose figures are those of before.
 	HealthUnresponsive = "unresponsive"
+	// HealthUnshareable is of a GPU that takes no shares, as one in MIG mode.
+	HealthUnshareable = "unshareable"
 )
 
 // TakesShares says whether a GPU of such a health does; of one without a health it is not known
