@@ -34,8 +34,16 @@ func first(s settings) error {
 		do   func(settings) error
 	}{{"mounts", mounts}, {"control groups", innerGroups}, {"network", network}} {
 		if err := step.do(s); err != nil {
+			if s.try && errors.Is(err, unix.EINVAL) {
+				// Said of mounts that are locked (in a user namespace), and of file systems that no
+				// overlay can write to.
+				err = fmt.Errorf("%w (%w)", err, unix.EOPNOTSUPP)
+			}
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
+	}
+	if s.try {
+		return nil
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -85,7 +93,7 @@ func mounts(s settings) error {
 		}
 		options := fmt.Sprintf("lowerdir=/%s,upperdir=%s,workdir=%s", folder, upper, work)
 		if err := unix.Mount("overlay", "/"+folder, "overlay", 0, options); err != nil {
-			return fmt.Errorf("overlay over /%s: %w", folder, err)
+			return fmt.Errorf("overlay over /%s, with %s: %w", folder, upper, err)
 		}
 	}
 	// No overlay below these: containers have overlays of their own.
@@ -188,6 +196,11 @@ func network(settings) error {
 		"addr add " + serviceAddress + "/32 dev lo",
 	} {
 		if text, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			for says, meant := range map[string]error{"not permitted": unix.EPERM, "not supported": unix.EOPNOTSUPP, "Unknown device type": unix.ENODEV} {
+				if strings.Contains(string(text), says) {
+					err = meant
+				}
+			}
 			return fmt.Errorf("ip %s: %w: %s", line, err, text)
 		}
 	}

@@ -8,6 +8,7 @@
 //	cluster run  --folder F --components B --divvy R -- COMMAND   runs COMMAND inside, then ends
 //	cluster up   --folder F --components B --divvy R              stays, reached by F/kubeconfig
 //	cluster down --folder F
+//	cluster able --folder F                                       says whether this machine lets it be made
 //
 // Five processes make it (the first is gone in `up`):
 //
@@ -49,12 +50,13 @@ type settings struct {
 	images     string // folder of image archives to import
 	cards      string // for the simulator
 	node       string // how divvy-kube node runs: pod, service (of the host), none
+	try        bool   // makes namespaces, mounts, control groups and network, and ends
 	command    []string
 }
 
 func (s settings) flags(do string) []string {
 	args := []string{do, "--folder", s.folder, "--components", s.components, "--divvy", s.divvy, "--images", s.images, "--cards", s.cards,
-		"--node", s.node, "--"}
+		"--node", s.node, fmt.Sprintf("--try=%v", s.try), "--"}
 	return append(args, s.command...)
 }
 
@@ -70,12 +72,32 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// exitUnable is the exit status of `able` where the machine does not let a cluster be made; what is
+// on its standard error says why not.
+const exitUnable = 3
+
+// unable says whether an error is the machine's refusal, and no fault of ours.
+func unable(err error) bool {
+	for _, refusal := range []error{
+		errNotRoot, unix.EPERM, unix.EACCES, unix.EROFS, unix.ENOSYS, unix.ENODEV, unix.EOPNOTSUPP, unix.EUSERS,
+		unix.ENOSPC, // more namespaces than user.max_* allows
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
 func main() {
 	err := run(os.Args[1:])
 	var code exitError
 	switch {
 	case errors.As(err, &code):
 		os.Exit(int(code))
+	case unable(err):
+		fmt.Fprintln(os.Stderr, "cluster: error:", err)
+		os.Exit(exitUnable)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "cluster: error:", err)
 		os.Exit(1)
@@ -84,7 +106,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say run, up or down")
+		return errors.New("say run, up, down or able")
 	}
 	var s settings
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
@@ -94,6 +116,7 @@ func run(args []string) error {
 	flags.StringVar(&s.images, "images", "", "folder of image archives")
 	flags.StringVar(&s.cards, "cards", "2xA100-40GB", "simulated GPUs")
 	flags.StringVar(&s.node, "node", nodePod, "how divvy-kube node runs: pod, service, none")
+	flags.BoolVar(&s.try, "try", false, "end when namespaces, mounts, control groups and network are made")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -115,7 +138,7 @@ func run(args []string) error {
 		return errors.New("--folder is missing")
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("only root can make the cluster's namespaces: run it with sudo")
+		return errNotRoot
 	}
 	switch args[0] {
 	case "run":
@@ -124,6 +147,9 @@ func run(args []string) error {
 		return outside(s, false)
 	case "down":
 		return down(s)
+	case "able":
+		s.try = true
+		return outside(s, true)
 	case "keep":
 		return keep(s)
 	case "first":
@@ -133,6 +159,8 @@ func run(args []string) error {
 	}
 	return fmt.Errorf("no such command: %s", args[0])
 }
+
+var errNotRoot = errors.New("only root can make the cluster's namespaces: run it with sudo")
 
 const startLimit = 3 * time.Minute // until the cluster is ready, on a busy machine
 
