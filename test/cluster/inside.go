@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,6 +63,7 @@ type node struct {
 type service struct {
 	name    string
 	args    []string
+	more    []string     // arguments that a suite added; it has them until it is started without
 	extra   []string     // environment
 	before  func() error // makes what its unit would make before it starts
 	process *exec.Cmd
@@ -101,7 +103,7 @@ func (n *node) runLocked(c *service) error {
 		return err
 	}
 	defer log.Close()
-	process := exec.Command(c.args[0], c.args[1:]...)
+	process := exec.Command(c.args[0], append(slices.Clone(c.args[1:]), c.more...)...)
 	process.Dir, process.Env = n.folder, append(n.environment(), c.extra...)
 	process.Stdout, process.Stderr = log, log
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -235,11 +237,8 @@ func (n *node) obey(asked request) (map[string]int, error) {
 			return nil, fmt.Errorf("no such component: %s", asked.Name)
 		}
 		if err = n.stopLocked(asked.Name, false); err == nil {
-			c.extra = asked.Env
-			before := c.args
-			c.args = append(before[:len(before):len(before)], asked.Args...)
+			c.extra, c.more = asked.Env, asked.Args
 			err = n.runLocked(c)
-			c.args = before
 		}
 	case "kill-worker":
 		err = n.killWorker()
@@ -294,7 +293,8 @@ const agentService = "agent"
 var nodeServices = []string{"containerd", "simulator", agentService, "kubelet", "node"}
 
 // rebootLocked does to the node what a reboot does: every process but the control plane's
-// is gone, /run is empty, mounts and the pods' networks are gone. What is on disk stays.
+// is gone, /run is empty, the pods' mounts, control groups and networks are gone. What is on
+// disk stays.
 func (n *node) rebootLocked() error {
 	for _, name := range nodeServices {
 		if n.services[name] != nil {
@@ -313,6 +313,18 @@ func (n *node) rebootLocked() error {
 		return err
 	}
 	if err := unmountBelow("/run/", "/var/lib/kubelet/", "/var/lib/containerd/"); err != nil {
+		return err
+	}
+	// A kubelet that finds groups of containers asks the runtime for each, for 3 s.
+	var pods groups
+	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods"} {
+		folders, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		pods.folders = append(pods.folders, folders...)
+	}
+	if err := pods.remove(); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir("/run")
