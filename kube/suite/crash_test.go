@@ -5,6 +5,7 @@
 package suite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
+	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
 
 func deleteNow() metav1.DeleteOptions {
@@ -44,15 +47,26 @@ func TestKills(t *testing.T) {
 			name := "pod-" + strconv.Itoa(next)
 			memory, cores := 1+next%6, 5*(1+next%4)
 			c.claim(name, request{name: "gpu", memory: fmt.Sprintf("%dGi", memory), cores: strconv.Itoa(cores)})
-			c.pod(name, container{name: "main", claim: name, command: []string{"/bin/sh", "-c", "python3 -c '" + look + "'"}})
+			// A runtime that is killed when a container ends does not know how it did, and says 255: then
+			// it is started again.
+			c.podThat(name, corev1.RestartPolicyOnFailure, container{name: "main", claim: name, command: once()})
 			began[name] = time.Now()
 			next++
 		}
 		c.checkBooked()
 		for name, since := range began {
 			p := c.get(name)
+			again := restarts(p)
+			for _, code := range again {
+				if code == 1 { // the program's own
+					t.Fatalf("pod %s: %s\n%s", name, phase(p), c.log(name, "main"))
+				}
+			}
 			switch {
 			case p.Status.Phase == corev1.PodSucceeded:
+				if len(again) > 0 {
+					t.Logf("pod %s was started again after exit codes %v", name, again)
+				}
 				slowest = max(slowest, time.Since(since))
 				delete(began, name)
 				done++
@@ -62,7 +76,7 @@ func TestKills(t *testing.T) {
 				}
 			case p.Status.Phase == corev1.PodFailed:
 				t.Fatalf("pod %s: %s\n%s", name, phase(p), c.log(name, "main"))
-			case time.Since(since) > 60*time.Second:
+			case time.Since(since) > 2*patience: // a kubelet may try again after a minute only
 				t.Fatalf("pod %s is stuck: %s", name, phase(p))
 			}
 		}
@@ -70,6 +84,18 @@ func TestKills(t *testing.T) {
 	}
 	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), kills())
 	c.until("nothing is left over", patience, c.noShares)
+}
+
+// restarts are the exit codes after which containers of a pod were started again, or wait for that.
+func restarts(p *corev1.Pod) (codes []int32) {
+	for _, s := range p.Status.ContainerStatuses {
+		for _, ended := range []*corev1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
+			if ended != nil && ended.ExitCode != 0 {
+				codes = append(codes, ended.ExitCode)
+			}
+		}
+	}
+	return codes
 }
 
 // killAtRandom kills Divvy's parts and the runtime, until the test has ended or what it returns
@@ -170,6 +196,72 @@ func TestReboot(t *testing.T) {
 		}
 	}
 	t.Logf("all ran again %.1f s after the reboot", time.Since(rebooted).Seconds())
+}
+
+// With the device plugin those that a controller owns run again with the same limits: a kubelet may
+// refuse a pod of before whose devices are not back yet, and then there is another one.
+func TestPluginReboot(t *testing.T) {
+	c := byPlugin(t)
+	gpu := c.gpus()[:1]
+	one := int32(1)
+	sizes := map[string]uint64{}
+	for i := range 3 {
+		name := "set-" + strconv.Itoa(i)
+		sizes[name] = uint64(i+1) * gib
+		spec := c.partSpec(nil, []part{{name: "main", share: record.Share{GPUs: gpu, MemoryBytes: sizes[name]}, command: looks()}})
+		spec.RestartPolicy = corev1.RestartPolicyAlways
+		labels := map[string]string{"set": name}
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.ReplicaSetSpec{
+			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		}}
+		if _, err := c.kube.AppsV1().ReplicaSets(c.space).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { // before byPlugin's, which deletes the pods
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.kube.AppsV1().ReplicaSets(c.space).DeleteCollection(ctx, deleteNow(), metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	// run binds pods until one of each set has been running since.
+	run := func(since time.Time) error {
+		pods, err := c.kube.CoreV1().Pods(c.space).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		running := map[string]bool{}
+		for _, p := range pods.Items {
+			set := p.Labels["set"]
+			if p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
+				c.bind(&p, c.recordOf(&p, part{name: "main", share: record.Share{GPUs: gpu, MemoryBytes: sizes[set]}}))
+			}
+			for _, s := range p.Status.ContainerStatuses {
+				if p.Status.Phase == corev1.PodRunning && s.State.Running != nil && !s.State.Running.StartedAt.Time.Before(since) {
+					running[set] = true
+					c.says(p.Name, "main", fmt.Sprintf("sees 1 1 %d %d", sizes[set], sizes[set]))
+				}
+			}
+		}
+		if len(running) < len(sizes) {
+			return fmt.Errorf("%d of %d run", len(running), len(sizes))
+		}
+		return nil
+	}
+	c.until("a pod of each set runs", patience, func() error { return run(time.Time{}) })
+	c.host("reboot", "", false)
+	rebooted := time.Now()
+	c.until("a pod of each set runs again", patience, func() error { return run(rebooted.Truncate(time.Second)) })
+	t.Logf("all ran again %.1f s after the reboot", time.Since(rebooted).Seconds())
+	c.until("there are no other shares", patience, func() error {
+		shares, err := c.agent.Shares(t.Context())
+		if err != nil || len(shares.Shares) != len(sizes) {
+			return errors.Join(fmt.Errorf("there are %d", len(shares.Shares)), err)
+		}
+		return nil
+	})
 }
 
 // A forced deletion frees the claim in the cluster while the program still runs: what comes

@@ -5,6 +5,7 @@
 package suite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -36,17 +37,7 @@ func TestLostCard(t *testing.T) {
 	if _, _, err := truth.Inject(t.Context(), simgpu.Injection{Fault: condition.Fault{Card: lost.Index, Kind: condition.CardLost}}); err != nil {
 		t.Fatal(err)
 	}
-	tainted := func(want bool) func() error {
-		return func() error {
-			for _, d := range c.devices() {
-				if d.Name == names.Device(lost.UUID) && (len(d.Taints) > 0) == want {
-					return nil
-				}
-			}
-			return fmt.Errorf("tainted: not %v", want)
-		}
-	}
-	c.within("the lost GPU is tainted", 2*time.Second, tainted(true))
+	c.within("the lost GPU is tainted", 2*time.Second, c.tainted(lost.UUID, true))
 	c.within("the pod's GPU is unhealthy", 2*time.Second, func() error { return c.health("pod", corev1.ResourceHealthStatusUnhealthy) })
 	c.claim("late", request{name: "gpu", memory: "1Gi", uuid: lost.UUID})
 	c.pod("late", container{name: "main", claim: "late", command: example("vectoradd", 1)})
@@ -60,7 +51,53 @@ func TestLostCard(t *testing.T) {
 	if _, err := c.agent.Uncordon(t.Context(), lost.UUID); err != nil {
 		t.Fatal(err)
 	}
-	c.within("the GPU has no taint", 10*time.Second, tainted(false))
+	c.within("the GPU has no taint", 10*time.Second, c.tainted(lost.UUID, false))
+	checkExample(t, c.succeeded("late")["main"], gib)
+}
+
+// tainted says whether a GPU is, or is not.
+func (c *cluster) tainted(uuid string, want bool) func() error {
+	return func() error {
+		for _, d := range c.devices() {
+			if d.Name == names.Device(uuid) && (len(d.Taints) > 0) == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("tainted: not %v", want)
+	}
+}
+
+// A GPU that is cordoned takes no new claim, and what runs on it goes on; when it is let go, what
+// waited runs.
+func TestCordon(t *testing.T) {
+	c := newCluster(t)
+	uuid, _ := names.UUID(c.wholeDevices()[0].Name)
+	c.claim("share", request{name: "gpu", memory: "2Gi", uuid: uuid})
+	c.pod("pod", container{name: "main", claim: "share", command: staying(example("vectoradd", 5))})
+	c.says("pod", "main", "sees 1 1")
+	if _, err := c.agent.Cordon(t.Context(), uuid, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if _, err := c.agent.Uncordon(ctx, uuid); err != nil {
+			t.Error(err)
+		}
+	})
+	c.within("the cordoned GPU is tainted", 2*time.Second, c.tainted(uuid, true))
+	c.claim("late", request{name: "gpu", memory: "1Gi", uuid: uuid})
+	c.pod("late", container{name: "main", claim: "late", command: example("vectoradd", 1)})
+	c.unschedulable("late")
+	c.says("pod", "main", "done")
+	checkExample(t, c.log("pod", "main"), 2*gib)
+	if p := c.get("late"); p.Status.Phase != corev1.PodPending {
+		t.Errorf("the late pod: %s", phase(p))
+	}
+	if _, err := c.agent.Uncordon(t.Context(), uuid); err != nil {
+		t.Fatal(err)
+	}
+	c.within("the GPU has no taint", 10*time.Second, c.tainted(uuid, false))
 	checkExample(t, c.succeeded("late")["main"], gib)
 }
 

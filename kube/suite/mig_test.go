@@ -21,17 +21,23 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
-// divide makes MIG devices of the second GPU, or none of it again, as an administrator does.
-func (c *cluster) divide(ctx context.Context, folder, mig string) {
+// Rules of partitions.
+const (
+	twoParts = "mig: {enabled: true, devices: {3g.20gb: 2}}"
+	noParts  = "mig: {enabled: false}"
+)
+
+// divide makes of the second GPU what a rule says, as an administrator does.
+func (c *cluster) divide(ctx context.Context, folder, rule string) {
 	c.t.Helper()
 	root := os.Getenv("DIVVY_ROOT")
 	goal := filepath.Join(folder, "goal.yaml")
-	text := "schema: divvy.partition/v1\ncards:\n  - match: {index: [1]}\n    mig: " + mig + "\n"
+	text := "schema: divvy.partition/v1\ncards:\n  - match: {index: [1]}\n    " + rule + "\n"
 	if err := os.WriteFile(goal, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"partition", "apply", goal, "--driver-dir", filepath.Join(root, "lib", "divvy", "standin"), "--journal", "/var/lib/divvy/partition.journal"},
+		{"partition", "apply", goal, "--driver-dir", filepath.Join(root, "lib", "divvy", "standin"), "--journal", "/var/lib/divvy/partition.journal", "--cdi-dir", "/run/cdi"},
 		{"cdi", "generate", "--agent", "/run/divvy/agent.sock", "--class", "part", "--output", "/run/cdi"},
 	} {
 		command := exec.CommandContext(ctx, filepath.Join(root, "bin", "divvy"), args...)
@@ -42,8 +48,9 @@ func (c *cluster) divide(ctx context.Context, folder, mig string) {
 	}
 }
 
-// divided makes MIG devices of the second GPU until the test's end.
-func (c *cluster) divided(folder, devices string) {
+// divided makes of the second GPU what a rule says, until the test's end, and then by another rule
+// what it was.
+func (c *cluster) divided(folder, rule, undo string) {
 	c.t.Helper()
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -56,9 +63,9 @@ func (c *cluster) divided(folder, devices string) {
 			}
 			return err
 		})
-		c.divide(ctx, folder, "{enabled: false}")
+		c.divide(ctx, folder, undo)
 	})
-	c.divide(c.t.Context(), folder, "{enabled: true, devices: "+devices+"}")
+	c.divide(c.t.Context(), folder, rule)
 }
 
 // seesPart waits until a pod has looked, and checks that it sees a 3g.20gb.
@@ -92,25 +99,13 @@ func (c *cluster) allocatable(name corev1.ResourceName, want int64) {
 func TestPluginMIG(t *testing.T) {
 	const profile = "divvy.dev/mig-3g.20gb"
 	c, folder := byPlugin(t), t.TempDir()
-	c.divided(folder, "{3g.20gb: 2}")
+	c.divided(folder, twoParts, noParts)
 	c.allocatable(profile, 2)
-	migPod := func(name string) {
-		t.Helper()
-		grace := int64(1)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
-			Containers: []corev1.Container{{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever, Command: looks(),
-				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{profile: resource.MustParse("1")}}}},
-		}}
-		if _, err := c.kube.CoreV1().Pods(c.space).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, name := range []string{"one", "two"} {
-		migPod(name)
+		c.limited(name, profile)
 		c.seesPart(name)
 	}
-	migPod("three")
+	c.limited("three", profile)
 	c.warned("three", "Insufficient "+profile)
 	c.deletePod("one")
 	c.says("three", "main", "sees 1 ")
@@ -151,12 +146,46 @@ func (c *cluster) noMIG() {
 	})
 }
 
+// limited makes a pod with one of a resource, that Kubernetes' scheduler puts on the node.
+func (c *cluster) limited(name string, of corev1.ResourceName) {
+	c.t.Helper()
+	grace := int64(1)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
+		Containers: []corev1.Container{{Name: "main", Image: image, ImagePullPolicy: corev1.PullNever, Command: looks(),
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{of: resource.MustParse("1")}}}},
+	}}
+	if _, err := c.kube.CoreV1().Pods(c.space).Create(c.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Replicas are as many names of a whole GPU: so many pods see all of it, and one more waits.
+func TestPluginReplicas(t *testing.T) {
+	c, folder := byPlugin(t), t.TempDir()
+	c.divided(folder, "replicas: {count: 2}", "replicas: {count: 0}")
+	c.allocatable(names.ResourceReplica, 2)
+	for _, name := range []string{"one", "two"} {
+		c.limited(name, names.ResourceReplica)
+		c.says(name, "main", "sees 1 ") // by CUDA; a simulated NVML tells of all GPUs
+		var count, cards int
+		var total uint64
+		if _, err := fmt.Sscanf(c.log(name, "main"), "sees %d %d %d", &count, &cards, &total); err != nil || total < 39*gib {
+			t.Errorf("pod %s: %q (%v)", name, c.log(name, "main"), err)
+		}
+	}
+	c.limited("three", names.ResourceReplica)
+	c.warned("three", "Insufficient "+names.ResourceReplica)
+	c.deletePod("one")
+	c.says("three", "main", "sees 1 ")
+}
+
 // By claims, too: each has one MIG device by a CDI device, the next one waits until one is free, the
 // other GPU goes on giving shares, and what is no more is not published.
 func TestMIGClaims(t *testing.T) {
 	c, folder := newCluster(t), t.TempDir()
 	t.Cleanup(c.noMIG)
-	c.divided(folder, "{3g.20gb: 2}")
+	c.divided(folder, twoParts, noParts)
 	c.publishedMIG("3g.20gb", 2)
 	mig := func(profile string) request {
 		return request{name: "mig", class: names.DeviceClassMIG, selector: fmt.Sprintf(`device.attributes["divvy.dev"].profile == %q`, profile)}
@@ -191,7 +220,7 @@ func TestMIGInPods(t *testing.T) {
 		c.host("start", "node", false)
 		c.noMIG()
 	})
-	c.divided(folder, "{3g.20gb: 2}")
+	c.divided(folder, twoParts, noParts)
 	for _, name := range []string{"node.yaml", "device-plugin.yaml"} {
 		manifest := filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", name)
 		c.kubectl("apply", "-f", manifest)

@@ -86,11 +86,20 @@ type part struct {
 // partPod makes a pod that only a Binding puts on the node.
 func (c *cluster) partPod(name string, init []part, parts ...part) *corev1.Pod {
 	c.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: c.partSpec(init, parts)}
+	made, err := c.kube.CoreV1().Pods(c.space).Create(c.t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return made
+}
+
+func (c *cluster) partSpec(init, parts []part) corev1.PodSpec {
 	grace := int64(1)
 	always := corev1.ContainerRestartPolicyAlways
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+	spec := corev1.PodSpec{
 		SchedulerName: "test", RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: new(bool),
-	}}
+	}
 	container := func(k part) corev1.Container {
 		made := corev1.Container{Name: k.name, Image: image, ImagePullPolicy: corev1.PullNever, Command: k.command}
 		if n := len(k.share.GPUs); n > 0 {
@@ -108,16 +117,12 @@ func (c *cluster) partPod(name string, init []part, parts ...part) *corev1.Pod {
 		return made
 	}
 	for _, k := range init {
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(k))
+		spec.InitContainers = append(spec.InitContainers, container(k))
 	}
 	for _, k := range parts {
-		pod.Spec.Containers = append(pod.Spec.Containers, container(k))
+		spec.Containers = append(spec.Containers, container(k))
 	}
-	made, err := c.kube.CoreV1().Pods(c.space).Create(c.t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return made
+	return spec
 }
 
 // bind is what a scheduler does.
@@ -186,6 +191,7 @@ func TestPluginShare(t *testing.T) {
 		}
 		c.deletePod("web-0")
 		c.gone("web-0")
+		c.stopped()
 		c.within("the share is gone", 5*time.Second, c.noShares)
 	}
 	c.bound("done", record.Share{GPUs: []string{gpu}, MemoryBytes: gib}, once())
@@ -311,7 +317,8 @@ func TestPluginForty(t *testing.T) {
 		c.says(fmt.Sprint("part-", i), "main", fmt.Sprintf("sees 1 1 %d %d\n", size(i), size(i)))
 	}
 	t.Logf("%d plain pods had started after %.1f s, with shares %.1f s", pods, plain.Seconds(), parts.Seconds())
-	if parts > plain+10*time.Second {
+	// A host that takes 20 s for plain pods is busy or slow, and takes the longer for the rest.
+	if parts > plain+max(10*time.Second, plain/2) {
 		t.Errorf("with shares %.1f s later", (parts - plain).Seconds())
 	}
 }
@@ -351,11 +358,21 @@ func TestPluginKills(t *testing.T) {
 	c.bound("load", record.Share{GPUs: gpu, MemoryBytes: 2 * gib, Cores: 40}, staying(example("vectoradd", 8)))
 	c.running("load", patience)
 	for i, victim := range []string{"node", "kubelet", "agent"} {
+		killed := time.Now()
 		c.host("stop", victim, true)
 		if victim == "node" {
 			c.hostWith("start", "node", "--dra=false", "--device-plugin")
 		} else {
 			c.host("start", victim, false)
+		}
+		if victim == "kubelet" {
+			c.until("the kubelet takes plugins", patience, func() error {
+				info, err := os.Stat("/var/lib/kubelet/device-plugins/kubelet.sock")
+				if err == nil && info.ModTime().Before(killed) {
+					err = errors.New("its socket is of before")
+				}
+				return err
+			})
 		}
 		c.within("the kubelet has slots again", 5*time.Second, func() error { c.registered(patience); return nil })
 		began := time.Now()
