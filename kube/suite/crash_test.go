@@ -53,6 +53,9 @@ func TestKills(t *testing.T) {
 			began[name] = time.Now()
 			next++
 		}
+		if next == pods {
+			kills() // has an end: a kubelet tries again after 10 s, and may find something killed each time
+		}
 		c.checkBooked()
 		for name, since := range began {
 			p := c.get(name)
