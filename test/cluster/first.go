@@ -43,7 +43,7 @@ func first(s settings) error {
 		}
 	}
 	if s.try {
-		return nil
+		return command("ip link add cni0 type bridge") // as CNI will
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -195,14 +195,24 @@ func network(settings) error {
 		// There is no kube-proxy: the one service that pods need is an address of the node.
 		"addr add " + serviceAddress + "/32 dev lo",
 	} {
-		if text, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			for says, meant := range map[string]error{"not permitted": unix.EPERM, "not supported": unix.EOPNOTSUPP, "Unknown device type": unix.ENODEV} {
-				if strings.Contains(string(text), says) {
-					err = meant
-				}
-			}
-			return fmt.Errorf("ip %s: %w: %s", line, err, text)
+		if err := command("ip " + line); err != nil {
+			return err
 		}
 	}
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+}
+
+// command runs one of the machine's programs. What it says of a refusal is an error that unable knows.
+func command(line string) error {
+	words := strings.Fields(line)
+	text, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	for says, meant := range map[string]error{"not permitted": unix.EPERM, "not supported": unix.EOPNOTSUPP, "Unknown device type": unix.ENODEV} {
+		if strings.Contains(string(text), says) {
+			err = meant
+		}
+	}
+	return fmt.Errorf("%s: %w: %s", line, err, text)
 }
