@@ -240,6 +240,10 @@ func TestRemoteWrongCalls(t *testing.T) {
 			program := built(t, "build", "test", "wrongcalls")
 			here := run(t, s.Environ(share.Socket), program)
 			there := s.run(t, []string{"--mem", "2GiB"}, program)
+			strict := s.run(t, []string{"--mem", "2GiB"}, "env", "DIVVY_REMOTE_STRICT=1", program)
+			if strict.stdout != there.stdout {
+				t.Errorf("waited for, calls say something else: %s", strict.stdout)
+			}
 			if here.code != 0 || there.code != 0 || strings.Count(here.stdout, "\n") < 90 {
 				t.Fatalf("codes %d and %d\n%s%s", here.code, there.code, tail(here.stderr, 1000), tail(there.stderr, 1000))
 			}
