@@ -538,3 +538,57 @@ func freePort(t testing.TB) string {
 	defer listener.Close()
 	return listener.Addr().String()
 }
+
+// cuGetProcAddress answers what it answers beside the GPU, for every name, version and flag.
+func TestRemoteGetProcAddress(t *testing.T) {
+	t.Parallel()
+	names := strings.Join(baseNames(t), "\n") + "\n"
+	program := built(t, "build", "test", "procaddress")
+	for _, g := range remoteGenerations {
+		t.Run(g.name, func(t *testing.T) {
+			s := newServed(t, hostOptions{generation: g})
+			ask := func(env []string, program string, args ...string) []string {
+				command := exec.CommandContext(t.Context(), program, args...)
+				command.Stdin = strings.NewReader(names)
+				ended := finish(t, command, env)
+				if ended.code != 0 {
+					t.Fatalf("code %d: %s", ended.code, tail(ended.stderr, 1000))
+				}
+				lines := strings.Split(ended.stdout, "\n")
+				for i, line := range lines { // the last word is the library's file
+					lines[i] = line[:max(strings.LastIndex(line, " "), 0)]
+				}
+				return lines
+			}
+			want := ask(s.Unheld(), program)
+			got := ask(s.away(), divvy(t), s.command([]string{"--mem", "1GiB"}, program)...)
+			if len(want) < 1000 || len(got) != len(want) {
+				t.Fatalf("%d answers beside the GPU, %d elsewhere", len(want), len(got))
+			}
+			for i := range want {
+				if got[i] != want[i] {
+					t.Errorf("beside the GPU %q, elsewhere %q", want[i], got[i])
+				}
+			}
+		})
+	}
+}
+
+// A program sees the run's GPU, or none, as CUDA_VISIBLE_DEVICES has it.
+func TestRemoteVisibleDevices(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, hostOptions{cards: "2xH100-80GB"})
+	tool := filepath.Join(s.ToolsDirectory, "visible")
+	seen := func(list ...string) string {
+		return strings.TrimSpace(run(t, s.away(list...), divvy(t), s.command([]string{"--mem", "1GiB"}, tool, "libcuda.so.1")...).stdout)
+	}
+	uuid := seen()
+	if !strings.HasPrefix(uuid, "GPU-") || strings.Contains(uuid, "\n") {
+		t.Fatalf("a run sees %q, want one GPU", uuid)
+	}
+	for list, want := range map[string]string{"": "", "0": uuid, "1": "", "-1": "", "0,1": uuid, uuid: uuid, uuid[:12]: uuid, "GPU-00000000": "", "x": ""} {
+		if got := seen("CUDA_VISIBLE_DEVICES=" + list); got != want {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%q shows %q, want %q", list, got, want)
+		}
+	}
+}
