@@ -280,12 +280,40 @@ static bool reserve(struct range *range)
 	       page_up(ranges.at[i - 1].start + ranges.at[i - 1].bytes) > first;
 }
 
+/* Gives back the pages of a range that has left, but for those that others have, too; the
+ * lock is held. */
+static void release(const struct range *gone)
+{
+	uint64_t first = page_down(gone->start), end = page_up(gone->start + gone->bytes);
+	size_t i = upto(end - 1);
+	bool others = i && ranges.at[i - 1].kind == RANGE_DEVICE && page_up(ranges.at[i - 1].start + ranges.at[i - 1].bytes) > first;
+
+	if (gone->reserved && !others)
+		munmap((void *)(uintptr_t)first, end - first);
+}
+
+/* What the driver gives out now is free of what lay there: a context's memory goes with it,
+ * without a call for each. The lock is held. */
+static void leave_stale(uint64_t start, uint64_t bytes)
+{
+	for (;;) {
+		size_t i = upto(start + bytes - 1);
+		struct range gone;
+
+		if (!i || ranges.at[i - 1].kind != RANGE_DEVICE || ranges.at[i - 1].start + ranges.at[i - 1].bytes <= start)
+			return;
+		leave(ranges.at[i - 1].start, RANGE_DEVICE, &gone);
+		release(&gone);
+	}
+}
+
 /* Remembers device memory. False: not at this address. */
 static bool enter_device(uint64_t start, uint64_t bytes)
 {
 	struct range range = { start, bytes ? bytes : 1, RANGE_DEVICE, 0, 0 };
 
 	pthread_mutex_lock(&ranges.lock);
+	leave_stale(range.start, range.bytes);
 	bool reserved = reserve(&range);
 	bool entered = enter(&range);
 
@@ -300,14 +328,8 @@ static bool leave_device(uint64_t start)
 	pthread_mutex_lock(&ranges.lock);
 	bool left = leave(start, RANGE_DEVICE, &gone);
 
-	if (left && gone.reserved) {
-		uint64_t first = page_down(gone.start), end = page_up(gone.start + gone.bytes);
-		size_t i = upto(end - 1);
-		bool others = i && ranges.at[i - 1].kind == RANGE_DEVICE && page_up(ranges.at[i - 1].start + ranges.at[i - 1].bytes) > first;
-
-		if (!others)
-			munmap((void *)(uintptr_t)first, end - first);
-	}
+	if (left)
+		release(&gone);
 	pthread_mutex_unlock(&ranges.lock);
 	return left;
 }

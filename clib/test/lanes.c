@@ -183,6 +183,29 @@ static void migrate(void)
 	MUST(cuCtxSetCurrent(context));
 }
 
+/* What a context held goes with it; its addresses come again, each at its first try. */
+static void again(void)
+{
+	CUdeviceptr memory = 0, first = 0;
+	size_t before = 0, after = 0, total = 0;
+
+	for (unsigned int round = 0; round < 8; round++) {
+		CUcontext passing;
+
+		MUST(cuCtxCreate_v2(&passing, 0, 0));
+		MUST(cuMemAlloc_v2(&memory, 64 << 20));
+		MUST(cuMemGetInfo_v2(&after, &total));
+		if (round == 0) {
+			first = memory;
+			before = after;
+		}
+		if (memory != first || after != before)
+			wrong("contexts' memory", round, (unsigned int)(after >> 20), (unsigned int)(before >> 20));
+		MUST(cuCtxDestroy_v2(passing));
+	}
+	MUST(cuCtxSetCurrent(context));
+}
+
 /* A host function reads what a copy before it brought. */
 
 static unsigned int brought, seen;
@@ -254,6 +277,7 @@ int main(int argc, char **argv)
 	record_and_wait();
 	many();
 	migrate();
+	again();
 	host_functions();
 	uploads();
 	printf("%s\n", failed ? "failed" : "ok");
