@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda_abi.h"
 
@@ -232,6 +233,33 @@ static void host_functions(void)
 	}
 }
 
+/* Many launches behind a host function that takes its time: whatever they wait for, it can
+ * return. */
+
+static void dawdle(void *data)
+{
+	usleep(100000);
+	__atomic_store_n((unsigned int *)data, 1, __ATOMIC_RELEASE);
+}
+
+static void behind(void)
+{
+	CUdeviceptr memory;
+	CUstream stream;
+	unsigned int word = 0;
+
+	seen = 0;
+	MUST(cuMemAlloc_v2(&memory, 4));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuLaunchHostFunc(stream, dawdle, &seen));
+	for (unsigned int round = 1; round <= 4000; round++)
+		MUST(cuMemsetD32Async(memory, round, 1, stream));
+	MUST(cuStreamSynchronize(stream));
+	MUST(cuMemcpyDtoH_v2(&word, memory, sizeof(word)));
+	if (!__atomic_load_n(&seen, __ATOMIC_ACQUIRE) || word != 4000)
+		wrong("behind a host function", 0, word, 4000);
+}
+
 /* Large copies beside another thread's frees. */
 
 static void *free_much(void *unused)
@@ -279,6 +307,7 @@ int main(int argc, char **argv)
 	migrate();
 	again();
 	host_functions();
+	behind();
 	uploads();
 	printf("%s\n", failed ? "failed" : "ok");
 	return failed != 0;

@@ -24,6 +24,7 @@ static struct {
 	struct worker_lane *at[DIVVY_REMOTE_MAX_LANES + 1];
 	uint64_t calledback;    /* host functions so far */
 	struct callback *callbacks; /* that the program is running */
+	uint32_t expected;      /* host functions that have not returned; atomic */
 } lanes = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.idle = PTHREAD_COND_INITIALIZER,
@@ -110,6 +111,7 @@ static void call_back(struct callback *callback, uint32_t result)
 		at = &(*at)->next;
 	*at = callback->next;
 	pthread_mutex_unlock(&lanes.lock);
+	__atomic_fetch_sub(&lanes.expected, 1, __ATOMIC_RELAXED);
 	free(callback);
 }
 
@@ -132,14 +134,17 @@ uint64_t worker_callback(const struct worker_call *call, const struct call_callb
 	if (!callback)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	callback->cookie = want->cookie;
+	__atomic_fetch_add(&lanes.expected, 1, __ATOMIC_RELAXED);
 	void *function = worker_function(call->number, call->twin);
 
 	if (call->number == CALL_cuLaunchHostFunc)
 		result = ((__typeof__(&cuLaunchHostFunc))function)((CUstream)(uintptr_t)stream, host_function, callback);
 	else
 		result = ((__typeof__(&cuStreamAddCallback))function)((CUstream)(uintptr_t)stream, stream_function, callback, 0);
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS) {
+		__atomic_fetch_sub(&lanes.expected, 1, __ATOMIC_RELAXED);
 		free(callback);
+	}
 	return result;
 }
 
@@ -175,11 +180,19 @@ static void hand(struct worker_lane *lane, struct frame *frame)
 	pthread_cond_broadcast(&lanes.idle);
 }
 
-/* Calls that only ask come back soon. */
+static bool functions_run(void)
+{
+	return __atomic_load_n(&lanes.expected, __ATOMIC_RELAXED) != 0;
+}
+
+/* Calls that only ask come back soon. Any other may wait for a host function, of which the
+ * connection tells that it has returned. */
 static bool may_wait(const struct frame *frame)
 {
 	unsigned int op = frame->header.op;
 
+	if (functions_run() && op >= DIVVY_REMOTE_FIRST_CALL)
+		return true;
 	return !(frame->header.flags & DIVVY_REMOTE_ONE_WAY) && op >= DIVVY_REMOTE_FIRST_CALL && !worker_asks(op - DIVVY_REMOTE_FIRST_CALL);
 }
 
@@ -235,7 +248,7 @@ static void lead(struct worker_lane *lane)
 	struct frame *frame = read_frame(alone ? &inplace : NULL);
 
 	/* one lane, one-way calls, and more of them at hand: nobody waits for a turn */
-	while (alone && frame && goes && frame->header.lane == lane->number && frame->header.flags & DIVVY_REMOTE_ONE_WAY) {
+	while (alone && frame && goes && !functions_run() && frame->header.lane == lane->number && frame->header.flags & DIVVY_REMOTE_ONE_WAY) {
 		goes = worker_execute(lane, frame);
 		made++;
 		if (frame->own)
