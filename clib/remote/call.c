@@ -136,7 +136,7 @@ static uint64_t check_handles(const struct call_shape *shape, const uint64_t *va
 static uint64_t call(unsigned int number, unsigned int twin, const uint64_t *values, bool oneway)
 {
 	const struct call_shape *shape = call_shape(number);
-	struct remote_lane *lane = remote_lane();
+	struct remote_lane *lane = call_name(number)[0] == 'n' ? remote_management_lane() : remote_lane();
 	uint64_t rooms[CALL_ARGUMENTS], result, own = 1;
 
 	if (!lane)

@@ -50,14 +50,22 @@ static unsigned int count_visible(const char *list)
 
 EXPORT CUresult cuInit(unsigned int Flags)
 {
+	static uint32_t chosen;
+
 	if (Flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	bool first = !remote_is_open();
 	CUresult result = remote_open();
 
-	if (result == CUDA_SUCCESS && first)
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!__atomic_load_n(&chosen, __ATOMIC_ACQUIRE)) { /* the list is read once */
 		visible = count_visible(getenv("CUDA_VISIBLE_DEVICES"));
-	return result == CUDA_SUCCESS && !visible ? CUDA_ERROR_NO_DEVICE : result;
+		__atomic_store_n(&chosen, 1, __ATOMIC_RELEASE);
+	}
+	if (!visible)
+		return CUDA_ERROR_NO_DEVICE;
+	remote_initialized();
+	return CUDA_SUCCESS;
 }
 
 static CUresult device_of(CUdevice dev, const struct remote_device **device)

@@ -25,6 +25,7 @@
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t opened; /* under opening; read without it */
+static uint32_t initialized; /* cuInit has succeeded */
 
 /* A page that a forked child finds empty: 1 in the process that opened the session. */
 static uint32_t *ours;
@@ -214,9 +215,21 @@ CUresult remote_open(void)
 	return result;
 }
 
-bool remote_is_open(void)
+/* The session may open before the program initialises CUDA: for NVML, or for the driver's
+ * version. */
+static bool is_open(void)
 {
 	return __atomic_load_n(&opened, __ATOMIC_ACQUIRE) && *ours == 1;
+}
+
+void remote_initialized(void)
+{
+	__atomic_store_n(&initialized, 1, __ATOMIC_RELEASE);
+}
+
+bool remote_is_open(void)
+{
+	return __atomic_load_n(&initialized, __ATOMIC_ACQUIRE) && is_open();
 }
 
 static struct remote_lane *new_lane(void)
@@ -235,6 +248,13 @@ static struct remote_lane *new_lane(void)
 struct remote_lane *remote_lane(void)
 {
 	if (!remote_is_open())
+		return NULL;
+	return mine ? mine : new_lane();
+}
+
+struct remote_lane *remote_management_lane(void)
+{
+	if (!is_open())
 		return NULL;
 	return mine ? mine : new_lane();
 }

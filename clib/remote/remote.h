@@ -65,10 +65,12 @@ struct remote_lane {
 /* The calling thread's lane. NULL: there is no session (cuInit has not succeeded, this is
  * a child of the process that has one, or no memory). */
 struct remote_lane *remote_lane(void);
+struct remote_lane *remote_management_lane(void); /* for NVML, which needs no cuInit */
 
 /* Opens the session once: reaches the worker and reads what it says of the GPU. */
 CUresult remote_open(void);
-bool remote_is_open(void);
+bool remote_is_open(void);     /* and CUDA is initialised */
+void remote_initialized(void);
 
 /* Begins a call: the lane's out holds nothing but room for the header. */
 bool remote_begin(struct remote_lane *lane);

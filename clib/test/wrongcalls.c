@@ -191,8 +191,14 @@ static void sticky(void)
 int main(void)
 {
 	CUdeviceptr early = 0;
+	void *function = NULL;
+	int version = 0;
 
+	/* what may be asked before comes first: it initialises nothing */
+	printf("version before init %u\n", cuDriverGetVersion(&version));
+	printf("function before init %u\n", cuGetProcAddress("cuMemAlloc", &function, 11040, 0));
 	printf("before init %u\n", cuMemAlloc_v2(&early, 16));
+	printf("count before init %u\n", cuDeviceGetCount(&version));
 	MUST(cuInit(0));
 	printf("before context %u\n", cuMemAlloc_v2(&early, 16));
 	printf("init flags %u\n", cuInit(1));

@@ -139,6 +139,7 @@ func TestClientPrograms(t *testing.T) {
 			t.Run("together", func(t *testing.T) { c.together(t, p) })
 			t.Run("too small", func(t *testing.T) { c.tooSmall(t, p) })
 			t.Run("killed", func(t *testing.T) { c.killed(t, p) })
+			t.Run("elsewhere", func(t *testing.T) { c.elsewhere(t, p) })
 		})
 	}
 }
@@ -214,6 +215,28 @@ func (c *clients) tooSmall(t *testing.T, p clientProgram) {
 	}
 	if control, err := c.run(t, c.Unheld(), p, "ask", fmt.Sprint(p.ask)); err != nil || control.Held != p.ask {
 		t.Errorf("control without a share: %+v, %v", control, err)
+	}
+}
+
+// elsewhere: the same numbers and the same refusal on a machine without a GPU.
+func (c *clients) elsewhere(t *testing.T, p clientProgram) {
+	const quota = 1024 * mib
+	s := &served{host: c.host, socket: filepath.Join(c.directory, "serve.sock")}
+	s.serve(t)
+	env, end := s.open(t, "--mem", mem(quota))
+	start := time.Now()
+	got, err := c.run(t, env, p, "work")
+	if err == nil {
+		err = got.right(p.name, quota)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("FIGURES | %s, elsewhere | %.1f s |", p.name, time.Since(start).Seconds())
+	end()
+	small, _ := s.open(t, "--mem", mem(smallQuota))
+	if got, err := c.run(t, small, p, "ask", fmt.Sprint(p.ask)); err != nil || !strings.Contains(got.Refused, p.says) {
+		t.Errorf("%s under %d MiB: %+v, %v, want %q", p.name, smallQuota/mib, got, err, p.says)
 	}
 }
 

@@ -577,7 +577,7 @@ func TestRemoteGetProcAddress(t *testing.T) {
 // A program sees the run's GPU, or none, as CUDA_VISIBLE_DEVICES has it.
 func TestRemoteVisibleDevices(t *testing.T) {
 	t.Parallel()
-	s := newServed(t, hostOptions{cards: "2xH100-80GB"})
+	s := newServed(t, hostOptions{})
 	tool := filepath.Join(s.ToolsDirectory, "visible")
 	seen := func(list ...string) string {
 		return strings.TrimSpace(run(t, s.away(list...), divvy(t), s.command([]string{"--mem", "1GiB"}, tool, "libcuda.so.1")...).stdout)
