@@ -39,6 +39,9 @@ const (
 // answerTime is how long a server may take to answer: making a share asks a driver.
 const answerTime = 60 * time.Second
 
+// endTime is how long a run that has ended waits for its part of the GPU to be free.
+const endTime = 5 * time.Second
+
 // notRemote are the flags of run that mean nothing, or something else, on a server.
 var notRemote = []string{"simulate", "agent", "driver", "tenant", "mps-threads", "open", "user", "exclusive", "isolate", "enforce-grace"}
 
@@ -94,8 +97,13 @@ func (a *app) runRemote(ctx context.Context, remote string, u under, path string
 	}()
 	code, err := a.passOn(&exec.Cmd{Path: path, Args: args, Env: remoteEnvironment(folder, socket, token)}, watch{})
 	over.Store(true)
-	_ = conn.Close()
+	// What comes next may count on the run's part of the GPU: the server hangs up when it is free.
+	half, can := conn.(interface{ CloseWrite() error })
+	if !can || half.CloseWrite() != nil || conn.SetReadDeadline(time.Now().Add(endTime)) != nil {
+		_ = conn.Close()
+	}
 	<-ended
+	_ = conn.Close()
 	if err != nil {
 		return err
 	}

@@ -307,6 +307,17 @@ func TestRemoteProcessesShareALimit(t *testing.T) {
 	}
 }
 
+// When a run has ended its part of the GPU is free: the next may have all of it at once.
+func TestRemoteRunsOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, hostOptions{})
+	for i := range 20 {
+		if ended := s.run(t, []string{"--mem", "60GiB"}, built(t, "lib", "divvy", "examples", "vectoradd")); ended.code != 0 {
+			t.Fatalf("run %d: code %d\n%s", i, ended.code, tail(ended.stderr, 1000))
+		}
+	}
+}
+
 // Runs of 10, 30 and 60 % have that of the GPU, and no more; two that nothing holds have
 // half of it each.
 func TestRemoteRunsKeepTheirTime(t *testing.T) {
