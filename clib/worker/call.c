@@ -274,6 +274,7 @@ static void after(struct worker_call *call, const struct call_shape *shape, cons
 		if (shape->argument[i].how == HOW_HANDLE && shape->argument[i].by) {
 			worker_forget(decoded->handle[i]);
 			worker_image_gone(decoded->handle[i]);
+			worker_link_gone(decoded->handle[i]);
 		}
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module.c: images, links, and the kernels that are found in them. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "special.h"
@@ -192,15 +193,36 @@ struct link {
 	struct link *next;
 };
 
-static struct link *links;
+static struct {
+	pthread_mutex_t lock;
+	struct link *first;
+} links = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct link *link_of(uint64_t handle)
 {
-	struct link *link = __atomic_load_n(&links, __ATOMIC_ACQUIRE);
+	pthread_mutex_lock(&links.lock);
+	struct link *link = links.first;
 
 	while (link && link->handle != handle)
 		link = link->next;
+	pthread_mutex_unlock(&links.lock);
 	return link;
+}
+
+void worker_link_gone(uint64_t handle)
+{
+	pthread_mutex_lock(&links.lock);
+	for (struct link **at = &links.first; *at; at = &(*at)->next) {
+		struct link *link = *at;
+
+		if (link->handle == handle) {
+			*at = link->next;
+			free_options(&link->options);
+			free(link);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&links.lock);
 }
 
 uint64_t worker_load(struct worker_call *call, struct reader *reader)
@@ -276,9 +298,10 @@ uint64_t worker_create_link(struct worker_call *call, struct reader *reader)
 		return result;
 	}
 	link->handle = worker_handle(KIND_CUlinkState, (uint64_t)(uintptr_t)made);
-	link->next = __atomic_load_n(&links, __ATOMIC_ACQUIRE);
-	while (!__atomic_compare_exchange_n(&links, &link->next, link, false, __ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
-		;
+	pthread_mutex_lock(&links.lock);
+	link->next = links.first;
+	links.first = link;
+	pthread_mutex_unlock(&links.lock);
 	worker_add(call->lane, &link->handle, sizeof(link->handle));
 	add_options(call->lane, &link->options);
 	return CUDA_SUCCESS;

@@ -262,6 +262,10 @@ bool worker_image_parameters(uint64_t module, const char *name, struct call_para
 
 void worker_kernel_found(uint64_t handle, uint64_t library, const char *name)
 {
+	uint64_t known = 0;
+
+	if (worker_kernel_name(handle, &known)) /* it has been found before */
+		return;
 	struct kernel *kernel = calloc(1, sizeof(*kernel));
 
 	if (kernel)

@@ -92,6 +92,9 @@ bool worker_special(struct worker_call *call, uint64_t *result);
 /* facts.c: a WELCOME's payload in the lane's reply. */
 void worker_facts(struct worker_lane *lane);
 
+/* module.c: a link has been destroyed: nothing is written to its logs any more. */
+void worker_link_gone(uint64_t link);
+
 /* parameters.c: what images say of their kernels' parameters, where the driver does not. */
 void worker_image_loaded(uint64_t module, const uint8_t *image, size_t length);
 void worker_image_gone(uint64_t module);
