@@ -70,7 +70,7 @@ $(test_dir)/monitor-%: go.sum | bin/divvy
 # The front of another release: the same sources with another wire version.
 other_dir := $(test_dir)/other
 other_cflags = $(subst clib/include,$(other_dir)/include,$(front_cflags))
-other_objects := $(patsubst clib/front/%.c,$(other_dir)/%.o,$(wildcard clib/front/*.c)) $(other_dir)/symbols.o
+other_objects := $(patsubst clib/front/%.c,$(other_dir)/%.o,$(wildcard clib/front/*.c)) $(other_dir)/symbols.o $(other_dir)/thread.o
 
 $(other_dir)/include/divvy_wire.h: $(wildcard clib/include/*.h)
 	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
@@ -79,6 +79,9 @@ $(other_dir)/include/divvy_wire.h: $(wildcard clib/include/*.h)
 
 $(other_objects): other_cflags += -fvisibility=hidden
 $(other_dir)/%.o: clib/front/%.c $(other_dir)/include/divvy_wire.h $(front_headers)
+	$(call step,test programs) $(CC) $(other_cflags) -c -o $@ $<
+
+$(other_dir)/%.o: clib/guest/%.c $(other_dir)/include/divvy_wire.h $(front_headers)
 	$(call step,test programs) $(CC) $(other_cflags) -c -o $@ $<
 
 $(other_dir)/%.o: clib/gen/%.c $(other_dir)/include/divvy_wire.h $(front_headers)
