@@ -65,12 +65,12 @@ func DecodeFrame(header []byte, most uint32) (Frame, error) {
 }
 
 // Read reads a frame whose payload has at most most bytes. io.EOF: the connection ended
-// before it.
+// before it; io.ErrUnexpectedEOF: within it.
 func Read(from io.Reader, most uint32) (Frame, []byte, error) {
 	var header [FrameSize]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w: the connection ended within a header", ErrProtocol)
+			err = fmt.Errorf("the connection ended within a header: %w", err)
 		}
 		return Frame{}, nil, err
 	}
@@ -82,7 +82,7 @@ func Read(from io.Reader, most uint32) (Frame, []byte, error) {
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, from, int64(f.Length)); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: the connection ended within %s", ErrProtocol, f.Op)
+			err = fmt.Errorf("the connection ended within %s: %w", f.Op, io.ErrUnexpectedEOF)
 		}
 		return Frame{}, nil, err
 	}

@@ -46,13 +46,14 @@ func TestFramesThatAreRefused(t *testing.T) {
 	whole := Frame{Length: 3, Op: Data}.Append(nil)
 	for name, c := range map[string]struct {
 		wire []byte
+		is   error
 		want string
 	}{
-		"half a header":  {whole[:5], "ended within a header"},
-		"half a payload": {append(whole, 1, 2), "ended within DATA"},
-		"too long":       {Frame{Length: 2 << 30, Op: FirstCall + 4}.Append(nil), "call 4 with 2147483648 bytes, more than 262144"},
+		"half a header":  {whole[:5], io.ErrUnexpectedEOF, "ended within a header"},
+		"half a payload": {append(whole, 1, 2), io.ErrUnexpectedEOF, "ended within DATA"},
+		"too long":       {Frame{Length: 2 << 30, Op: FirstCall + 4}.Append(nil), ErrProtocol, "call 4 with 2147483648 bytes, more than 262144"},
 	} {
-		if _, _, err := Read(bytes.NewReader(c.wire), MaxControl); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := Read(bytes.NewReader(c.wire), MaxControl); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
