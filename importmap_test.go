@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/simgpu", may: []string{"internal/cgroup", "internal/mig", "internal/simgpu/condition", "internal/simgpu/partition", "internal/simgpu/silicon", "internal/simgpu/simwire", "internal/simgpu/timeline", "internal/urgency"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/client", may: []string{"internal/api", "internal/share"}},
 	{path: "internal/remote/protocol", may: []string{"internal/share"}},
+	{path: "internal/remote/network", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/remote/pipe", thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/remote/relay", may: []string{"internal/remote/certificates", "internal/remote/pipe", "internal/remote/protocol", "internal/socket"}},
 	{path: "internal/remote/certificates", may: []string{"internal/share"}, thirdParty: []string{"golang.org/x/sys"}},
@@ -174,7 +175,7 @@ var rooms = []room{
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster/pause", thirdParty: []string{"golang.org/x/sys"}},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/remote/network", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "deploy/prometheus", thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }

@@ -18,14 +18,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
 // served is a host whose GPUs programs elsewhere may use. The programs of these tests
 // run without any driver: what they load is clib/remote, fitted to the server's.
 type served struct {
 	*host
-	socket string
-	server *process
+	socket    string
+	server    *process
+	serveArgs []string // of the server, besides
+	remote    []string // flags by which a program finds it
+	env       []string // of programs, besides
+	account   *simgpu.Truth
+	// With certificates:
+	address, authority, identity string
 }
 
 // remoteGenerations are the driver generations that remote calls are tried on.
@@ -34,7 +42,9 @@ var remoteGenerations = generations[:3]
 func newServed(t testing.TB, o hostOptions) *served {
 	t.Helper()
 	s := &served{host: newHost(t, o)}
+	s.account = s.truth(t)
 	s.socket = filepath.Join(s.directory, "serve.sock")
+	s.remote = []string{"--remote", "unix:" + s.socket}
 	s.serve(t)
 	return s
 }
@@ -42,22 +52,29 @@ func newServed(t testing.TB, o hostOptions) *served {
 // serve starts the server and waits until it listens.
 func (s *served) serve(t testing.TB) {
 	t.Helper()
-	s.server = daemon(t, s.directory, "serve", "serve", "--agent", s.AgentSocket, "--listen", "unix:"+s.socket,
-		"--audit", filepath.Join(s.directory, "serve-audit.log"))
-	eventually(t, "the server answers", func() error {
-		_, err := os.Stat(s.socket)
+	s.server = daemon(t, s.directory, "serve", append([]string{"serve", "--agent", s.AgentSocket, "--listen", "unix:" + s.socket,
+		"--audit", filepath.Join(s.directory, "serve-audit.log")}, s.serveArgs...)...)
+	eventually(t, "the server listens", func() error {
+		conn, err := net.Dial("unix", s.socket)
+		if err == nil && s.address != "" {
+			conn.Close()
+			conn, err = net.Dial("tcp", s.address)
+		}
+		if err == nil {
+			conn.Close()
+		}
 		return err
 	}, s.server)
 }
 
 // away is the environment of a program on a machine without a GPU.
 func (s *served) away(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.directory}, more...)
+	return slices.Concat([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.directory}, s.env, more)
 }
 
 // command is a program under divvy run --remote.
 func (s *served) command(flags []string, program ...string) []string {
-	return slices.Concat([]string{"run", "--remote", "unix:" + s.socket}, flags, []string{"--"}, program)
+	return slices.Concat([]string{"run"}, s.remote, flags, []string{"--"}, program)
 }
 
 // run runs a program there to its end.
@@ -113,13 +130,7 @@ func TestRemoteExamples(t *testing.T) {
 			s := newServed(t, hostOptions{generation: g})
 			want := checksums(t, s.host)
 			for _, name := range exampleNames {
-				got := s.run(t, []string{"--mem", "2GiB"}, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...)
-				r, err := readExample(got, name)
-				if err != nil {
-					t.Error(err)
-				} else if r.Checksum != want[name] {
-					t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
-				}
+				s.example(t, name, want)
 			}
 		})
 	}
@@ -405,6 +416,30 @@ func (s *served) workers(t testing.TB) (pids []int) {
 	return pids
 }
 
+// unused says what still is on the GPU, or makes calls there.
+func (s *served) unused(t testing.TB) error {
+	if left := s.workers(t); len(left) != 0 {
+		return fmt.Errorf("workers: %v", left)
+	}
+	cards, err := s.account.Cards(t.Context())
+	if err == nil && cards[0].UsedBytes != 0 {
+		err = fmt.Errorf("%d bytes are in use", cards[0].UsedBytes)
+	}
+	return err
+}
+
+// left says what is left of runs that have ended.
+func (s *served) left(t testing.TB) error {
+	if err := s.unused(t); err != nil {
+		return err
+	}
+	shares, err := s.client.Shares(t.Context())
+	if err == nil && len(shares.Shares) > 0 {
+		err = fmt.Errorf("%d shares", len(shares.Shares))
+	}
+	return err
+}
+
 // Whoever of a run is killed, the others are told, nothing hangs, and nothing is left on
 // the GPU or of the processes.
 func TestRemoteDeaths(t *testing.T) {
@@ -437,27 +472,9 @@ func TestRemoteDeaths(t *testing.T) {
 				refused(t, holder, deviceUnavailable, "alloc %d", mib)
 				refused(t, holder, deviceUnavailable, "alloc %d", mib)
 			}
-			eventually(t, "the GPU and the workers are free", func() error {
-				if left := s.workers(t); len(left) != 0 {
-					return fmt.Errorf("workers: %v", left)
-				}
-				cards, err := s.truth(t).Cards(t.Context())
-				if err != nil {
-					return err
-				}
-				if cards[0].UsedBytes != 0 {
-					return fmt.Errorf("%d bytes are in use", cards[0].UsedBytes)
-				}
-				return nil
-			}, s.server)
+			eventually(t, "the GPU and the workers are free", func() error { return s.unused(t) }, s.server)
 			end()
-			eventually(t, "the run's share is gone", func() error {
-				shares, err := s.client.Shares(t.Context())
-				if err == nil && len(shares.Shares) > 0 {
-					err = errors.New("there are shares")
-				}
-				return err
-			})
+			eventually(t, "the run's share is gone", func() error { return s.left(t) })
 		})
 	}
 }
@@ -496,46 +513,14 @@ func TestRemoteNumba(t *testing.T) {
 	}
 }
 
-// Through relay, mutual TLS and server a program computes the same; with the wrong
-// certificate it does not start.
-func TestRemoteOverTLS(t *testing.T) {
-	t.Parallel()
-	s := newServed(t, hostOptions{})
-	authority, identity := filepath.Join(s.directory, "ca"), filepath.Join(s.directory, "ann.pem")
-	for _, args := range [][]string{
-		{"certs", "init", "--dir", authority, "--host", "127.0.0.1"},
-		{"certs", "issue", "--dir", authority, "--tenant", "vision", "--user", "ann", "--out", identity},
-		{"certs", "init", "--dir", authority + "-other", "--host", "127.0.0.1"},
-		{"certs", "issue", "--dir", authority + "-other", "--tenant", "vision", "--user", "ann", "--out", identity + "-other"},
-	} {
-		if made := run(t, s.away(), divvy(t), args...); made.code != 0 {
-			t.Fatalf("divvy %s: %+v", strings.Join(args, " "), made)
-		}
-	}
-	address := freePort(t)
-	daemon(t, s.directory, "serve-tls", "serve", "--agent", s.AgentSocket, "--listen", address, "--certificates", authority)
-	eventually(t, "the server listens", func() error {
-		connection, err := net.Dial("tcp", address)
-		if err == nil {
-			connection.Close()
-		}
-		return err
-	})
-	away := s.away("XDG_RUNTIME_DIR=" + s.directory)
-	remote := func(identity string, program ...string) outcome {
-		return run(t, away, divvy(t), slices.Concat([]string{"run", "--remote", address, "--identity", identity, "--mem", "2GiB", "--"}, program)...)
-	}
-	want := checksums(t, s.host)
-	for _, name := range []string{"vectoradd", "texture", "mlp"} {
-		r, err := readExample(remote(identity, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...), name)
-		if err != nil {
-			t.Error(err)
-		} else if r.Checksum != want[name] {
-			t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
-		}
-	}
-	if foreign := remote(identity+"-other", "true"); foreign.code != 4 {
-		t.Errorf("with a foreign certificate: %+v", foreign)
+// example runs one, which must come to its checksum.
+func (s *served) example(t testing.TB, name string, want map[string]string) {
+	t.Helper()
+	r, err := readExample(s.run(t, []string{"--mem", "2GiB"}, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...), name)
+	if err != nil {
+		t.Error(err)
+	} else if r.Checksum != want[name] {
+		t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
 	}
 }
 
