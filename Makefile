@@ -134,6 +134,7 @@ soak: export DIVVY_RACE_ROUNDS := 1000000
 soak: export DIVVY_CHAOS_SECONDS := 1800
 soak: export DIVVY_SIEGE_SECONDS := 600
 soak: export DIVVY_AUDIT_KILLS := 200
+soak: export DIVVY_REMOTE_DEATHS_SECONDS := 300
 soak:
 	@$(MAKE) --no-print-directory test-need
 	@$(MAKE) --no-print-directory test-programs
