@@ -19,7 +19,7 @@ func (a *app) benchCommand() *cobra.Command {
 	return a.group("bench", "Measure what Divvy costs and how it keeps its promises",
 		`  divvy bench calls --json`,
 		a.benchCallsCommand(), a.benchQuotaCommand(), a.benchFairnessCommand(), a.benchPriorityCommand(), a.benchIsolationCommand(), a.benchChangeCommand(),
-		a.benchRecoveryCommand(), a.benchRacesCommand(), a.benchStormCommand(), a.benchTruthCommand(), a.benchObserveCommand(), a.benchInterpreterCommand())
+		a.benchRecoveryCommand(), a.benchRacesCommand(), a.benchStormCommand(), a.benchTruthCommand(), a.benchObserveCommand(), a.benchInterpreterCommand(), a.benchRemoteCommand())
 }
 
 func (a *app) benchCallsCommand() *cobra.Command {

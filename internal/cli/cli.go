@@ -73,7 +73,7 @@ for programs that know nothing of it. Without a GPU, add --simulate.`,
 		a.demoCommand(), a.runCommand(), a.psCommand(), a.devicesCommand(), a.eventsCommand(), a.whyCommand(), a.shareCommand(),
 		a.planCommand(), a.estimateCommand(), a.adviseCommand(), a.partitionCommand(), a.cdiCommand(), a.simulateCommand(), a.agentCommand(), a.serveCommand(), a.remoteCommand(), a.certsCommand(), a.webCommand(), a.usageCommand(), a.historyCommand(), a.auditCommand(),
 		a.benchCommand(), a.doctorCommand(),
-		a.cleanupCommand(), a.versionCommand(), a.completionCommand(), a.isolateCommand(), a.ignoreCommand(), a.wakeCommand(), a.workingCommand(), a.relayingCommand(),
+		a.cleanupCommand(), a.versionCommand(), a.completionCommand(), a.isolateCommand(), a.ignoreCommand(), a.wakeCommand(), a.workingCommand(), a.relayingCommand(), a.passingCommand(),
 	)
 	root.Flags().Bool("version", false, "print the version")
 	root.SetVersionTemplate(versionLine())
