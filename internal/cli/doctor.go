@@ -46,15 +46,19 @@ type doctorReport struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
+	var remote string
 	cmd := &cobra.Command{
 		Use:   "doctor [PROGRAM]",
 		Short: "Check that shares can work here, and for a program",
 		Long: `Checks libraries, driver, agent, sockets and cgroups of this machine and, when a
 program is given, whether a share can hold it and whether it can run on a
 simulated GPU. PROGRAM may be a script or the folder of a Python environment.
+With --remote, whether a server's GPU can be used from here, and by PROGRAM: it
+makes a share there for a moment.
 Exit code 1 if something is broken; a "note" is a limit worth knowing.`,
-		Example: `  divvy doctor /usr/bin/ffmpeg`,
-		Args:    cobra.MaximumNArgs(1),
+		Example: `  divvy doctor /usr/bin/ffmpeg
+  divvy doctor --remote gpu1`,
+		Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
@@ -62,7 +66,15 @@ Exit code 1 if something is broken; a "note" is a limit worth knowing.`,
 	cmd.RunE = a.action(func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), doctorDeadline)
 		defer cancel()
-		report := a.examine(ctx, args)
+		report := newReport()
+		if remote != "" {
+			if a.target.simulate != "" || a.chosenSocket() != "" {
+				return usage(errors.New("--remote is about a server: --simulate and --agent cannot go with it"))
+			}
+			a.examineRemote(cmd.Context(), remote, args, report)
+		} else {
+			a.examine(ctx, args, report)
+		}
 		if asJSON {
 			if err := a.writeJSON(report); err != nil {
 				return err
@@ -81,17 +93,24 @@ Exit code 1 if something is broken; a "note" is a limit worth knowing.`,
 		return nil
 	})
 	a.targetFlags(cmd)
+	a.remoteFlags(cmd, &remote, "look at a `server` instead: HOST[:PORT] or unix:/path")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func (a *app) examine(ctx context.Context, programs []string) doctorReport {
-	report := doctorReport{Schema: "divvy.doctor/v1", OK: true}
-	add := func(name, status, detail, hint string) {
-		report.Checks = append(report.Checks, checkup{Name: name, Status: status, Detail: detail, Hint: hint})
-		report.OK = report.OK && status != checkFail
-	}
-	failed := func(name string, err error) { add(name, checkFail, err.Error(), hintOf(err)) }
+func newReport() *doctorReport { return &doctorReport{Schema: "divvy.doctor/v1", OK: true} }
+
+func (r *doctorReport) add(name, status, detail, hint string) {
+	r.Checks = append(r.Checks, checkup{Name: name, Status: status, Detail: detail, Hint: hint})
+	r.OK = r.OK && status != checkFail
+}
+
+func (r *doctorReport) failed(name string, err error) {
+	r.add(name, checkFail, err.Error(), hintOf(err))
+}
+
+func (a *app) examine(ctx context.Context, programs []string, report *doctorReport) {
+	add, failed := report.add, report.failed
 	add("version", checkOK, fmt.Sprintf("divvy %s, wire %d", version, wire.Version), "")
 	dir, err := a.libraries()
 	if err == nil {
@@ -109,6 +128,7 @@ func (a *app) examine(ctx context.Context, programs []string) doctorReport {
 		add("folder", checkOK, a.privateRoot().Path()+" (private agents and simulators)", "")
 	}
 	a.examineAgent(ctx, add)
+	a.examineServe(ctx, report)
 	add("cgroup", checkOK, cgroupVersion("/")+": labels of processes; no limit depends on it", "")
 	for _, program := range programs {
 		if !isFolder(program) {
@@ -117,7 +137,6 @@ func (a *app) examine(ctx context.Context, programs []string) doctorReport {
 		}
 		examineSimulated(program, add)
 	}
-	return report
 }
 
 // completeBuild says which part of the build is not there.

@@ -36,25 +36,9 @@ const identityFile = "identity.pem"
 
 // relayTo is the socket of the user's relay to a server.
 func (a *app) relayTo(ctx context.Context, at server.Address) (string, error) {
-	path := a.target.identity
-	if path == "" {
-		dir, err := a.remoteFolder()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(dir, identityFile)
-	}
-	path, err := filepath.Abs(path)
+	identity, path, err := a.readIdentity()
 	if err != nil {
 		return "", err
-	}
-	identity, err := certificates.ReadBundle(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("no certificate: %w", err)},
-			"have one issued (divvy certs issue), and name it: --identity FILE")
-	}
-	if err != nil {
-		return "", certsFailed(err)
 	}
 	program, err := self()
 	if err != nil {
@@ -64,6 +48,32 @@ func (a *app) relayTo(ctx context.Context, at server.Address) (string, error) {
 	sum := sha256.Sum256(identity.Leaf.Raw)
 	key := net.JoinHostPort(at.Host, at.Port) + " " + hex.EncodeToString(sum[:])
 	return a.privateRoot().Relay(ctx, program, key, relayingCommand, at.Host, at.Port, path)
+}
+
+// readIdentity is the user's certificate, and its file.
+func (a *app) readIdentity() (certificates.Bundle, string, error) {
+	none := certificates.Bundle{}
+	path := a.target.identity
+	if path == "" {
+		dir, err := a.remoteFolder()
+		if err != nil {
+			return none, "", err
+		}
+		path = filepath.Join(dir, identityFile)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return none, "", err
+	}
+	identity, err := certificates.ReadBundle(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, "", withHint(&codedError{code: exitNotAllowed, cause: fmt.Errorf("no certificate: %w", err)},
+			"have one issued (divvy certs issue), and name it: --identity FILE")
+	}
+	if err != nil {
+		return none, "", certsFailed(err)
+	}
+	return identity, path, nil
 }
 
 func (a *app) relayingCommand() *cobra.Command {

@@ -234,10 +234,19 @@ func (a *app) noteForRemote(path string) {
 		a.note("it will not find the server's GPU: %s", detail)
 		return
 	}
+	if uses := runtimeOf(path); uses != "" {
+		a.note("%s", uses)
+	}
+}
+
+// runtimeOf says that a program uses what is not carried to a server; empty: it does not, or
+// that cannot be seen.
+func runtimeOf(path string) string {
 	// What has the runtime inside, and code for it: its words alone are in programs that look for it.
 	found, err := program.Read(path)
 	code := len(found.Code.PTX) + len(found.Code.Machine)
-	if err == nil && found.Runtime != "" && (found.Runtime != "inside" || code > 0) {
-		a.note("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)
+	if err != nil || found.Runtime == "" || found.Runtime == "inside" && code == 0 {
+		return ""
 	}
+	return fmt.Sprintf("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)
 }

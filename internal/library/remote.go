@@ -18,9 +18,9 @@ type Remote struct {
 	NVML    []string // empty: it has none
 }
 
-// remote is the driver library of a machine without a GPU, as it was built: it exports all
+// Remote is the driver library of a machine without a GPU, as it was built: it exports all
 // that the list of symbols has.
-func (d Dir) remote() string { return filepath.Join(string(d), "remote", CUDAName) }
+func (d Dir) Remote() string { return filepath.Join(string(d), "remote", CUDAName) }
 
 // RemoteFor returns the driver library of a machine without a GPU, fitted to a server's
 // driver: what that lacks is taken out. It lies in one of the cache folders, where it is made
@@ -28,12 +28,12 @@ func (d Dir) remote() string { return filepath.Join(string(d), "remote", CUDANam
 // has no signature, and stays out.
 func (d Dir) RemoteFor(driver Remote, caches ...string) (Front, error) {
 	id := driver.id()
-	if built, err := quickID(d.remote()); err == nil {
+	if built, err := quickID(d.Remote()); err == nil {
 		if dir, err := cached(caches, keyOf(built, id)); err == nil {
 			return Front{Dir: dir}, nil
 		}
 	}
-	image, err := readImage(d.remote(), false)
+	image, err := readImage(d.Remote(), false)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: no remote/%s in %s", ErrNotFound, CUDAName, d)
