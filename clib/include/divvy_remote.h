@@ -55,7 +55,7 @@
 #define DIVVY_REMOTE_RUN 4u
 #define DIVVY_REMOTE_RUNNING 5u
 #define DIVVY_REMOTE_ADMIN 6u
-#define DIVVY_REMOTE_PING 7u     /* either side, after 5 s of silence; nothing for 15 s: the other is dead */
+#define DIVVY_REMOTE_PING 7u     /* answered by a PING; only a run's client may ask so far */
 #define DIVVY_REMOTE_REPLY 8u
 #define DIVVY_REMOTE_ERROR 9u
 #define DIVVY_REMOTE_CONTEXT 10u /* one way: u64, the context that is current to the lane from now on, or 0 */

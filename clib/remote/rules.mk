@@ -88,7 +88,7 @@ $(remote_lies): build/test/remote/libraryfuzz-%: $(remote_lies_sources) $(wildca
 test-remote: $(remote_fuzz) $(remote_lies) $(null_dir)/libcuda.so.1
 	@$(remote_fuzz) $(null_dir)/libcuda.so.1 $(remote_fuzz_rounds) 1
 	@for program in $(remote_lies); do \
-		ASAN_OPTIONS=detect_leaks=0 $$program 100 1 2> $$program.log || { tail -50 $$program.log; exit 1; }; \
+		ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=atexit_sleep_ms=0 $$program 100 1 2> $$program.log || { tail -50 $$program.log; exit 1; }; \
 	done
 
 fuzz-remote: $(remote_fuzz) $(remote_lies) $(null_dir)/libcuda.so.1

@@ -20,7 +20,7 @@ const (
 	Run          = 4
 	Running      = 5
 	Admin        = 6
-	Ping         = 7 // either side, after 5 s of silence; nothing for 15 s: the other is dead
+	Ping         = 7 // answered by a PING; only a run's client may ask so far
 	Reply        = 8
 	Error        = 9
 	Context      = 10  // one way: u64, the context that is current to the lane from now on, or 0
