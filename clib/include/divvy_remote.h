@@ -55,7 +55,7 @@
 #define DIVVY_REMOTE_RUN 4u
 #define DIVVY_REMOTE_RUNNING 5u
 #define DIVVY_REMOTE_ADMIN 6u
-#define DIVVY_REMOTE_PING 7u     /* answered by a PING; only a run's client may ask so far */
+#define DIVVY_REMOTE_PING 7u     /* a run's client asks every 5 s whether the server still lives */
 #define DIVVY_REMOTE_REPLY 8u
 #define DIVVY_REMOTE_ERROR 9u
 #define DIVVY_REMOTE_CONTEXT 10u /* one way: u64, the context that is current to the lane from now on, or 0 */
@@ -68,6 +68,7 @@
 
 /* frame.flags */
 #define DIVVY_REMOTE_ONE_WAY 1u
+#define DIVVY_REMOTE_ANSWER 4u /* of a PING: it answers one, and wants no answer */
 #define DIVVY_REMOTE_TWIN 2u /* the call is that of the per-thread default stream (_ptds, _ptsz) */
 
 struct divvy_remote_frame {

@@ -95,6 +95,7 @@ func (a *app) runRemote(ctx context.Context, remote string, u under, path string
 		}
 		a.note("%s: the server has ended the run, and its GPU answers no more: %s", remote, why)
 	}()
+	go askForLife(conn, ended)
 	code, err := a.passOn(&exec.Cmd{Path: path, Args: args, Env: remoteEnvironment(folder, socket, token)}, watch{})
 	over.Store(true)
 	// What comes next may count on the run's part of the GPU: the server hangs up when it is free.
@@ -111,6 +112,26 @@ func (a *app) runRemote(ctx context.Context, remote string, u under, path string
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// lifeEvery is how often a run's server is asked whether it still lives. By the answers a relay
+// knows: where one is 15 seconds late, it ends the run's connections.
+const lifeEvery = 5 * time.Second
+
+// askForLife asks until the connection has ended.
+func askForLife(conn io.Writer, ended <-chan struct{}) {
+	tick := time.NewTicker(lifeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+			if protocol.WritePing(conn, 0) != nil {
+				return
+			}
+		}
+	}
 }
 
 // remoteEnvironment is the environment that gives a program a server's GPU.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,4 +195,30 @@ func TestRemoteSilence(t *testing.T) {
 	if here > within || there > within {
 		t.Errorf("more than %v", within)
 	}
+}
+
+// A server that has stopped, and whose kernel still says that all arrives, counts as dead, too.
+func TestRemoteStoppedServer(t *testing.T) {
+	t.Parallel()
+	const within = 40 * time.Second // 15 after a question, of which there is one each 5; a busy host adds
+	s := newServedTLS(t, hostOptions{})
+	env, _ := s.open(t, "--mem", "1GiB")
+	holder := s.holderIn(t, env)
+	do(t, holder, "start")
+	alloc(t, holder, 256*mib)
+	begun := time.Now()
+	if err := syscall.Kill(s.server.pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(s.server.pid, syscall.SIGCONT) })
+	refused(t, holder, deviceUnavailable, "alloc %d", mib)
+	took := time.Since(begun)
+	t.Logf("the program knew after %v", took.Round(time.Millisecond))
+	if took > within {
+		t.Errorf("more than %v", within)
+	}
+	if err := syscall.Kill(s.server.pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left", func() error { return s.left(t) }, s.server)
 }

@@ -11,21 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadAfter is how long the other end of a network may be silent until it counts as dead.
-const deadAfter = 15 * time.Second
+// Silence is how long the other end of a network may be silent until it counts as dead.
+const Silence = 15 * time.Second
+
+// ErrSilent says that the other end lives by its kernel's word, and does not answer.
+var ErrSilent = errors.New("the other end does not answer")
 
 // Watch has the kernel end a connection whose other end is dead or out of reach. That is
 // found out while nothing waits to be sent. What waits, too, ends a connection only where
 // the other end always reads at once (prompt): else it may wait for a GPU's time, for as long
 // as that takes.
 func Watch(conn *net.TCPConn, prompt bool) error {
-	err := conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: deadAfter / 3, Interval: deadAfter / 3, Count: 2})
+	err := conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: Silence / 3, Interval: Silence / 3, Count: 2})
 	if err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
 	}
 	bound := 0
 	if prompt {
-		bound = int(deadAfter.Milliseconds())
+		bound = int(Silence.Milliseconds())
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil {
@@ -40,4 +43,4 @@ func Watch(conn *net.TCPConn, prompt bool) error {
 }
 
 // Dead says whether a connection failed because its other end was found dead.
-func Dead(err error) bool { return errors.Is(err, unix.ETIMEDOUT) }
+func Dead(err error) bool { return errors.Is(err, unix.ETIMEDOUT) || errors.Is(err, ErrSilent) }

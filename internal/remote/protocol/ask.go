@@ -60,8 +60,9 @@ func Attend(server io.ReadWriter) error {
 		switch {
 		case err != nil:
 			return err
+		case f.Op == Ping && f.Flags&Answer != 0:
 		case f.Op == Ping:
-			err = Write(server, Ping, nil)
+			err = WritePing(server, Answer)
 		case f.Op == Refused:
 			r, err := DecodeRefusal(payload)
 			if err != nil {

@@ -99,6 +99,12 @@ func Write(to io.Writer, op Op, payload []byte) error {
 	return err
 }
 
+// WritePing asks for a sign of life, or gives one.
+func WritePing(to io.Writer, flags uint16) error {
+	_, err := to.Write(Frame{Op: Ping, Flags: flags}.Append(make([]byte, 0, FrameSize)))
+	return err
+}
+
 // Token names a run.
 type Token [TokenBytes]byte
 

@@ -20,7 +20,7 @@ const (
 	Run          = 4
 	Running      = 5
 	Admin        = 6
-	Ping         = 7 // answered by a PING; only a run's client may ask so far
+	Ping         = 7 // a run's client asks every 5 s whether the server still lives
 	Reply        = 8
 	Error        = 9
 	Context      = 10  // one way: u64, the context that is current to the lane from now on, or 0
@@ -31,6 +31,7 @@ const (
 	ThreadEnded  = 15  // the lane's thread has ended
 	FirstCall    = 256 // and up: 256 + the call's number in data/remote.tsv
 	OneWay       = 1
+	Answer       = 4 // of a PING: it answers one, and wants no answer
 	Twin         = 2 // the call is that of the per-thread default stream (_ptds, _ptsz)
 )
 

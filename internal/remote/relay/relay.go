@@ -15,7 +15,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/remote/certificates"
@@ -145,7 +147,7 @@ func relay(ctx context.Context, cfg Config, near *net.UnixConn) (died bool) {
 	}
 	defer far.Close()
 	defer context.AfterFunc(ctx, func() { _ = far.Close() })()
-	p := pipe.New(near, &answering{Conn: far, cfg: cfg})
+	p := pipe.New(near, &answering{Conn: far, cfg: cfg, prompt: f.Op != protocol.Hello})
 	p.Run()
 	return p.Died()
 }
@@ -198,13 +200,25 @@ func refuse(near *net.UnixConn, r *protocol.Refusal, patience time.Duration) {
 }
 
 // answering is a server's end. A server tells only after the handshake that it does not take
-// our certificate: then its first answer is that.
+// our certificate: then its first answer is that. One that has answered before, and lets a
+// prompt connection wait for longer than pipe.Silence, is dead.
 type answering struct {
 	*tls.Conn
 	cfg     Config
-	said    bool   // the server has
-	instead []byte // of an answer
+	prompt  bool
+	said    atomic.Bool // the server has
+	asked   atomic.Bool // and something has been sent since
+	instead []byte      // of an answer
 	over    bool
+}
+
+func (a *answering) Write(buffer []byte) (int, error) {
+	if a.prompt && a.said.Load() && a.asked.CompareAndSwap(false, true) {
+		if err := a.SetReadDeadline(time.Now().Add(pipe.Silence)); err != nil {
+			return 0, err
+		}
+	}
+	return a.Conn.Write(buffer)
 }
 
 func (a *answering) Read(buffer []byte) (int, error) {
@@ -217,12 +231,22 @@ func (a *answering) Read(buffer []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := a.Conn.Read(buffer)
-	if n == 0 && err != nil && !a.said && certificates.Refused(err) {
+	if n > 0 && a.asked.CompareAndSwap(true, false) {
+		if err := a.SetReadDeadline(time.Time{}); err != nil {
+			return n, err
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, pipe.ErrSilent
+	}
+	if n == 0 && err != nil && !a.said.Load() && certificates.Refused(err) {
 		r := refusal(a.cfg, err).Encode()
 		a.instead = append(protocol.Frame{Length: uint32(len(r)), Op: protocol.Refused}.Append(nil), r...)
 		a.over = true
 		return a.Read(buffer)
 	}
-	a.said = a.said || n > 0
+	if n > 0 {
+		a.said.Store(true)
+	}
 	return n, err
 }

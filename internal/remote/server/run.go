@@ -113,7 +113,7 @@ func (s *Server) run(ctx context.Context, c *connection, payload []byte) error {
 func (s *Server) attend(c *connection) {
 	for {
 		f, _, err := protocol.Read(c.conn, protocol.MaxControl)
-		if err != nil || f.Op != protocol.Ping || protocol.Write(c.conn, protocol.Ping, nil) != nil {
+		if err != nil || f.Op != protocol.Ping || f.Flags&protocol.Answer == 0 && protocol.WritePing(c.conn, protocol.Answer) != nil {
 			return
 		}
 	}
