@@ -82,7 +82,7 @@ func TestFullAndReadOnlyDisk(t *testing.T) {
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("divvy-test", disk, "tmpfs", 0, "size=128k,mode=700"); errors.Is(err, unix.EPERM) {
+	if err := unix.Mount("divvy-test", disk, "tmpfs", 0, "size=4m,mode=700"); errors.Is(err, unix.EPERM) {
 		t.Skip("this root may not mount")
 	} else if err != nil {
 		t.Fatal(err)
