@@ -7,7 +7,7 @@
 #include "cuda_abi.h"
 #include "nvml_abi.h"
 
-enum { MOST_OWN_BYTES = 65536 };
+enum { MOST_OWN_BYTES = 65536, LONGEST_NAME = 64 };
 
 enum {
 #define REMOTE_TYPE(id, type) id,
@@ -60,20 +60,18 @@ const struct call_shape *call_shape(unsigned int number)
 
 const char *call_name(unsigned int number)
 {
-	static const struct {
-		uint16_t number;
-		char name[62];
-	} names[] = {
-#define REMOTE_NAME(name, number) { number, #name },
+	static const char names[CALL_NUMBERS][LONGEST_NAME] = {
+#define REMOTE_NAME(name, number) [number] = #name,
 #include "remote_names.inc"
 #undef REMOTE_NAME
 	};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (names[i].number == number)
-			return names[i].name;
-	}
-	return "a call";
+	return number < CALL_NUMBERS && names[number][0] ? names[number] : "a call";
+}
+
+bool call_is_nvml(unsigned int number)
+{
+	return call_name(number)[0] == 'n';
 }
 
 size_t call_type_bytes(unsigned int type)

@@ -52,6 +52,9 @@ const struct call_shape *call_shape(unsigned int number);
 /* Name of any call, special ones too; "a call" for numbers that are not of this version. */
 const char *call_name(unsigned int number);
 
+/* Whether a call is of NVML, not of the driver: its results are an nvmlReturn_t. */
+bool call_is_nvml(unsigned int number);
+
 /* Bytes of an element. */
 size_t call_type_bytes(unsigned int type);
 

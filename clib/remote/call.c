@@ -9,12 +9,12 @@ enum { NOT_INITIALIZED = 3, NVML_UNINITIALIZED = 1 };
 
 static uint64_t no_session(unsigned int number)
 {
-	return strncmp(call_name(number), "nvml", 4) == 0 ? NVML_UNINITIALIZED : NOT_INITIALIZED;
+	return call_is_nvml(number) ? NVML_UNINITIALIZED : NOT_INITIALIZED;
 }
 
 static uint64_t no_memory(unsigned int number)
 {
-	return strncmp(call_name(number), "nvml", 4) == 0 ? NVML_ERROR_MEMORY : CUDA_ERROR_OUT_OF_MEMORY;
+	return call_is_nvml(number) ? NVML_ERROR_MEMORY : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Words, then what is sent. False: no memory, or more than a frame holds. */
@@ -115,7 +115,7 @@ uint64_t remote_finish(struct remote_lane *lane, unsigned int number)
 	if (remote_round_trip(lane, number) < 0)
 		return remote_lost(number);
 	memcpy(&result, lane->in.at, sizeof(result));
-	uint64_t before = call_name(number)[0] == 'n' ? 0 : remote_failure(lane);
+	uint64_t before = call_is_nvml(number) ? 0 : remote_failure(lane);
 
 	return result ? result : before;
 }
@@ -136,7 +136,7 @@ static uint64_t check_handles(const struct call_shape *shape, const uint64_t *va
 static uint64_t call(unsigned int number, unsigned int twin, const uint64_t *values, bool oneway)
 {
 	const struct call_shape *shape = call_shape(number);
-	struct remote_lane *lane = call_name(number)[0] == 'n' ? remote_management_lane() : remote_lane();
+	struct remote_lane *lane = call_is_nvml(number) ? remote_management_lane() : remote_lane();
 	uint64_t rooms[CALL_ARGUMENTS], result, own = 1;
 
 	if (!lane)

@@ -83,7 +83,7 @@ static bool is_lost(void)
 
 uint64_t remote_lost(unsigned int number)
 {
-	return strncmp(call_name(number), "nvml", 4) == 0 ? NVML_ERROR_UNKNOWN : CUDA_ERROR_DEVICE_UNAVAILABLE;
+	return call_is_nvml(number) ? NVML_ERROR_UNKNOWN : CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
 /* Sending. */

@@ -70,12 +70,12 @@ void worker_add(struct worker_lane *lane, const void *bytes, size_t length)
 /* A library's wrong use of the protocol is a wrong argument of its program. */
 static uint64_t wrong_argument(unsigned int number)
 {
-	return call_name(number)[0] == 'n' ? NVML_ERROR_INVALID_ARGUMENT : CUDA_ERROR_INVALID_VALUE;
+	return call_is_nvml(number) ? NVML_ERROR_INVALID_ARGUMENT : CUDA_ERROR_INVALID_VALUE;
 }
 
 static uint64_t not_there(unsigned int number)
 {
-	return call_name(number)[0] == 'n' ? NVML_ERROR_FUNCTION_NOT_FOUND : CUDA_ERROR_NOT_SUPPORTED;
+	return call_is_nvml(number) ? NVML_ERROR_FUNCTION_NOT_FOUND : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 struct decoded {
