@@ -114,5 +114,6 @@ func generate(data string) (map[string]string, error) {
 		return nil, err
 	}
 	files["procaddress.inc"] = procAddress(variants)
+	files["meaning.h"] = meaningHeader()
 	return files, nil
 }

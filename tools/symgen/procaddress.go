@@ -103,3 +103,63 @@ func procAddress(variants []variant) string {
 	}
 	return out.String()
 }
+
+// meaningHeader is cuGetProcAddress of a driver that has all of the list.
+func meaningHeader() string {
+	return banner("/* %s */") + `/* meaning.h: what cuGetProcAddress of a driver of ours answers; for one file of a library. */
+#ifndef DIVVY_MEANING_H
+#define DIVVY_MEANING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "cuda_abi.h"
+#include "symbols.h"
+
+static const struct divvy_meaning {
+	const char *name;
+	int symbol;
+	int version;
+	int twin; /* per-thread stream, or -1 */
+} divvy_meanings[] = {
+#include "procaddress.inc"
+};
+
+/* Whether a question can be answered at all; else it is CUDA_ERROR_INVALID_VALUE. */
+static inline bool divvy_meaning_asked(const char *name, void **function, int version, cuuint64_t flags)
+{
+	const cuuint64_t legacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM, perthread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+	return name && function && version >= 0 && !(flags & ~(legacy | perthread)) && flags != (legacy | perthread);
+}
+
+/* The symbol meant by a name, or -1; status, if there is one, says why. What came after
+ * generation, the driver's own CUDA version, is unknown to it. */
+static inline int divvy_meaning(const char *name, int version, cuuint64_t flags, int generation,
+				CUdriverProcAddressQueryResult *status)
+{
+	const struct divvy_meaning *best = NULL;
+	bool known = false;
+
+	for (size_t i = 0; i < sizeof(divvy_meanings) / sizeof(divvy_meanings[0]); i++) {
+		const struct divvy_meaning *one = &divvy_meanings[i];
+
+		if (one->version > generation || strcmp(one->name, name) != 0)
+			continue;
+		known = true;
+		if (one->version <= version && (!best || one->version >= best->version))
+			best = one;
+	}
+	if (status)
+		*status = best	  ? CU_GET_PROC_ADDRESS_SUCCESS
+			  : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+				  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	if (!best)
+		return -1;
+	return flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM && best->twin >= 0 ? best->twin : best->symbol;
+}
+
+#endif
+`
+}
