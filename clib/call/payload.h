@@ -7,7 +7,10 @@
 #ifndef CALL_PAYLOAD_H
 #define CALL_PAYLOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "cuda_abi.h"
 
 #define COPY_MOST (1ull << 40) /* bytes of a copy to the host */
 #define COPY_BYTES (1u << 20) /* of a copy in one frame; longer ones are several calls */
@@ -29,6 +32,10 @@ struct call_launch {
 	uint32_t attributes; /* CUlaunchAttribute */
 	uint32_t given;      /* 0: the call has no parameters at all; 1: packed here */
 };
+
+/* Words of a launch's extra, of the public interface: pointers that are numbers. */
+enum { EXTRA_END, EXTRA_BUFFER, EXTRA_SIZE };
+#define CALL_EXTRA(block, bytes) { (void *)EXTRA_BUFFER, (block), (void *)EXTRA_SIZE, (bytes), (void *)EXTRA_END }
 
 /* What a worker says of a function, in the reply to the calls that find one: then as many
  * offsets and sizes. */
@@ -89,6 +96,10 @@ struct call_option {
 	uint64_t value; /* of a buffer: how large it is */
 };
 
+static inline bool call_is_buffer(unsigned int option)
+{
+	return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;
+}
 
 /* cuPointerGetAttribute, cuPointerGetAttributes, cuPointerSetAttribute: then the numbers of
  * the attributes (u32 each), or the value that is to be set. The reply has 16 bytes each. */

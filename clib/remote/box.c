@@ -19,20 +19,13 @@ struct box {
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(((struct call_box *)NULL)->box), "a box travels as it is");
 
 /* An address of either kind is one or the other. */
-static void settle(CUmemorytype *type, const void *const *host, CUdeviceptr *device, void **newhost)
+static void settle(CUmemorytype *type, CUdeviceptr device, void **host)
 {
-	unsigned int found = 0;
-
 	if (*type != CU_MEMORYTYPE_UNIFIED)
 		return;
-	bool there = remote_place_of(*device) == REMOTE_DEVICE ||
-		     (remote_place_of(*device) == REMOTE_UNKNOWN &&
-		      cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, *device) == CUDA_SUCCESS && found == CU_MEMORYTYPE_DEVICE);
-
-	(void)host;
-	*type = there ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-	if (!there)
-		*newhost = (void *)(uintptr_t)*device;
+	*type = remote_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+	if (*type == CU_MEMORYTYPE_HOST)
+		*host = (void *)(uintptr_t)device;
 }
 
 static CUresult send_box(struct remote_lane *lane, const struct box *box, const CUDA_MEMCPY3D *part, const struct remote_bytes *rows,
@@ -168,15 +161,14 @@ static CUresult here(const struct box *box)
 static CUresult copy(struct box *box)
 {
 	CUDA_MEMCPY3D *all = &box->all;
-	struct remote_lane *lane = remote_lane();
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
 
-	if (!lane)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!remote_current(lane))
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (result != CUDA_SUCCESS)
+		return result;
 	box->twin = lane->twin;
-	settle(&all->srcMemoryType, &all->srcHost, &all->srcDevice, (void **)(uintptr_t)&all->srcHost);
-	settle(&all->dstMemoryType, (const void *const *)&all->dstHost, &all->dstDevice, &all->dstHost);
+	settle(&all->srcMemoryType, all->srcDevice, (void **)(uintptr_t)&all->srcHost);
+	settle(&all->dstMemoryType, all->dstDevice, &all->dstHost);
 	bool up = all->srcMemoryType == CU_MEMORYTYPE_HOST, down = all->dstMemoryType == CU_MEMORYTYPE_HOST;
 
 	if (!all->WidthInBytes || !all->Height || !all->Depth) {

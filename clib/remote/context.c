@@ -14,7 +14,15 @@ uint64_t remote_current(const struct remote_lane *lane)
 	return lane->depth ? lane->stack[lane->depth - 1] : 0;
 }
 
-static CUresult ready(struct remote_lane **lane)
+CUresult remote_ready(struct remote_lane **lane)
+{
+	*lane = remote_lane();
+	if (!*lane)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return remote_current(*lane) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult initialized(struct remote_lane **lane)
 {
 	*lane = remote_lane();
 	return *lane ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
@@ -45,7 +53,7 @@ static CUresult push(struct remote_lane *lane, CUcontext context)
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = initialized(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -60,7 +68,7 @@ EXPORT CUresult cuCtxPushCurrent(CUcontext ctx)
 EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = initialized(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -81,7 +89,7 @@ EXPORT CUresult cuCtxPopCurrent(CUcontext *pctx)
 EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = initialized(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -100,7 +108,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
 EXPORT CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = initialized(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -114,12 +122,10 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *pctx)
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!remote_current(lane))
-		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = 0;

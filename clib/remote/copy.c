@@ -18,19 +18,11 @@ struct host_copy {
 	uint64_t stream;
 };
 
-static CUresult ready(struct remote_lane **lane)
-{
-	*lane = remote_lane();
-	if (!*lane)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	return remote_current(*lane) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 /* To the GPU. wait: the last part's result is waited for. */
 static CUresult upload(const struct host_copy *copy, const void *from, size_t bytes, bool wait)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = remote_ready(&lane);
 	uint32_t twin = lane ? lane->twin : 0;
 	size_t done = 0;
 
@@ -61,7 +53,7 @@ static CUresult upload(const struct host_copy *copy, const void *from, size_t by
 static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = remote_ready(&lane);
 	const struct call_copy want = { .device = copy->device, .offset = copy->offset, .bytes = bytes, .stream = copy->stream };
 
 	if (result != CUDA_SUCCESS)
@@ -176,41 +168,17 @@ EXPORT CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int 
 	return cuMemcpyAtoHAsync_v2(dstHost, srcArray, srcOffset, ByteCount, hStream);
 }
 
-/* Where an address is: what is not known here the driver is asked. */
-static bool is_device(uint64_t address)
-{
-	unsigned int type = 0;
-
-	switch (remote_place_of(address)) {
-	case REMOTE_DEVICE:
-		return true;
-	case REMOTE_HOST:
-		return false;
-	default:
-		return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
-	}
-}
-
-/* The lane's twin flag survives the questions that come first. */
-static void set_twin(uint32_t twin)
-{
-	struct remote_lane *lane = remote_lane();
-
-	if (lane)
-		lane->twin = twin;
-}
-
 EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	uint32_t twin = lane->twin;
-	bool to = is_device(dst), from = is_device(src);
+	bool to = remote_is_device(dst), from = remote_is_device(src);
 
-	set_twin(twin);
+	lane->twin = twin; /* the questions were calls of their own */
 	if (to && from) {
 		const uint64_t values[] = { dst, src, ByteCount, WORD(hStream) };
 
@@ -230,14 +198,14 @@ EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount
 EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
 {
 	struct remote_lane *lane;
-	CUresult result = ready(&lane);
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	uint32_t twin = lane->twin;
-	bool to = is_device(dst), from = is_device(src);
+	bool to = remote_is_device(dst), from = remote_is_device(src);
 
-	set_twin(twin);
+	lane->twin = twin; /* the questions were calls of their own */
 	if (to && from) {
 		const uint64_t values[] = { dst, src, ByteCount };
 

@@ -117,7 +117,8 @@ static uint64_t learn(struct remote_lane *lane, size_t *at)
 
 /* Finding functions. */
 
-static CUresult find(unsigned int number, uint64_t *found, uint64_t of, const char *name)
+/* A handle into *found, after success only. */
+static CUresult find(unsigned int number, void *found, uint64_t of, const char *name)
 {
 	struct remote_lane *lane = remote_lane();
 	struct call_find want = { .of = of, .bytes = name ? strlen(name) + 1 : 0 };
@@ -133,47 +134,33 @@ static CUresult find(unsigned int number, uint64_t *found, uint64_t of, const ch
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	*found = learn(lane, &at);
-	return *found ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	uint64_t handle = learn(lane, &at);
+
+	if (!handle)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(found, &handle, sizeof(handle));
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
-	uint64_t found = 0;
-
 	if (!hfunc || !name)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = find(CALL_cuModuleGetFunction, &found, WORD(hmod), name);
-
-	if (result == CUDA_SUCCESS)
-		*hfunc = (CUfunction)(uintptr_t)found;
-	return result;
+	return find(CALL_cuModuleGetFunction, hfunc, WORD(hmod), name);
 }
 
 EXPORT CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
 {
-	uint64_t found = 0;
-
 	if (!pKernel || !name)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = find(CALL_cuLibraryGetKernel, &found, WORD(library), name);
-
-	if (result == CUDA_SUCCESS)
-		*pKernel = (CUkernel)(uintptr_t)found;
-	return result;
+	return find(CALL_cuLibraryGetKernel, pKernel, WORD(library), name);
 }
 
 EXPORT CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
-	uint64_t found = 0;
-
 	if (!pFunc)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = find(CALL_cuKernelGetFunction, &found, WORD(kernel), NULL);
-
-	if (result == CUDA_SUCCESS)
-		*pFunc = (CUfunction)(uintptr_t)found;
-	return result;
+	return find(CALL_cuKernelGetFunction, pFunc, WORD(kernel), NULL);
 }
 
 static CUresult enumerate(unsigned int number, uint64_t *found, unsigned int count, uint64_t of)
@@ -256,9 +243,6 @@ EXPORT CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t 
 }
 
 /* Launching. */
-
-/* Words of extra, of the public interface: pointers that are numbers. */
-enum { EXTRA_END, EXTRA_BUFFER, EXTRA_SIZE };
 
 /* What a driver says at once of a launch that no GPU, or not this kernel, can run. */
 static CUresult check(const struct call_launch *launch)
@@ -384,15 +368,13 @@ CUresult remote_put_parameters(struct remote_lane *lane, size_t place, struct ca
 static CUresult launch(unsigned int number, struct call_launch *want, void **parameters, void **extra,
 		       const CUlaunchAttribute *attributes)
 {
-	struct remote_lane *lane = remote_lane();
-
-	if (!lane)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!remote_current(lane))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	CUresult result = check(want);
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
 	size_t place = sizeof(struct divvy_remote_frame);
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = check(want);
 	if (!remote_begin(lane) || !remote_put(&lane->out, want, sizeof(*want)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult given = remote_put_parameters(lane, place, want, parameters, extra);

@@ -138,7 +138,7 @@ EXPORT CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height,
 		return result;
 	struct set now = *set;
 	size_t bytes = now.bytes;
-	void *extra[] = { (void *)1, now.parameters, (void *)2, &bytes, NULL };
+	void *extra[] = CALL_EXTRA(now.parameters, &bytes);
 
 	pthread_mutex_unlock(&sets.lock);
 	if (grid_width < 1 || grid_height < 1)

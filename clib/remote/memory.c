@@ -128,18 +128,10 @@ bool remote_host_range(uint64_t address, uint64_t *start, uint64_t *bytes)
 
 /* Host memory. */
 
-static CUresult has_context(void)
-{
-	const struct remote_lane *lane = remote_lane();
-
-	if (!lane)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	return remote_current(lane) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 EXPORT CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
-	CUresult result = has_context();
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -194,7 +186,8 @@ EXPORT CUresult cuMemFreeHost(void *p)
 EXPORT CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
 	uint64_t address = (uint64_t)(uintptr_t)p;
-	CUresult result = has_context();
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -228,7 +221,8 @@ EXPORT CUresult cuMemHostUnregister(void *p)
 
 EXPORT CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
-	CUresult result = has_context();
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -121,11 +121,6 @@ static CUresult read_file(const char *name, struct image *out)
 }
 
 /* Options of the JIT. Those whose value is a buffer get it filled from the reply. */
-static bool is_buffer(unsigned int option)
-{
-	return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;
-}
-
 /* How large the buffer of an option is, by the option after whose name it is. */
 static uint64_t buffer_bytes(unsigned int buffer, unsigned int count, const CUjit_option *options, void **values)
 {
@@ -144,7 +139,7 @@ static bool put_options(struct remote_lane *lane, unsigned int count, const CUji
 		unsigned int option = (unsigned int)options[i];
 		struct call_option one = {
 			.option = option,
-			.value = is_buffer(option) ? (values[i] ? buffer_bytes(option, count, options, values) : 0) : WORD(values[i]),
+			.value = call_is_buffer(option) ? (values[i] ? buffer_bytes(option, count, options, values) : 0) : WORD(values[i]),
 		};
 
 		if (!remote_put(&lane->out, &one, sizeof(one)))
@@ -163,7 +158,7 @@ static void take_options(struct remote_lane *lane, size_t *at, unsigned int coun
 
 		if (!bytes)
 			return;
-		if (is_buffer(option)) {
+		if (call_is_buffer(option)) {
 			size_t room = values[i] ? buffer_bytes(option, count, options, values) : 0;
 
 			if (length > room)
@@ -406,7 +401,7 @@ static void take_logs(struct remote_lane *lane, size_t *at, struct link *link)
 		return;
 	take_options(lane, at, link->count, link->options, link->values);
 	for (unsigned int i = 0; i < link->count; i++) {
-		if (!is_buffer((unsigned int)link->options[i]))
+		if (!call_is_buffer((unsigned int)link->options[i]))
 			link->theirs[i] = link->values[i];
 	}
 }

@@ -126,3 +126,18 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute att
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return (CUresult)remote_finish(lane, CALL_cuPointerSetAttribute);
 }
+
+/* What is not known here the driver is asked. */
+bool remote_is_device(uint64_t address)
+{
+	unsigned int type = 0;
+
+	switch (remote_place_of(address)) {
+	case REMOTE_DEVICE:
+		return true;
+	case REMOTE_HOST:
+		return false;
+	default:
+		return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
+	}
+}

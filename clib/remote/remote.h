@@ -146,8 +146,12 @@ enum remote_place { REMOTE_UNKNOWN, REMOTE_HOST, REMOTE_DEVICE };
 enum remote_place remote_place_of(uint64_t address);
 bool remote_host_range(uint64_t address, uint64_t *start, uint64_t *bytes);
 
+/* pointer.c: is it memory of the GPU? The worker is asked of addresses that nobody here knows. */
+bool remote_is_device(uint64_t address);
+
 /* context.c */
 uint64_t remote_current(const struct remote_lane *lane);
+CUresult remote_ready(struct remote_lane **lane); /* the calling thread's, with a current context */
 
 /* function.c */
 struct remote_function {

@@ -28,7 +28,7 @@ uint64_t worker_kernel_node(struct worker_call *call, struct reader *reader)
 		return CUDA_ERROR_INVALID_VALUE;
 	void *block = worker_next(reader, launch->bytes);
 	size_t bytes = launch->bytes;
-	void *packed[] = { (void *)1, block, (void *)2, &bytes, NULL };
+	void *packed[] = CALL_EXTRA(block, &bytes);
 	CUgraphNode *dependencies = take_dependencies(reader, want->dependencies, &wrong), made = NULL;
 	CUgraph graph = (CUgraph)(uintptr_t)worker_real_of(KIND_CUgraph, want->graph, &wrong);
 	CUgraphNode node = (CUgraphNode)(uintptr_t)worker_real_of(KIND_CUgraphNode, want->node, &wrong);

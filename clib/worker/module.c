@@ -124,11 +124,6 @@ struct options {
 
 enum { LOG_BYTES = 1 << 20 };
 
-static bool is_buffer(unsigned int option)
-{
-	return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;
-}
-
 /* Options whose value is a pointer that is not a log's. */
 static bool is_pointer(unsigned int option)
 {
@@ -148,7 +143,7 @@ static CUresult take_options(struct reader *reader, unsigned int count, struct o
 			return CUDA_ERROR_NOT_SUPPORTED;
 		out->option[i] = (CUjit_option)given[i].option;
 		out->value[i] = (void *)(uintptr_t)given[i].value;
-		if (!is_buffer(given[i].option))
+		if (!call_is_buffer(given[i].option))
 			continue;
 		out->room[i] = given[i].value < LOG_BYTES ? given[i].value : LOG_BYTES;
 		out->buffer[i] = calloc(1, out->room[i] + 1);

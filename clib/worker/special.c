@@ -49,7 +49,7 @@ static uint64_t launch(struct worker_call *call, struct reader *reader)
 	CUfunction function = (CUfunction)(uintptr_t)worker_real_of(KIND_CUfunction, want->function, &wrong);
 	CUstream stream = (CUstream)(uintptr_t)worker_real_of(KIND_CUstream, want->stream, &wrong);
 	size_t bytes = want->bytes;
-	void *packed[] = { (void *)1, block, (void *)2, &bytes, NULL };
+	void *packed[] = CALL_EXTRA(block, &bytes);
 	void **extra = want->given ? packed : NULL;
 	const uint32_t *g = want->grid, *b = want->block;
 
