@@ -3,15 +3,12 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os/exec"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -162,34 +159,13 @@ func medians(all []CallCosts) CallCosts {
 
 // meter is a running calls program (clib/tools).
 type meter struct {
-	process *exec.Cmd
-	input   io.WriteCloser
-	answers *bufio.Reader
-	errors  strings.Builder
-	last    CallCosts
+	*caller
+	last CallCosts
 }
 
 func startMeter(ctx context.Context, program string, env []string) (*meter, error) {
-	m := &meter{process: exec.CommandContext(ctx, program)}
-	m.process.Env = env
-	m.process.Stderr = &m.errors
-	input, err := m.process.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	output, err := m.process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	m.input, m.answers = input, bufio.NewReaderSize(output, 4096)
-	if err := m.process.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
-	}
-	if greeting, err := m.answers.ReadString('\n'); err != nil || greeting != "ready\n" {
-		m.stop()
-		return nil, fmt.Errorf("%s did not start: %s", program, strings.TrimSpace(m.errors.String()))
-	}
-	return m, nil
+	c, err := startCaller(ctx, program, env)
+	return &meter{caller: c}, err
 }
 
 // round measures once more.
@@ -206,9 +182,4 @@ func (m *meter) round() error {
 		return fmt.Errorf("read a round %q: %w", line, err)
 	}
 	return nil
-}
-
-func (m *meter) stop() {
-	_ = m.input.Close() // ends it
-	_ = m.process.Wait()
 }

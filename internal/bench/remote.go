@@ -176,7 +176,7 @@ func round(remote, bare *caller, hop net.Conn, bareFirst bool) (remoteRound, err
 	return r, errors.Join(append(errs, err)...)
 }
 
-// caller is a running remotecalls program (clib/tools).
+// caller is a running program that measures when it is asked to, line by line (clib/tools).
 type caller struct {
 	process *exec.Cmd
 	input   io.WriteCloser
