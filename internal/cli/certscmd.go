@@ -57,6 +57,19 @@ func (a *app) certsFolder(cmd *cobra.Command) func() (string, error) {
 	}
 }
 
+// openAuthority opens the authority in a folder.
+func openAuthority(folder func() (string, error)) (*certificates.Authority, error) {
+	dir, err := folder()
+	if err != nil {
+		return nil, err
+	}
+	authority, err := certificates.Open(dir)
+	if err != nil {
+		return nil, certsFailed(err)
+	}
+	return authority, nil
+}
+
 // certsFailed words errors of certificates.
 func certsFailed(err error) error {
 	switch {
@@ -167,13 +180,9 @@ expires or is revoked. Bring it to its user by a safe way, as identity.pem into
 		if (len(hosts) > 0) == (tenant != "" || user != "") || (tenant == "") != (user == "") {
 			return withHint(usage(errors.New("a certificate is for --tenant and --user, or for the --host of a server")), "divvy certs issue --tenant vision --user ann")
 		}
-		dir, err := folder()
+		authority, err := openAuthority(folder)
 		if err != nil {
 			return err
-		}
-		authority, err := certificates.Open(dir)
-		if err != nil {
-			return certsFailed(err)
 		}
 		now := time.Now()
 		if out == "" {
@@ -210,13 +219,9 @@ func (a *app) certsListCommand() *cobra.Command {
 	}
 	folder := a.certsFolder(cmd)
 	cmd.RunE = a.action(func(*cobra.Command, []string) error {
-		dir, err := folder()
+		authority, err := openAuthority(folder)
 		if err != nil {
 			return err
-		}
-		authority, err := certificates.Open(dir)
-		if err != nil {
-			return certsFailed(err)
 		}
 		list, err := authority.List()
 		if err != nil {
@@ -261,13 +266,9 @@ that uses the folder notices within 5 seconds and ends what is open of them.`,
 	}
 	folder := a.certsFolder(cmd)
 	cmd.RunE = a.action(func(_ *cobra.Command, args []string) error {
-		dir, err := folder()
+		authority, err := openAuthority(folder)
 		if err != nil {
 			return err
-		}
-		authority, err := certificates.Open(dir)
-		if err != nil {
-			return certsFailed(err)
 		}
 		taken, err := authority.Revoke(args[0])
 		if err != nil {
