@@ -66,12 +66,11 @@ func (f *FiguresFile) Events(ctx context.Context, q EventQuery) (api.HistoryEven
 	if err := q.Validate(); err != nil {
 		return answer, err
 	}
-	select {
-	case f.reading <- struct{}{}:
-		defer func() { <-f.reading }()
-	case <-ctx.Done():
-		return answer, fmt.Errorf("read history: %w", ctx.Err())
+	done, err := f.begin(ctx)
+	if err != nil {
+		return answer, err
 	}
+	defer done()
 	const which = ` FROM event WHERE timeNs >= ? AND timeNs < ? AND (? = '' OR share = ?) AND substr(card, 1, length(?)) = ?`
 	arguments := []any{q.From.UnixNano(), q.To.UnixNano(), q.Share, q.Share, q.Card, q.Card}
 	var all int

@@ -170,6 +170,16 @@ type found struct {
 	shown Series
 }
 
+// begin waits until one more may read; done ends that.
+func (f *FiguresFile) begin(ctx context.Context) (done func(), err error) {
+	select {
+	case f.reading <- struct{}{}:
+		return func() { <-f.reading }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read history: %w", ctx.Err())
+	}
+}
+
 // Read answers a query. It may be a QueryError, a ManyPointsError or an UnknownError.
 func (f *FiguresFile) Read(ctx context.Context, q Query) (api.History, error) {
 	from, to, step := q.span()
@@ -178,12 +188,11 @@ func (f *FiguresFile) Read(ctx context.Context, q Query) (api.History, error) {
 	if err := q.Validate(); err != nil {
 		return answer, err
 	}
-	select {
-	case f.reading <- struct{}{}:
-		defer func() { <-f.reading }()
-	case <-ctx.Done():
-		return answer, fmt.Errorf("read history: %w", ctx.Err())
+	done, err := f.begin(ctx)
+	if err != nil {
+		return answer, err
 	}
+	defer done()
 	all, err := f.find(ctx, q, from)
 	if err != nil {
 		return answer, err
