@@ -183,6 +183,14 @@ func (c *cluster) wait(ctx context.Context, what string, check func() error) {
 	}
 }
 
+// pause lets time pass on the cluster, between two looks at it; the test's end ends it.
+func (c *cluster) pause(d time.Duration) {
+	select {
+	case <-c.t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
 // truth is the simulator's account.
 func (c *cluster) truth() *simgpu.Truth {
 	c.t.Helper()

@@ -82,7 +82,7 @@ func TestKills(t *testing.T) {
 				t.Fatalf("pod %s is stuck: %s", name, phase(p))
 			}
 		}
-		time.Sleep(100 * time.Millisecond)
+		c.pause(100 * time.Millisecond)
 	}
 	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), kills())
 	c.until("nothing is left over", patience, c.noShares)

@@ -240,7 +240,7 @@ func TestCores(t *testing.T) {
 				history[s.PID] = append(history[s.PID], moment{s.BusyNS, s.AtNS})
 			}
 		}
-		time.Sleep(time.Second)
+		c.pause(time.Second)
 	}
 	owners := c.attached(0)
 	seen := map[string]bool{}
