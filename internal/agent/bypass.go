@@ -22,7 +22,7 @@ import (
 
 const (
 	lookTwice   = 5  // parts of ReconcileEvery until what was seen once is looked at again
-	mostNotices = 16 // that a run has not been sent yet
+	mostNotices = 16 // of a run are kept
 
 	environmentPatience = 200 * time.Millisecond // with a process whose environment does not come
 )
@@ -34,7 +34,8 @@ type attendee struct {
 	pid   int
 	start uint64
 	uid   int
-	told  chan api.Notice
+	told  chan api.Notice // what it has not been sent yet
+	said  []api.Notice    // all of them
 }
 
 // bypass is a process of a run, or else of a share, that holds memory of a GPU and is
@@ -106,6 +107,27 @@ func (h handlers) leaves(r *http.Request, gone *attendee) {
 	_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
 		l.runs = slices.DeleteFunc(l.runs, func(other *attendee) bool { return other == gone })
 	})
+}
+
+// getNotices answers what has been said to the runs of the process that asks. As the loop
+// answers, nothing that share or event shows by then is missing.
+func (h handlers) getNotices(w http.ResponseWriter, r *http.Request, peer asker) error {
+	start, err := h.table.Start(peer.PID)
+	if err != nil {
+		return err
+	}
+	notices := api.Notices{Notices: []api.Notice{}}
+	if err := h.do(r.Context(), func(l *loop) {
+		for _, run := range l.runs {
+			if run.pid == peer.PID && run.start == start {
+				notices.Notices = append(notices.Notices, run.said...)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	write(w, http.StatusOK, notices)
+	return nil
 }
 
 // notices is what a run is to be told; nil: nothing ever.
@@ -320,6 +342,9 @@ func (l *loop) tellBypass(card string, b bypass) {
 	n := api.Notice{PID: b.PID, Start: b.start, Command: b.name, Bytes: b.Bytes, Level: b.level}
 	if demanded := l.enforcements[b.share].demanded; !b.level.Meets(demanded) {
 		n.Demanded = demanded
+	}
+	if len(b.run.said) < mostNotices {
+		b.run.said = append(b.run.said, n)
 	}
 	select {
 	case b.run.told <- n:

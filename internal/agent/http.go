@@ -130,6 +130,7 @@ func (h handlers) handler() http.Handler {
 	changeBare("POST /v1/shares/{name}/enter", "share.enter", h.enterShare)
 	changeBare("POST /v1/shares/{name}/hold", "share.hold", h.holdShare)
 	change("POST /v1/runs", "share.run", h.postRun)
+	handle("GET /v1/runs/notices", h.getNotices)
 	handle("GET /v1/clients", h.getClients)
 	handle("GET /v1/events", h.getEvents)
 	look("GET /v1/snapshot", h.getSnapshot)

@@ -17,6 +17,7 @@
 //	                                ?run=1 as the connection of a run does
 //	POST   /v1/runs                 RunSpec -> Run, then a stream of Notice; all that a command needs to
 //	                                run under a share, which is held while the connection is open
+//	GET    /v1/runs/notices         Notices: what runs that the asking process holds have been told
 //	GET    /v1/clients              Clients; ?label= as above, of their shares
 //	GET    /v1/snapshot             Snapshot; with ?follow=1 a stream of them, one per line
 //	GET    /metrics                 the same for Prometheus
@@ -357,6 +358,12 @@ type Notice struct {
 	Bytes    uint64            `json:"bytes"`
 	Level    share.Enforcement `json:"level"`              // that it is held at
 	Demanded share.Enforcement `json:"demanded,omitempty"` // that the share demands and this is not; the run is to end
+}
+
+// Notices answers GET /v1/runs/notices: a run whose command has ended asks what was seen
+// of it, as the stream of them may lag behind.
+type Notices struct {
+	Notices []Notice `json:"notices"`
 }
 
 // Clients answers GET /v1/clients.

@@ -54,6 +54,7 @@ func (a *app) passOn(cmd *exec.Cmd, w watch) (int, error) {
 			return 0, fmt.Errorf("wait for %s: %w", cmd.Path, err)
 		case ended:
 			_ = cmd.Process.Release()
+			e.catchUp(w)
 			if err := e.finish(); err != nil {
 				return 0, err
 			}

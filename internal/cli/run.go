@@ -135,7 +135,7 @@ func (a *app) runUnder(ctx context.Context, u under, path string, args []string)
 			return err
 		}
 	}
-	code, err := a.passOn(child, watch{notices: joined.notices(), grace: u.grace})
+	code, err := a.passOn(child, joined.watch(ctx, u.grace))
 	if u.isolated && errors.Is(err, fs.ErrPermission) {
 		return withHint(&codedError{code: exitRunFailed, cause: fmt.Errorf("--isolate: no right to a mount namespace: %w", err)},
 			"run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)")
@@ -179,11 +179,21 @@ func (m membership) leave() {
 	}
 }
 
-func (m membership) notices() <-chan api.Notice {
+// watch is what the run hears while it is here.
+func (m membership) watch(ctx context.Context, grace time.Duration) watch {
 	if m.hold == nil {
-		return nil
+		return watch{}
 	}
-	return m.hold.Notices()
+	w := watch{notices: m.hold.Notices(), grace: grace}
+	if m.Share.Enforce != "" {
+		w.all = func() []api.Notice {
+			ctx, cancel := context.WithTimeout(ctx, lastWord)
+			defer cancel()
+			all, _ := m.hold.Noticed(ctx) // an agent that is away has none
+			return all
+		}
+	}
+	return w
 }
 
 // join gets hold of a share: it finds the declared one, or makes a new one

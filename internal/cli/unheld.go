@@ -20,11 +20,14 @@ const (
 	defaultGrace = 5 * time.Second
 	// endingTime is how long its programs may take to end then.
 	endingTime = 5 * time.Second
+	// lastWord is how long the agent may take to say what it saw of a run that has ended.
+	lastWord = 2 * time.Second
 )
 
 // watch is what a run hears of its processes that are held less than its share.
 type watch struct {
-	notices <-chan api.Notice // nil: it hears nothing
+	notices <-chan api.Notice   // nil: it hears nothing
+	all     func() []api.Notice // that there were, those included that have not come; nil: nothing is demanded
 	grace   time.Duration
 }
 
@@ -52,6 +55,23 @@ func (a *app) hear(e *ending, n api.Notice, command int, grace time.Duration) {
 	}
 	e.add(command)
 	e.members[n.PID] = n.Start
+	e.gather()
+}
+
+// catchUp hears what had not come when the command ended.
+func (e *ending) catchUp(w watch) {
+	if e.because != nil || w.all == nil {
+		return
+	}
+	for _, n := range w.all() {
+		if n.Demanded == "" {
+			continue
+		}
+		if e.because == nil {
+			*e = ending{because: &n, table: process.New("/proc"), members: map[int]uint64{}}
+		}
+		e.members[n.PID] = n.Start
+	}
 	e.gather()
 }
 

@@ -23,6 +23,7 @@ const (
 // Hold keeps an ephemeral share alive. It survives an agent restart: the hold
 // is taken again as soon as the agent is back.
 type Hold struct {
+	client  *Client
 	cancel  context.CancelFunc
 	done    chan struct{}
 	once    sync.Once
@@ -57,8 +58,8 @@ type holding struct {
 
 // holdOn is the hold that a connection is.
 func (c *Client) holdOn(ctx context.Context, cancel context.CancelFunc, path string, held *holding) *Hold {
-	h := &Hold{cancel: cancel, done: make(chan struct{}), path: path, notices: make(chan api.Notice, mostNotices)}
-	go h.keep(ctx, c, held)
+	h := &Hold{client: c, cancel: cancel, done: make(chan struct{}), path: path, notices: make(chan api.Notice, mostNotices)}
+	go h.keep(ctx, held)
 	return h
 }
 
@@ -91,6 +92,14 @@ func (c *Client) Run(ctx context.Context, spec api.RunSpec) (api.Run, *Hold, err
 // Notices tells of processes of a run that are held less than its share. What is not
 // taken is forgotten at last.
 func (h *Hold) Notices() <-chan api.Notice { return h.notices }
+
+// Noticed asks for all notices until now of the runs of this process, those included that
+// have not come yet.
+func (h *Hold) Noticed(ctx context.Context) ([]api.Notice, error) {
+	var all api.Notices
+	err := h.client.call(ctx, http.MethodGet, "/v1/runs/notices", nil, &all)
+	return all.Notices, err
+}
 
 // Done is closed when the hold has ended: closed, or the share is gone.
 func (h *Hold) Done() <-chan struct{} { return h.done }
@@ -129,7 +138,7 @@ func (h *Hold) listen(held *holding) {
 }
 
 // keep waits on the connection and takes the hold again when it breaks.
-func (h *Hold) keep(ctx context.Context, c *Client, held *holding) {
+func (h *Hold) keep(ctx context.Context, held *holding) {
 	defer close(h.done)
 	wait := holdRetryFirst
 	for {
@@ -146,7 +155,7 @@ func (h *Hold) keep(ctx context.Context, c *Client, held *holding) {
 		case <-timer.C:
 		}
 		wait = min(2*wait, holdRetryLast)
-		next, err := c.hold(ctx, h.path, nil)
+		next, err := h.client.hold(ctx, h.path, nil)
 		var failure *api.Error
 		if errors.As(err, &failure) && failure.Code != api.CodeUnavailable {
 			return // the share is gone
