@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 
 	"modernc.org/sqlite" // and the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -119,4 +120,50 @@ func inTransaction(db *sql.DB, write func(*sql.Tx) error) error {
 func Damaged(err error) bool {
 	is, ok := errors.AsType[*sqlite.Error](err)
 	return ok && (is.Code()&0xff == sqlite3.SQLITE_CORRUPT || is.Code()&0xff == sqlite3.SQLITE_NOTADB)
+}
+
+// insertedAtOnce is how many rows one statement writes: most of what a statement takes is
+// not the database's work on rows.
+const insertedAtOnce = 16
+
+// inserter writes rows in one transaction. Those of an end wait for flush.
+type inserter struct {
+	tx      *sql.Tx
+	into    string // what is before VALUES
+	after   string // what is behind them, as of rows that are there already
+	columns int
+	waiting []any
+	many    *sql.Stmt // writes insertedAtOnce; nil: not needed yet
+}
+
+func (i *inserter) insert(values ...any) error {
+	i.waiting = append(i.waiting, values...)
+	if len(i.waiting) < insertedAtOnce*i.columns {
+		return nil
+	}
+	if i.many == nil {
+		many, err := i.tx.Prepare(i.statement(insertedAtOnce))
+		if err != nil {
+			return err
+		}
+		i.many = many // ends with its transaction
+	}
+	_, err := i.many.Exec(i.waiting...)
+	i.waiting = i.waiting[:0]
+	return err
+}
+
+// flush writes what waits.
+func (i *inserter) flush() error {
+	if len(i.waiting) == 0 {
+		return nil
+	}
+	_, err := i.tx.Exec(i.statement(len(i.waiting)/i.columns), i.waiting...)
+	i.waiting = i.waiting[:0]
+	return err
+}
+
+func (i *inserter) statement(rows int) string {
+	row := "(" + strings.Repeat("?, ", i.columns-1) + "?)"
+	return i.into + " VALUES " + strings.Repeat(row+", ", rows-1) + row + " " + i.after
 }

@@ -105,7 +105,7 @@ type Row struct {
 	Ms       int64 // of which counters are
 	SeenMs   int64 // of which gauges are: what nobody looked at counts as long as a sample is for
 	Gauges   [gaugeCount]Gauge
-	Counters [counterCount]Count
+	Counters totals
 }
 
 // merge is a row for the times of both: means by the time that was seen, counters added.

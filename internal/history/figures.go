@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -109,17 +110,24 @@ type FiguresFile struct {
 	bounds  Bounds
 	reading chan struct{} // holds one for each that reads
 
+	// open is what each level but the finest has of the time that gets more, which the file
+	// has once a minute and when that time is over; nil: not known yet. Only who writes
+	// replaces it, when the file has what it goes on from; nothing of it changes.
+	open atomic.Pointer[buckets]
+
 	// What follows is of the one who writes.
-	ids    map[Series]int64
-	open   [len(levels)]openBucket // as the file has them
-	pruned int64                   // the minute in which what is too old went
+	ids  map[Series]int64
+	left map[slot]totals // as the file has them; nil: not known
+	kept int64           // the minute in which all was written, and what is too old went
 }
 
-// openBucket is a time of a level that may get more.
-type openBucket struct {
-	loaded bool
-	begin  int64
-	rows   map[Series]Row
+// buckets are one time of each level; the finest has none.
+type buckets [len(levels)]bucketRows
+
+// bucketRows are the rows of a time of a level, from begin on, unix seconds.
+type bucketRows struct {
+	begin int64
+	rows  map[Series]Row
 }
 
 // OpenFigures opens the database, or makes it. One that is not ours or of a newer version is left
@@ -135,8 +143,15 @@ func OpenFigures(path string, bounds Bounds) (*FiguresFile, error) {
 	return f, nil
 }
 
-// Close closes it.
-func (f *FiguresFile) Close() error { return f.db.Close() }
+// Close writes what the coarser levels have, and closes it. An agent that is killed has the
+// next one find that in the finer ones.
+func (f *FiguresFile) Close() error {
+	var err error
+	if open := f.open.Load(); open != nil {
+		err = inTransaction(f.db, func(tx *sql.Tx) error { return f.writeBuckets(tx, open) })
+	}
+	return errors.Join(err, f.db.Close())
+}
 
 // SetAside takes a damaged database out of the way, for another one, and says where it is kept.
 func SetAside(path string) (kept string, err error) {
@@ -150,7 +165,7 @@ func SetAside(path string) (kept string, err error) {
 }
 
 // forget lets go of what the file may have otherwise.
-func (f *FiguresFile) forget() { f.ids, f.open = map[Series]int64{}, [len(levels)]openBucket{} }
+func (f *FiguresFile) forget() { f.ids, f.left = map[Series]int64{}, nil }
 
 // Left is what the recorder of the agent before knew last.
 func (f *FiguresFile) Left() (Left, error) {
@@ -185,78 +200,194 @@ func (f *FiguresFile) Left() (Left, error) {
 // Once a minute what is too old or too much goes.
 func (f *FiguresFile) Write(b Batch, events []api.Event, now time.Time) error {
 	minute := now.Unix() / 60
-	if minute != f.pruned { // before anything is written: what fails then has changed nothing
+	if minute != f.kept { // before anything is written: what fails then has changed nothing
 		if err := f.shrink(); err != nil {
 			return err
 		}
 	}
-	err := inTransaction(f.db, func(tx *sql.Tx) error {
-		if err := f.addRows(tx, b.rows); err != nil {
+	var open *buckets
+	err := inTransaction(f.db, func(tx *sql.Tx) (err error) {
+		if open, err = f.addRows(tx, b.rows); err != nil {
 			return err
 		}
-		if err := writeLeft(tx, b.Left); err != nil {
+		if err := f.writeLeft(tx, b.Left); err != nil {
 			return err
 		}
 		if err := writeEvents(tx, events); err != nil {
 			return err
 		}
-		if minute != f.pruned {
-			f.pruned = minute
-			return f.prune(tx, now)
+		if minute == f.kept {
+			return nil
 		}
-		return nil
+		if err := f.writeBuckets(tx, open); err != nil {
+			return err
+		}
+		return f.prune(tx, now)
 	})
 	if err != nil {
 		f.forget()
-		f.pruned = 0
+		f.kept = 0
 		return fmt.Errorf("write history: %w", err)
+	}
+	f.open.Store(open)
+	f.kept = minute
+	if b.wallNs != 0 {
+		f.left = maps.Clone(b.had)
 	}
 	return nil
 }
 
-// addRows adds rows to those that each level has of their times.
-func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) error {
-	columns := pointColumns()
-	insert, err := tx.Prepare("INSERT OR REPLACE INTO point VALUES (?, ?, ?" + strings.Repeat(", ?", len(columns)) + ")")
+// addRows adds rows to those that each level has of their times, and returns what the coarser ones
+// have of the last.
+func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*buckets, error) {
+	open, err := f.opened(tx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer insert.Close()
 	for _, begin := range slices.Sorted(maps.Keys(all)) {
-		for i, l := range levels {
-			at := &f.open[i]
-			if is := bucket(begin, l.seconds); !at.loaded || at.begin != is {
-				if err := at.load(tx, l.seconds, is); err != nil {
-					return err
+		for i := 1; i < len(levels); i++ {
+			at := &open[i]
+			if is := bucket(begin, levels[i].seconds); at.begin != is {
+				if err := f.writeBucket(tx, levels[i], *at); err != nil {
+					return nil, err
+				}
+				if *at, err = loadBucket(tx, levels[i], is); err != nil {
+					return nil, err
 				}
 			}
-			for name, row := range all[begin] {
-				before, is := at.rows[name]
-				if is {
-					row = merge(before, row)
-				}
-				id, err := f.id(tx, name)
-				if err != nil {
-					return err
-				}
-				if !is && i == len(levels)-1 {
-					if _, err := tx.Exec("UPDATE series SET until = max(until, ?) WHERE id = ?", at.begin+l.seconds, id); err != nil {
-						return err
-					}
-				}
-				at.rows[name] = row
-				if _, err := insert.Exec(append([]any{l.seconds, at.begin, id}, row.values()...)...); err != nil {
-					return err
+			if i == len(levels)-1 {
+				if err := f.expect(tx, *at, all[begin]); err != nil {
+					return nil, err
 				}
 			}
+			at.merge(all[begin])
+		}
+		finest, err := loadBucket(tx, levels[0], begin)
+		if err != nil {
+			return nil, err
+		}
+		finest.only(all[begin])
+		if err := f.writeBucket(tx, levels[0], finest); err != nil {
+			return nil, err
+		}
+	}
+	return open, nil
+}
+
+// expect notes until when series have something, of those that a time has not had yet.
+func (f *FiguresFile) expect(tx *sql.Tx, coarsest bucketRows, rows map[Series]Row) error {
+	for name := range rows {
+		if _, is := coarsest.rows[name]; is {
+			continue
+		}
+		id, err := f.id(tx, name)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("UPDATE series SET until = max(until, ?) WHERE id = ?", coarsest.begin+levels[len(levels)-1].seconds, id); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// values are a row's, as pointColumns names them.
-func (r Row) values() []any {
-	all := []any{r.Ms, r.SeenMs}
+// opened is what the coarser levels have, to be changed. At first that is what the file has of the
+// times of the last row: an agent that was killed has not written all of it, but into the finer levels.
+func (f *FiguresFile) opened(tx *sql.Tx) (*buckets, error) {
+	open := &buckets{}
+	if last := f.open.Load(); last != nil {
+		for i, b := range last {
+			open[i] = bucketRows{b.begin, maps.Clone(b.rows)}
+		}
+		return open, nil
+	}
+	var wallNs int64
+	if err := tx.QueryRow("SELECT wallNs FROM mark").Scan(&wallNs); err != nil {
+		if errors.Is(err, sql.ErrNoRows) { // it is new
+			return open, nil
+		}
+		return nil, err
+	}
+	for i := 1; i < len(levels); i++ {
+		b, err := loadBucket(tx, levels[i], bucket(wallNs/int64(time.Second), levels[i].seconds))
+		if err != nil {
+			return nil, err
+		}
+		var finer bucketRows
+		for at := b.begin; at < b.begin+levels[i].seconds; at += levels[i-1].seconds {
+			of := open[i-1]
+			if i == 1 || of.begin != at {
+				if of, err = loadBucket(tx, levels[i-1], at); err != nil {
+					return nil, err
+				}
+			}
+			finer.merge(of.rows)
+		}
+		for name, row := range finer.rows {
+			if row.Ms > b.rows[name].Ms {
+				b.rows[name] = row
+			}
+		}
+		open[i] = b
+	}
+	return open, nil
+}
+
+// merge adds rows of later.
+func (b *bucketRows) merge(rows map[Series]Row) {
+	if b.rows == nil {
+		b.rows = map[Series]Row{}
+	}
+	for name, row := range rows {
+		if before, is := b.rows[name]; is {
+			row = merge(before, row)
+		}
+		b.rows[name] = row
+	}
+}
+
+// only adds rows of later, and forgets what these do not change.
+func (b *bucketRows) only(rows map[Series]Row) {
+	before := b.rows
+	b.rows = map[Series]Row{}
+	for name, row := range rows {
+		if was, is := before[name]; is {
+			row = merge(was, row)
+		}
+		b.rows[name] = row
+	}
+}
+
+// writeBuckets writes what the coarser levels have.
+func (f *FiguresFile) writeBuckets(tx *sql.Tx, open *buckets) error {
+	for i := 1; i < len(levels); i++ {
+		if err := f.writeBucket(tx, levels[i], open[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBucket writes what a level has of a time.
+func (f *FiguresFile) writeBucket(tx *sql.Tx, l level, b bucketRows) error {
+	points := inserter{tx: tx, into: "INSERT OR REPLACE INTO point", columns: 3 + len(pointColumns())}
+	values := make([]any, 0, points.columns)
+	for name, row := range b.rows {
+		id, err := f.id(tx, name)
+		if err != nil {
+			return err
+		}
+		values = row.values(append(values[:0], l.seconds, b.begin, id))
+		if err := points.insert(values...); err != nil {
+			return err
+		}
+	}
+	return points.flush()
+}
+
+// values are a row's, as pointColumns names them, behind others.
+func (r Row) values(all []any) []any {
+	all = append(all, r.Ms, r.SeenMs)
 	for _, g := range r.Gauges {
 		switch {
 		case !g.Known:
@@ -267,7 +398,12 @@ func (r Row) values() []any {
 			all = append(all, g.Mean, g.Min, g.Max)
 		}
 	}
-	for _, c := range r.Counters {
+	return r.Counters.values(all)
+}
+
+// values are those of counters, behind others.
+func (t totals) values(all []any) []any {
+	for _, c := range t {
 		if c.Known {
 			all = append(all, c.Sum)
 		} else {
@@ -309,12 +445,12 @@ func (s *scannedCounters) totals() (t totals) {
 	return t
 }
 
-// load reads what a level has of a time.
-func (o *openBucket) load(tx *sql.Tx, seconds, begin int64) error {
-	*o = openBucket{loaded: true, begin: begin, rows: map[Series]Row{}}
-	rows, err := tx.Query("SELECT share, tenant, card, "+strings.Join(pointColumns(), ", ")+" FROM point JOIN series ON id = series WHERE step = ? AND time = ?", seconds, begin)
+// loadBucket reads what a level has of a time.
+func loadBucket(tx *sql.Tx, l level, begin int64) (bucketRows, error) {
+	b := bucketRows{begin: begin, rows: map[Series]Row{}}
+	rows, err := tx.Query("SELECT share, tenant, card, "+strings.Join(pointColumns(), ", ")+" FROM point JOIN series ON id = series WHERE step = ? AND time = ?", l.seconds, begin)
 	if err != nil {
-		return err
+		return b, err
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -327,15 +463,15 @@ func (o *openBucket) load(tx *sql.Tx, seconds, begin int64) error {
 			into = append(into, &gauges[i].mean, &gauges[i].least, &gauges[i].most)
 		}
 		if err := rows.Scan(counters.behind(into...)...); err != nil {
-			return err
+			return b, err
 		}
 		for i, g := range gauges {
 			row.Gauges[i] = g.gauge()
 		}
 		row.Counters = counters.totals()
-		o.rows[name] = row
+		b.rows[name] = row
 	}
-	return rows.Err()
+	return b, rows.Err()
 }
 
 // id is a series' number in the file.
@@ -355,25 +491,37 @@ func (f *FiguresFile) id(tx *sql.Tx, name Series) (int64, error) {
 	return id, err
 }
 
-func writeLeft(tx *sql.Tx, left Left) error {
+// writeLeft notes what the recorder knew last: of counters, those that the file has otherwise.
+func (f *FiguresFile) writeLeft(tx *sql.Tx, left Left) error {
 	if left.wallNs == 0 {
 		return nil
 	}
-	if _, err := tx.Exec("DELETE FROM open"); err != nil {
-		return err
-	}
-	insert, err := tx.Prepare("INSERT INTO open VALUES (?, ?, ?" + strings.Repeat(", ?", int(counterCount)) + ")")
-	if err != nil {
-		return err
-	}
-	defer insert.Close()
-	for key, t := range left.had {
-		values := append([]any{key.share, key.created, key.card}, Row{Counters: t}.values()[2+3*gaugeCount:]...)
-		if _, err := insert.Exec(values...); err != nil {
+	if f.left == nil {
+		if _, err := tx.Exec("DELETE FROM open"); err != nil {
 			return err
 		}
 	}
-	_, err = tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?)", left.life, left.wallNs, left.monotonicNs)
+	for key := range f.left {
+		if _, is := left.had[key]; is {
+			continue
+		}
+		if _, err := tx.Exec("DELETE FROM open WHERE share = ? AND created = ? AND card = ?", key.share, key.created, key.card); err != nil {
+			return err
+		}
+	}
+	counters := inserter{tx: tx, into: "INSERT OR REPLACE INTO open", columns: 3 + int(counterCount)}
+	for key, t := range left.had {
+		if was, is := f.left[key]; is && was == t {
+			continue
+		}
+		if err := counters.insert(t.values([]any{key.share, key.created, key.card})...); err != nil {
+			return err
+		}
+	}
+	if err := counters.flush(); err != nil {
+		return err
+	}
+	_, err := tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?)", left.life, left.wallNs, left.monotonicNs)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -406,5 +408,60 @@ func BenchmarkWrite(b *testing.B) {
 			*m.Shares[i].Cards[0].CardTimeNs += 1e9
 		}
 		m.tick()
+	}
+}
+
+// All levels have the same of a time, also right after a write, after an agent was killed, and
+// where the clock is set.
+func TestLevelsAgree(t *testing.T) {
+	for seed := range uint64(4) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		m := newMachine(t, DefaultBounds())
+		path := m.f.path
+		slot := m.share("a", false)
+		other := m.share("b", false)
+		for range 100 {
+			*slot.CardTimeNs += random.Uint64N(1e9)
+			*slot.Launches += random.Uint64N(100)
+			*other.CardTimeNs += 5
+			switch random.IntN(12) {
+			case 0: // killed
+				if err := m.f.db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				m.f = openFigures(t, path, DefaultBounds())
+				m.restart(time.Duration(random.IntN(200)) * time.Second)
+			case 1: // ended
+				if err := m.f.Close(); err != nil {
+					t.Fatal(err)
+				}
+				m.f = openFigures(t, path, DefaultBounds())
+				m.restart(time.Duration(random.IntN(20)) * time.Second)
+			case 2:
+				m.Time = m.Time.Add(time.Duration(random.IntN(7200)-3600) * time.Second)
+			case 3:
+				m.pass(time.Duration(random.IntN(300)) * time.Second)
+			}
+			m.tick()
+			of := Query{Share: "a", From: m.Time.Add(-13 * time.Hour).Truncate(time.Hour), To: m.Time.Add(13 * time.Hour).Truncate(time.Hour)}
+			var sums [2][len(levels)]int64
+			var seen [len(levels)]float64
+			for i, l := range levels {
+				step := time.Duration(l.seconds) * time.Second
+				for n, figure := range []string{DefaultFigure, "launches"} {
+					sums[n][i] = sum(m.read(of, figure, step))
+				}
+				for _, s := range m.read(of, "memory-limit", step) {
+					for _, p := range s.Points {
+						seen[i] += p.Seconds
+					}
+				}
+			}
+			for i := range levels {
+				if sums[0][i] != sums[0][0] || sums[1][i] != sums[1][0] || math.Abs(seen[i]-seen[0]) > 0.01 {
+					t.Fatalf("seed %d, %v: by levels %v, seen for %v s", seed, m.Time, sums, seen)
+				}
+			}
+		}
 	}
 }

@@ -166,8 +166,8 @@ func StepText(step time.Duration) string {
 
 // found is a series in the file, and in which it is shown.
 type found struct {
-	id    int64
-	shown Series
+	id          int64
+	name, shown Series
 }
 
 // begin waits until one more may read; done ends that.
@@ -204,18 +204,25 @@ func (f *FiguresFile) Read(ctx context.Context, q Query) (api.History, error) {
 	if err := q.bounded(max(len(shown), 1)); err != nil {
 		return answer, err
 	}
-	level := levels[0].seconds
-	for _, l := range levels {
+	level := 0
+	for i, l := range levels {
 		if step%l.seconds == 0 {
-			level = l.seconds
+			level = i
 		}
 	}
-	if err := f.readLevel(ctx, q.Figure, level, from, to, all, shown); err != nil {
+	var open bucketRows
+	if last := f.open.Load(); last != nil { // before the file is read, which may have it by then
+		open = last[level]
+	}
+	if err := f.readLevel(ctx, q.Figure, levels[level].seconds, from, to, open, all, shown); err != nil {
 		return answer, fmt.Errorf("read history: %w", err)
 	}
 	var oldest sql.NullInt64
-	if err := f.db.QueryRowContext(ctx, "SELECT min(time) FROM point WHERE step = ?", level).Scan(&oldest); err != nil {
+	if err := f.db.QueryRowContext(ctx, "SELECT min(time) FROM point WHERE step = ?", levels[level].seconds).Scan(&oldest); err != nil {
 		return answer, fmt.Errorf("read history: %w", err)
+	}
+	if len(open.rows) > 0 && (!oldest.Valid || open.begin < oldest.Int64) {
+		oldest = sql.NullInt64{Int64: open.begin, Valid: true}
 	}
 	if oldest.Valid {
 		since := time.Unix(oldest.Int64, 0).UTC()
@@ -254,9 +261,10 @@ func (f *FiguresFile) find(ctx context.Context, q Query, from int64) ([]found, e
 	for rows.Next() {
 		var s found
 		var until int64
-		if err := rows.Scan(&s.id, &s.shown.Share, &s.shown.Tenant, &s.shown.Card, &until); err != nil {
+		if err := rows.Scan(&s.id, &s.name.Share, &s.name.Tenant, &s.name.Card, &until); err != nil {
 			return nil, fmt.Errorf("read history: %w", err)
 		}
+		s.shown = s.name
 		if q.Tenant != "" {
 			s.shown.Share = ""
 		}
@@ -283,13 +291,23 @@ func (f *FiguresFile) find(ctx context.Context, q Query, from int64) ([]found, e
 	return all, nil
 }
 
-// readLevel gives what a level has of a time to those that show it.
-func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level, from, to int64, all []found, shown map[Series]*thinned) error {
-	of := map[int64]*thinned{}
+// readLevel gives what a level has of a time to those that show it; of the open time, what open has
+// is newer than what the file has.
+func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level, from, to int64, open bucketRows, all []found, shown map[Series]*thinned) error {
+	of := map[int64]found{}
 	ids := []int64{}
 	for _, s := range all {
-		of[s.id] = shown[s.shown]
+		of[s.id] = s
 		ids = append(ids, s.id)
+	}
+	opens := len(open.rows) > 0 && open.begin >= from && open.begin < to
+	addOpen := func() {
+		for _, s := range all {
+			if row, is := open.rows[s.name]; is && row.has(figure) {
+				shown[s.shown].add(open.begin, row)
+			}
+		}
+		opens = false
 	}
 	list, err := json.Marshal(ids)
 	if err != nil {
@@ -321,14 +339,32 @@ func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level, from,
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
+		if opens && at > open.begin {
+			addOpen()
+		}
+		s := of[id]
+		if _, newer := open.rows[s.name]; newer && at == open.begin {
+			continue
+		}
 		if figure.Counter {
 			row.Counters[figure.column] = Count{true, sum.Int64}
 		} else {
 			row.Gauges[figure.column] = is.gauge()
 		}
-		of[id].add(at, row)
+		shown[s.shown].add(at, row)
+	}
+	if opens {
+		addOpen()
 	}
 	return rows.Err()
+}
+
+// has says whether a figure is known.
+func (r Row) has(f Figure) bool {
+	if f.Counter {
+		return r.Counters[f.column].Known
+	}
+	return r.Gauges[f.column].Known
 }
 
 // thinned makes rows for a step of rows for shorter times, which come in order; several of one time

@@ -190,7 +190,7 @@ func add(tx *sql.Tx, m Moment) error {
 		away = max(passed-time.Duration(max(m.MonotonicNs-m.BeganNs, 0)), 0)
 	}
 	gap := away > awayMost
-	s := &hourWriter{tx: tx, parts: parts(m.Time, passed, was.hour)}
+	s := newHourWriter(tx, parts(m.Time, passed, was.hour))
 	if gap {
 		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.Add(away-passed).UnixNano()); err != nil {
 			return err
@@ -228,7 +228,7 @@ func add(tx *sql.Tx, m Moment) error {
 			}
 		}
 	}
-	if err := writeOpen(tx, m, open); err != nil {
+	if err := errors.Join(s.rows.flush(), writeOpen(tx, m, open)); err != nil {
 		return err
 	}
 	if err := writeMark(tx, m, s.parts); err != nil {
@@ -327,6 +327,13 @@ func parts(until time.Time, passed time.Duration, last int64) []hourPart {
 type hourWriter struct {
 	tx    *sql.Tx
 	parts []hourPart
+	rows  inserter // of shares
+}
+
+func newHourWriter(tx *sql.Tx, parts []hourPart) *hourWriter {
+	return &hourWriter{tx, parts, inserter{tx: tx, into: "INSERT INTO hour", columns: 12, after: `ON CONFLICT DO UPDATE SET ms = ms + excluded.ms,
+		bookedKiBMs = bookedKiBMs + excluded.bookedKiBMs, bookedPercentMs = bookedPercentMs + excluded.bookedPercentMs, usedKiBMs = usedKiBMs + excluded.usedKiBMs,
+		cardTimeNs = cardTimeNs + excluded.cardTimeNs, waitNs = waitNs + excluded.waitNs, energyUJ = energyUJ + excluded.energyUJ`}}
 }
 
 // of is the part of an amount that belongs to one of the hours: all of them add up to it.
@@ -341,10 +348,7 @@ func (s *hourWriter) addShare(d delta) error {
 	}
 	for _, p := range s.parts {
 		q := d.q
-		if _, err := s.tx.Exec(`INSERT INTO hour VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ms = ms + excluded.ms,
-			bookedKiBMs = bookedKiBMs + excluded.bookedKiBMs, bookedPercentMs = bookedPercentMs + excluded.bookedPercentMs, usedKiBMs = usedKiBMs + excluded.usedKiBMs,
-			cardTimeNs = cardTimeNs + excluded.cardTimeNs, waitNs = waitNs + excluded.waitNs, energyUJ = energyUJ + excluded.energyUJ`,
-			p.hour, name, d.of.Tenant, d.of.Owner, d.of.Card, p.of(q.Ms), p.of(q.BookedKiBMs), p.of(q.BookedPercentMs), p.of(q.UsedKiBMs), p.of(q.CardTimeNs),
+		if err := s.rows.insert(p.hour, name, d.of.Tenant, d.of.Owner, d.of.Card, p.of(q.Ms), p.of(q.BookedKiBMs), p.of(q.BookedPercentMs), p.of(q.UsedKiBMs), p.of(q.CardTimeNs),
 			p.of(q.WaitNs), p.of(q.EnergyUJ)); err != nil {
 			return err
 		}
@@ -387,12 +391,16 @@ func writeOpen(tx *sql.Tx, m Moment, open map[key]Counters) error {
 	if _, err := tx.Exec("DELETE FROM open"); err != nil {
 		return err
 	}
+	rows := inserter{tx: tx, into: "INSERT OR REPLACE INTO open", columns: 11}
 	for _, c := range m.Shares {
 		had := open[c.key()]
-		if _, err := tx.Exec("INSERT OR REPLACE INTO open VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", c.Share, c.Created.UnixNano(), c.Card, c.Ms, c.BookedKiBMs, c.BookedPercentMs,
+		if err := rows.insert(c.Share, c.Created.UnixNano(), c.Card, c.Ms, c.BookedKiBMs, c.BookedPercentMs,
 			c.UsedKiBMs, max(c.CardTimeNs, had.CardTimeNs), max(c.WaitNs, had.WaitNs), c.PromisedKiB, c.PromisedPercent); err != nil {
 			return err
 		}
+	}
+	if err := rows.flush(); err != nil {
+		return err
 	}
 	for _, c := range m.Cards {
 		if c.EnergyUJ >= 0 {
