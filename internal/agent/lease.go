@@ -34,6 +34,8 @@ type leasedCard struct {
 	uuid    string
 	arbiter *arbiter.Arbiter
 	divided time.Duration // when its time was divided last that it gives in turns by itself
+	doings  uint64        // the mark of what its programs did, and since when it has not changed
+	still   time.Duration
 }
 
 func (l *loop) openLeases() error {

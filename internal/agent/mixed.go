@@ -18,6 +18,9 @@ const (
 	mixedAwait = 10 * time.Second
 	// mixedPatience is how long a driver may take to say whose kernels ran.
 	mixedPatience = 200 * time.Millisecond
+	// mixedStill is after how long without a launch nothing is left to divide: by then no driver
+	// shows any more what ran before.
+	mixedStill = 3 * time.Second
 )
 
 // division is what became of a share's time on a card which nobody needs a lease for. Its
@@ -90,10 +93,15 @@ func (d *daemon) divideTimes(ctx context.Context) {
 // divideTime does so with one card. Where no more than one program has launched anything, nobody
 // is asked.
 func (d *daemon) divideTime(ctx context.Context, card string) {
-	var ask bool
+	var still, ask bool
 	if d.do(ctx, func(l *loop) {
-		if ask = l.severalRan(card); !ask {
+		if still = l.still(card); still {
+			ask = l.core.Programs(card) > 0 // one may run that says so when it ends
+		} else if ask = l.severalRan(card); !ask {
 			l.divide(card, activity{})
+		}
+		if still && !ask {
+			l.leasedCard(card).divided = l.clock()
 		}
 	}) != nil || !ask {
 		return
@@ -106,7 +114,25 @@ func (d *daemon) divideTime(ctx context.Context, card string) {
 			shown.busy = told.BusyPercent.Value
 		}
 	}
-	_ = d.do(ctx, func(l *loop) { l.divide(card, shown) })
+	_ = d.do(ctx, func(l *loop) {
+		switch {
+		case !still || shown.runs():
+			l.divide(card, shown)
+		case !shown.late:
+			l.leasedCard(card).divided = l.clock()
+		}
+	})
+}
+
+// still says that the programs of a card have launched and measured nothing for a while.
+func (l *loop) still(card string) bool {
+	k := l.leasedCard(card)
+	mark, still := l.core.Doings(card, mixedMost)
+	now := l.clock()
+	if !still || mark != k.doings {
+		k.doings, k.still = mark, now
+	}
+	return now-k.still >= mixedStill
 }
 
 // activity is what a driver said of processes; of nil: it says nothing.
@@ -114,6 +140,16 @@ type activity struct {
 	busy float64
 	of   map[int]float64
 	late bool // it may say it the next time
+}
+
+// runs says whether something runs, as far as a driver told.
+func (a activity) runs() bool {
+	for _, percent := range a.of {
+		if percent > 0 {
+			return true
+		}
+	}
+	return a.busy > 0
 }
 
 // leases says whether programs need leases on a card.

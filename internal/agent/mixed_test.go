@@ -80,6 +80,44 @@ func TestTimeIsDivided(t *testing.T) {
 	}
 }
 
+// What programs had that did nothing for a while begins when they go on: no driver's word of now is
+// of the time before.
+func TestTimeIsDividedAfterStillness(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.DivideEvery = 10 * time.Millisecond })
+	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
+	r.share(api.ShareSpec{Name: "b", MemoryBytes: gib})
+	a, b := r.front("a"), r.front("b")
+	still := func() (is bool) {
+		r.do(func(l *loop) { is = l.still(testUUID) })
+		return is
+	}
+	a.work(time.Millisecond, 0)
+	b.work(time.Millisecond, 0)
+	if still() {
+		t.Fatal("still while they work")
+	}
+	eventually(t, "they are still", still)
+	<-time.After(500 * time.Millisecond) // which nobody had
+	r.source.mutex.Lock()
+	r.source.activity = gpu.Activity{BusyPercent: gpu.Known(100.0), Processes: []gpu.ProcessActivity{{PID: os.Getpid(), Percent: 40}, {PID: 1, Percent: 20}}}
+	r.source.mutex.Unlock()
+	begun := time.Now()
+	for {
+		passed := time.Since(begun)
+		a.work(time.Millisecond+passed*9/10, 0)
+		b.work(time.Millisecond+passed*8/10, 0)
+		list, err := r.client.Shares(t.Context())
+		must(t, err)
+		got := time.Duration(list.Shares[0].CardTimeNs + list.Shares[1].CardTimeNs)
+		if most := time.Since(begun) + 100*time.Millisecond; got > most {
+			t.Fatalf("%v is more than %v", got, most)
+		}
+		if got > 200*time.Millisecond {
+			return
+		}
+	}
+}
+
 // What a program had that has ended is estimated by what it had of what it measured before.
 func TestPartOfWhatWasMeasured(t *testing.T) {
 	m := &division{}

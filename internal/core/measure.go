@@ -82,7 +82,7 @@ type SlotWork struct {
 	Before     Correction
 }
 
-// SlotWorks lists it for all shares on a card; more false: so many processes are there that
+// SlotWorks lists it for all shares on a card that have or had processes; more false: so many processes are there that
 // nobody reads what all of them say.
 func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool) {
 	k := c.cardOf(cardUUID)
@@ -94,6 +94,9 @@ func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool
 		if read += len(t.clients()); read > most {
 			return nil, true
 		}
+		if len(t.clients()) == 0 && t.busy == 0 {
+			continue
+		}
 		w := SlotWork{Of: Slot{Share: t.share.Name, Number: t.number}, Before: t.before}
 		for b := range t.balances {
 			c.usedBy(b)
@@ -104,6 +107,37 @@ func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool
 		works = append(works, w)
 	}
 	return works, false
+}
+
+// Doings is a mark that changes with who is on a card, and with what they launch and measure. It is
+// still where nobody of them has anything in flight or is awaited; and not where so many processes
+// are there that nobody reads what all of them say.
+func (c *Core) Doings(cardUUID string, most int) (mark uint64, still bool) {
+	k := c.cardOf(cardUUID)
+	if k == nil {
+		return 0, false
+	}
+	mark = 14695981039346656037 // FNV-1a, of words
+	mix := func(words ...uint64) {
+		for _, w := range words {
+			mark = (mark ^ w) * 1099511628211
+		}
+	}
+	read := 0
+	for t := range c.slotsOn(k) {
+		if read += len(t.clients()); read > most {
+			return mark, false
+		}
+		mix(uint64(t.share.created.UnixNano()), t.busy)
+		for b := range t.balances {
+			c.usedBy(b)
+			if b.reading.InFlightNs > 0 || b.awaited() {
+				return mark, false
+			}
+			mix(uint64(b.id), b.reading.Launches, b.reading.BusyNs)
+		}
+	}
+	return mark, true
 }
 
 // Programs is how many clients the shares on a card have.
