@@ -275,6 +275,7 @@ static void lead(struct worker_lane *lane)
 		if (frame->own)
 			free(frame);
 		lanes.reading = false;
+		pthread_cond_broadcast(&lanes.idle); /* a lane may have come to want the role meanwhile */
 		return;
 	}
 	struct worker_lane *its = frame ? lane_of(frame->header.lane) : NULL;
