@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -121,15 +120,6 @@ type FiguresFile struct {
 	kept int64           // the minute in which all was written, and what is too old went
 }
 
-// buckets are one time of each level; the finest has none.
-type buckets [len(levels)]bucketRows
-
-// bucketRows are the rows of a time of a level, from begin on, unix seconds.
-type bucketRows struct {
-	begin int64
-	rows  map[Series]Row
-}
-
 // OpenFigures opens the database, or makes it. One that is not ours or of a newer version is left
 // alone.
 func OpenFigures(path string, bounds Bounds) (*FiguresFile, error) {
@@ -237,154 +227,6 @@ func (f *FiguresFile) Write(b Batch, events []api.Event, now time.Time) error {
 	return nil
 }
 
-// addRows adds rows to those that each level has of their times, and returns what the coarser ones
-// have of the last.
-func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*buckets, error) {
-	open, err := f.opened(tx)
-	if err != nil {
-		return nil, err
-	}
-	for _, begin := range slices.Sorted(maps.Keys(all)) {
-		for i := 1; i < len(levels); i++ {
-			at := &open[i]
-			if is := bucket(begin, levels[i].seconds); at.begin != is {
-				if err := f.writeBucket(tx, levels[i], *at); err != nil {
-					return nil, err
-				}
-				if *at, err = loadBucket(tx, levels[i], is); err != nil {
-					return nil, err
-				}
-			}
-			if i == len(levels)-1 {
-				if err := f.expect(tx, *at, all[begin]); err != nil {
-					return nil, err
-				}
-			}
-			at.merge(all[begin])
-		}
-		finest, err := loadBucket(tx, levels[0], begin)
-		if err != nil {
-			return nil, err
-		}
-		finest.only(all[begin])
-		if err := f.writeBucket(tx, levels[0], finest); err != nil {
-			return nil, err
-		}
-	}
-	return open, nil
-}
-
-// expect notes until when series have something, of those that a time has not had yet.
-func (f *FiguresFile) expect(tx *sql.Tx, coarsest bucketRows, rows map[Series]Row) error {
-	for name := range rows {
-		if _, is := coarsest.rows[name]; is {
-			continue
-		}
-		id, err := f.id(tx, name)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec("UPDATE series SET until = max(until, ?) WHERE id = ?", coarsest.begin+levels[len(levels)-1].seconds, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// opened is what the coarser levels have, to be changed. At first that is what the file has of the
-// times of the last row: an agent that was killed has not written all of it, but into the finer levels.
-func (f *FiguresFile) opened(tx *sql.Tx) (*buckets, error) {
-	open := &buckets{}
-	if last := f.open.Load(); last != nil {
-		for i, b := range last {
-			open[i] = bucketRows{b.begin, maps.Clone(b.rows)}
-		}
-		return open, nil
-	}
-	var wallNs int64
-	if err := tx.QueryRow("SELECT wallNs FROM mark").Scan(&wallNs); err != nil {
-		if errors.Is(err, sql.ErrNoRows) { // it is new
-			return open, nil
-		}
-		return nil, err
-	}
-	for i := 1; i < len(levels); i++ {
-		b, err := loadBucket(tx, levels[i], bucket(wallNs/int64(time.Second), levels[i].seconds))
-		if err != nil {
-			return nil, err
-		}
-		var finer bucketRows
-		for at := b.begin; at < b.begin+levels[i].seconds; at += levels[i-1].seconds {
-			of := open[i-1]
-			if i == 1 || of.begin != at {
-				if of, err = loadBucket(tx, levels[i-1], at); err != nil {
-					return nil, err
-				}
-			}
-			finer.merge(of.rows)
-		}
-		for name, row := range finer.rows {
-			if row.Ms > b.rows[name].Ms {
-				b.rows[name] = row
-			}
-		}
-		open[i] = b
-	}
-	return open, nil
-}
-
-// merge adds rows of later.
-func (b *bucketRows) merge(rows map[Series]Row) {
-	if b.rows == nil {
-		b.rows = map[Series]Row{}
-	}
-	for name, row := range rows {
-		if before, is := b.rows[name]; is {
-			row = merge(before, row)
-		}
-		b.rows[name] = row
-	}
-}
-
-// only adds rows of later, and forgets what these do not change.
-func (b *bucketRows) only(rows map[Series]Row) {
-	before := b.rows
-	b.rows = map[Series]Row{}
-	for name, row := range rows {
-		if was, is := before[name]; is {
-			row = merge(was, row)
-		}
-		b.rows[name] = row
-	}
-}
-
-// writeBuckets writes what the coarser levels have.
-func (f *FiguresFile) writeBuckets(tx *sql.Tx, open *buckets) error {
-	for i := 1; i < len(levels); i++ {
-		if err := f.writeBucket(tx, levels[i], open[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeBucket writes what a level has of a time.
-func (f *FiguresFile) writeBucket(tx *sql.Tx, l level, b bucketRows) error {
-	points := inserter{tx: tx, into: "INSERT OR REPLACE INTO point", columns: 3 + len(pointColumns())}
-	values := make([]any, 0, points.columns)
-	for name, row := range b.rows {
-		id, err := f.id(tx, name)
-		if err != nil {
-			return err
-		}
-		values = row.values(append(values[:0], l.seconds, b.begin, id))
-		if err := points.insert(values...); err != nil {
-			return err
-		}
-	}
-	return points.flush()
-}
-
 // values are a row's, as pointColumns names them, behind others.
 func (r Row) values(all []any) []any {
 	all = append(all, r.Ms, r.SeenMs)
@@ -443,35 +285,6 @@ func (s *scannedCounters) totals() (t totals) {
 		t[i] = Count{n.Valid, n.Int64}
 	}
 	return t
-}
-
-// loadBucket reads what a level has of a time.
-func loadBucket(tx *sql.Tx, l level, begin int64) (bucketRows, error) {
-	b := bucketRows{begin: begin, rows: map[Series]Row{}}
-	rows, err := tx.Query("SELECT share, tenant, card, "+strings.Join(pointColumns(), ", ")+" FROM point JOIN series ON id = series WHERE step = ? AND time = ?", l.seconds, begin)
-	if err != nil {
-		return b, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name Series
-		var row Row
-		var gauges [gaugeCount]scanned
-		var counters scannedCounters
-		into := []any{&name.Share, &name.Tenant, &name.Card, &row.Ms, &row.SeenMs}
-		for i := range gauges {
-			into = append(into, &gauges[i].mean, &gauges[i].least, &gauges[i].most)
-		}
-		if err := rows.Scan(counters.behind(into...)...); err != nil {
-			return b, err
-		}
-		for i, g := range gauges {
-			row.Gauges[i] = g.gauge()
-		}
-		row.Counters = counters.totals()
-		b.rows[name] = row
-	}
-	return b, rows.Err()
 }
 
 // id is a series' number in the file.
