@@ -66,8 +66,11 @@
 #define DIVVY_REMOTE_THREAD_ENDED 15u /* the lane's thread has ended */
 #define DIVVY_REMOTE_FIRST_CALL 256u /* and up: 256 + the call's number in data/remote.tsv */
 
+#define DIVVY_REMOTE_TALLY_DESCRIPTOR 4u
+
 /* frame.flags */
 #define DIVVY_REMOTE_ONE_WAY 1u
+#define DIVVY_REMOTE_AHEAD 8u  /* the library guesses that the program will make this call next, and waits for nothing */
 #define DIVVY_REMOTE_ANSWER 4u /* of a PING: it answers one, and wants no answer */
 #define DIVVY_REMOTE_TWIN 2u /* the call is that of the per-thread default stream (_ptds, _ptsz) */
 
@@ -118,11 +121,19 @@ struct divvy_remote_failure {
 	uint32_t reserved;
 };
 
+/* What a worker counts, at the start of a sealed memory file that it finds as descriptor
+ * DIVVY_REMOTE_TALLY_DESCRIPTOR; it may write anything there. */
+struct divvy_remote_tally {
+	uint64_t calls; /* that came */
+	uint64_t waits; /* of those, that the program waits for: round trips */
+};
+
 _Static_assert(sizeof(struct divvy_remote_frame) == 24, "frame");
 _Static_assert(sizeof(struct divvy_remote_hello) == 120, "hello");
 _Static_assert(sizeof(struct divvy_remote_refused) == 8, "refused");
 _Static_assert(sizeof(struct divvy_remote_welcome) == 32, "welcome");
 _Static_assert(sizeof(struct divvy_remote_failure) == 32, "failure");
+_Static_assert(sizeof(struct divvy_remote_tally) == 16, "tally");
 _Static_assert(offsetof(struct divvy_remote_frame, seq) == 8, "frame.seq");
 _Static_assert(offsetof(struct divvy_remote_hello, token) == 24, "hello.token");
 _Static_assert(offsetof(struct divvy_remote_hello, command) == 56, "hello.command");

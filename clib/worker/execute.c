@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c: what a frame asks for. */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "connection.h"
 #include "frame.h"
@@ -9,6 +13,23 @@ enum { KEPT_BYTES = 1 << 16 };
 
 /* The context whose failure has been told, + 1; until the next reply. */
 static uint64_t failed;
+
+static struct divvy_remote_tally here, *tally = &here;
+
+/* Counts where the server looks, if it has given a place. */
+void worker_find_tally(void)
+{
+	int seals = fcntl(DIVVY_REMOTE_TALLY_DESCRIPTOR, F_GET_SEALS);
+	struct stat file;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(DIVVY_REMOTE_TALLY_DESCRIPTOR, &file) < 0 || file.st_size < (off_t)sizeof(here))
+		return;
+	void *page = mmap(NULL, sizeof(here), PROT_READ | PROT_WRITE, MAP_SHARED, DIVVY_REMOTE_TALLY_DESCRIPTOR, 0);
+
+	if (page != MAP_FAILED)
+		tally = page;
+	close(DIVVY_REMOTE_TALLY_DESCRIPTOR);
+}
 
 /* Errors after which a context answers nothing else. */
 static bool sticky(uint64_t result)
@@ -109,6 +130,7 @@ static bool make_call(struct worker_lane *lane, struct frame *frame)
 		.payload = frame->payload,
 		.length = frame->header.length,
 	};
+	__atomic_fetch_add(&tally->calls, 1, __ATOMIC_RELAXED);
 	uint64_t result = worker_call(&call);
 
 	lane->datalength = 0;
@@ -119,8 +141,11 @@ static bool make_call(struct worker_lane *lane, struct frame *frame)
 	}
 	if (oneway)
 		return !result || tell_failure(&call, result);
+	if (!(frame->header.flags & DIVVY_REMOTE_AHEAD))
+		__atomic_fetch_add(&tally->waits, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&failed, 0, __ATOMIC_RELAXED);
-	connection_send_printed();
+	if (!worker_asks(call.number)) /* what only asks has no kernel print anything */
+		connection_send_printed();
 	return connection_answer(lane, frame->header.seq);
 }
 

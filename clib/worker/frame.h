@@ -15,6 +15,7 @@ struct frame {
 };
 
 /* execute.c: makes what a frame asks for. False: the session is over. */
+void worker_find_tally(void);
 bool worker_execute(struct worker_lane *lane, struct frame *frame);
 
 /* lanes.c: reads and makes calls until the connection is over. */

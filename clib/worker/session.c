@@ -73,6 +73,7 @@ int session_run(int connection, const char *broken)
 	struct worker_lane greeting = { 0 };
 
 	signal(SIGPIPE, SIG_IGN);
+	worker_find_tally();
 	connection_open(connection);
 	if (!greet(broken, &greeting))
 		return 1;

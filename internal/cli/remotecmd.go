@@ -78,15 +78,17 @@ func (a *app) writeRemoteStatus(status protocol.StatusDocument) error {
 	}
 	fmt.Fprintf(a.stdout, "divvy %s %s since %s: %d connections, %d of them have not said what they want, %d refused\n", oneLine(status.Version), state,
 		status.Since.Local().Format(time.DateTime), status.Connections, status.Waiting, status.Refusals)
-	rows := newTable("SHARE", "TENANT", "USER", "CLIENT", "COMMAND", "GPU", "PROCESS", "PID", "WORKER", "IN", "OUT")
+	rows := newTable("SHARE", "TENANT", "USER", "CLIENT", "COMMAND", "GPU", "PROCESS", "PID", "WORKER", "IN", "OUT", "CALLS", "ROUND TRIPS")
 	for _, r := range status.Runs {
-		rows.add(r.Share, r.Tenant, r.User, r.Client.User+"@"+r.Client.Host, r.Command, shortUUID(r.CardUUID), "", "", "", "", "")
+		rows.add(r.Share, r.Tenant, r.User, r.Client.User+"@"+r.Client.Host, r.Command, shortUUID(r.CardUUID), "", "", "", "", "",
+			strconv.FormatUint(r.Calls, 10), strconv.FormatUint(r.RoundTrips, 10))
 		for _, s := range r.Sessions {
 			in, out := "direct", "direct"
 			if s.Relayed {
 				in, out = size.Short(s.InBytes), size.Short(s.OutBytes)
 			}
-			rows.add("", "", "", "", "", "", s.Program, strconv.FormatUint(uint64(s.PID), 10), strconv.Itoa(s.WorkerPID), in, out)
+			rows.add("", "", "", "", "", "", s.Program, strconv.FormatUint(uint64(s.PID), 10), strconv.Itoa(s.WorkerPID), in, out,
+				strconv.FormatUint(s.Calls, 10), strconv.FormatUint(s.RoundTrips, 10))
 		}
 	}
 	return rows.write(a.stdout)

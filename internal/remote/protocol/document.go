@@ -115,6 +115,9 @@ type RunStatus struct {
 	CardUUID string          `json:"cardUuid"`
 	Since    time.Time       `json:"since"`
 	Sessions []SessionStatus `json:"sessions"`
+	// Calls and RoundTrips are of all its sessions, those that have ended included.
+	Calls      uint64 `json:"calls"`
+	RoundTrips uint64 `json:"roundTrips"`
 }
 
 // SessionStatus is one process of a run.
@@ -127,6 +130,9 @@ type SessionStatus struct {
 	Relayed   bool      `json:"relayed"` // the server passes its bytes on; else the worker has the connection
 	InBytes   uint64    `json:"inBytes"` // passed on so far, from the client
 	OutBytes  uint64    `json:"outBytes"`
+
+	Calls      uint64 `json:"calls"`      // that its worker got
+	RoundTrips uint64 `json:"roundTrips"` // of those, that the program waited for
 }
 
 // TenantTotal is what the runs of a tenant have together.

@@ -4,35 +4,37 @@
 package protocol
 
 const (
-	Magic        = 0x7276644d // first word of HELLO's and WELCOME's payload
-	Version      = 1          // this protocol
-	Oldest       = 1          // the oldest that this side can speak
-	TokenBytes   = 32         // names a run; in the environment in hexadecimal
-	CommandBytes = 64         // of a program's name, cut there, terminated
-	FrameBytes   = 24         // of a header
-	MaxControl   = 262144     // bytes of payload before WELCOME, and of RUN, RUNNING and ADMIN
-	MaxPayload   = 4194304    // bytes of payload of any other frame
-	MaxLanes     = 4096       // threads of a process that call
-	NoLane       = 0
-	Hello        = 1
-	Welcome      = 2
-	Refused      = 3
-	Run          = 4
-	Running      = 5
-	Admin        = 6
-	Ping         = 7 // a run's client asks every 5 s whether the server still lives
-	Reply        = 8
-	Error        = 9
-	Context      = 10  // one way: u64, the context that is current to the lane from now on, or 0
-	Data         = 11  // bytes of a copy: to the worker of the lane's next call, to the library of its last
-	Callback     = 12  // to the library: run a host function; answered by RETURNED
-	Returned     = 13  // with the seq of the CALLBACK, and lane DIVVY_REMOTE_NO_LANE
-	Print        = 14  // to the library: what kernels printed
-	ThreadEnded  = 15  // the lane's thread has ended
-	FirstCall    = 256 // and up: 256 + the call's number in data/remote.tsv
-	OneWay       = 1
-	Answer       = 4 // of a PING: it answers one, and wants no answer
-	Twin         = 2 // the call is that of the per-thread default stream (_ptds, _ptsz)
+	Magic           = 0x7276644d // first word of HELLO's and WELCOME's payload
+	Version         = 1          // this protocol
+	Oldest          = 1          // the oldest that this side can speak
+	TokenBytes      = 32         // names a run; in the environment in hexadecimal
+	CommandBytes    = 64         // of a program's name, cut there, terminated
+	FrameBytes      = 24         // of a header
+	MaxControl      = 262144     // bytes of payload before WELCOME, and of RUN, RUNNING and ADMIN
+	MaxPayload      = 4194304    // bytes of payload of any other frame
+	MaxLanes        = 4096       // threads of a process that call
+	NoLane          = 0
+	Hello           = 1
+	Welcome         = 2
+	Refused         = 3
+	Run             = 4
+	Running         = 5
+	Admin           = 6
+	Ping            = 7 // a run's client asks every 5 s whether the server still lives
+	Reply           = 8
+	Error           = 9
+	Context         = 10  // one way: u64, the context that is current to the lane from now on, or 0
+	Data            = 11  // bytes of a copy: to the worker of the lane's next call, to the library of its last
+	Callback        = 12  // to the library: run a host function; answered by RETURNED
+	Returned        = 13  // with the seq of the CALLBACK, and lane DIVVY_REMOTE_NO_LANE
+	Print           = 14  // to the library: what kernels printed
+	ThreadEnded     = 15  // the lane's thread has ended
+	FirstCall       = 256 // and up: 256 + the call's number in data/remote.tsv
+	TallyDescriptor = 4
+	OneWay          = 1
+	Ahead           = 8 // the library guesses that the program will make this call next, and waits for nothing
+	Answer          = 4 // of a PING: it answers one, and wants no answer
+	Twin            = 2 // the call is that of the per-thread default stream (_ptds, _ptsz)
 )
 
 // Frame is struct divvy_remote_frame.
@@ -134,4 +136,17 @@ const (
 	FailureOffsetResult   = 20
 	FailureOffsetSticky   = 24
 	FailureOffsetReserved = 28
+)
+
+// TallyPayload is struct divvy_remote_tally.
+type TallyPayload struct {
+	Calls uint64 // that came
+	Waits uint64 // of those, that the program waits for: round trips
+}
+
+// Size and offsets of TallyPayload.
+const (
+	TallySize        = 16
+	TallyOffsetCalls = 0
+	TallyOffsetWaits = 8
 )

@@ -32,6 +32,7 @@ type session struct {
 	worker  int    // here; 0: not started yet
 	since   time.Time
 	pipe    *pipe.Pipe // nil: the worker has the connection itself
+	tally   tally      // read and closed under the state's lock
 }
 
 // workerGrace is how long a worker may take to end when its connection has, and to take what
@@ -58,6 +59,11 @@ func (s *Server) session(ctx context.Context, c *connection, f protocol.Frame, p
 		return err
 	}
 	defer s.shut(r, n)
+	counts, err := newTally()
+	if err != nil {
+		return err
+	}
+	s.do(func(*state) { n.tally = counts })
 	w, err := s.start(c, r, n, handed, append(f.Append(nil), payload...))
 	if err != nil {
 		return err
@@ -94,6 +100,9 @@ func (s *Server) shut(r *run, n *session) {
 	s.do(func(st *state) {
 		st.sessions--
 		delete(r.sessions, n)
+		counted := n.tally.read()
+		r.calls, r.waits = r.calls+counted.Calls, r.waits+counted.Waits
+		n.tally.close()
 		if r.ending && len(r.sessions) == 0 {
 			close(r.empty)
 		}
@@ -124,7 +133,7 @@ func (s *Server) start(c *connection, r *run, n *session, handed bool, hello []b
 	}
 	line := s.parts.Step(Step{Agent: r.ready.agent, Share: r.ready.share.Name, UID: r.ready.uid, Worker: s.parts.Worker})
 	w.cmd = &exec.Cmd{
-		Path: line[0], Args: line[1:], Env: r.ready.environment(), Dir: "/", ExtraFiles: []*os.File{theirs}, WaitDelay: s.grace,
+		Path: line[0], Args: line[1:], Env: r.ready.environment(), Dir: "/", ExtraFiles: []*os.File{workerSocket - 3: theirs, protocol.TallyDescriptor - 3: n.tally.file}, WaitDelay: s.grace,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if s.parts.Output != nil {

@@ -54,9 +54,12 @@ func (r *run) status() protocol.RunStatus {
 	is := protocol.RunStatus{
 		Share: r.ready.share.Name, Joined: r.asked.Join != "", Tenant: r.Tenant, User: r.User, Client: r.asked.Client, From: r.From,
 		Command: commandOf(r.asked), CardUUID: r.ready.share.CardUUID, Since: r.since, Sessions: []protocol.SessionStatus{},
+		Calls: r.calls, RoundTrips: r.waits,
 	}
 	for n := range r.sessions {
-		one := protocol.SessionStatus{ID: n.id, Program: n.program, PID: n.pid, WorkerPID: n.worker, Since: n.since}
+		counted := n.tally.read()
+		one := protocol.SessionStatus{ID: n.id, Program: n.program, PID: n.pid, WorkerPID: n.worker, Since: n.since, Calls: counted.Calls, RoundTrips: counted.Waits}
+		is.Calls, is.RoundTrips = is.Calls+counted.Calls, is.RoundTrips+counted.Waits
 		if n.pipe != nil {
 			one.Relayed, one.InBytes, one.OutBytes = true, n.pipe.Sent.Load(), n.pipe.Received.Load()
 		}
