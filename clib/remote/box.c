@@ -34,11 +34,11 @@ static CUresult send_box(struct remote_lane *lane, const struct box *box, const 
 	struct call_box want = { .stream = box->stream, .bytes = bytes };
 
 	memcpy(want.box, part, sizeof(want.box));
+	lane->twin = box->twin;
+	if (to)
+		return (CUresult)remote_read(lane, box->number, &want, sizeof(want), offsetof(CUDA_MEMCPY3D, srcDevice), to, bytes);
 	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)) || (rows && !remote_put(&lane->out, rows->at, rows->length)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	lane->data = to;
-	lane->dataleft = to ? bytes : 0;
-	lane->twin = box->twin;
 	return (CUresult)(wait ? remote_finish(lane, box->number) : remote_finish_one_way(lane, box->number));
 }
 
@@ -134,6 +134,8 @@ static CUresult download(struct remote_lane *lane, const struct box *box)
 			remote_free(&packed);
 		}
 	}
+	if (result == CUDA_SUCCESS && box->async)
+		remote_settled(lane, box->stream, box->twin);
 	return result;
 }
 

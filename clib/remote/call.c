@@ -82,8 +82,7 @@ static void decode(struct remote_lane *lane, const struct call_shape *shape, con
 	}
 }
 
-/* $DIVVY_REMOTE_STRICT: every call is waited for, so that its failure is its own. */
-static bool strict(void)
+bool remote_strict(void)
 {
 	static int known; /* 1: no, 2: yes */
 	int now = __atomic_load_n(&known, __ATOMIC_RELAXED);
@@ -97,9 +96,25 @@ static bool strict(void)
 	return now == 2;
 }
 
+void remote_before(struct remote_lane *lane, unsigned int number)
+{
+	switch (number) {
+	case CALL_cuIpcGetMemHandle:
+	case CALL_cuIpcOpenMemHandle_v2:
+	case CALL_cuMemExportToShareableHandle:
+	case CALL_cuMemImportFromShareableHandle:
+	case CALL_cuMemPoolExportToShareableHandle:
+	case CALL_cuMemPoolImportFromShareableHandle:
+		remote_read_apart();
+	}
+	remote_drop_reads(lane);
+	remote_drop_textures(lane, number);
+}
+
 uint64_t remote_finish_one_way(struct remote_lane *lane, unsigned int number)
 {
-	if (strict())
+	remote_before(lane, number);
+	if (remote_strict())
 		return remote_finish(lane, number);
 	uint64_t before = remote_failure(lane);
 
@@ -108,16 +123,22 @@ uint64_t remote_finish_one_way(struct remote_lane *lane, unsigned int number)
 	return remote_send_one_way(lane, number) < 0 ? remote_lost(number) : 0;
 }
 
-uint64_t remote_finish(struct remote_lane *lane, unsigned int number)
+uint64_t remote_answer(struct remote_lane *lane, unsigned int number)
 {
 	uint64_t result;
 
-	if (remote_round_trip(lane, number) < 0)
+	if (!remote_await(lane, number))
 		return remote_lost(number);
 	memcpy(&result, lane->in.at, sizeof(result));
 	uint64_t before = call_is_nvml(number) ? 0 : remote_failure(lane);
 
 	return result ? result : before;
+}
+
+uint64_t remote_finish(struct remote_lane *lane, unsigned int number)
+{
+	remote_before(lane, number);
+	return remote_ask(lane, number) ? remote_answer(lane, number) : remote_lost(number);
 }
 
 /* Nobody waits for a one-way call: a handle that cannot be one is told at once. */

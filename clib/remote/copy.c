@@ -14,7 +14,7 @@ struct host_copy {
 	unsigned int number; /* the call */
 	uint64_t device;     /* address, or array */
 	uint64_t offset;     /* in the array */
-	bool array;
+	bool array, async;
 	uint64_t stream;
 };
 
@@ -49,6 +49,28 @@ static CUresult upload(const struct host_copy *copy, const void *from, size_t by
 	return result;
 }
 
+void remote_settled(struct remote_lane *lane, uint64_t stream, uint32_t twin)
+{
+	lane->settled.sent = remote_sent();
+	lane->settled.stream = stream;
+	lane->settled.context = remote_current(lane);
+	lane->settled.twin = twin;
+}
+
+/* After a copy to the host that was waited for, and before anything else is sent, there is
+ * nothing to wait for. */
+EXPORT CUresult cuStreamSynchronize(CUstream hStream)
+{
+	const uint64_t values[] = { WORD(hStream) };
+	struct remote_lane *lane;
+	CUresult result = remote_ready(&lane);
+
+	if (result == CUDA_SUCCESS && lane->settled.sent == remote_sent() && lane->settled.stream == WORD(hStream) &&
+	    lane->settled.context == remote_current(lane) && lane->settled.twin == lane->twin && !remote_strict())
+		return (CUresult)remote_failure(lane);
+	return (CUresult)remote_call(CALL_cuStreamSynchronize, result == CUDA_SUCCESS ? lane->twin : 0, values);
+}
+
 /* To the host: the bytes come in DATA frames before the reply. */
 static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
 {
@@ -60,11 +82,12 @@ static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
 		return result;
 	if (!to && bytes)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	lane->data = to;
-	lane->dataleft = bytes;
-	return (CUresult)remote_finish(lane, copy->number);
+	uint32_t twin = lane->twin;
+
+	result = (CUresult)remote_read(lane, copy->number, &want, sizeof(want), offsetof(struct call_copy, device), to, bytes);
+	if (result == CUDA_SUCCESS && copy->async)
+		remote_settled(lane, copy->stream, twin);
+	return result;
 }
 
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
@@ -132,7 +155,7 @@ EXPORT CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned i
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
 {
-	const struct host_copy copy = { .number = CALL_cuMemcpyDtoHAsync_v2, .device = srcDevice, .stream = WORD(hStream) };
+	const struct host_copy copy = { .number = CALL_cuMemcpyDtoHAsync_v2, .device = srcDevice, .async = true, .stream = WORD(hStream) };
 
 	return download(&copy, dstHost, ByteCount);
 }
@@ -157,7 +180,7 @@ EXPORT CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOf
 EXPORT CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
 {
 	const struct host_copy copy = {
-		.number = CALL_cuMemcpyAtoHAsync_v2, .device = WORD(srcArray), .offset = srcOffset, .stream = WORD(hStream),
+		.number = CALL_cuMemcpyAtoHAsync_v2, .device = WORD(srcArray), .offset = srcOffset, .async = true, .stream = WORD(hStream),
 	};
 
 	return download(&copy, dstHost, ByteCount);

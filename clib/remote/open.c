@@ -175,6 +175,7 @@ static void end_lane(void *argument)
 
 	if (!ours || *ours != 1)
 		return;
+	remote_forget_reads(lane);
 	session_leave(lane);
 	free(lane->stack);
 	remote_free(&lane->out);

@@ -44,6 +44,16 @@ bool remote_put(struct remote_bytes *bytes, const void *from, size_t length); /*
 bool remote_put_word(struct remote_bytes *bytes, uint64_t word);
 void remote_free(struct remote_bytes *bytes);
 
+/* A copy to the host that is asked for before the program does. */
+#define REMOTE_AHEAD 15
+struct remote_ahead {
+	uint64_t seq; /* of its call; 0: there is none */
+	uint8_t *data;
+	size_t bytes, left; /* how many there are, and how many have not come */
+	bool replied;
+	uint64_t result;
+};
+
 /* A thread that calls. */
 struct remote_lane {
 	uint32_t number;     /* from 1 */
@@ -52,12 +62,18 @@ struct remote_lane {
 	uint64_t *stack;     /* contexts; the current one is the last */
 	size_t depth, room;
 	struct remote_bytes out; /* the call that is being encoded: a header's room, then its payload */
+	struct {
+		uint64_t sent, stream, context; /* when so many frames had been sent, the stream had done all that it had to */
+		uint32_t twin;
+	} settled;
 	/* guarded by the session's receive lock: */
 	uint64_t awaited;    /* seq of the call whose reply is waited for, or 0 */
 	bool replied;
 	struct remote_bytes in; /* the reply's payload */
 	uint8_t *data;       /* where bytes of DATA frames go */
 	size_t dataleft;
+	struct remote_ahead ahead[REMOTE_AHEAD];
+	struct remote_reads *reads; /* ahead.c: what it read lately */
 };
 
 /* session.c */
@@ -72,17 +88,35 @@ CUresult remote_open(void);
 bool remote_is_open(void);     /* and CUDA is initialised */
 void remote_initialized(void);
 
+uint64_t remote_sent(void);    /* how many frames so far */
+uint64_t remote_heard(void);   /* and how many host functions were to be called */
+
 /* Begins a call: the lane's out holds nothing but room for the header. */
 bool remote_begin(struct remote_lane *lane);
 
-/* Sends the call in the lane's out. One way: returns at once, with the result that an
- * earlier one-way call left behind, or 0. Else waits for the reply, whose payload is then
- * in the lane's in, result first. -1: the session is lost (remote_lost says what that is). */
+/* Sends the call in the lane's out. One way: nobody waits for it. Else it is sent when its
+ * reply is awaited, whose payload is then in the lane's in, result first. -1 or false: the
+ * session is lost (remote_lost says what that is). */
 int remote_send_one_way(struct remote_lane *lane, unsigned int number);
-int remote_round_trip(struct remote_lane *lane, unsigned int number);
+bool remote_ask(struct remote_lane *lane, unsigned int number);
+bool remote_await(struct remote_lane *lane, unsigned int number);
+
+/* Puts the call in the lane's out behind those that wait to be sent, to be answered into
+ * ahead: a guess, which the next call sends and nobody waits for. */
+bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead);
+bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number);
 
 /* Sends bytes that the lane's next call is about: false when the session is lost. */
 bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length);
+
+/* ahead.c: a copy to the host: its call, with the payload that asks for it, in which the
+ * word at place is the address that it is from; the bytes go to to. */
+uint64_t remote_read(struct remote_lane *lane, unsigned int number, const void *payload, size_t length, size_t place, void *to, size_t bytes);
+void remote_read_apart(void); /* memory is shared with other processes from now on */
+void remote_forget_reads(struct remote_lane *lane); /* its thread ends */
+
+/* copy.c: a copy has come, and with it all that its stream had to do before. */
+void remote_settled(struct remote_lane *lane, uint64_t stream, uint32_t twin);
 
 /* What a lost session is to a call of CUDA (46) or NVML (999). */
 uint64_t remote_lost(unsigned int number);
@@ -110,10 +144,19 @@ void remote_due(uint64_t seq, const struct call_callback *told);
 uint64_t remote_call(unsigned int number, unsigned int twin, const uint64_t *values);
 uint64_t remote_call_one_way(unsigned int number, const uint64_t *values); /* whatever the row says */
 
+/* $DIVVY_REMOTE_STRICT: every call is waited for, so that its failure is its own. */
+bool remote_strict(void);
+
+/* A call is about to be sent: what is kept that it could make wrong goes first. */
+void remote_before(struct remote_lane *lane, unsigned int number);
+void remote_drop_textures(struct remote_lane *lane, unsigned int number); /* texture.c */
+void remote_drop_reads(struct remote_lane *lane);                         /* ahead.c */
+
 /* The call in the lane's out, one way or with a reply; the result, also of an earlier
  * one-way call when this one's own is 0. */
 uint64_t remote_finish_one_way(struct remote_lane *lane, unsigned int number);
 uint64_t remote_finish(struct remote_lane *lane, unsigned int number);
+uint64_t remote_answer(struct remote_lane *lane, unsigned int number); /* of one that was asked */
 
 /* Reads the reply's payload behind the result: the next bytes with their length before
  * them. NULL at the end. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "compat.h"
+#include "incoming.h"
 #include "payload.h"
 #include "session.h"
 #include "thread.h"
@@ -34,7 +35,7 @@ static struct {
 	uint32_t lost;
 
 	pthread_mutex_t send;
-	uint64_t seq;
+	uint64_t seq; /* of the last frame; read without the lock, too */
 	uint8_t gathered[GATHERED_BYTES];
 	size_t length;
 	uint64_t sentns;       /* when something was last written */
@@ -45,9 +46,8 @@ static struct {
 	bool reading;
 	uint32_t lanes;
 	struct remote_lane *lane[DIVVY_REMOTE_MAX_LANES + 1];
-	uint8_t *in;           /* read and not yet looked at */
-	size_t instart, inend;
 	int expected;          /* host functions; atomic */
+	uint64_t heard;        /* of them, so far; atomic */
 } session = {
 	.fd = -1,
 	.send = PTHREAD_MUTEX_INITIALIZER,
@@ -55,7 +55,7 @@ static struct {
 	.changed = PTHREAD_COND_INITIALIZER,
 };
 
-enum { IN_BYTES = 1 << 18, DATA_BYTES = 1 << 20 };
+enum { DATA_BYTES = 1 << 20 };
 
 static uint64_t now(void)
 {
@@ -135,7 +135,7 @@ static uint64_t header(uint8_t *at, size_t length, unsigned int op, unsigned int
 		.length = (uint32_t)(length - sizeof(frame)),
 		.op = (uint16_t)op,
 		.flags = (uint16_t)flags,
-		.seq = ++session.seq,
+		.seq = __atomic_add_fetch(&session.seq, 1, __ATOMIC_RELAXED),
 		.lane = lane,
 	};
 
@@ -161,6 +161,16 @@ static bool tell_context(struct remote_lane *lane)
 static unsigned int flags_of(const struct remote_lane *lane, unsigned int flags)
 {
 	return flags | (lane->twin ? DIVVY_REMOTE_TWIN : 0);
+}
+
+uint64_t remote_sent(void)
+{
+	return __atomic_load_n(&session.seq, __ATOMIC_RELAXED);
+}
+
+uint64_t remote_heard(void)
+{
+	return __atomic_load_n(&session.heard, __ATOMIC_ACQUIRE);
 }
 
 bool remote_begin(struct remote_lane *lane)
@@ -197,6 +207,7 @@ bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length
 	uint8_t frame[sizeof(struct divvy_remote_frame)];
 	bool sent = !is_lost();
 
+	remote_drop_reads(lane);
 	while (length && sent) {
 		size_t part = length < DATA_BYTES ? length : DATA_BYTES;
 
@@ -214,95 +225,37 @@ bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length
 
 /* Receiving. */
 
-/* More bytes from the connection; waits for them when they are wanted. */
-static bool more(bool wait)
+/* The copy ahead that a frame is of; NULL: it is of the call that is awaited, or of none. */
+static struct remote_ahead *ahead_of(struct remote_lane *lane, uint64_t seq)
 {
-	if (session.instart == session.inend)
-		session.instart = session.inend = 0;
-	if (session.inend == IN_BYTES) {
-		memmove(session.in, session.in + session.instart, session.inend - session.instart);
-		session.inend -= session.instart;
-		session.instart = 0;
+	for (int i = 0; lane && i < REMOTE_AHEAD; i++) {
+		if (lane->ahead[i].seq == seq && !lane->ahead[i].replied)
+			return &lane->ahead[i];
 	}
-	for (;;) {
-		ssize_t n = recv(session.fd, session.in + session.inend, IN_BYTES - session.inend, wait ? 0 : MSG_DONTWAIT);
-
-		if (n > 0) {
-			session.inend += (size_t)n;
-			return true;
-		}
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n == 0)
-			errno = ECONNRESET;
-		return false;
-	}
+	return NULL;
 }
 
-/* Exactly so many bytes. */
-static bool take(void *to, size_t length)
+static const char *read_ahead(struct remote_ahead *ahead, const struct divvy_remote_frame *frame)
 {
-	uint8_t *at = to;
+	uint64_t result;
 
-	while (length) {
-		size_t here = session.inend - session.instart;
-
-		if (!here) {
-			if (length >= IN_BYTES) { /* past the buffer */
-				ssize_t n = recv(session.fd, at, length, 0);
-
-				if (n < 0 && errno == EINTR)
-					continue;
-				if (n <= 0) {
-					errno = n == 0 ? ECONNRESET : errno;
-					return false;
-				}
-				at += n;
-				length -= (size_t)n;
-				continue;
-			}
-			if (!more(true))
-				return false;
-			continue;
-		}
-		if (here > length)
-			here = length;
-		memcpy(at, session.in + session.instart, here);
-		session.instart += here;
-		at += here;
-		length -= here;
+	if (frame->op == DIVVY_REMOTE_DATA) {
+		if (frame->length > ahead->left)
+			return "it sent bytes that were not asked for";
+		if (!incoming_take(ahead->data + (ahead->bytes - ahead->left), frame->length))
+			return strerror(errno);
+		ahead->left -= frame->length;
+		return NULL;
 	}
-	return true;
-}
-
-static bool skip(size_t length)
-{
-	uint8_t rest[4096];
-
-	while (length) {
-		size_t part = length < sizeof(rest) ? length : sizeof(rest);
-
-		if (!take(rest, part))
-			return false;
-		length -= part;
-	}
-	return true;
-}
-
-static bool print(size_t length)
-{
-	uint8_t text[4096];
-
-	while (length) {
-		size_t part = length < sizeof(text) ? length : sizeof(text);
-
-		if (!take(text, part))
-			return false;
-		if (write(STDOUT_FILENO, text, part) < 0)
-			errno = 0; /* a closed output is the program's choice */
-		length -= part;
-	}
-	return true;
+	if (frame->length < sizeof(result))
+		return "its answer cannot be kept";
+	if (!incoming_take(&result, sizeof(result)) || !incoming_skip(frame->length - sizeof(result)))
+		return strerror(errno);
+	pthread_mutex_lock(&session.receive);
+	ahead->result = result;
+	ahead->replied = true;
+	pthread_mutex_unlock(&session.receive);
+	return NULL;
 }
 
 /* Reads one frame and gives it to whom it is for. Only who has the reading role calls it;
@@ -311,15 +264,20 @@ static const char *read_frame(void)
 {
 	struct divvy_remote_frame frame;
 	struct remote_lane *lane = NULL;
+	struct remote_ahead *ahead = NULL;
 
-	if (!take(&frame, sizeof(frame)))
+	if (!incoming_take(&frame, sizeof(frame)))
 		return strerror(errno);
 	if (frame.length > DIVVY_REMOTE_MAX_PAYLOAD)
 		return "it sent a frame that is too long";
 	pthread_mutex_lock(&session.receive);
 	if (frame.lane && frame.lane <= session.lanes)
 		lane = session.lane[frame.lane];
+	if (frame.op == DIVVY_REMOTE_REPLY || frame.op == DIVVY_REMOTE_DATA)
+		ahead = ahead_of(lane, frame.seq);
 	pthread_mutex_unlock(&session.receive);
+	if (ahead)
+		return read_ahead(ahead, &frame);
 	switch (frame.op) {
 	case DIVVY_REMOTE_REPLY:
 		if (!lane || !lane->awaited || frame.seq != lane->awaited)
@@ -327,7 +285,7 @@ static const char *read_frame(void)
 		lane->in.length = 0;
 		if (frame.length < sizeof(uint64_t) || !remote_room(&lane->in, frame.length))
 			return "its answer cannot be kept";
-		if (!take(lane->in.at, frame.length))
+		if (!incoming_take(lane->in.at, frame.length))
 			return strerror(errno);
 		lane->in.length = frame.length;
 		pthread_mutex_lock(&session.receive);
@@ -337,7 +295,7 @@ static const char *read_frame(void)
 	case DIVVY_REMOTE_DATA:
 		if (!lane || !lane->awaited || frame.length > lane->dataleft)
 			return "it sent bytes that were not asked for";
-		if (!take(lane->data, frame.length))
+		if (!incoming_take(lane->data, frame.length))
 			return strerror(errno);
 		lane->data += frame.length;
 		lane->dataleft -= frame.length;
@@ -347,7 +305,7 @@ static const char *read_frame(void)
 
 		if (frame.length != sizeof(failure))
 			return "it sent a failure that is not understood";
-		if (!take(&failure, sizeof(failure)))
+		if (!incoming_take(&failure, sizeof(failure)))
 			return strerror(errno);
 		remote_failed(&failure);
 		return NULL;
@@ -357,22 +315,23 @@ static const char *read_frame(void)
 
 		if (frame.length != sizeof(told))
 			return "it sent a callback that is not understood";
-		if (!take(&told, sizeof(told)))
+		if (!incoming_take(&told, sizeof(told)))
 			return strerror(errno);
+		__atomic_fetch_add(&session.heard, 1, __ATOMIC_RELEASE);
 		remote_due(frame.seq, &told);
 		return NULL;
 	}
 	case DIVVY_REMOTE_PRINT:
-		return print(frame.length) ? NULL : strerror(errno);
+		return incoming_print(frame.length) ? NULL : strerror(errno);
 	default: /* of a newer version, or a sign of life */
-		return skip(frame.length) ? NULL : strerror(errno);
+		return incoming_skip(frame.length) ? NULL : strerror(errno);
 	}
 }
 
-static bool await(struct remote_lane *lane, unsigned int number)
+/* Until done is true, or the session is lost; the receive lock is held. */
+static void await(const bool *done, unsigned int number)
 {
-	pthread_mutex_lock(&session.receive);
-	while (!lane->replied && !is_lost()) {
+	while (!*done && !is_lost()) {
 		if (session.reading) {
 			pthread_cond_wait(&session.changed, &session.receive);
 			continue;
@@ -388,37 +347,72 @@ static bool await(struct remote_lane *lane, unsigned int number)
 		if (session.lanes > 1)
 			pthread_cond_broadcast(&session.changed);
 	}
-	bool replied = lane->replied;
-
-	lane->awaited = 0;
-	lane->replied = false;
-	lane->dataleft = 0;
-	pthread_cond_broadcast(&session.changed);
-	pthread_mutex_unlock(&session.receive);
-	return replied;
+	pthread_cond_broadcast(&session.changed); /* somebody else reads on */
 }
 
-int remote_round_trip(struct remote_lane *lane, unsigned int number)
+bool remote_ask(struct remote_lane *lane, unsigned int number)
 {
 	if (is_lost())
-		return -1;
+		return false;
 	pthread_mutex_lock(&session.send);
 	bool sent = tell_context(lane);
-
 	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, 0), lane->number);
 
 	pthread_mutex_lock(&session.receive);
 	lane->awaited = seq;
 	lane->replied = false;
 	pthread_mutex_unlock(&session.receive);
-	sent = sent && append(lane->out.at, lane->out.length) && flush();
+	sent = sent && append(lane->out.at, lane->out.length);
 	pthread_mutex_unlock(&session.send);
-	if (!sent) {
-		/* what the worker said before it hung up may say why */
+	if (!sent)
+		lose(strerror(errno), number); /* what the worker said before it hung up may say why */
+	return sent;
+}
+
+bool remote_await(struct remote_lane *lane, unsigned int number)
+{
+	pthread_mutex_lock(&session.send);
+	if (!flush())
 		lose(strerror(errno), number);
-		return -1;
-	}
-	return await(lane, number) ? 0 : -1;
+	pthread_mutex_unlock(&session.send);
+	pthread_mutex_lock(&session.receive);
+	await(&lane->replied, number);
+	bool replied = lane->replied;
+
+	lane->awaited = 0;
+	lane->replied = false;
+	lane->dataleft = 0;
+	pthread_mutex_unlock(&session.receive);
+	return replied;
+}
+
+bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead)
+{
+	if (is_lost())
+		return false;
+	pthread_mutex_lock(&session.send);
+	bool sent = tell_context(lane);
+	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_AHEAD),
+			      lane->number);
+
+	pthread_mutex_lock(&session.receive);
+	ahead->replied = false;
+	ahead->left = ahead->bytes;
+	ahead->seq = seq;
+	pthread_mutex_unlock(&session.receive);
+	sent = sent && append(lane->out.at, lane->out.length);
+	pthread_mutex_unlock(&session.send);
+	return sent;
+}
+
+bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number)
+{
+	pthread_mutex_lock(&session.receive);
+	await(&ahead->replied, number);
+	bool replied = ahead->replied;
+
+	pthread_mutex_unlock(&session.receive);
+	return replied;
 }
 
 /* Waits until calls are gathered, or a while; the send lock is held. */
@@ -436,7 +430,7 @@ static void look(void)
 	struct pollfd ready = { .fd = session.fd, .events = POLLIN };
 
 	pthread_mutex_lock(&session.receive);
-	if (!session.reading && (session.instart < session.inend || poll(&ready, 1, 0) > 0)) {
+	if (!session.reading && (incoming_waits() || poll(&ready, 1, 0) > 0)) {
 		session.reading = true;
 		pthread_mutex_unlock(&session.receive);
 		const char *why = read_frame();
@@ -499,15 +493,13 @@ bool session_connect(int fd)
 {
 	pthread_condattr_t monotonic;
 
-	session.in = session.in ? session.in : malloc(IN_BYTES);
-	session.instart = session.inend = 0;
 	session.seq = 0;
 	session.fd = fd;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&session.waiting, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	return session.in != NULL;
+	return incoming_open(fd);
 }
 
 void session_disconnect(void)
@@ -529,7 +521,7 @@ bool session_write(unsigned int op, const void *payload, size_t length)
 
 bool session_read(void *to, size_t length)
 {
-	return take(to, length);
+	return incoming_take(to, length);
 }
 
 bool session_start(void)

@@ -20,6 +20,9 @@
 #include "cuda_abi.h"
 #include "divvy_remote.h"
 #include "nvml_abi.h"
+#include "remote_calls.h"
+
+enum { ROW_BYTES = 24 };
 
 static uint64_t state;
 
@@ -56,6 +59,13 @@ static bool lie(int fd, const struct divvy_remote_frame *call)
 	struct divvy_remote_frame frame = { .op = DIVVY_REMOTE_REPLY, .seq = call->seq, .lane = call->lane };
 	size_t length = 8 + dice() % 16 * 8;
 
+	if (call->op == DIVVY_REMOTE_FIRST_CALL + CALL_cuMemcpyDtoHAsync_v2 && dice() % 4) { /* the truth, of a row */
+		frame.op = DIVVY_REMOTE_DATA;
+		if (!answer(fd, frame, words, ROW_BYTES))
+			return false;
+		frame.op = DIVVY_REMOTE_REPLY;
+		return answer(fd, frame, words, 8);
+	}
 	if (dice() % 8 == 0)
 		frame.op = (uint16_t)(DIVVY_REMOTE_REPLY + dice() % 8);
 	if (dice() % 32 == 0)
@@ -177,6 +187,9 @@ static void play(void)
 	CUstreamCaptureStatus status;
 	const CUgraphNode *waits = NULL;
 	cuuint64_t id = 0;
+	CUtexObject texture = 0;
+	const CUDA_RESOURCE_DESC resource = { .resType = CU_RESOURCE_TYPE_LINEAR, .res.linear = { .devPtr = 0x10000, .sizeInBytes = 64 } };
+	const CUDA_TEXTURE_DESC how = { 0 };
 
 	if (cuInit(0) != CUDA_SUCCESS)
 		return;
@@ -190,6 +203,7 @@ static void play(void)
 		cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 		cuMemcpyDtoH_v2(text, memory, sizeof(text));
 		cuMemcpyHtoD_v2(memory, text, sizeof(text));
+		stream = NULL;
 		cuStreamCreate(&stream, 0);
 		cuLaunchHostFunc(stream, nothing, NULL);
 		cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &waits, &count);
@@ -201,6 +215,14 @@ static void play(void)
 			.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = memory, .srcPitch = 16, .dstMemoryType = CU_MEMORYTYPE_HOST,
 			.dstHost = text, .dstPitch = 16, .WidthInBytes = 8, .Height = 4,
 		});
+		cuCtxSetCurrent(context);
+		for (int row = 0; row < 6; row++) { /* each as the one before */
+			cuMemsetD8Async(0x10000, 0, 1, stream);
+			for (CUdeviceptr from = 0x10000; from < 0x10060; from += ROW_BYTES)
+				cuMemcpyDtoHAsync_v2(text, from, ROW_BYTES, stream);
+		}
+		cuTexObjectCreate(&texture, &resource, &how, NULL);
+		cuTexObjectDestroy(texture);
 		cuLinkCreate_v2(2, options, values, &link);
 		cuLinkComplete(link, &image, &bytes);
 		cuLinkDestroy(link);

@@ -10,7 +10,7 @@ test_snippets := $(filter-out clib/test/snippets/snippet.h,$(wildcard clib/test/
 
 TEST_PROGRAMS += $(addprefix $(test_dir)/,snippets-linked snippets-named snippets-rpath snippets-runpath \
 	procaddress views static-variable timing everylaunch tamper manners gates interposer.so dlopen-go monitor-devices monitor-compute-processes \
-	wrongcalls lanes front-other/libcuda.so.1 standin/address/reader)
+	wrongcalls lanes reads front-other/libcuda.so.1 standin/address/reader)
 
 # Drivers differ: what one generation lacks must not keep a program from loading.
 $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
@@ -21,7 +21,7 @@ $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
 $(test_dir)/snippets-linked: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
 	$(call step,test programs) $(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl
 
-$(test_dir)/wrongcalls $(test_dir)/lanes: $(test_dir)/%: clib/test/%.c clib/gen/cuda_abi.h $(test_standin)/libcuda.so.1
+$(test_dir)/wrongcalls $(test_dir)/lanes $(test_dir)/reads: $(test_dir)/%: clib/test/%.c clib/gen/cuda_abi.h $(test_standin)/libcuda.so.1
 	$(call step,test programs) $(CC) $(test_cflags) -o $@ $< -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -lpthread
 
 $(test_dir)/everylaunch $(test_dir)/tamper $(test_dir)/manners: $(test_dir)/%: clib/test/%.c clib/tools/busy.h clib/gen/cuda_abi.h clib/gen/nvml_abi.h \

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ahead.c: copies to the host, of which programs make the same few again and again: the
+ * planes of each picture. The first of such a row asks for the others, too, which then
+ * are here when the program asks for them.
+ *
+ * What was read ahead is given only if nothing has been sent since by any thread, no host
+ * function has run and no other process has a part in the memory: then it is what the
+ * call would bring. Else it is thrown away.
+ */
+#include <stdlib.h>
+
+#include "payload.h"
+#include "remote.h"
+
+enum { PAYLOAD_BYTES = sizeof(struct call_box), ROW = REMOTE_AHEAD + 1, MOST_BYTES = 16 << 20 };
+
+struct read {
+	unsigned int number;
+	uint32_t twin;
+	uint64_t context;
+	size_t length, place, bytes;
+	uint8_t payload[PAYLOAD_BYTES]; /* without the address */
+	uint64_t address;
+};
+
+struct row {
+	unsigned int count;
+	struct read at[ROW];
+};
+
+struct remote_reads {
+	struct row now, before;
+	bool longer;          /* now has had more than fit */
+	unsigned int trusted; /* how often a row was as the one before */
+	uint64_t sent, heard; /* after the last of now, and what was asked ahead */
+	struct read asked[REMOTE_AHEAD]; /* for each place of the lane's ahead */
+	unsigned int first, end;         /* of those, that have not been given */
+};
+
+static bool apart; /* atomic */
+
+void remote_read_apart(void)
+{
+	__atomic_store_n(&apart, true, __ATOMIC_RELAXED);
+}
+
+static bool same(const struct read *a, const struct read *b)
+{
+	return a->number == b->number && a->twin == b->twin && a->context == b->context && a->length == b->length && a->place == b->place &&
+	       a->bytes == b->bytes && memcmp(a->payload, b->payload, a->length) == 0;
+}
+
+static bool same_row(const struct row *a, const struct row *b)
+{
+	bool is = a->count == b->count;
+
+	for (unsigned int i = 0; i < a->count && is; i++)
+		is = same(&a->at[i], &b->at[i]) && a->at[i].address - a->at[0].address == b->at[i].address - b->at[0].address;
+	return is;
+}
+
+/* The worker may be about to write it, and reads nothing before it has. */
+void remote_drop_reads(struct remote_lane *lane)
+{
+	struct remote_reads *reads = lane->reads;
+
+	if (!reads || reads->first == reads->end)
+		return;
+	for (unsigned int i = reads->first; i < reads->end; i++) {
+		struct remote_ahead *ahead = &lane->ahead[i];
+
+		if (!remote_await_ahead(ahead, reads->asked[i].number))
+			return; /* the session is lost */
+		free(ahead->data);
+		*ahead = (struct remote_ahead){ 0 };
+	}
+	reads->first = reads->end = 0;
+	reads->trusted = 0;
+}
+
+static bool encode(struct remote_lane *lane, const struct read *read)
+{
+	uint8_t payload[PAYLOAD_BYTES];
+
+	memcpy(payload, read->payload, read->length);
+	memcpy(payload + read->place, &read->address, sizeof(read->address));
+	return remote_begin(lane) && remote_put(&lane->out, payload, read->length);
+}
+
+/* Asks for the rest of a row that begins as the one before did. */
+static void ask_ahead(struct remote_lane *lane, const struct read *read)
+{
+	struct remote_reads *reads = lane->reads;
+	const struct row *row = &reads->before;
+	size_t bytes = 0;
+
+	if (!reads->trusted || !same(read, &row->at[0]) || __atomic_load_n(&apart, __ATOMIC_RELAXED) || remote_strict())
+		return;
+	reads->heard = remote_heard();
+	for (unsigned int i = 1; i < row->count; i++) {
+		struct remote_ahead *ahead = &lane->ahead[reads->end];
+		struct read *next = &reads->asked[reads->end];
+
+		*next = row->at[i];
+		next->address = read->address + (row->at[i].address - row->at[0].address);
+		bytes += next->bytes;
+		if (bytes > MOST_BYTES)
+			return;
+		*ahead = (struct remote_ahead){ .bytes = next->bytes, .data = malloc(next->bytes ? next->bytes : 1) };
+		lane->twin = next->twin;
+		if (!ahead->data || !encode(lane, next) || !remote_send_ahead(lane, next->number, ahead)) {
+			if (!ahead->seq) {
+				free(ahead->data);
+				*ahead = (struct remote_ahead){ 0 };
+			}
+			return;
+		}
+		reads->end++;
+	}
+}
+
+/* What was asked for ahead, if it is that and nothing has changed since. */
+static bool given(struct remote_lane *lane, const struct read *read, void *to)
+{
+	struct remote_reads *reads = lane->reads;
+
+	if (reads->first == reads->end)
+		return false;
+	const struct read *asked = &reads->asked[reads->first];
+	struct remote_ahead *ahead = &lane->ahead[reads->first];
+	bool is = same(read, asked) && read->address == asked->address && reads->sent == remote_sent() &&
+		  remote_await_ahead(ahead, read->number) && ahead->result == CUDA_SUCCESS && ahead->left == 0 && reads->heard == remote_heard();
+
+	if (is) {
+		memcpy(to, ahead->data, ahead->bytes);
+		free(ahead->data);
+		*ahead = (struct remote_ahead){ 0 };
+		if (++reads->first == reads->end)
+			reads->first = reads->end = 0;
+	}
+	return is;
+}
+
+/* Notes a read: is the row as the one before it was? */
+static void learn(struct remote_reads *reads, const struct read *read, bool begins)
+{
+	if (begins && reads->now.count) {
+		reads->trusted = !reads->longer && same_row(&reads->now, &reads->before) ? reads->trusted + 1 : 0;
+		reads->before = reads->now;
+		reads->now.count = 0;
+		reads->longer = false;
+	}
+	if (reads->now.count < ROW)
+		reads->now.at[reads->now.count++] = *read;
+	else
+		reads->longer = true;
+}
+
+uint64_t remote_read(struct remote_lane *lane, unsigned int number, const void *payload, size_t length, size_t place, void *to, size_t bytes)
+{
+	struct read read = { .number = number, .twin = lane->twin, .context = remote_current(lane), .length = length, .place = place, .bytes = bytes };
+	uint64_t result;
+
+	if (!lane->reads)
+		lane->reads = calloc(1, sizeof(*lane->reads));
+	if (!lane->reads)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct remote_reads *reads = lane->reads;
+	bool begins = reads->sent != remote_sent();
+
+	memcpy(read.payload, payload, length);
+	memcpy(&read.address, read.payload + place, sizeof(read.address));
+	memset(read.payload + place, 0, sizeof(read.address));
+	learn(reads, &read, begins);
+	if (given(lane, &read, to))
+		return remote_failure(lane);
+	remote_before(lane, number);
+	if (!encode(lane, &read))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	lane->data = to;
+	lane->dataleft = bytes;
+	if (!remote_ask(lane, number))
+		return remote_lost(number);
+	if (begins)
+		ask_ahead(lane, &read);
+	lane->twin = read.twin;
+	result = remote_answer(lane, number);
+	reads->sent = remote_sent();
+	return result;
+}
+
+void remote_forget_reads(struct remote_lane *lane)
+{
+	remote_drop_reads(lane);
+	free(lane->reads);
+	lane->reads = NULL;
+}
