@@ -159,6 +159,19 @@ func (h *host) startAgent(t testing.TB) {
 	}, h.agent)
 }
 
+// killAgent kills the supervisor, and then its worker: it would start another one.
+func (h *host) killAgent(t testing.TB) {
+	t.Helper()
+	worker, err := h.client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.agent.kill()
+	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // process is a daemon of the product.
 type process struct {
 	name  string

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -41,14 +40,7 @@ func (h *host) restartUnder(t *testing.T, p *podman, share api.Share, work *work
 	do(t, holder, "write %d %d", first, 1<<20)
 
 	work.begin(t)
-	worker, err := h.client.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.agent.kill() // the supervisor: the worker is no child of its group
-	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	h.killAgent(t)
 	do(t, holder, "check %d %d", first, 1<<20)
 	do(t, holder, "free %d", alloc(t, holder, 100*mib)) // of the credit that it has
 	work.goesOn(t)

@@ -83,15 +83,7 @@ func TestWholeAgentKilled(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
 		Kill: func(context.Context) error {
-			worker, err := h.client.Version(t.Context())
-			if err != nil {
-				return err
-			}
-			// The supervisor first, or it would start another worker.
-			h.agent.kill()
-			if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-				return err
-			}
+			h.killAgent(t)
 			h.startAgent(t)
 			return nil
 		}})

@@ -122,7 +122,7 @@ func (s *served) death(t *testing.T, who string, random *rand.Rand) time.Duratio
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if who == "agent" {
-		s.agent.kill()
+		s.killAgent(t)
 		s.startAgent(t)
 	}
 	close(stop)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -83,19 +82,6 @@ func TestMemoryOfTwoGPUs(t *testing.T) {
 		if card.PeakUsedBytes > 1<<30 {
 			t.Errorf("card %d: %d bytes were held at once", card.Index, card.PeakUsedBytes)
 		}
-	}
-}
-
-// killAgent kills the supervisor, and then its worker: it would start another one.
-func (h *host) killAgent(t testing.TB) {
-	t.Helper()
-	worker, err := h.client.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.agent.kill()
-	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
 	}
 }
 
