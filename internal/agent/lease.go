@@ -36,6 +36,7 @@ type leasedCard struct {
 	divided time.Duration // when its time was divided last that it gives in turns by itself
 	doings  uint64        // the mark of what its programs did, and since when it has not changed
 	still   time.Duration
+	asked   time.Duration // when its driver was asked last while it did not change
 }
 
 func (l *loop) openLeases() error {

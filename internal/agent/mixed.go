@@ -21,6 +21,8 @@ const (
 	// mixedStill is after how long without a launch nothing is left to divide: by then no driver
 	// shows any more what ran before.
 	mixedStill = 3 * time.Second
+	// mixedAsk is how often a driver is asked then all the same: one may run that says so when it ends.
+	mixedAsk = 2 * time.Second
 )
 
 // division is what became of a share's time on a card which nobody needs a lease for. Its
@@ -95,13 +97,16 @@ func (d *daemon) divideTimes(ctx context.Context) {
 func (d *daemon) divideTime(ctx context.Context, card string) {
 	var still, ask bool
 	if d.do(ctx, func(l *loop) {
-		if still = l.still(card); still {
-			ask = l.core.Programs(card) > 0 // one may run that says so when it ends
-		} else if ask = l.severalRan(card); !ask {
-			l.divide(card, activity{})
-		}
-		if still && !ask {
-			l.leasedCard(card).divided = l.clock()
+		k, now := l.leasedCard(card), l.clock()
+		switch still = l.still(card); {
+		case !still:
+			if ask = l.severalRan(card); !ask {
+				l.divide(card, activity{})
+			}
+		case now-k.asked >= mixedAsk && l.core.Programs(card) > 0:
+			k.asked, ask = now, true
+		default:
+			k.divided = now
 		}
 	}) != nil || !ask {
 		return
