@@ -7,14 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { IN_BYTES = 1 << 18 };
+#define LOOK_NS 20000 /* how long is looked again and again before the kernel is asked to wake us */
+
+enum { IN_BYTES = 1 << 18, MOST_MISSES = 12 };
 
 static struct {
 	int fd;
 	uint8_t *bytes; /* read and not yet taken */
 	size_t start, end;
+	unsigned int misses, skip; /* how often in a row looking was in vain, and for how many times it is left out */
 } incoming;
 
 bool incoming_open(int fd)
@@ -30,8 +34,34 @@ bool incoming_waits(void)
 	return incoming.start < incoming.end;
 }
 
-/* More bytes from the connection; waits for them when they are wanted. */
-static bool more(bool wait)
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* A worker on this machine answers before this thread could have been put to sleep and woken.
+ * Where it does not, it is hardly looked any more. */
+static ssize_t look(void *to, size_t length)
+{
+	static long processors; /* of the machine; 0: not known yet */
+	ssize_t n = -1;
+
+	if (!processors)
+		processors = sysconf(_SC_NPROCESSORS_ONLN);
+	if (processors < 2 || (incoming.skip && incoming.skip--))
+		return -1;
+	for (uint64_t until = now() + LOOK_NS; n < 0 && now() < until;)
+		n = recv(incoming.fd, to, length, MSG_DONTWAIT);
+	incoming.misses = n >= 0 ? 0 : incoming.misses < MOST_MISSES ? incoming.misses + 1 : MOST_MISSES;
+	incoming.skip = n >= 0 ? 0 : 1u << incoming.misses;
+	return n;
+}
+
+/* More bytes from the connection, which are waited for. */
+static bool more(void)
 {
 	if (incoming.start == incoming.end)
 		incoming.start = incoming.end = 0;
@@ -41,8 +71,10 @@ static bool more(bool wait)
 		incoming.start = 0;
 	}
 	for (;;) {
-		ssize_t n = recv(incoming.fd, incoming.bytes + incoming.end, IN_BYTES - incoming.end, wait ? 0 : MSG_DONTWAIT);
+		ssize_t n = look(incoming.bytes + incoming.end, IN_BYTES - incoming.end);
 
+		if (n < 0)
+			n = recv(incoming.fd, incoming.bytes + incoming.end, IN_BYTES - incoming.end, 0);
 		if (n > 0) {
 			incoming.end += (size_t)n;
 			return true;
@@ -77,7 +109,7 @@ bool incoming_take(void *to, size_t length)
 				length -= (size_t)n;
 				continue;
 			}
-			if (!more(true))
+			if (!more())
 				return false;
 			continue;
 		}
