@@ -19,7 +19,7 @@ struct read {
 	unsigned int number;
 	uint32_t twin;
 	uint64_t context;
-	size_t length, place, bytes;
+	size_t length, place, span, bytes;
 	uint8_t payload[PAYLOAD_BYTES]; /* without the address */
 	uint64_t address;
 };
@@ -48,7 +48,7 @@ void remote_read_apart(void)
 static bool same(const struct read *a, const struct read *b)
 {
 	return a->number == b->number && a->twin == b->twin && a->context == b->context && a->length == b->length && a->place == b->place &&
-	       a->bytes == b->bytes && memcmp(a->payload, b->payload, a->length) == 0;
+	       a->span == b->span && a->bytes == b->bytes && memcmp(a->payload, b->payload, a->length) == 0;
 }
 
 static bool same_row(const struct row *a, const struct row *b)
@@ -105,7 +105,8 @@ static void ask_ahead(struct remote_lane *lane, const struct read *read)
 		*next = row->at[i];
 		next->address = read->address + (row->at[i].address - row->at[0].address);
 		bytes += next->bytes;
-		if (bytes > MOST_BYTES)
+		/* a guess must not touch what is not there: nobody knows of every driver that this ends no context */
+		if (bytes > MOST_BYTES || !next->span || !remote_holds(next->address, next->span))
 			return;
 		*ahead = (struct remote_ahead){ .bytes = next->bytes, .data = malloc(next->bytes ? next->bytes : 1) };
 		lane->twin = next->twin;
@@ -157,9 +158,12 @@ static void learn(struct remote_reads *reads, const struct read *read, bool begi
 		reads->longer = true;
 }
 
-uint64_t remote_read(struct remote_lane *lane, unsigned int number, const void *payload, size_t length, size_t place, void *to, size_t bytes)
+uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy)
 {
-	struct read read = { .number = number, .twin = lane->twin, .context = remote_current(lane), .length = length, .place = place, .bytes = bytes };
+	struct read read = {
+		.number = copy->number, .twin = lane->twin, .context = remote_current(lane),
+		.length = copy->length, .place = copy->place, .span = copy->span, .bytes = copy->bytes,
+	};
 	uint64_t result;
 
 	if (!lane->reads)
@@ -169,23 +173,23 @@ uint64_t remote_read(struct remote_lane *lane, unsigned int number, const void *
 	struct remote_reads *reads = lane->reads;
 	bool begins = reads->sent != remote_sent();
 
-	memcpy(read.payload, payload, length);
-	memcpy(&read.address, read.payload + place, sizeof(read.address));
-	memset(read.payload + place, 0, sizeof(read.address));
+	memcpy(read.payload, copy->payload, copy->length);
+	memcpy(&read.address, read.payload + copy->place, sizeof(read.address));
+	memset(read.payload + copy->place, 0, sizeof(read.address));
 	learn(reads, &read, begins);
-	if (given(lane, &read, to))
+	if (given(lane, &read, copy->to))
 		return remote_failure(lane);
-	remote_before(lane, number);
+	remote_before(lane, copy->number);
 	if (!encode(lane, &read))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	lane->data = to;
-	lane->dataleft = bytes;
-	if (!remote_ask(lane, number))
-		return remote_lost(number);
+	lane->data = copy->to;
+	lane->dataleft = copy->bytes;
+	if (!remote_ask(lane, copy->number))
+		return remote_lost(copy->number);
 	if (begins)
 		ask_ahead(lane, &read);
 	lane->twin = read.twin;
-	result = remote_answer(lane, number);
+	result = remote_answer(lane, copy->number);
 	reads->sent = remote_sent();
 	return result;
 }

@@ -35,8 +35,15 @@ static CUresult send_box(struct remote_lane *lane, const struct box *box, const 
 
 	memcpy(want.box, part, sizeof(want.box));
 	lane->twin = box->twin;
-	if (to)
-		return (CUresult)remote_read(lane, box->number, &want, sizeof(want), offsetof(CUDA_MEMCPY3D, srcDevice), to, bytes);
+	if (to) {
+		size_t rows = part->srcZ * part->srcHeight + part->srcY + part->Height - 1;
+
+		return (CUresult)remote_read(lane, &(struct remote_copy){
+			.number = box->number, .payload = &want, .length = sizeof(want), .place = offsetof(CUDA_MEMCPY3D, srcDevice),
+			.span = part->srcMemoryType == CU_MEMORYTYPE_DEVICE ? rows * part->srcPitch + part->srcXInBytes + part->WidthInBytes : 0,
+			.to = to, .bytes = bytes,
+		});
+	}
 	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)) || (rows && !remote_put(&lane->out, rows->at, rows->length)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return (CUresult)(wait ? remote_finish(lane, box->number) : remote_finish_one_way(lane, box->number));

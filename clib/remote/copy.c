@@ -83,8 +83,12 @@ static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
 	if (!to && bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint32_t twin = lane->twin;
+	bool array = copy->number == CALL_cuMemcpyAtoH_v2 || copy->number == CALL_cuMemcpyAtoHAsync_v2;
 
-	result = (CUresult)remote_read(lane, copy->number, &want, sizeof(want), offsetof(struct call_copy, device), to, bytes);
+	result = (CUresult)remote_read(lane, &(struct remote_copy){
+		.number = copy->number, .payload = &want, .length = sizeof(want), .place = offsetof(struct call_copy, device),
+		.span = array ? 0 : bytes, .to = to, .bytes = bytes,
+	});
 	if (result == CUDA_SUCCESS && copy->async)
 		remote_settled(lane, copy->stream, twin);
 	return result;

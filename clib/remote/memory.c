@@ -23,6 +23,7 @@ enum {
 	REGISTER_FLAGS = 15, /* portable, device map, of a device, read only */
 };
 
+#define RANGE_BARE 1u /* of device memory: addresses that memory may be mapped to */
 #define LOWEST (1ull << 20) /* of addresses that are reserved */
 #define HIGHEST (1ull << 47)
 
@@ -110,6 +111,16 @@ enum remote_place remote_place_of(uint64_t address)
 
 	pthread_mutex_unlock(&ranges.lock);
 	return place;
+}
+
+bool remote_holds(uint64_t address, uint64_t bytes)
+{
+	pthread_mutex_lock(&ranges.lock);
+	const struct range *range = find(address);
+	bool holds = range && range->kind == RANGE_DEVICE && !(range->flags & RANGE_BARE) && bytes <= range->bytes - (address - range->start);
+
+	pthread_mutex_unlock(&ranges.lock);
+	return holds;
 }
 
 bool remote_host_range(uint64_t address, uint64_t *start, uint64_t *bytes)
@@ -301,10 +312,10 @@ static void leave_stale(uint64_t start, uint64_t bytes)
 	}
 }
 
-/* Remembers device memory. False: not at this address. */
-static bool enter_device(uint64_t start, uint64_t bytes)
+/* Remembers device memory, or with flags addresses for it. False: not at this address. */
+static bool enter_device(uint64_t start, uint64_t bytes, uint32_t flags)
 {
-	struct range range = { start, bytes ? bytes : 1, RANGE_DEVICE, 0, 0 };
+	struct range range = { start, bytes ? bytes : 1, RANGE_DEVICE, 0, flags };
 
 	pthread_mutex_lock(&ranges.lock);
 	leave_stale(range.start, range.bytes);
@@ -342,7 +353,7 @@ static CUresult placed(unsigned int number, const uint64_t *values, size_t bytes
 
 	for (;;) {
 		result = (CUresult)remote_call(number, 0, values);
-		if (result != CUDA_SUCCESS || !address || enter_device(*address, bytes))
+		if (result != CUDA_SUCCESS || !address || enter_device(*address, bytes, number == CALL_cuMemAddressReserve ? RANGE_BARE : 0))
 			break;
 		if (tries == TRIES)
 			break;
@@ -381,7 +392,7 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wid
 	CUresult result = (CUresult)remote_call(CALL_cuMemAllocPitch_v2, 0, values);
 
 	if (result == CUDA_SUCCESS)
-		enter_device(*dptr, *pPitch * Height);
+		enter_device(*dptr, *pPitch * Height, 0);
 	return result;
 }
 
@@ -407,7 +418,7 @@ EXPORT CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hSt
 	CUresult result = (CUresult)remote_call(CALL_cuMemAllocAsync, twin(), values);
 
 	if (result == CUDA_SUCCESS)
-		enter_device(*dptr, bytesize);
+		enter_device(*dptr, bytesize, 0);
 	return result;
 }
 
@@ -417,7 +428,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUme
 	CUresult result = (CUresult)remote_call(CALL_cuMemAllocFromPoolAsync, twin(), values);
 
 	if (result == CUDA_SUCCESS)
-		enter_device(*dptr, bytesize);
+		enter_device(*dptr, bytesize, 0);
 	return result;
 }
 
@@ -495,7 +506,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 		return result;
 	*pdptr = address;
 	if (cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS)
-		enter_device(base, bytes);
+		enter_device(base, bytes, 0);
 	return CUDA_SUCCESS;
 }
 

@@ -109,9 +109,17 @@ bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number);
 /* Sends bytes that the lane's next call is about: false when the session is lost. */
 bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length);
 
-/* ahead.c: a copy to the host: its call, with the payload that asks for it, in which the
- * word at place is the address that it is from; the bytes go to to. */
-uint64_t remote_read(struct remote_lane *lane, unsigned int number, const void *payload, size_t length, size_t place, void *to, size_t bytes);
+/* ahead.c: a copy to the host. */
+struct remote_copy {
+	unsigned int number; /* its call */
+	const void *payload; /* what asks for it */
+	size_t length;
+	size_t place;        /* in the payload, of the address that it is from */
+	size_t span;         /* bytes from there on that it is from; 0: it is not from memory */
+	void *to;
+	size_t bytes;        /* that come */
+};
+uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy);
 void remote_read_apart(void); /* memory is shared with other processes from now on */
 void remote_forget_reads(struct remote_lane *lane); /* its thread ends */
 
@@ -187,6 +195,7 @@ bool remote_facts_read(const struct divvy_remote_welcome *welcome, const uint8_t
 /* memory.c: is this an address of host memory that the library knows? */
 enum remote_place { REMOTE_UNKNOWN, REMOTE_HOST, REMOTE_DEVICE };
 enum remote_place remote_place_of(uint64_t address);
+bool remote_holds(uint64_t address, uint64_t bytes); /* is all of it in one allocation of device memory? */
 bool remote_host_range(uint64_t address, uint64_t *start, uint64_t *bytes);
 
 /* pointer.c: is it memory of the GPU? The worker is asked of addresses that nobody here knows. */

@@ -66,6 +66,11 @@ static bool lie(int fd, const struct divvy_remote_frame *call)
 		frame.op = DIVVY_REMOTE_REPLY;
 		return answer(fd, frame, words, 8);
 	}
+	if (call->op == DIVVY_REMOTE_FIRST_CALL + CALL_cuMemAlloc_v2 && dice() % 4) { /* and of memory to read it from */
+		const uint64_t told[] = { 0, 8, 0x567000000000 + dice() % 4096 * 4096 };
+
+		return answer(fd, frame, told, sizeof(told));
+	}
 	if (dice() % 8 == 0)
 		frame.op = (uint16_t)(DIVVY_REMOTE_REPLY + dice() % 8);
 	if (dice() % 32 == 0)
@@ -217,8 +222,8 @@ static void play(void)
 		});
 		cuCtxSetCurrent(context);
 		for (int row = 0; row < 6; row++) { /* each as the one before */
-			cuMemsetD8Async(0x10000, 0, 1, stream);
-			for (CUdeviceptr from = 0x10000; from < 0x10060; from += ROW_BYTES)
+			cuMemsetD8Async(memory, 0, 1, stream);
+			for (CUdeviceptr from = memory; from < memory + 4 * ROW_BYTES; from += ROW_BYTES)
 				cuMemcpyDtoHAsync_v2(text, from, ROW_BYTES, stream);
 		}
 		cuTexObjectCreate(&texture, &resource, &how, NULL);
