@@ -199,7 +199,7 @@ func (s *Server) prepare(ctx context.Context, r *run) (*ready, error) {
 		with.uid = *with.share.JoinUID
 	}
 	if err = r.mayUse(with.share); err == nil {
-		with.driver, err = library.ReadDriver(with.version.DriverDirectory)
+		with.driver, err = s.drivers.in(with.version.DriverDirectory)
 	}
 	if err == nil {
 		with.front, err = s.parts.Front(with.version.DriverDirectory)

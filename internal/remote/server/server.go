@@ -53,6 +53,8 @@ type Server struct {
 	orders chan func(*state)
 	ended  chan struct{} // the owner of the state
 
+	drivers drivers
+
 	patience time.Duration // with who connects, to say what is wanted
 	each     int           // connections of one tenant at most
 	grace    time.Duration // of a worker whose client has gone, and of a client whose worker has
