@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/remote/certificates"
+	"github.com/divvy-gpu/divvy/internal/remote/protocol"
 )
 
 // relays are the processes that lead programs of this test to a server.
@@ -193,6 +197,59 @@ func TestRemoteCrowdBeforeTheDoor(t *testing.T) {
 	}
 	t.Logf("all closed after %v", time.Since(begun).Round(time.Millisecond))
 	do(t, holder, "info")
+}
+
+// TestRemoteCrowdInside: a thousand runs that do nothing, each over a connection of its own, cost a
+// server little, and keep nobody from working.
+func TestRemoteCrowdInside(t *testing.T) {
+	t.Parallel()
+	crowd, memory := 1000, uint64(200<<20)
+	if testing.Short() {
+		crowd, memory = 250, 90<<20
+	}
+	s := newServedTLS(t, hostOptions{})
+	if _, err := s.client.CreateShare(t.Context(), api.ShareSpec{Name: "team", MemoryBytes: 2048 * mib, Tenant: "vision"}); err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := certificates.ReadBundle(s.identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, _ := s.open(t, "--mem", "1GiB")
+	holder := s.holderIn(t, env)
+	do(t, holder, "start")
+	alone := slowest(t, holder)
+	dialer := &tls.Dialer{Config: bundle.ClientTLS("127.0.0.1")}
+	for n := range crowd {
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.address)
+		if err != nil {
+			t.Fatalf("connection %d: %v", n, err)
+		}
+		defer conn.Close()
+		if _, _, err := protocol.AskRun(conn, protocol.RunDocument{Join: "team", Command: []string{"idle"}}); err != nil {
+			t.Fatalf("run %d: %v", n, err)
+		}
+	}
+	t.Logf("the slowest of 200 calls: %v, beside %d idle runs %v", alone, crowd, slowest(t, holder))
+	if resident := residentBytes(t, s.server.pid); resident > memory {
+		t.Errorf("the server has %d MiB", resident>>20)
+	} else {
+		t.Logf("the server has %d MiB", resident>>20)
+	}
+	if other := s.run(t, []string{"--mem", "1GiB"}, built(t, "lib", "divvy", "examples", "nbody")); other.code != 0 {
+		t.Errorf("a run beside them: %+v", other)
+	}
+}
+
+// slowest is how long the slowest of many calls of a program took.
+func slowest(t testing.TB, holder *bench.Holder) (longest time.Duration) {
+	t.Helper()
+	for range 200 {
+		begun := time.Now()
+		do(t, holder, "info")
+		longest = max(longest, time.Since(begun))
+	}
+	return longest.Round(time.Microsecond)
 }
 
 // residentBytes is the memory of a process.
