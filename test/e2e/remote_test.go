@@ -368,6 +368,7 @@ func TestRemoteRunsKeepTheirTime(t *testing.T) {
 	if len(got) != len(want) {
 		t.Fatalf("the GPU's time went to %v", percent)
 	}
+	t.Logf("%.2f %% of the GPU, of %v", got, want)
 	for i, p := range got {
 		if p < want[i]/2 || p > want[i]+1 { // a busy host gives each less
 			t.Errorf("a run of %v %% had %.2f %% of the GPU", want[i], p)
