@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/remote/network"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
 )
 
@@ -329,15 +330,16 @@ func TestRemoteRunsOneAfterAnother(t *testing.T) {
 	}
 }
 
-// Runs of 10, 30 and 60 % have that of the GPU, and no more; two that nothing holds have
+// Runs of 10, 30 and 60 %, 0.1 ms of round trip away, have that of the GPU, and no more; two that nothing holds have
 // half of it each.
 func TestRemoteRunsKeepTheirTime(t *testing.T) {
-	s := newServed(t, hostOptions{})
+	s := newServedTLS(t, hostOptions{})
+	_, far := s.lead(t, network.Conditions{RTT: 100 * time.Microsecond})
 	truth := s.truth(t)
 	want := []float64{10, 30, 60}
 	var burners []*burner
 	for _, cores := range want {
-		env, _ := s.open(t, "--mem", "1GiB", "--cores", fmt.Sprint(cores))
+		env, _ := far.open(t, "--mem", "1GiB", "--cores", fmt.Sprint(cores))
 		b := s.burnerIn(t, env, "--us", "1000", "--ahead-ms", "50")
 		burners = append(burners, b)
 	}
