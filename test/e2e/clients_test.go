@@ -221,8 +221,7 @@ func (c *clients) tooSmall(t *testing.T, p clientProgram) {
 // elsewhere: the same numbers and the same refusal on a machine without a GPU.
 func (c *clients) elsewhere(t *testing.T, p clientProgram) {
 	const quota = 1024 * mib
-	s := &served{host: c.host, socket: filepath.Join(c.directory, "serve.sock")}
-	s.serve(t)
+	s := serveOn(t, c.host)
 	env, end := s.open(t, "--mem", mem(quota))
 	start := time.Now()
 	got, err := c.run(t, env, p, "work")

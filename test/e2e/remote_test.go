@@ -42,8 +42,13 @@ var remoteGenerations = generations[:3]
 
 func newServed(t testing.TB, o hostOptions) *served {
 	t.Helper()
-	s := &served{host: newHost(t, o)}
-	s.account = s.truth(t)
+	return serveOn(t, newHost(t, o))
+}
+
+// serveOn starts a server on a host.
+func serveOn(t testing.TB, h *host) *served {
+	t.Helper()
+	s := &served{host: h, account: h.truth(t)}
 	s.socket = filepath.Join(s.directory, "serve.sock")
 	s.remote = []string{"--remote", "unix:" + s.socket}
 	s.serve(t)
@@ -330,8 +335,8 @@ func TestRemoteRunsOneAfterAnother(t *testing.T) {
 	}
 }
 
-// Runs of 10, 30 and 60 %, 0.1 ms of round trip away, have that of the GPU, and no more; two that nothing holds have
-// half of it each.
+// Runs of 10, 30 and 60 %, 0.1 ms of round trip away, have that of the GPU, and no more; two
+// that nothing holds have half of it each.
 func TestRemoteRunsKeepTheirTime(t *testing.T) {
 	s := newServedTLS(t, hostOptions{})
 	_, far := s.lead(t, network.Conditions{RTT: 100 * time.Microsecond})
