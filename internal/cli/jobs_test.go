@@ -141,7 +141,9 @@ func (s *shell) shellSees(state string) {
 	}()
 	awaited(s.t, "the shell sees "+state, func() bool {
 		s.said = slices.Clone(before)
-		s.ask("jobs")
+		// Bash takes note of its children when a signal tells it to, and of one stop in 200, beside
+		// busy processes, it does not; a command's end has it look again.
+		s.ask("/bin/true; jobs")
 		return regexp.MustCompile(state).MatchString(strings.Join(s.said[len(before):], "\n"))
 	})
 }
