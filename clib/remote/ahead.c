@@ -25,14 +25,13 @@ struct read {
 };
 
 struct row {
-	unsigned int count;
+	unsigned int count; /* of reads, also of those past the end */
 	struct read at[ROW];
 };
 
 struct remote_reads {
 	struct row now, before;
-	bool longer;          /* now has had more than fit */
-	unsigned int trusted; /* how often a row was as the one before */
+	bool trusted;         /* before was as the one before it */
 	uint64_t sent, heard; /* after the last of now, and what was asked ahead */
 	struct read asked[REMOTE_AHEAD]; /* for each place of the lane's ahead */
 	unsigned int first, end;         /* of those, that have not been given */
@@ -53,7 +52,7 @@ static bool same(const struct read *a, const struct read *b)
 
 static bool same_row(const struct row *a, const struct row *b)
 {
-	bool is = a->count == b->count;
+	bool is = a->count == b->count && a->count <= ROW;
 
 	for (unsigned int i = 0; i < a->count && is; i++)
 		is = same(&a->at[i], &b->at[i]) && a->at[i].address - a->at[0].address == b->at[i].address - b->at[0].address;
@@ -72,11 +71,10 @@ void remote_drop_reads(struct remote_lane *lane)
 
 		if (!remote_await_ahead(ahead, reads->asked[i].number))
 			return; /* the session is lost */
-		free(ahead->data);
-		*ahead = (struct remote_ahead){ 0 };
+		remote_end_ahead(ahead);
 	}
 	reads->first = reads->end = 0;
-	reads->trusted = 0;
+	reads->trusted = false;
 }
 
 static bool encode(struct remote_lane *lane, const struct read *read)
@@ -108,13 +106,12 @@ static void ask_ahead(struct remote_lane *lane, const struct read *read)
 		/* a guess must not touch what is not there: nobody knows of every driver that this ends no context */
 		if (bytes > MOST_BYTES || !next->span || !remote_holds(next->address, next->span))
 			return;
-		*ahead = (struct remote_ahead){ .bytes = next->bytes, .data = malloc(next->bytes ? next->bytes : 1) };
+		uint8_t *room = malloc(next->bytes ? next->bytes : 1);
+
 		lane->twin = next->twin;
-		if (!ahead->data || !encode(lane, next) || !remote_send_ahead(lane, next->number, ahead)) {
-			if (!ahead->seq) {
-				free(ahead->data);
-				*ahead = (struct remote_ahead){ 0 };
-			}
+		if (!room || !encode(lane, next) || !remote_send_ahead(lane, next->number, ahead, room, next->bytes)) {
+			if (!ahead->seq)
+				free(room);
 			return;
 		}
 		reads->end++;
@@ -135,8 +132,7 @@ static bool given(struct remote_lane *lane, const struct read *read, void *to)
 
 	if (is) {
 		memcpy(to, ahead->data, ahead->bytes);
-		free(ahead->data);
-		*ahead = (struct remote_ahead){ 0 };
+		remote_end_ahead(ahead);
 		if (++reads->first == reads->end)
 			reads->first = reads->end = 0;
 	}
@@ -147,15 +143,14 @@ static bool given(struct remote_lane *lane, const struct read *read, void *to)
 static void learn(struct remote_reads *reads, const struct read *read, bool begins)
 {
 	if (begins && reads->now.count) {
-		reads->trusted = !reads->longer && same_row(&reads->now, &reads->before) ? reads->trusted + 1 : 0;
+		reads->trusted = same_row(&reads->now, &reads->before);
 		reads->before = reads->now;
 		reads->now.count = 0;
-		reads->longer = false;
 	}
 	if (reads->now.count < ROW)
-		reads->now.at[reads->now.count++] = *read;
-	else
-		reads->longer = true;
+		reads->now.at[reads->now.count] = *read;
+	if (reads->now.count <= ROW)
+		reads->now.count++;
 }
 
 uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy)

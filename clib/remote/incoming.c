@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "remote.h"
 
 #define LOOK_NS 20000 /* how long is looked again and again before the kernel is asked to wake us */
 
@@ -34,14 +35,6 @@ bool incoming_waits(void)
 	return incoming.start < incoming.end;
 }
 
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 /* A worker on this machine answers before this thread could have been put to sleep and woken.
  * Where it does not, it is hardly looked any more. */
 static ssize_t look(void *to, size_t length)
@@ -53,7 +46,7 @@ static ssize_t look(void *to, size_t length)
 		processors = sysconf(_SC_NPROCESSORS_ONLN);
 	if (processors < 2 || (incoming.skip && incoming.skip--))
 		return -1;
-	for (uint64_t until = now() + LOOK_NS; n < 0 && now() < until;)
+	for (uint64_t until = remote_now() + LOOK_NS; n < 0 && remote_now() < until;)
 		n = recv(incoming.fd, to, length, MSG_DONTWAIT);
 	incoming.misses = n >= 0 ? 0 : incoming.misses < MOST_MISSES ? incoming.misses + 1 : MOST_MISSES;
 	incoming.skip = n >= 0 ? 0 : 1u << incoming.misses;
@@ -123,32 +116,29 @@ bool incoming_take(void *to, size_t length)
 	return true;
 }
 
-bool incoming_skip(size_t length)
+/* Takes so many bytes, which are printed or not. */
+static bool pass(size_t length, bool print)
 {
-	uint8_t rest[4096];
+	uint8_t bytes[4096];
 
 	while (length) {
-		size_t part = length < sizeof(rest) ? length : sizeof(rest);
+		size_t part = length < sizeof(bytes) ? length : sizeof(bytes);
 
-		if (!incoming_take(rest, part))
+		if (!incoming_take(bytes, part))
 			return false;
+		if (print && write(STDOUT_FILENO, bytes, part) < 0)
+			errno = 0; /* a closed output is the program's choice */
 		length -= part;
 	}
 	return true;
 }
 
+bool incoming_skip(size_t length)
+{
+	return pass(length, false);
+}
+
 bool incoming_print(size_t length)
 {
-	uint8_t text[4096];
-
-	while (length) {
-		size_t part = length < sizeof(text) ? length : sizeof(text);
-
-		if (!incoming_take(text, part))
-			return false;
-		if (write(STDOUT_FILENO, text, part) < 0)
-			errno = 0; /* a closed output is the program's choice */
-		length -= part;
-	}
-	return true;
+	return pass(length, true);
 }

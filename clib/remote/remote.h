@@ -88,6 +88,7 @@ CUresult remote_open(void);
 bool remote_is_open(void);     /* and CUDA is initialised */
 void remote_initialized(void);
 
+uint64_t remote_now(void);     /* ns of the monotonic clock */
 uint64_t remote_sent(void);    /* how many frames so far */
 uint64_t remote_heard(void);   /* and how many host functions were to be called */
 
@@ -102,9 +103,11 @@ bool remote_ask(struct remote_lane *lane, unsigned int number);
 bool remote_await(struct remote_lane *lane, unsigned int number);
 
 /* Puts the call in the lane's out behind those that wait to be sent, to be answered into
- * ahead: a guess, which the next call sends and nobody waits for. */
-bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead);
+ * ahead, which has the room for its bytes from then on: a guess, which the next call sends and
+ * nobody waits for. remote_end_ahead: its bytes are not wanted any more. */
+bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes);
 bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number);
+void remote_end_ahead(struct remote_ahead *ahead);
 
 /* Sends bytes that the lane's next call is about: false when the session is lost. */
 bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length);

@@ -57,7 +57,7 @@ static struct {
 
 enum { DATA_BYTES = 1 << 20 };
 
-static uint64_t now(void)
+uint64_t remote_now(void)
 {
 	struct timespec time;
 
@@ -111,7 +111,7 @@ static bool flush(void)
 	if (!length)
 		return true;
 	session.length = 0;
-	session.sentns = now();
+	session.sentns = remote_now();
 	return write_all(session.gathered, length);
 }
 
@@ -121,7 +121,7 @@ static bool append(const uint8_t *frame, size_t length)
 	if (length > GATHERED_BYTES - session.length && !flush())
 		return false;
 	if (length > GATHERED_BYTES) {
-		session.sentns = now();
+		session.sentns = remote_now();
 		return write_all(frame, length);
 	}
 	memcpy(session.gathered + session.length, frame, length);
@@ -191,7 +191,7 @@ int remote_send_one_way(struct remote_lane *lane, unsigned int number)
 
 	header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_ONE_WAY), lane->number);
 	sent = sent && append(lane->out.at, lane->out.length);
-	if (sent && session.length && now() - session.sentns > QUIET_NS)
+	if (sent && session.length && remote_now() - session.sentns > QUIET_NS)
 		sent = flush();
 	else if (first)
 		pthread_cond_signal(&session.waiting);
@@ -228,7 +228,7 @@ bool remote_send_data(struct remote_lane *lane, const void *bytes, size_t length
 /* The copy ahead that a frame is of; NULL: it is of the call that is awaited, or of none. */
 static struct remote_ahead *ahead_of(struct remote_lane *lane, uint64_t seq)
 {
-	for (int i = 0; lane && i < REMOTE_AHEAD; i++) {
+	for (int i = 0; lane && seq && i < REMOTE_AHEAD; i++) {
 		if (lane->ahead[i].seq == seq && !lane->ahead[i].replied)
 			return &lane->ahead[i];
 	}
@@ -265,6 +265,7 @@ static const char *read_frame(void)
 	struct divvy_remote_frame frame;
 	struct remote_lane *lane = NULL;
 	struct remote_ahead *ahead = NULL;
+	uint64_t awaited = 0;
 
 	if (!incoming_take(&frame, sizeof(frame)))
 		return strerror(errno);
@@ -275,12 +276,14 @@ static const char *read_frame(void)
 		lane = session.lane[frame.lane];
 	if (frame.op == DIVVY_REMOTE_REPLY || frame.op == DIVVY_REMOTE_DATA)
 		ahead = ahead_of(lane, frame.seq);
+	if (lane && !lane->replied)
+		awaited = lane->awaited;
 	pthread_mutex_unlock(&session.receive);
 	if (ahead)
 		return read_ahead(ahead, &frame);
 	switch (frame.op) {
 	case DIVVY_REMOTE_REPLY:
-		if (!lane || !lane->awaited || frame.seq != lane->awaited)
+		if (!awaited || frame.seq != awaited)
 			return "it answered a call that was not made";
 		lane->in.length = 0;
 		if (frame.length < sizeof(uint64_t) || !remote_room(&lane->in, frame.length))
@@ -293,7 +296,7 @@ static const char *read_frame(void)
 		pthread_mutex_unlock(&session.receive);
 		return NULL;
 	case DIVVY_REMOTE_DATA:
-		if (!lane || !lane->awaited || frame.length > lane->dataleft)
+		if (!awaited || frame.length > lane->dataleft)
 			return "it sent bytes that were not asked for";
 		if (!incoming_take(lane->data, frame.length))
 			return strerror(errno);
@@ -347,26 +350,40 @@ static void await(const bool *done, unsigned int number)
 		if (session.lanes > 1)
 			pthread_cond_broadcast(&session.changed);
 	}
+	while (!*done && session.reading) /* what is lost may yet be read into the program's memory */
+		pthread_cond_wait(&session.changed, &session.receive);
 	pthread_cond_broadcast(&session.changed); /* somebody else reads on */
 }
 
-bool remote_ask(struct remote_lane *lane, unsigned int number)
+/* Puts the call in the lane's out behind those that wait to be sent. Its reply is awaited, or
+ * comes into ahead, its bytes into room. */
+static bool put(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes)
 {
 	if (is_lost())
 		return false;
 	pthread_mutex_lock(&session.send);
 	bool sent = tell_context(lane);
-	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, 0), lane->number);
+	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number,
+			      flags_of(lane, ahead ? DIVVY_REMOTE_AHEAD : 0), lane->number);
 
 	pthread_mutex_lock(&session.receive);
-	lane->awaited = seq;
-	lane->replied = false;
+	if (ahead) {
+		*ahead = (struct remote_ahead){ .seq = seq, .data = room, .bytes = bytes, .left = bytes };
+	} else {
+		lane->awaited = seq;
+		lane->replied = false;
+	}
 	pthread_mutex_unlock(&session.receive);
 	sent = sent && append(lane->out.at, lane->out.length);
 	pthread_mutex_unlock(&session.send);
 	if (!sent)
 		lose(strerror(errno), number); /* what the worker said before it hung up may say why */
 	return sent;
+}
+
+bool remote_ask(struct remote_lane *lane, unsigned int number)
+{
+	return put(lane, number, NULL, NULL, 0);
 }
 
 bool remote_await(struct remote_lane *lane, unsigned int number)
@@ -386,23 +403,9 @@ bool remote_await(struct remote_lane *lane, unsigned int number)
 	return replied;
 }
 
-bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead)
+bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes)
 {
-	if (is_lost())
-		return false;
-	pthread_mutex_lock(&session.send);
-	bool sent = tell_context(lane);
-	uint64_t seq = header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_AHEAD),
-			      lane->number);
-
-	pthread_mutex_lock(&session.receive);
-	ahead->replied = false;
-	ahead->left = ahead->bytes;
-	ahead->seq = seq;
-	pthread_mutex_unlock(&session.receive);
-	sent = sent && append(lane->out.at, lane->out.length);
-	pthread_mutex_unlock(&session.send);
-	return sent;
+	return put(lane, number, ahead, room, bytes);
 }
 
 bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number)
@@ -415,10 +418,18 @@ bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number)
 	return replied;
 }
 
+void remote_end_ahead(struct remote_ahead *ahead)
+{
+	free(ahead->data);
+	pthread_mutex_lock(&session.receive);
+	*ahead = (struct remote_ahead){ 0 };
+	pthread_mutex_unlock(&session.receive);
+}
+
 /* Waits until calls are gathered, or a while; the send lock is held. */
 static void wait_for_calls(uint64_t ns)
 {
-	uint64_t until = now() + ns;
+	uint64_t until = remote_now() + ns;
 	struct timespec time = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
 
 	pthread_cond_timedwait(&session.waiting, &session.send, &time);
@@ -454,9 +465,9 @@ static void *attend(void *unused)
 		if (!session.length)
 			wait_for_calls(__atomic_load_n(&session.expected, __ATOMIC_RELAXED) > 0 ? EXPECT_NS : LOOK_NS);
 		if (session.length) {
-			uint64_t first = now();
+			uint64_t first = remote_now();
 
-			while (session.length && now() - first < GATHER_NS)
+			while (session.length && remote_now() - first < GATHER_NS)
 				wait_for_calls(GATHER_NS);
 			if (!flush())
 				lose(strerror(errno), 0);
@@ -526,7 +537,7 @@ bool session_read(void *to, size_t length)
 
 bool session_start(void)
 {
-	session.sentns = now();
+	session.sentns = remote_now();
 	return guest_thread_start(attend, NULL) == 0;
 }
 
