@@ -28,22 +28,35 @@ static void settle(CUmemorytype *type, CUdeviceptr device, void **host)
 		*host = (void *)(uintptr_t)device;
 }
 
-static CUresult send_box(struct remote_lane *lane, const struct box *box, const CUDA_MEMCPY3D *part, const struct remote_bytes *rows,
-			 size_t bytes, void *to, bool wait)
+static struct call_box call_of(const struct box *box, const CUDA_MEMCPY3D *part, size_t bytes)
 {
-	struct call_box want = { .stream = box->stream, .bytes = bytes };
+	struct call_box call = { .stream = box->stream, .bytes = bytes };
 
-	memcpy(want.box, part, sizeof(want.box));
+	memcpy(call.box, part, sizeof(call.box));
+	return call;
+}
+
+/* A part that comes here. */
+static CUresult read_box(struct remote_lane *lane, const struct box *box, const CUDA_MEMCPY3D *part, void *to, size_t bytes)
+{
+	const struct call_box want = call_of(box, part, bytes);
+	size_t rows = part->srcZ * part->srcHeight + part->srcY + part->Height - 1;
+
 	lane->twin = box->twin;
-	if (to) {
-		size_t rows = part->srcZ * part->srcHeight + part->srcY + part->Height - 1;
+	return (CUresult)remote_read(lane, &(struct remote_copy){
+		.number = box->number, .payload = &want, .length = sizeof(want), .place = offsetof(CUDA_MEMCPY3D, srcDevice),
+		.span = part->srcMemoryType == CU_MEMORYTYPE_DEVICE ? rows * part->srcPitch + part->srcXInBytes + part->WidthInBytes : 0,
+		.to = to, .bytes = bytes,
+	});
+}
 
-		return (CUresult)remote_read(lane, &(struct remote_copy){
-			.number = box->number, .payload = &want, .length = sizeof(want), .place = offsetof(CUDA_MEMCPY3D, srcDevice),
-			.span = part->srcMemoryType == CU_MEMORYTYPE_DEVICE ? rows * part->srcPitch + part->srcXInBytes + part->WidthInBytes : 0,
-			.to = to, .bytes = bytes,
-		});
-	}
+/* A part whose rows go there, or one with both ends there. */
+static CUresult send_box(struct remote_lane *lane, const struct box *box, const CUDA_MEMCPY3D *part, const struct remote_bytes *rows,
+			 size_t bytes, bool wait)
+{
+	const struct call_box want = call_of(box, part, bytes);
+
+	lane->twin = box->twin;
 	if (!remote_begin(lane) || !remote_put(&lane->out, &want, sizeof(want)) || (rows && !remote_put(&lane->out, rows->at, rows->length)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return (CUresult)(wait ? remote_finish(lane, box->number) : remote_finish_one_way(lane, box->number));
@@ -108,7 +121,7 @@ static CUresult upload(struct remote_lane *lane, const struct box *box)
 			for (size_t row = 0; row < rows; row++)
 				memcpy(packed.at + row * all->WidthInBytes, from + row * pitch, all->WidthInBytes);
 			packed.length = call_padded(rows * all->WidthInBytes);
-			result = send_box(lane, box, &part, &packed, rows * all->WidthInBytes, NULL, last && !box->async);
+			result = send_box(lane, box, &part, &packed, rows * all->WidthInBytes, last && !box->async);
 			remote_free(&packed);
 		}
 	}
@@ -135,7 +148,7 @@ static CUresult download(struct remote_lane *lane, const struct box *box)
 
 			if (!remote_room(&packed, rows * all->WidthInBytes))
 				return CUDA_ERROR_OUT_OF_MEMORY;
-			result = send_box(lane, box, &part, NULL, rows * all->WidthInBytes, packed.at, true);
+			result = read_box(lane, box, &part, packed.at, rows * all->WidthInBytes);
 			for (size_t row = 0; result == CUDA_SUCCESS && row < rows; row++)
 				memcpy(to + row * pitch, packed.at + row * all->WidthInBytes, all->WidthInBytes);
 			remote_free(&packed);
@@ -189,7 +202,7 @@ static CUresult copy(struct box *box)
 	} else if (down) {
 		return download(lane, box);
 	}
-	return send_box(lane, box, all, NULL, 0, NULL, !box->async);
+	return send_box(lane, box, all, NULL, 0, !box->async);
 }
 
 /* The first form of the structure has 32-bit fields. */

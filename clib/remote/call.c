@@ -113,9 +113,9 @@ void remote_before(struct remote_lane *lane, unsigned int number)
 
 uint64_t remote_finish_one_way(struct remote_lane *lane, unsigned int number)
 {
-	remote_before(lane, number);
 	if (remote_strict())
 		return remote_finish(lane, number);
+	remote_before(lane, number);
 	uint64_t before = remote_failure(lane);
 
 	if (before)

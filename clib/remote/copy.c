@@ -83,11 +83,10 @@ static CUresult download(const struct host_copy *copy, void *to, size_t bytes)
 	if (!to && bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint32_t twin = lane->twin;
-	bool array = copy->number == CALL_cuMemcpyAtoH_v2 || copy->number == CALL_cuMemcpyAtoHAsync_v2;
 
 	result = (CUresult)remote_read(lane, &(struct remote_copy){
 		.number = copy->number, .payload = &want, .length = sizeof(want), .place = offsetof(struct call_copy, device),
-		.span = array ? 0 : bytes, .to = to, .bytes = bytes,
+		.span = copy->array ? 0 : bytes, .to = to, .bytes = bytes,
 	});
 	if (result == CUDA_SUCCESS && copy->async)
 		remote_settled(lane, copy->stream, twin);
@@ -171,7 +170,7 @@ EXPORT CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsig
 
 EXPORT CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
 {
-	const struct host_copy copy = { .number = CALL_cuMemcpyAtoH_v2, .device = WORD(srcArray), .offset = srcOffset };
+	const struct host_copy copy = { .number = CALL_cuMemcpyAtoH_v2, .device = WORD(srcArray), .offset = srcOffset, .array = true };
 
 	return download(&copy, dstHost, ByteCount);
 }
@@ -184,7 +183,8 @@ EXPORT CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOf
 EXPORT CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream)
 {
 	const struct host_copy copy = {
-		.number = CALL_cuMemcpyAtoHAsync_v2, .device = WORD(srcArray), .offset = srcOffset, .async = true, .stream = WORD(hStream),
+		.number = CALL_cuMemcpyAtoHAsync_v2, .device = WORD(srcArray), .offset = srcOffset, .array = true, .async = true,
+		.stream = WORD(hStream),
 	};
 
 	return download(&copy, dstHost, ByteCount);

@@ -8,7 +8,6 @@
  * stand for something else: any but those that only use memory.
  */
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "remote.h"
 
@@ -32,9 +31,10 @@ static struct {
 /* A call that changes neither what addresses stand for nor which objects there are. */
 static bool only_uses(unsigned int number)
 {
-	static const char *const begins[] = { "cuLaunch",	 "cuMemcpy",	    "cuMemset",	   "cuMemAlloc",   "cuMemGetInfo", "cuStreamSynchronize",
-					      "cuStreamQuery", "cuStreamWaitEvent", "cuEvent", "cuCtxSynchronize", "cuTexObjectCreate",
-					      "cuTexObjectDestroy", "cuFunc" };
+	static const char *const begins[] = {
+		"cuLaunch", "cuFunc", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemGetInfo", "cuEvent", "cuStreamWaitEvent",
+		"cuStreamQuery", "cuStreamSynchronize", "cuCtxSynchronize", "cuTexObjectCreate", "cuTexObjectDestroy",
+	};
 	static signed char known[CALL_NUMBERS]; /* 0: not looked up; 1: it only uses; -1 */
 	signed char is = number < CALL_NUMBERS ? __atomic_load_n(&known[number], __ATOMIC_RELAXED) : -1;
 
@@ -51,17 +51,20 @@ static bool only_uses(unsigned int number)
 static void destroy(struct remote_lane *lane, struct kept *one)
 {
 	const uint64_t values[] = { one->object };
-	struct remote_lane own = *lane;
+	uint64_t *stack = lane->stack;
+	size_t depth = lane->depth;
+	struct remote_bytes out = lane->out;
+	uint32_t twin = lane->twin;
 
 	lane->stack = &one->context;
 	lane->depth = 1;
 	lane->out = (struct remote_bytes){ 0 };
 	remote_call_one_way(CALL_cuTexObjectDestroy, values);
 	remote_free(&lane->out);
-	lane->stack = own.stack;
-	lane->depth = own.depth;
-	lane->out = own.out;
-	lane->twin = own.twin;
+	lane->stack = stack;
+	lane->depth = depth;
+	lane->out = out;
+	lane->twin = twin;
 	one->object = 0;
 }
 

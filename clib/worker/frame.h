@@ -14,7 +14,8 @@ struct frame {
 	uint8_t bytes[];
 };
 
-/* execute.c: makes what a frame asks for. False: the session is over. */
+/* execute.c: finds where the calls are counted, if the server gave it; makes what a frame asks
+ * for. False: the session is over. */
 void worker_find_tally(void);
 bool worker_execute(struct worker_lane *lane, struct frame *frame);
 
