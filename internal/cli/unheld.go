@@ -41,20 +41,29 @@ type ending struct {
 	asked   bool             // to end; what is left is killed
 }
 
+// blame makes a notice the reason for the end, if it is the first, and its process one of the run.
+func (e *ending) blame(n api.Notice) {
+	if e.because == nil {
+		*e = ending{because: &n, table: process.New("/proc"), members: map[int]uint64{}}
+	}
+	e.members[n.PID] = n.Start
+}
+
 // hear tells of a process that is held less than its share, and has the run end before
 // long if more was demanded.
 func (a *app) hear(e *ending, n api.Notice, command int, grace time.Duration) {
 	what := fmt.Sprintf("process %d (%s) holds %s of the GPU past Divvy's library: level %s", n.PID, n.Command, size.Short(n.Bytes), n.Level)
-	switch {
-	case n.Demanded == "":
+	if n.Demanded == "" {
 		a.note("%s", what)
 		return
-	case e.because == nil:
+	}
+	first := e.because == nil
+	e.blame(n)
+	if first {
 		a.note("%s; --enforce %s ends the run in %v", what, n.Demanded, grace)
-		*e = ending{because: &n, table: process.New("/proc"), members: map[int]uint64{}, next: time.After(grace)}
+		e.next = time.After(grace)
 	}
 	e.add(command)
-	e.members[n.PID] = n.Start
 	e.gather()
 }
 
@@ -64,13 +73,9 @@ func (e *ending) catchUp(w watch) {
 		return
 	}
 	for _, n := range w.all() {
-		if n.Demanded == "" {
-			continue
+		if n.Demanded != "" {
+			e.blame(n)
 		}
-		if e.because == nil {
-			*e = ending{because: &n, table: process.New("/proc"), members: map[int]uint64{}}
-		}
-		e.members[n.PID] = n.Start
 	}
 	e.gather()
 }

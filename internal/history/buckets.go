@@ -49,7 +49,7 @@ func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*bucket
 		if err != nil {
 			return nil, err
 		}
-		finest.only(all[begin])
+		finest.merge(all[begin])
 		if err := f.writeBucket(tx, levels[0], finest); err != nil {
 			return nil, err
 		}
@@ -124,18 +124,6 @@ func (b *bucketRows) merge(rows map[Series]Row) {
 	for name, row := range rows {
 		if before, is := b.rows[name]; is {
 			row = merge(before, row)
-		}
-		b.rows[name] = row
-	}
-}
-
-// only adds rows of later, and forgets what these do not change.
-func (b *bucketRows) only(rows map[Series]Row) {
-	before := b.rows
-	b.rows = map[Series]Row{}
-	for name, row := range rows {
-		if was, is := before[name]; is {
-			row = merge(was, row)
 		}
 		b.rows[name] = row
 	}
