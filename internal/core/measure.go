@@ -82,7 +82,7 @@ type SlotWork struct {
 	Before     Correction
 }
 
-// SlotWorks lists it for all shares on a card that have or had processes; more false: so many processes are there that
+// SlotWorks lists it for all shares on a card that have or had processes; more true: so many processes are there that
 // nobody reads what all of them say.
 func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool) {
 	k := c.cardOf(cardUUID)

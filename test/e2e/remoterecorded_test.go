@@ -29,7 +29,7 @@ type recordedFrame struct {
 	payload []byte
 }
 
-// call says that the frame is a call whose reply the program awaited.
+// awaited says that the frame is a call whose reply the program awaited.
 func (f recordedFrame) awaited() bool {
 	return !f.fromServer && f.Op >= protocol.FirstCall && f.Flags&(protocol.OneWay|protocol.Ahead) == 0
 }
@@ -140,13 +140,13 @@ func (s *served) replay(t *testing.T, all []recordedFrame) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(waitAtMost))
-	results, data, replies, asked := map[uint64][]byte{}, map[uint64][]byte{}, map[uint64][]byte{}, map[uint64]recordedFrame{} // of calls, as recorded
+	data, replies, asked := map[uint64][]byte{}, map[uint64][]byte{}, map[uint64]recordedFrame{} // of calls, as recorded
 	for _, f := range all {
 		switch {
 		case !f.fromServer:
 			asked[f.Seq] = f
 		case f.fromServer && f.Op == protocol.Reply:
-			results[f.Seq], replies[f.Seq] = f.payload[:8], f.payload
+			replies[f.Seq] = f.payload
 		case f.fromServer && f.Op == protocol.Data:
 			data[f.Seq] = append(data[f.Seq], f.payload...)
 		}
@@ -165,8 +165,8 @@ func (s *served) replay(t *testing.T, all []recordedFrame) error {
 			case protocol.Data:
 				came[f.Seq] = append(came[f.Seq], payload...)
 			case protocol.Reply:
-				if len(payload) < 8 || !bytes.Equal(payload[:8], results[f.Seq]) {
-					return fmt.Errorf("call %d: result %x, was %x", f.Seq, payload[:min(8, len(payload))], results[f.Seq])
+				if was := replies[f.Seq]; len(payload) < 8 || len(was) < 8 || !bytes.Equal(payload[:8], was[:8]) {
+					return fmt.Errorf("call %d: result %x, was %x", f.Seq, payload[:min(8, len(payload))], was[:min(8, len(was))])
 				}
 				if !bytes.Equal(came[f.Seq], data[f.Seq]) {
 					return fmt.Errorf("call %d: other bytes than it brought then", f.Seq)

@@ -30,11 +30,11 @@ type run struct {
 	taken    bool   // from the server's range
 	ready    *ready // nil: not yet
 	sessions map[*session]bool
+	ending   bool
+	over     chan struct{} // closed when it is to end
+	empty    chan struct{} // closed when it is to end and has no session any more
 
 	calls, waits uint64 // of sessions that have ended
-	ending       bool
-	over         chan struct{} // closed when it is to end
-	empty        chan struct{} // closed when it is to end and has no session any more
 }
 
 // ready is what the processes of a run need; it does not change.

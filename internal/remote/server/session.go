@@ -133,7 +133,8 @@ func (s *Server) start(c *connection, r *run, n *session, handed bool, hello []b
 	}
 	line := s.parts.Step(Step{Agent: r.ready.agent, Share: r.ready.share.Name, UID: r.ready.uid, Worker: s.parts.Worker})
 	w.cmd = &exec.Cmd{
-		Path: line[0], Args: line[1:], Env: r.ready.environment(), Dir: "/", ExtraFiles: []*os.File{workerSocket - 3: theirs, protocol.TallyDescriptor - 3: n.tally.file}, WaitDelay: s.grace,
+		Path: line[0], Args: line[1:], Env: r.ready.environment(), Dir: "/", WaitDelay: s.grace,
+		ExtraFiles:  []*os.File{workerSocket - 3: theirs, protocol.TallyDescriptor - 3: n.tally.file},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if s.parts.Output != nil {
