@@ -174,12 +174,14 @@ func (s *shell) sees(pid int, stopped bool) {
 var (
 	aNumber = regexp.MustCompile(`[0-9]{3,}`)
 	aCode   = regexp.MustCompile(`Exit (137|143)`)
+	aJob    = regexp.MustCompile(`^\[1\][+-]?`)
 	spaces  = regexp.MustCompile(` +`)
 )
 
 // transcript is what was said, whatever stands before commands. A shell words the end
 // of a program by a signal, and of one that says so by its exit code, in its own way;
-// and whether it tells of a stop before it is asked is a matter of moments.
+// and whether it tells of a stop before it is asked is a matter of moments, as is whether
+// it holds a command that it is about to forget for the current job.
 func (s *shell) transcript() []string {
 	var lines []string
 	for _, line := range s.said {
@@ -187,7 +189,7 @@ func (s *shell) transcript() []string {
 			return map[string]string{"Exit 137": "Killed", "Exit 143": "Terminated"}[code]
 		})
 		line = strings.ReplaceAll(line, "passon ", "")
-		line = aNumber.ReplaceAllString(line, "N")
+		line = aJob.ReplaceAllString(aNumber.ReplaceAllString(line, "N"), "[1]")
 		if line = strings.TrimSpace(spaces.ReplaceAllString(line, " ")); line != "" && line != "done" && line != "[1] N" {
 			lines = append(lines, line)
 		}
