@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ahead.c: copies to the host, of which programs make the same few again and again: the
- * planes of each picture. The first of such a row asks for the others, too, which then
- * are here when the program asks for them.
+ * ahead.c: copies to the host and waits for events, of which programs make the same few again
+ * and again: the planes of each picture, the event of each stream. The first of such a row
+ * asks for the others, too, which then are here when the program asks for them. Of an event
+ * it is asked whether it is reached: if not, the program's own call waits.
  *
  * What was read ahead is given only if nothing has been sent since by any thread, no host
  * function has run and no other process has a part in the memory: then it is what the
@@ -16,12 +17,12 @@
 enum { PAYLOAD_BYTES = sizeof(struct call_box), ROW = REMOTE_AHEAD + 1, MOST_BYTES = 16 << 20 };
 
 struct read {
-	unsigned int number;
+	unsigned int number, guess; /* its call, and the one that asks ahead for what it would bring */
 	uint32_t twin;
 	uint64_t context;
 	size_t length, place, span, bytes;
 	uint8_t payload[PAYLOAD_BYTES]; /* without the address */
-	uint64_t address;
+	uint64_t address;               /* or the event */
 };
 
 struct row {
@@ -30,8 +31,11 @@ struct row {
 };
 
 struct remote_reads {
-	struct row now, before;
-	bool trusted;         /* before was as the one before it */
+	struct rows {
+		struct row now, before;
+		bool trusted; /* before was as the one before it */
+	} of[2];              /* waits, and copies */
+	bool copying;         /* the last was a copy */
 	uint64_t sent, heard; /* after the last of now, and what was asked ahead */
 	struct read asked[REMOTE_AHEAD]; /* for each place of the lane's ahead */
 	unsigned int first, end;         /* of those, that have not been given */
@@ -42,6 +46,11 @@ static bool apart; /* atomic */
 void remote_read_apart(void)
 {
 	__atomic_store_n(&apart, true, __ATOMIC_RELAXED);
+}
+
+static bool copies(const struct read *read)
+{
+	return read->guess == read->number;
 }
 
 static bool same(const struct read *a, const struct read *b)
@@ -66,15 +75,15 @@ void remote_drop_reads(struct remote_lane *lane)
 
 	if (!reads || reads->first == reads->end)
 		return;
+	reads->of[copies(&reads->asked[reads->first])].trusted = false;
 	for (unsigned int i = reads->first; i < reads->end; i++) {
 		struct remote_ahead *ahead = &lane->ahead[i];
 
-		if (!remote_await_ahead(ahead, reads->asked[i].number))
+		if (!remote_await_ahead(ahead, reads->asked[i].guess))
 			return; /* the session is lost */
 		remote_end_ahead(ahead);
 	}
 	reads->first = reads->end = 0;
-	reads->trusted = false;
 }
 
 static bool encode(struct remote_lane *lane, const struct read *read)
@@ -90,10 +99,11 @@ static bool encode(struct remote_lane *lane, const struct read *read)
 static void ask_ahead(struct remote_lane *lane, const struct read *read)
 {
 	struct remote_reads *reads = lane->reads;
-	const struct row *row = &reads->before;
+	const struct rows *rows = &reads->of[copies(read)];
+	const struct row *row = &rows->before;
 	size_t bytes = 0;
 
-	if (!reads->trusted || !same(read, &row->at[0]) || __atomic_load_n(&apart, __ATOMIC_RELAXED) || remote_strict())
+	if (!rows->trusted || !same(read, &row->at[0]) || __atomic_load_n(&apart, __ATOMIC_RELAXED) || remote_strict())
 		return;
 	reads->heard = remote_heard();
 	for (unsigned int i = 1; i < row->count; i++) {
@@ -104,12 +114,12 @@ static void ask_ahead(struct remote_lane *lane, const struct read *read)
 		next->address = read->address + (row->at[i].address - row->at[0].address);
 		bytes += next->bytes;
 		/* a guess must not touch what is not there: nobody knows of every driver that this ends no context */
-		if (bytes > MOST_BYTES || !next->span || !remote_holds(next->address, next->span))
+		if (bytes > MOST_BYTES || (copies(next) && (!next->span || !remote_holds(next->address, next->span))))
 			return;
 		uint8_t *room = malloc(next->bytes ? next->bytes : 1);
 
 		lane->twin = next->twin;
-		if (!room || !encode(lane, next) || !remote_send_ahead(lane, next->number, ahead, room, next->bytes)) {
+		if (!room || !encode(lane, next) || !remote_send_ahead(lane, next->guess, ahead, room, next->bytes)) {
 			if (!ahead->seq)
 				free(room);
 			return;
@@ -128,10 +138,11 @@ static bool given(struct remote_lane *lane, const struct read *read, void *to)
 	const struct read *asked = &reads->asked[reads->first];
 	struct remote_ahead *ahead = &lane->ahead[reads->first];
 	bool is = same(read, asked) && read->address == asked->address && reads->sent == remote_sent() &&
-		  remote_await_ahead(ahead, read->number) && ahead->result == CUDA_SUCCESS && ahead->left == 0 && reads->heard == remote_heard();
+		  remote_await_ahead(ahead, read->guess) && ahead->result == CUDA_SUCCESS && ahead->left == 0 && reads->heard == remote_heard();
 
 	if (is) {
-		memcpy(to, ahead->data, ahead->bytes);
+		if (ahead->bytes)
+			memcpy(to, ahead->data, ahead->bytes);
 		remote_end_ahead(ahead);
 		if (++reads->first == reads->end)
 			reads->first = reads->end = 0;
@@ -140,25 +151,22 @@ static bool given(struct remote_lane *lane, const struct read *read, void *to)
 }
 
 /* Notes a read: is the row as the one before it was? */
-static void learn(struct remote_reads *reads, const struct read *read, bool begins)
+static void learn(struct rows *rows, const struct read *read, bool begins)
 {
-	if (begins && reads->now.count) {
-		reads->trusted = same_row(&reads->now, &reads->before);
-		reads->before = reads->now;
-		reads->now.count = 0;
+	if (begins && rows->now.count) {
+		rows->trusted = same_row(&rows->now, &rows->before);
+		rows->before = rows->now;
+		rows->now.count = 0;
 	}
-	if (reads->now.count < ROW)
-		reads->now.at[reads->now.count] = *read;
-	if (reads->now.count <= ROW)
-		reads->now.count++;
+	if (rows->now.count < ROW)
+		rows->now.at[rows->now.count] = *read;
+	if (rows->now.count <= ROW)
+		rows->now.count++;
 }
 
-uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy)
+/* Makes the call, or gives what was asked for ahead. */
+static uint64_t make(struct remote_lane *lane, const struct read *read, void *to)
 {
-	struct read read = {
-		.number = copy->number, .twin = lane->twin, .context = remote_current(lane),
-		.length = copy->length, .place = copy->place, .span = copy->span, .bytes = copy->bytes,
-	};
 	uint64_t result;
 
 	if (!lane->reads)
@@ -166,27 +174,53 @@ uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy)
 	if (!lane->reads)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct remote_reads *reads = lane->reads;
-	bool begins = reads->sent != remote_sent();
+	bool begins = reads->sent != remote_sent() || reads->copying != copies(read);
+
+	reads->copying = copies(read);
+	learn(&reads->of[reads->copying], read, begins);
+	if (given(lane, read, to))
+		return remote_failure(lane);
+	remote_before(lane, read->number);
+	if (!encode(lane, read))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	lane->data = to;
+	lane->dataleft = read->bytes;
+	if (!remote_ask(lane, read->number))
+		return remote_lost(read->number);
+	if (begins)
+		ask_ahead(lane, read);
+	lane->twin = read->twin;
+	result = remote_answer(lane, read->number);
+	reads->sent = remote_sent();
+	return result;
+}
+
+uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy)
+{
+	struct read read = {
+		.number = copy->number, .guess = copy->number, .twin = lane->twin, .context = remote_current(lane),
+		.length = copy->length, .place = copy->place, .span = copy->span, .bytes = copy->bytes,
+	};
 
 	memcpy(read.payload, copy->payload, copy->length);
 	memcpy(&read.address, read.payload + copy->place, sizeof(read.address));
 	memset(read.payload + copy->place, 0, sizeof(read.address));
-	learn(reads, &read, begins);
-	if (given(lane, &read, copy->to))
-		return remote_failure(lane);
-	remote_before(lane, copy->number);
-	if (!encode(lane, &read))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	lane->data = copy->to;
-	lane->dataleft = copy->bytes;
-	if (!remote_ask(lane, copy->number))
-		return remote_lost(copy->number);
-	if (begins)
-		ask_ahead(lane, &read);
-	lane->twin = read.twin;
-	result = remote_answer(lane, copy->number);
-	reads->sent = remote_sent();
-	return result;
+	return make(lane, &read, copy->to);
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent hEvent)
+{
+	const uint64_t values[] = { WORD(hEvent) };
+	struct remote_lane *lane;
+
+	if (remote_ready(&lane) != CUDA_SUCCESS || call_kind(values[0]) != KIND_CUevent)
+		return (CUresult)remote_call(CALL_cuEventSynchronize, 0, values);
+	const struct read read = {
+		.number = CALL_cuEventSynchronize, .guess = CALL_cuEventQuery, .twin = lane->twin, .context = remote_current(lane),
+		.length = sizeof(read.address), .address = values[0],
+	};
+
+	return (CUresult)make(lane, &read, NULL);
 }
 
 void remote_forget_reads(struct remote_lane *lane)

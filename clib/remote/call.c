@@ -99,6 +99,8 @@ bool remote_strict(void)
 void remote_before(struct remote_lane *lane, unsigned int number)
 {
 	switch (number) {
+	case CALL_cuIpcGetEventHandle:
+	case CALL_cuIpcOpenEventHandle:
 	case CALL_cuIpcGetMemHandle:
 	case CALL_cuIpcOpenMemHandle_v2:
 	case CALL_cuMemExportToShareableHandle:

@@ -176,6 +176,7 @@ static void play(void)
 	CUfunction function = NULL;
 	CUdeviceptr memory = 0;
 	CUstream stream = NULL;
+	CUevent event[4] = { NULL };
 	CUgraph graph = NULL;
 	CUgraphNode nodes[4];
 	CUlinkState link = NULL;
@@ -221,7 +222,12 @@ static void play(void)
 			.dstHost = text, .dstPitch = 16, .WidthInBytes = 8, .Height = 4,
 		});
 		cuCtxSetCurrent(context);
+		for (int each = 0; each < 4; each++)
+			cuEventCreate(&event[each], 0);
 		for (int row = 0; row < 6; row++) { /* each as the one before */
+			cuMemsetD8Async(memory, 0, 1, stream);
+			for (int each = 0; each < 4; each++)
+				cuEventSynchronize(event[each]);
 			cuMemsetD8Async(memory, 0, 1, stream);
 			for (CUdeviceptr from = memory; from < memory + 4 * ROW_BYTES; from += ROW_BYTES)
 				cuMemcpyDtoHAsync_v2(text, from, ROW_BYTES, stream);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reads.c: rows of copies to the host, as of a picture's planes, and textures that are made
- * again and again, with whatever may come between: another thread, a row that goes on
- * otherwise, memory that is freed. Wherever the driver is, each copy brings what is there
- * when it is called, and a texture stands for what it was made of.
+ * reads.c: rows of copies to the host, as of a picture's planes, of waits for events, and
+ * textures that are made again and again, with whatever may come between: another thread, a
+ * row that goes on otherwise, memory that is freed. Wherever the driver is, each copy brings
+ * what is there when it is called, an event that was waited for is reached, and a texture
+ * stands for what it was made of.
  *
  *	reads ROUNDS
  */
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tools/busy.h"
 #include "cuda_abi.h"
 
 enum { PLANES = 4, WIDE = 256, HIGH = 8, PLANE = WIDE * HIGH, BUFFERS = 3 };
@@ -144,6 +146,88 @@ static void rows(unsigned int rounds)
 	}
 }
 
+/* Waits for events, one for each plane on a stream of its own. */
+
+enum { SETS = 2 };
+
+static CUstream lane[PLANES];
+static CUevent reached[SETS][PLANES];
+static CUfunction busy;
+
+static void slow(CUstream with)
+{
+	uint64_t ns = 500000;
+	void *arguments[] = { &ns };
+
+	MUST(cuLaunchKernel(busy, 1, 1, 1, 32, 1, 1, 0, with, arguments, NULL));
+}
+
+/* What comes after a while in a plane, and then its event. */
+static void promise(unsigned int of, unsigned int which, unsigned int set)
+{
+	if (dice(2))
+		slow(lane[which]);
+	paint(of, which, lane[which]);
+	MUST(cuEventRecord(reached[set][which], lane[which]));
+}
+
+static void *promise_elsewhere(void *argument)
+{
+	unsigned int round = (unsigned int)(uintptr_t)argument;
+
+	MUST(cuCtxSetCurrent(context));
+	slow(lane[PLANES - 1]);
+	promise(round % BUFFERS, PLANES - 1, round % SETS);
+	return NULL;
+}
+
+static void kept(unsigned int round, unsigned int which)
+{
+	unsigned char bytes[PLANE];
+
+	MUST(cuMemcpyDtoHAsync_v2(bytes, plane(round % BUFFERS, which), PLANE, other));
+	MUST(cuStreamSynchronize(other));
+	check(round, round % BUFFERS, which, bytes, PLANE);
+}
+
+static void waits(unsigned int rounds)
+{
+	CUmodule module;
+
+	MUST(cuModuleLoadData(&module, busy_ptx));
+	MUST(cuModuleGetFunction(&busy, module, "divvy_busy"));
+	for (unsigned int i = 0; i < PLANES; i++) {
+		MUST(cuStreamCreate(&lane[i], CU_STREAM_NON_BLOCKING));
+		for (unsigned int set = 0; set < SETS; set++)
+			MUST(cuEventCreate(&reached[set][i], CU_EVENT_DISABLE_TIMING));
+	}
+	for (unsigned int round = 0; round < rounds; round++) {
+		unsigned int set = round % SETS, at = dice(6) ? PLANES : dice(PLANES);
+		pthread_t thread;
+
+		for (unsigned int i = 0; i < PLANES; i++)
+			promise(round % BUFFERS, i, set);
+		for (unsigned int i = 0; i < PLANES; i++) {
+			if (i == at) {
+				if (pthread_create(&thread, NULL, promise_elsewhere, (void *)(uintptr_t)round) != 0)
+					exit(1);
+				pthread_join(thread, NULL);
+			}
+			MUST(cuEventSynchronize(reached[set][i]));
+			if (i == at)
+				kept(round, i);
+		}
+		for (unsigned int i = PLANES; i-- > 0;) { /* the last is the one that was guessed longest ago */
+			if (cuEventQuery(reached[set][i]) != CUDA_SUCCESS && failed++ < 5)
+				printf("not ok round %u: event %u was waited for and is not reached\n", round, i);
+			kept(round, i);
+		}
+	}
+	MUST(cuEventDestroy_v2(reached[0][PLANES - 1]));
+	for (unsigned int i = 0; i < PLANES; i++)
+		printf("event %u: %u\n", i, cuEventSynchronize(reached[0][i]));
+}
+
 /* Textures. */
 
 static CUresult make(CUtexObject *texture, CUdeviceptr memory)
@@ -224,6 +308,7 @@ int main(int argc, char **argv)
 	MUST(cuDevicePrimaryCtxRetain(&context, 0));
 	MUST(cuCtxSetCurrent(context));
 	rows(rounds);
+	waits(rounds / 5);
 	textures(rounds);
 	printf("%s\n", failed ? "failed" : "ok");
 	return failed != 0;

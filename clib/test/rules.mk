@@ -21,7 +21,7 @@ $(test_dir)/weak.h: clib/gen/cuda_abi.h clib/gen/nvml_abi.h
 $(test_dir)/snippets-linked: $(test_snippets) clib/test/snippets/snippet.h $(test_dir)/weak.h $(test_standin)/libcuda.so.1
 	$(call step,test programs) $(CC) $(test_cflags) -o $@ $(test_snippets) -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -ldl
 
-$(test_dir)/wrongcalls $(test_dir)/lanes $(test_dir)/reads: $(test_dir)/%: clib/test/%.c clib/gen/cuda_abi.h $(test_standin)/libcuda.so.1
+$(test_dir)/wrongcalls $(test_dir)/lanes $(test_dir)/reads: $(test_dir)/%: clib/test/%.c clib/tools/busy.h clib/gen/cuda_abi.h $(test_standin)/libcuda.so.1
 	$(call step,test programs) $(CC) $(test_cflags) -o $@ $< -Wl,--no-as-needed -L$(test_standin) -l:libcuda.so.1 -lpthread
 
 $(test_dir)/everylaunch $(test_dir)/tamper $(test_dir)/manners: $(test_dir)/%: clib/test/%.c clib/tools/busy.h clib/gen/cuda_abi.h clib/gen/nvml_abi.h \
