@@ -156,18 +156,16 @@ func TestExamplesFindWrongResults(t *testing.T) {
 	}
 }
 
-// Every compilation of the examples' kernels gives the same results.
-func TestCorpus(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(root(t), "test", "corpus")
-	list, err := os.ReadFile(filepath.Join(folder, "corpus.tsv"))
+// compilation is one of an example's kernels, by a compiler at a level for a card. Those of several cards can have
+// the same text.
+type compilation struct{ example, compiler, level, card, version, file string }
+
+func corpus(t testing.TB) (all []compilation) {
+	t.Helper()
+	list, err := os.ReadFile(filepath.Join(root(t), "test", "corpus", "corpus.tsv"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHost(t, hostOptions{})
-	want := checksums(t, h)
-	cases, ran := 0, 0
-	bodies := map[string]int{}
 	for line := range strings.Lines(string(list)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -176,29 +174,46 @@ func TestCorpus(t *testing.T) {
 		if len(columns) != 6 {
 			t.Fatalf("corpus.tsv: %q", line)
 		}
-		name, compiler, level, card, version, file := columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]
-		cases++
-		bodies[file]++
-		if testing.Short() && bodies[file] != 1+(len(bodies)+len(bodies)/4)%4 {
+		all = append(all, compilation{columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]})
+	}
+	// 7 examples, 2 levels, 4 cards of clang-14 and 6 of clang-16
+	if len(all) != 7*2*(4+6) {
+		t.Errorf("%d compilations, want %d", len(all), 7*2*(4+6))
+	}
+	return all
+}
+
+// write makes a file of it.
+func (c compilation) write(t testing.TB, path string) {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join(root(t), "test", "corpus", c.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, ".version %s\n.target %s\n%s", c.version, c.card, body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every compilation of the examples' kernels gives the same results.
+func TestCorpus(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, hostOptions{})
+	want := checksums(t, h)
+	ran := 0
+	bodies := map[string]int{}
+	for _, c := range corpus(t) {
+		bodies[c.file]++
+		if testing.Short() && bodies[c.file] != 1+(len(bodies)+len(bodies)/4)%4 {
 			continue // the same text for another card
 		}
 		ran++
-		body, err := os.ReadFile(filepath.Join(folder, file))
-		if err != nil {
-			t.Fatal(err)
-		}
 		path := filepath.Join(h.directory, "kernels.ptx")
-		if err := os.WriteFile(path, fmt.Appendf(nil, ".version %s\n.target %s\n%s", version, card, body), 0o600); err != nil {
-			t.Fatal(err)
+		c.write(t, path)
+		r, err := runExample(t, h.Unheld(), c.example, "--ptx", path)
+		if err != nil || r.Checksum != want[c.example] {
+			t.Errorf("%+v: %v, checksum %s, want %s", c, err, r.Checksum, want[c.example])
 		}
-		r, err := runExample(t, h.Unheld(), name, "--ptx", path)
-		if err != nil || r.Checksum != want[name] {
-			t.Errorf("%s of %s -%s for %s (%s): %v, checksum %s, want %s", name, compiler, level, card, file, err, r.Checksum, want[name])
-		}
-	}
-	// 7 examples, 2 levels, 4 cards of clang-14 and 6 of clang-16
-	if cases != 7*2*(4+6) {
-		t.Errorf("%d compilations, want %d", cases, 7*2*(4+6))
 	}
 	if ran < len(bodies) {
 		t.Errorf("%d of %d texts ran", ran, len(bodies))
@@ -243,11 +258,17 @@ func TestInferenceServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(directory) })
+	inference(t, cliEnv(t, directory), "--simulate")
+}
+
+// inference starts the server under divvy run, and asks it much at once.
+func inference(t *testing.T, env []string, flags ...string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	command := exec.CommandContext(ctx, divvy(t), "run", "--simulate", "--mem", "2GiB", "--cores", "30", "--",
-		built(t, "lib", "divvy", "examples", "mlp"), "--listen", "127.0.0.1:0")
-	command.Env = cliEnv(t, directory)
+	command := exec.CommandContext(ctx, divvy(t), slices.Concat([]string{"run", "--mem", "2GiB", "--cores", "30"}, flags,
+		[]string{"--", built(t, "lib", "divvy", "examples", "mlp"), "--listen", "127.0.0.1:0"})...)
+	command.Env = env
 	command.Stderr = os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = 10 * time.Second

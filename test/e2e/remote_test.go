@@ -493,8 +493,12 @@ const deviceUnavailable = 46
 // ffmpeg's filters, with the same frames in the same memory, and CUDA's own error below it.
 func TestRemoteFFmpeg(t *testing.T) {
 	t.Parallel()
+	newServed(t, hostOptions{}).ffmpeg(t)
+}
+
+func (s *served) ffmpeg(t *testing.T) {
+	t.Helper()
 	ffmpeg := needProgram(t, "ffmpeg")
-	s := newServed(t, hostOptions{})
 	want := run(t, s.Unheld(), ffmpeg, ffmpegArgs(false)...)
 	for _, c := range []struct {
 		quota string
@@ -512,8 +516,12 @@ func TestRemoteFFmpeg(t *testing.T) {
 
 func TestRemoteNumba(t *testing.T) {
 	t.Parallel()
+	newServed(t, hostOptions{}).numba(t)
+}
+
+func (s *served) numba(t *testing.T) {
+	t.Helper()
 	const quota = 512 * mib
-	s := newServed(t, hostOptions{})
 	got := s.run(t, []string{"--mem", mem(quota)}, "/usr/bin/python3", "-c", numbaProgram, fmt.Sprint(quota))
 	want := fmt.Sprintf("total %d free %d\nrefused %d\n", quota, quota-contextBytes-8*mib, outOfMemory)
 	if got.code != 0 || got.stdout != want {
@@ -522,14 +530,39 @@ func TestRemoteNumba(t *testing.T) {
 }
 
 // example runs one, which must come to its checksum.
-func (s *served) example(t testing.TB, name string, want map[string]string) {
+func (s *served) example(t testing.TB, name string, want map[string]string, more ...string) {
 	t.Helper()
-	r, err := readExample(s.run(t, []string{"--mem", "2GiB"}, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name)...)...), name)
+	r, err := readExample(s.run(t, []string{"--mem", "2GiB"}, append([]string{built(t, "lib", "divvy", "examples", name)}, exampleArgs(name, more...)...)...), name)
 	if err != nil {
 		t.Error(err)
 	} else if r.Checksum != want[name] {
-		t.Errorf("%s: checksum %s, beside the GPU %s", name, r.Checksum, want[name])
+		t.Errorf("%s%q: checksum %s, beside the GPU %s", name, more, r.Checksum, want[name])
 	}
+}
+
+// corpus runs each text at -O3 of the examples that are wanted.
+func (s *served) corpus(t *testing.T, want map[string]string) {
+	t.Helper()
+	ran := map[string]bool{}
+	for _, c := range corpus(t) {
+		if _, wanted := want[c.example]; !wanted || c.level != "O3" || ran[c.file] {
+			continue
+		}
+		ran[c.file] = true
+		path := filepath.Join(s.directory, c.file)
+		c.write(t, path)
+		s.example(t, c.example, want, "--ptx", path)
+	}
+	if len(ran) < 2*len(want) {
+		t.Errorf("%d texts of %d examples", len(ran), len(want))
+	}
+}
+
+// What optimising compilers make of the examples' kernels computes the same, too.
+func TestRemoteCorpus(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, hostOptions{})
+	s.corpus(t, checksums(t, s.host))
 }
 
 // freePort is an address of this machine that nothing listens at.

@@ -75,16 +75,26 @@ func (s *served) lead(t testing.TB, c network.Conditions) (*network.Link, *serve
 	return link, s.at(link.Address(), s.identity)
 }
 
-// At 30 ms of round trip every example computes what it computes beside the GPU.
+// At 30 ms of round trip every example computes what it computes beside the GPU, and other programs
+// do as well.
 func TestRemoteLongNetwork(t *testing.T) {
 	t.Parallel()
 	s := newServedTLS(t, hostOptions{})
 	want := checksums(t, s.host)
 	link, far := s.lead(t, network.Conditions{RTT: 30 * time.Millisecond})
-	for _, name := range exampleNames {
+	timed := func(name string, run func()) {
 		begun, up := time.Now(), link.Passed(network.Up)
-		far.example(t, name, want)
+		run()
 		t.Logf("%s: %v, %d bytes sent", name, time.Since(begun).Round(time.Millisecond), link.Passed(network.Up)-up)
+	}
+	for _, name := range exampleNames {
+		timed(name, func() { far.example(t, name, want) })
+	}
+	timed("numba", func() { far.numba(t) })
+	timed("mlp's server", func() { inference(t, far.away(), far.remote...) })
+	if !testing.Short() { // minutes
+		timed("ffmpeg", func() { far.ffmpeg(t) })
+		timed("the corpus", func() { far.corpus(t, want) })
 	}
 }
 
