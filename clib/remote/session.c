@@ -27,6 +27,8 @@
 #define GATHERED_BYTES 65536
 #define QUIET_NS 30000        /* a connection is quiet when nothing was sent for so long */
 #define GATHER_NS 50000       /* how long one-way calls may wait for others */
+#define FLOOD_BYTES 8192     /* of calls in that time: so many come that they wait for a full buffer, and */
+#define FLOOD_NS 200000      /* not for longer than that. What was sent before keeps the GPU busy meanwhile. */
 #define LOOK_NS 100000000    /* how often an idle program's connection is looked at */
 #define EXPECT_NS 200000     /* the same, while host functions are to come */
 
@@ -115,6 +117,12 @@ static bool flush(void)
 	return write_all(session.gathered, length);
 }
 
+/* How long what is gathered may wait, that may wait for so long if it is little. */
+static uint64_t patience(uint64_t little)
+{
+	return session.length < FLOOD_BYTES ? little : FLOOD_NS;
+}
+
 /* Appends a frame; the send lock is held. */
 static bool append(const uint8_t *frame, size_t length)
 {
@@ -191,7 +199,7 @@ int remote_send_one_way(struct remote_lane *lane, unsigned int number)
 
 	header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_ONE_WAY), lane->number);
 	sent = sent && append(lane->out.at, lane->out.length);
-	if (sent && session.length && remote_now() - session.sentns > QUIET_NS)
+	if (sent && session.length && remote_now() - session.sentns > patience(QUIET_NS))
 		sent = flush();
 	else if (first)
 		pthread_cond_signal(&session.waiting);
@@ -467,7 +475,7 @@ static void *attend(void *unused)
 		if (session.length) {
 			uint64_t first = remote_now();
 
-			while (session.length && remote_now() - first < GATHER_NS)
+			while (session.length && remote_now() - first < patience(GATHER_NS))
 				wait_for_calls(GATHER_NS);
 			if (!flush())
 				lose(strerror(errno), 0);
