@@ -79,6 +79,7 @@ func (p *Pipe) pass(to, from End, passed *atomic.Uint64) {
 func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
 	small := make([]byte, idleBytes)
 	var large *[bufferBytes]byte
+	reads, writes := batchOf(from), batchOf(to)
 	defer func() {
 		if large != nil {
 			buffers.Put(large)
@@ -90,8 +91,13 @@ func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
 			buffer = large[:]
 		}
 		n, err := from.Read(buffer)
+		if large != nil && reads != nil && err == nil {
+			var more int
+			more, err = reads.readHere(from, buffer[n:])
+			n += more
+		}
 		if n > 0 {
-			if _, failed := to.Write(buffer[:n]); failed != nil {
+			if failed := write(to, writes, buffer[:n]); failed != nil {
 				return failed
 			}
 			passed.Add(uint64(n))
@@ -108,6 +114,15 @@ func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
 			large = nil
 		}
 	}
+}
+
+// write writes it, at once where it is more than a record of TLS.
+func write(to io.Writer, batch *Batch, buffer []byte) error {
+	if batch != nil && len(buffer) > recordBytes {
+		return batch.writeAtOnce(to, buffer)
+	}
+	_, err := to.Write(buffer)
+	return err
 }
 
 // idleBytes is the buffer of a direction in which little is to be passed on.

@@ -21,8 +21,18 @@ var ErrSilent = errors.New("the other end does not answer")
 // found out while nothing waits to be sent. What waits, too, ends a connection only where
 // the other end always reads at once (prompt): else it may wait for a GPU's time, for as long
 // as that takes.
-func Watch(conn *net.TCPConn, prompt bool) error {
-	err := conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: Silence / 3, Interval: Silence / 3, Count: 2})
+func Watch(conn net.Conn, prompt bool) error {
+	if secure, is := conn.(interface{ NetConn() net.Conn }); is {
+		conn = secure.NetConn()
+	}
+	if batch, is := conn.(*Batch); is {
+		conn = batch.Conn
+	}
+	tcp, is := conn.(*net.TCPConn)
+	if !is {
+		return nil // of this machine
+	}
+	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: Silence / 3, Interval: Silence / 3, Count: 2})
 	if err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
 	}
@@ -30,7 +40,7 @@ func Watch(conn *net.TCPConn, prompt bool) error {
 	if prompt {
 		bound = int(Silence.Milliseconds())
 	}
-	raw, err := conn.SyscallConn()
+	raw, err := tcp.SyscallConn()
 	if err == nil {
 		var failed error
 		err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, bound) })

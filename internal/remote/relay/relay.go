@@ -161,13 +161,11 @@ func dial(ctx context.Context, cfg Config, prompt bool) (*tls.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tcp, is := conn.(*net.TCPConn); is {
-		if err := pipe.Watch(tcp, prompt); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
+	if err := pipe.Watch(conn, prompt); err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
-	secure := tls.Client(conn, cfg.TLS)
+	secure := tls.Client(pipe.NewBatch(conn), cfg.TLS)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err

@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -221,12 +220,7 @@ func (s *Server) relay(w *worker, c *connection, n *session, hello []byte) (*os.
 		_ = theirs.Close()
 		return nil, err
 	}
-	if secure, is := c.conn.(*tls.Conn); is {
-		if tcp, is := secure.NetConn().(*net.TCPConn); is {
-			err = pipe.Watch(tcp, false) // its run's connection tells when the other end is dead
-		}
-	}
-	if err != nil {
+	if err := pipe.Watch(c.conn, false); err != nil { // its run's connection tells when the other end is dead
 		_ = theirs.Close()
 		_ = conn.Close()
 		return nil, err

@@ -58,12 +58,10 @@ func (i tlsIncoming) Open(ctx context.Context) (pipe.End, Identity, error) {
 		i.Close()
 		return nil, Identity{}, err
 	}
-	if tcp, is := i.Conn.(*net.TCPConn); is {
-		if err := pipe.Watch(tcp, true); err != nil {
-			return fail(err)
-		}
+	if err := pipe.Watch(i.Conn, true); err != nil {
+		return fail(err)
 	}
-	conn := tls.Server(i.Conn, i.config)
+	conn := tls.Server(pipe.NewBatch(i.Conn), i.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		hear(i.Conn)
 		return fail(fmt.Errorf("handshake: %w", err))
