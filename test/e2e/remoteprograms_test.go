@@ -83,3 +83,25 @@ func TestRemoteCorpus(t *testing.T) {
 	s := newServed(t, hostOptions{})
 	s.corpus(t, checksums(t, s.host))
 }
+
+// A program finds itself after a session as it was before, and its interposers go on by RTLD_NEXT.
+func TestRemoteLeavesNothingChanged(t *testing.T) {
+	t.Parallel()
+	const bytes = 512 * mib
+	s := newServed(t, hostOptions{})
+	manners := built(t, "build", "test", "manners")
+	for _, c := range []struct {
+		mem  string
+		over int
+	}{{"256MiB", outOfMemory}, {"2GiB", 0}} {
+		flags := []string{"--mem", c.mem}
+		want := fmt.Sprintf("over %d\ndone\n", c.over)
+		if ended := s.run(t, flags, manners, fmt.Sprint(bytes)); ended.stdout != want || ended.code != 0 {
+			t.Errorf("--mem %s: %+v", c.mem, ended)
+		}
+		ended := s.run(t, flags, "sh", "-c", `LD_PRELOAD="$1:$LD_PRELOAD" exec "$2" "$3"`, "sh", built(t, "build", "test", "interposer.so"), manners, fmt.Sprint(bytes))
+		if !strings.Contains(ended.stderr, fmt.Sprintf("interposed %d\n", bytes)) || !strings.Contains(ended.stdout, fmt.Sprintf("over %d\n", c.over)) {
+			t.Errorf("interposed, --mem %s: %+v", c.mem, ended)
+		}
+	}
+}
