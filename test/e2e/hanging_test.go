@@ -5,7 +5,9 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,8 +34,7 @@ func TestHangingSimulator(t *testing.T) {
 		}
 	}
 
-	_ = syscall.Kill(-h.simulator.pid, syscall.SIGSTOP)
-	t.Cleanup(func() { _ = syscall.Kill(-h.simulator.pid, syscall.SIGCONT) })
+	halt(t, h.simulator.pid)
 	made := ask("share", "create", "more", "--mem", "1GiB")
 	if made.code != 5 || !strings.Contains(made.stderr, card) || !strings.Contains(made.stderr, "its driver has not answered for") ||
 		!strings.Contains(made.stderr, "reset") {
@@ -75,4 +76,27 @@ func TestHangingSimulator(t *testing.T) {
 	})
 	h.agent.stop(t)
 	_ = syscall.Kill(-h.simulator.pid, syscall.SIGCONT)
+}
+
+// halt stops a process until the test ends. Where the processors are busy its threads run on for a
+// moment after the signal.
+func halt(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	eventually(t, "all its threads are stopped", func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if _, rest, _ := strings.Cut(string(stat), ") "); err == nil && !strings.HasPrefix(rest, "T") {
+				return fmt.Errorf("%s: %s", thread, stat)
+			}
+		}
+		return nil
+	})
 }

@@ -228,10 +228,7 @@ func TestRemoteStoppedServer(t *testing.T) {
 	do(t, holder, "start")
 	alloc(t, holder, 256*mib)
 	begun := time.Now()
-	if err := syscall.Kill(s.server.pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Kill(s.server.pid, syscall.SIGCONT) })
+	halt(t, s.server.pid)
 	refused(t, holder, deviceUnavailable, "alloc %d", mib)
 	took := time.Since(begun)
 	t.Logf("the program knew after %v", took.Round(time.Millisecond))
