@@ -41,11 +41,18 @@ struct remote_reads {
 	unsigned int first, end;         /* of those, that have not been given */
 };
 
-static bool apart; /* atomic */
+/* Both atomic. */
+static bool apart;
+static int captured;
 
 void remote_read_apart(void)
 {
 	__atomic_store_n(&apart, true, __ATOMIC_RELAXED);
+}
+
+void remote_captures(int more)
+{
+	__atomic_fetch_add(&captured, more, __ATOMIC_RELAXED);
 }
 
 static bool copies(const struct read *read)
@@ -105,6 +112,8 @@ static void ask_ahead(struct remote_lane *lane, const struct read *read)
 
 	if (!rows->trusted || !same(read, &row->at[0]) || __atomic_load_n(&apart, __ATOMIC_RELAXED) || remote_strict())
 		return;
+	if (!copies(read) && __atomic_load_n(&captured, __ATOMIC_RELAXED) != 0)
+		return; /* who asks for an event of a capture ends that, says CUDA's programming guide */
 	reads->heard = remote_heard();
 	for (unsigned int i = 1; i < row->count; i++) {
 		struct remote_ahead *ahead = &lane->ahead[reads->end];

@@ -108,6 +108,14 @@ void remote_before(struct remote_lane *lane, unsigned int number)
 	case CALL_cuMemPoolExportToShareableHandle:
 	case CALL_cuMemPoolImportFromShareableHandle:
 		remote_read_apart();
+		break;
+	case CALL_cuStreamBeginCapture:
+	case CALL_cuStreamBeginCapture_v2:
+	case CALL_cuStreamBeginCaptureToGraph:
+		remote_captures(1);
+		break;
+	case CALL_cuStreamEndCapture:
+		remote_captures(-1);
 	}
 	remote_drop_reads(lane);
 	remote_drop_textures(lane, number);

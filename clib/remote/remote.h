@@ -124,6 +124,7 @@ struct remote_copy {
 };
 uint64_t remote_read(struct remote_lane *lane, const struct remote_copy *copy);
 void remote_read_apart(void); /* memory or events are shared with other processes from now on */
+void remote_captures(int more); /* streams that are captured */
 void remote_forget_reads(struct remote_lane *lane); /* its thread ends */
 
 /* copy.c: a copy has come, and with it all that its stream had to do before. */
