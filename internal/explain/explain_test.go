@@ -485,6 +485,14 @@ func FuzzExplain(f *testing.F) {
 		now, _ := json.Marshal(s.now)
 		events, _ := json.Marshal(s.events)
 		f.Add(before, now, events)
+		for i := range s.now.Shares { // more of a process than its share is on
+			for j := range s.now.Shares[i].Processes {
+				p := &s.now.Shares[i].Processes[j]
+				p.Cards = append(p.Cards, api.ProcessSlot{StuckNs: new(uint64(time.Minute))})
+			}
+		}
+		now, _ = json.Marshal(s.now)
+		f.Add(before, now, events)
 	}
 	f.Fuzz(func(t *testing.T, before, now, events []byte) {
 		var l Look

@@ -79,7 +79,7 @@ func (e *explainer) waited(ended uint64, still *uint64) float64 {
 // process is what one process did on one GPU of its share.
 func (e *explainer) process(of *api.SnapshotShare, p *api.SnapshotProcess, number int) figures {
 	was := e.old(of)
-	if was == nil || number >= len(p.Cards) || of.Cards[number].CardTimeNs == nil {
+	if was == nil || number >= min(len(p.Cards), len(of.Cards)) || of.Cards[number].CardTimeNs == nil {
 		return figures{}
 	}
 	now, before := p.Cards[number], api.ProcessSlot{}

@@ -46,7 +46,7 @@ func (e *explainer) isLong(n neighbour, its *api.SnapshotSlot) (bool, string) {
 	}
 	for _, p := range n.Processes {
 		for number, slot := range p.Cards {
-			if n.Cards[number].CardUUID == card && slot.StuckNs != nil {
+			if number < len(n.Cards) && n.Cards[number].CardUUID == card && slot.StuckNs != nil {
 				return true, "nothing of it has ended for " + seconds(time.Duration(*slot.StuckNs))
 			}
 		}
