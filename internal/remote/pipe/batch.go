@@ -17,10 +17,11 @@ const recordBytes = 16 << 10
 type Batch struct {
 	net.Conn
 	// Of who reads.
-	in    []byte             // what was read and not taken yet
-	room  *[idleBytes]byte   // where that is; nil: nothing was read yet
-	more  *[bufferBytes]byte // borrowed instead of room, for as long as it is filled
-	here  bool               // no more is to be waited for
+	room room
+	in   []byte // of it, what was read and not taken yet
+	came int    // how much the last read brought
+	here bool   // no more is to be waited for
+
 	mutex sync.Mutex         // guards what follows: TLS answers some of what it reads
 	out   *[bufferBytes]byte // what waits to go out; nil: nothing waits
 	used  int                // of out
@@ -62,28 +63,15 @@ func (b *Batch) Read(to []byte) (int, error) {
 
 // fill waits until something has come, of which nothing is left.
 func (b *Batch) fill() error {
-	if b.room == nil {
-		b.room = new([idleBytes]byte)
+	b.room.had(b.came)
+	buffer := b.room.buffer()
+	n, err := b.Conn.Read(buffer)
+	b.in, b.came = buffer[:n], n
+	if n > 0 {
+		return nil // an error comes again
 	}
-	room := b.room[:]
-	if b.more != nil {
-		room = b.more[:]
-	}
-	n, err := b.Conn.Read(room)
-	b.in = room[:n]
-	switch {
-	case n > 0:
-		err = nil // it comes again
-	case err == nil:
+	if err == nil {
 		err = io.ErrNoProgress
-	}
-	if b.more == nil && n == len(room) {
-		b.more, _ = buffers.Get().(*[bufferBytes]byte)
-	} else if b.more != nil && n <= idleBytes {
-		copy(b.room[:], b.in)
-		b.in = b.room[:n]
-		buffers.Put(b.more)
-		b.more = nil
 	}
 	return err
 }

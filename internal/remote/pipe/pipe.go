@@ -74,24 +74,15 @@ func (p *Pipe) pass(to, from End, passed *atomic.Uint64) {
 	}
 }
 
-// copyAll copies until the end of from. Who is idle keeps a small buffer; a large one is
-// borrowed for as long as there is more than that to pass on.
+// copyAll copies until the end of from.
 func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
-	small := make([]byte, idleBytes)
-	var large *[bufferBytes]byte
+	var in room
+	defer in.leave()
 	reads, writes := batchOf(from), batchOf(to)
-	defer func() {
-		if large != nil {
-			buffers.Put(large)
-		}
-	}()
 	for {
-		buffer := small
-		if large != nil {
-			buffer = large[:]
-		}
+		buffer := in.buffer()
 		n, err := from.Read(buffer)
-		if large != nil && reads != nil && err == nil {
+		if in.large != nil && reads != nil && err == nil {
 			var more int
 			more, err = reads.readHere(from, buffer[n:])
 			n += more
@@ -102,17 +93,13 @@ func copyAll(to io.Writer, from io.Reader, passed *atomic.Uint64) error {
 			}
 			passed.Add(uint64(n))
 		}
-		switch {
-		case errors.Is(err, io.EOF):
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
-			return err
-		case large == nil && n == len(small):
-			large, _ = buffers.Get().(*[bufferBytes]byte)
-		case large != nil && n < len(small):
-			buffers.Put(large)
-			large = nil
 		}
+		if err != nil {
+			return err
+		}
+		in.had(n)
 	}
 }
 
@@ -125,8 +112,43 @@ func write(to io.Writer, batch *Batch, buffer []byte) error {
 	return err
 }
 
-// idleBytes is the buffer of a direction in which little is to be passed on.
+// room is where one reads. Who is idle keeps a small buffer; a large one is borrowed for as long
+// as there is more than that.
+type room struct {
+	small []byte
+	large *[bufferBytes]byte
+}
+
+// idleBytes is the buffer of who reads little.
 const idleBytes = 4 << 10
 
 // buffers are the large ones that nobody uses now.
 var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
+
+func (r *room) buffer() []byte {
+	if r.large != nil {
+		return r.large[:]
+	}
+	if r.small == nil {
+		r.small = make([]byte, idleBytes)
+	}
+	return r.small
+}
+
+// had chooses the next buffer by how much came into the last, of which nothing is needed any more.
+func (r *room) had(n int) {
+	switch {
+	case r.large == nil && n == idleBytes:
+		r.large, _ = buffers.Get().(*[bufferBytes]byte)
+	case r.large != nil && n < idleBytes:
+		r.leave()
+	}
+}
+
+// leave gives the large one back.
+func (r *room) leave() {
+	if r.large != nil {
+		buffers.Put(r.large)
+		r.large = nil
+	}
+}

@@ -22,10 +22,7 @@ var ErrSilent = errors.New("the other end does not answer")
 // the other end always reads at once (prompt): else it may wait for a GPU's time, for as long
 // as that takes.
 func Watch(conn net.Conn, prompt bool) error {
-	if secure, is := conn.(interface{ NetConn() net.Conn }); is {
-		conn = secure.NetConn()
-	}
-	if batch, is := conn.(*Batch); is {
+	if batch := batchOf(conn); batch != nil {
 		conn = batch.Conn
 	}
 	tcp, is := conn.(*net.TCPConn)
