@@ -100,7 +100,8 @@ static bool lie(int fd, const struct divvy_remote_frame *call)
 		length = dice() % sizeof(words);
 	if (dice() % 64 == 0) { /* a length that is not there */
 		frame.length = (uint32_t)dice();
-		return whole(fd, &frame, sizeof(frame), true);
+		/* who takes it would wait for the rest for ever */
+		return whole(fd, &frame, sizeof(frame), true) && frame.length > DIVVY_REMOTE_MAX_PAYLOAD;
 	}
 	bool sent = answer(fd, frame, words, length);
 
