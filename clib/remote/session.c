@@ -117,7 +117,7 @@ static bool flush(void)
 	return write_all(session.gathered, length);
 }
 
-/* How long what is gathered may wait, that may wait for so long if it is little. */
+/* How long what is gathered may wait: so long if it is little. */
 static uint64_t patience(uint64_t little)
 {
 	return session.length < FLOOD_BYTES ? little : FLOOD_NS;
