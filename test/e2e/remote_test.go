@@ -400,28 +400,35 @@ func TestRemoteRunsKeepTheirTime(t *testing.T) {
 	}
 }
 
-// workers are the processes that make calls for programs elsewhere.
-func (s *served) workers(t testing.TB) (pids []int) {
+// running are the processes of which something is so, that is read below /proc/NUMBER.
+func running(t testing.TB, is func(process string) bool) (pids []int) {
 	t.Helper()
-	tool := filepath.Join(s.ToolsDirectory, "divvy-worker")
-	all, err := filepath.Glob("/proc/[0-9]*/exe")
+	all, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, link := range all {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link)))
-		if err != nil {
-			continue
-		}
-		if target, err := os.Readlink(link); err != nil || target != tool {
-			continue
-		}
-		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if err == nil && strings.Contains(string(env), s.directory) {
+	for _, process := range all {
+		if pid, err := strconv.Atoi(filepath.Base(process)); err == nil && is(process) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// fileHas says whether a file can be read and has a text in it.
+func fileHas(path, text string) bool {
+	content, err := os.ReadFile(path)
+	return err == nil && strings.Contains(string(content), text)
+}
+
+// workers are the processes that make calls for programs elsewhere.
+func (s *served) workers(t testing.TB) []int {
+	t.Helper()
+	tool := filepath.Join(s.ToolsDirectory, "divvy-worker")
+	return running(t, func(process string) bool {
+		target, err := os.Readlink(process + "/exe")
+		return err == nil && target == tool && fileHas(process+"/environ", s.directory)
+	})
 }
 
 // unused says what still is on the GPU, or makes calls there.

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,22 +24,11 @@ import (
 )
 
 // relays are the processes that lead programs of this test to a server.
-func (s *served) relays(t testing.TB) (pids []int) {
+func (s *served) relays(t testing.TB) []int {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range all {
-		line, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(line, []byte("\x00relaying\x00")) || !bytes.Contains(line, []byte(s.identity)) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return running(t, func(process string) bool {
+		return fileHas(process+"/cmdline", "\x00relaying\x00") && fileHas(process+"/cmdline", s.identity)
+	})
 }
 
 // lostWithin is how long a call may take to come to its end when somebody was killed.
