@@ -163,10 +163,7 @@ func (s *Server) start(c *connection, r *run, n *session, handed bool, hello []b
 // shows when the client hangs up.
 func (w *worker) hand(c *connection) (*os.File, error) {
 	conn, _ := unixOf(c.conn)
-	file, err := conn.File()
-	if err == nil {
-		err = block(file)
-	}
+	file, err := blocking(conn)
 	if err != nil {
 		return nil, err
 	}
@@ -193,15 +190,28 @@ func (w *worker) hand(c *connection) (*os.File, error) {
 	return file, nil
 }
 
-// block has reads and writes wait, as a worker expects.
-func block(file *os.File) error {
-	raw, err := file.SyscallConn()
+// blocking is another descriptor of a connection, whose reads and writes wait, as a worker
+// expects. Go's poller must not know it: it would wake us for all that the worker gets.
+func blocking(conn *net.UnixConn) (*os.File, error) {
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var file *os.File
 	var failed error
-	err = raw.Control(func(fd uintptr) { failed = unix.SetNonblock(int(fd), false) })
-	return errors.Join(err, failed)
+	err = raw.Control(func(fd uintptr) {
+		if failed = unix.SetNonblock(int(fd), false); failed != nil {
+			return
+		}
+		var twin int
+		if twin, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
+			file = os.NewFile(uintptr(twin), "connection") // not polled, because it blocks
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 // relay gives a worker one end of a pair, and passes the connection's bytes on to the other.
