@@ -25,9 +25,9 @@
 #include "thread.h"
 
 #define GATHERED_BYTES 65536
-#define QUIET_NS 30000        /* a connection is quiet when nothing was sent for so long */
-#define GATHER_NS 50000       /* how long one-way calls may wait for others */
-#define FLOOD_BYTES 8192     /* of calls in that time: so many come that they wait for a full buffer, and */
+#define QUIET_NS 30000       /* a connection is quiet when nothing was sent for so long */
+#define GATHER_NS 50000      /* how long one-way calls may wait for others */
+#define FLOOD_BYTES 2048     /* of calls in that time: so many come that they wait for a full buffer, and */
 #define FLOOD_NS 200000      /* not for longer than that. What was sent before keeps the GPU busy meanwhile. */
 #define LOOK_NS 100000000    /* how often an idle program's connection is looked at */
 #define EXPECT_NS 200000     /* the same, while host functions are to come */
@@ -41,7 +41,9 @@ static struct {
 	uint8_t gathered[GATHERED_BYTES];
 	size_t length;
 	uint64_t sentns;       /* when something was last written */
-	pthread_cond_t waiting; /* something is gathered, for the library's own thread */
+	uint64_t firstns;      /* when the first call of what is gathered came */
+	pthread_cond_t waiting; /* something is gathered, for the library's own thread, */
+	bool asleep;            /* while it waits for that */
 
 	pthread_mutex_t receive;
 	pthread_cond_t changed;
@@ -115,6 +117,13 @@ static bool flush(void)
 	session.length = 0;
 	session.sentns = remote_now();
 	return write_all(session.gathered, length);
+}
+
+/* Wakes the library's own thread; the send lock is held. */
+static void wake(void)
+{
+	if (session.asleep)
+		pthread_cond_signal(&session.waiting);
 }
 
 /* How long what is gathered may wait: so long if it is little. */
@@ -195,14 +204,18 @@ int remote_send_one_way(struct remote_lane *lane, unsigned int number)
 	if (is_lost())
 		return -1;
 	pthread_mutex_lock(&session.send);
-	bool sent = tell_context(lane), first = session.length == 0;
+	bool first = session.length == 0, sent = tell_context(lane);
 
 	header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_ONE_WAY), lane->number);
 	sent = sent && append(lane->out.at, lane->out.length);
-	if (sent && session.length && remote_now() - session.sentns > patience(QUIET_NS))
+	uint64_t now = remote_now();
+
+	if (sent && session.length && now - session.sentns > patience(QUIET_NS)) {
 		sent = flush();
-	else if (first)
-		pthread_cond_signal(&session.waiting);
+	} else if (first) {
+		session.firstns = now;
+		wake();
+	}
 	pthread_mutex_unlock(&session.send);
 	if (!sent)
 		lose(strerror(errno), number);
@@ -440,7 +453,9 @@ static void wait_for_calls(uint64_t ns)
 	uint64_t until = remote_now() + ns;
 	struct timespec time = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
 
+	session.asleep = true;
 	pthread_cond_timedwait(&session.waiting, &session.send, &time);
+	session.asleep = false;
 }
 
 /* Reads what has come, if nobody else does. */
@@ -463,24 +478,34 @@ static void look(void)
 	pthread_mutex_unlock(&session.receive);
 }
 
+/* Sends what has been gathered for long enough, and returns for how long what is left may
+ * wait; the send lock is held. */
+static uint64_t send_due(void)
+{
+	uint64_t waited = remote_now() - session.firstns, patient = patience(GATHER_NS);
+
+	if (session.length && waited < patient)
+		return patient - waited;
+	if (!flush())
+		lose(strerror(errno), 0);
+	return 0;
+}
+
 /* The library's own thread: one-way calls that nobody follows up go out, and failures of
- * them come in. */
+ * them come in. In a flood of calls it is not woken for each batch of them. */
 static void *attend(void *unused)
 {
 	(void)unused;
 	while (!is_lost()) {
+		struct timespec rest = { 0 };
+
 		pthread_mutex_lock(&session.send);
 		if (!session.length)
 			wait_for_calls(__atomic_load_n(&session.expected, __ATOMIC_RELAXED) > 0 ? EXPECT_NS : LOOK_NS);
-		if (session.length) {
-			uint64_t first = remote_now();
-
-			while (session.length && remote_now() - first < patience(GATHER_NS))
-				wait_for_calls(GATHER_NS);
-			if (!flush())
-				lose(strerror(errno), 0);
-		}
+		rest.tv_nsec = (long)send_due();
 		pthread_mutex_unlock(&session.send);
+		if (rest.tv_nsec)
+			nanosleep(&rest, NULL);
 		look();
 	}
 	return NULL;
@@ -490,7 +515,7 @@ void remote_expect(int more)
 {
 	__atomic_fetch_add(&session.expected, more, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&session.send);
-	pthread_cond_signal(&session.waiting);
+	wake();
 	pthread_mutex_unlock(&session.send);
 }
 
