@@ -148,11 +148,12 @@ type Core struct {
 	byNamed   map[string]*named
 	lastNamed uint64
 
-	notices due // of clients
-	flood   flood
-	awaited int // clients of an earlier life that are not back
-	gone    map[GoneKey]Gone
-	ended   []Ended // that nobody has taken yet
+	notices    due // of clients
+	flood      flood
+	sharesWake sharesWake
+	awaited    int // clients of an earlier life that are not back
+	gone       map[GoneKey]Gone
+	ended      []Ended // that nobody has taken yet
 }
 
 // New returns an empty ledger over cards.
@@ -243,6 +244,7 @@ func (c *Core) Tick(now time.Time) {
 	for _, s := range slices.Clone(c.shares) {
 		c.tickShare(now, s)
 	}
+	c.wakesChanged()
 	c.tellDropped(now)
 	for _, cl := range c.notices.take(now, noticed) {
 		c.notice(now, cl)
@@ -251,24 +253,41 @@ func (c *Core) Tick(now time.Time) {
 
 // NextWake is when Tick has something to do; zero: never, as things are.
 func (c *Core) NextWake() time.Time {
-	next := c.graceEnd
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
+	if !c.sharesWake.known { // it is asked for too often to look at a thousand shares each time
+		c.sharesWake = sharesWake{known: true, at: c.wakeOfShares()}
 	}
+	next := earlier(c.graceEnd, c.sharesWake.at)
 	for _, w := range c.waiting {
-		sooner(w.until)
+		next = earlier(next, w.until)
 	}
+	return earlier(earlier(next, c.flood.tellAt), c.notices.next(noticed))
+}
+
+func (c *Core) wakesChanged() { c.sharesWake.known = false }
+
+// sharesWake is when the first of the shares has something to do. Whatever changes that of one
+// makes it unknown.
+type sharesWake struct {
+	known bool
+	at    time.Time // zero: never
+}
+
+func (c *Core) wakeOfShares() (next time.Time) {
 	for _, s := range c.shares {
-		sooner(s.lonelyEnd)
+		next = earlier(next, s.lonelyEnd)
 		for _, t := range s.slots {
-			sooner(t.sweepNext)
+			next = earlier(next, t.sweepNext)
 		}
 	}
-	sooner(c.flood.tellAt)
-	sooner(c.notices.next(noticed))
 	return next
+}
+
+// earlier is the first of two times, of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Idle is true when nobody needs the agent: no share that was declared to

@@ -139,6 +139,9 @@ func (c *Core) check() error {
 			return fmt.Errorf("share %s cannot be found", s.Name)
 		}
 	}
+	if is := c.wakeOfShares(); c.sharesWake.known && !c.sharesWake.at.Equal(is) {
+		return fmt.Errorf("the first share is thought to have something to do at %v, which is %v", c.sharesWake.at, is)
+	}
 	for p, sum := range pools {
 		if sum != p.granted {
 			return fmt.Errorf("pool says %d granted, its clients %d", p.granted, sum)

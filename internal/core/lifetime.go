@@ -26,6 +26,7 @@ func (c *Core) Hold(name string, uid int) error {
 	s.holders++
 	s.everUsed = true
 	s.lonelyEnd = time.Time{}
+	c.wakesChanged()
 	return nil
 }
 
@@ -70,6 +71,7 @@ func (c *Core) removeShare(now time.Time, s *share, why string) {
 func (c *Core) dropShare(s *share) {
 	delete(c.byName, s.Name)
 	c.shares = slices.DeleteFunc(c.shares, func(other *share) bool { return other == s })
+	c.wakesChanged()
 }
 
 // tickShare ends what time ends: the wait for a first holder, and the state of
@@ -133,6 +135,7 @@ func (c *Core) squeeze(now time.Time, t *slot) {
 		return
 	}
 	t.tight = tight
+	c.wakesChanged()
 	c.limitsChanged(t.share)
 	if tight {
 		t.tightSince, t.overdueTold = now, false

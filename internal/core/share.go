@@ -274,6 +274,7 @@ func (c *Core) CreateShare(now time.Time, spec Spec, owner int) (ShareView, erro
 	}
 	if s.Ephemeral {
 		s.lonelyEnd = now.Add(c.config.EphemeralGrace)
+		c.wakesChanged()
 	}
 	c.shareChanged(s)
 	c.limitsChanged(s)
@@ -317,6 +318,7 @@ func (s *share) cards() string {
 func (c *Core) addShare(s *share) {
 	c.shares = append(c.shares, s)
 	c.byName[s.Name] = s
+	c.wakesChanged()
 }
 
 // clearRest takes back unused credit of a card's shares without a promise
@@ -584,6 +586,7 @@ func (c *Core) DeleteShare(now time.Time, name string, force bool, uid int) erro
 		c.recall(t.pool, t.pool.granted)
 		c.settle(t.card.rest)
 	}
+	c.wakesChanged()
 	c.shareChanged(s)
 	c.limitsChanged(s)
 	c.event(now, Event{Kind: event.ShareRevoked, Share: s.Name, Card: s.uuid(), Bytes: s.granted(),
