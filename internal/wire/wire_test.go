@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -257,5 +258,18 @@ func TestLeaseWakesThoseWhoWait(t *testing.T) {
 	}
 	if err := reader.AwaitLease(1, reader.LeaseWord(1), 1e6); !errors.Is(err, unix.ETIMEDOUT) {
 		t.Errorf("waiting for nothing: %v", err)
+	}
+}
+
+// TestMonotonicNs: programs compare it with the kernel's clock.
+func TestMonotonicNs(t *testing.T) {
+	for range 1000 {
+		var before, after unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &before)
+		ns := MonotonicNs()
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)
+		if late := before.Nano() - int64(ns); late > int64(100*time.Microsecond) || int64(ns) > after.Nano() {
+			t.Fatalf("%d between %d and %d", ns, before.Nano(), after.Nano())
+		}
 	}
 }
