@@ -153,6 +153,7 @@ func (r *Recorder) differences(s *api.Snapshot, first, anew bool) (now, done map
 	now, done = map[slot]totals{}, map[slot]totals{}
 	add := func(key slot, counted totals, born bool) {
 		had, before := r.had[key]
+		t := done[key]
 		for i, is := range counted {
 			if !is.Known {
 				continue
@@ -168,11 +169,9 @@ func (r *Recorder) differences(s *api.Snapshot, first, anew bool) (now, done map
 			if key.share != "" { // what an agent had not saved when it was killed is counted
 				counted[i].Sum = max(is.Sum, was.Sum)
 			}
-			t := done[key]
 			t[i] = d
-			done[key] = t
 		}
-		now[key] = counted
+		now[key], done[key] = counted, t
 	}
 	for _, of := range slotsOf(s) {
 		add(of.slot, of.counted, !first && (!anew || of.slot.created >= r.wallNs))
