@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/sample"
@@ -59,12 +60,25 @@ type Moment struct {
 type Gap struct{ From, To time.Time }
 
 // Usage is the database.
-type Usage struct{ db *sql.DB }
+type Usage struct {
+	db *sql.DB
+	// bases are what was so at the last moment that is in the file, and at one that could not be written
+	// since: which of them the file goes on from its mark says. Only who writes has them.
+	bases []*base
+}
+
+// base is what the next moment goes on from.
+type base struct {
+	mark
+	open     map[key]Counters
+	energies map[string]int64 // µJ, of GPUs
+}
 
 const usageSchema = `
 CREATE TABLE hour (hour INTEGER, share TEXT, tenant TEXT, owner INTEGER, card TEXT, ms INTEGER, bookedKiBMs INTEGER, bookedPercentMs INTEGER,
 	usedKiBMs INTEGER, cardTimeNs INTEGER, waitNs INTEGER, energyUJ INTEGER, PRIMARY KEY (hour, share, tenant, owner, card)) WITHOUT ROWID;
 CREATE TABLE card (hour INTEGER, card TEXT, model TEXT, memoryKiB INTEGER, ms INTEGER, energyUJ INTEGER, PRIMARY KEY (hour, card)) WITHOUT ROWID;
+-- of the counters, ms to usedKiBMs are of one life of an agent, which knows them: they are 0 here
 CREATE TABLE open (share TEXT, created INTEGER, card TEXT, ms INTEGER, bookedKiBMs INTEGER, bookedPercentMs INTEGER, usedKiBMs INTEGER,
 	cardTimeNs INTEGER, waitNs INTEGER, promisedKiB INTEGER, promisedPercent INTEGER, PRIMARY KEY (share, created, card)) WITHOUT ROWID;
 CREATE TABLE energy (card TEXT PRIMARY KEY, energyUJ INTEGER) WITHOUT ROWID;
@@ -83,7 +97,7 @@ func OpenUsage(path string) (*Usage, error) {
 	if _, err := db.Exec(usageLater); err != nil {
 		return nil, errors.Join(fmt.Errorf("open usage: %w", err), db.Close())
 	}
-	return &Usage{db}, nil
+	return &Usage{db: db}, nil
 }
 
 // usageLater is what files of the first agents lack.
@@ -153,28 +167,70 @@ func (c Counters) key() key { return key{c.Share, c.Created.UnixNano(), c.Card} 
 // Add adds what came since the moment before. When it fails nothing has changed, and the next one
 // has it all; what had ended by then has to be given again.
 func (u *Usage) Add(m Moment) error {
-	if err := inTransaction(u.db, func(tx *sql.Tx) error { return add(tx, m) }); err != nil {
+	next := m.base()
+	if err := inTransaction(u.db, func(tx *sql.Tx) error { return u.add(tx, m, next) }); err != nil {
 		return fmt.Errorf("write usage: %w", err)
 	}
+	u.bases = []*base{next}
 	return nil
 }
 
-func add(tx *sql.Tx, m Moment) error {
-	was := mark{}
-	err := tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&was.life, &was.wallNs, &was.monotonic, &was.hour)
-	if errors.Is(err, sql.ErrNoRows) { // what was before nobody pays for
-		return errors.Join(writeOpen(tx, m, nil), writeMark(tx, m, parts(m.Time, 0, 0)))
+// base is what the moment after goes on from.
+func (m Moment) base() *base {
+	b := &base{mark: mark{life: m.Life, wallNs: m.Time.UnixNano(), monotonic: m.MonotonicNs}, open: make(map[key]Counters, len(m.Shares)), energies: map[string]int64{}}
+	for _, c := range m.Shares {
+		b.open[c.key()] = c
 	}
+	for _, c := range m.Cards {
+		if c.EnergyUJ >= 0 {
+			b.energies[c.UUID] = c.EnergyUJ
+		}
+	}
+	return b
+}
+
+// before is what a moment goes on from: what the file's mark names, by what this agent knows of it,
+// else by the file. Nil: the file has none.
+func (u *Usage) before(tx *sql.Tx, m Moment) (*base, error) {
+	b := &base{}
+	err := tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&b.life, &b.wallNs, &b.monotonic, &b.hour)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.bases = slices.DeleteFunc(u.bases, func(one *base) bool { return one.life != b.life || one.monotonic != b.monotonic })
+	if len(u.bases) > 0 {
+		u.bases[0].hour = b.hour
+		return u.bases[0], nil
+	}
+	if b.open, err = readOpen(tx); err != nil {
+		return nil, err
+	}
+	if b.energies, err = readEnergies(tx); err != nil || b.life != m.Life {
+		return b, err
+	}
+	// It was opened anew in the same life: what its counters were then nobody knows. What came
+	// since is lost, rather than that anything counts twice.
+	for _, c := range slices.Concat(m.Shares, m.Ended) {
+		if had, is := b.open[c.key()]; is {
+			had.Ms, had.BookedKiBMs, had.BookedPercentMs, had.UsedKiBMs = c.Ms, c.BookedKiBMs, c.BookedPercentMs, c.UsedKiBMs
+			b.open[c.key()] = had
+		}
+	}
+	return b, nil
+}
+
+func (u *Usage) add(tx *sql.Tx, m Moment, next *base) error {
+	was, err := u.before(tx, m)
 	if err != nil {
 		return err
 	}
-	open, err := readOpen(tx)
-	if err != nil {
-		return err
-	}
-	energies, err := readEnergies(tx)
-	if err != nil {
-		return err
+	// What an error leaves in the file is told the next time.
+	u.bases = append(u.bases, next)
+	if was == nil { // what was before nobody pays for
+		return errors.Join(writeOpen(tx, &base{}, next), writeMark(tx, m, parts(m.Time, 0, 0)))
 	}
 	passed := time.Duration(max(m.MonotonicNs-was.monotonic, 0))
 	const ns = int64(time.Millisecond)
@@ -198,7 +254,7 @@ func add(tx *sql.Tx, m Moment) error {
 	}
 	deltas := map[string][]delta{} // by card
 	for _, c := range append(m.Shares[:len(m.Shares):len(m.Shares)], m.Ended...) {
-		had, known := open[c.key()]
+		had, known := was.open[c.key()]
 		promisedFor := time.Duration(0) // with nobody there to count it
 		if known && !gap {
 			promisedFor = away
@@ -208,7 +264,7 @@ func add(tx *sql.Tx, m Moment) error {
 	// Of a GPU that is not there, whose share has others too, no hour could be rated.
 	for _, c := range m.Cards {
 		energy := int64(0)
-		if before, known := energies[c.UUID]; known && c.EnergyUJ >= before {
+		if before, known := was.energies[c.UUID]; known && c.EnergyUJ >= before {
 			energy = c.EnergyUJ - before
 		}
 		share(deltas[c.UUID], energy, passed)
@@ -228,7 +284,7 @@ func add(tx *sql.Tx, m Moment) error {
 			}
 		}
 	}
-	if err := errors.Join(s.rows.flush(), writeOpen(tx, m, open)); err != nil {
+	if err := errors.Join(s.rows.flush(), writeOpen(tx, was, next)); err != nil {
 		return err
 	}
 	if err := writeMark(tx, m, s.parts); err != nil {
@@ -366,8 +422,9 @@ func (s *hourWriter) addCard(c CardCounters, ms, energy int64) error {
 	return nil
 }
 
+// readOpen reads what a life before had of counters that go on, and what it promised.
 func readOpen(tx *sql.Tx) (map[key]Counters, error) {
-	rows, err := tx.Query("SELECT share, created, card, ms, bookedKiBMs, bookedPercentMs, usedKiBMs, cardTimeNs, waitNs, promisedKiB, promisedPercent FROM open")
+	rows, err := tx.Query("SELECT share, created, card, cardTimeNs, waitNs, promisedKiB, promisedPercent FROM open")
 	if err != nil {
 		return nil, err
 	}
@@ -376,8 +433,7 @@ func readOpen(tx *sql.Tx) (map[key]Counters, error) {
 	for rows.Next() {
 		var k key
 		var c Counters
-		if err := rows.Scan(&k.share, &k.created, &k.card, &c.Ms, &c.BookedKiBMs, &c.BookedPercentMs, &c.UsedKiBMs, &c.CardTimeNs, &c.WaitNs,
-			&c.PromisedKiB, &c.PromisedPercent); err != nil {
+		if err := rows.Scan(&k.share, &k.created, &k.card, &c.CardTimeNs, &c.WaitNs, &c.PromisedKiB, &c.PromisedPercent); err != nil {
 			return nil, err
 		}
 		all[k] = c
@@ -385,28 +441,49 @@ func readOpen(tx *sql.Tx) (map[key]Counters, error) {
 	return all, rows.Err()
 }
 
-// writeOpen keeps the counters of what is there. One that fell, for an agent was killed before it
-// had saved all, stays where it was: what is counted is counted.
-func writeOpen(tx *sql.Tx, m Moment, open map[key]Counters) error {
-	if _, err := tx.Exec("DELETE FROM open"); err != nil {
-		return err
-	}
+// kept is what the file has of counters.
+func (c Counters) kept() [4]int64 {
+	return [...]int64{c.CardTimeNs, c.WaitNs, c.PromisedKiB, c.PromisedPercent}
+}
+
+// writeOpen keeps of what is there what the next life goes on from, where the file has it otherwise.
+// A counter that fell, for an agent was killed before it had saved all, stays where it was: what is
+// counted is counted.
+func writeOpen(tx *sql.Tx, was, next *base) error {
 	rows := inserter{tx: tx, into: "INSERT OR REPLACE INTO open", columns: 11}
-	for _, c := range m.Shares {
-		had := open[c.key()]
-		if err := rows.insert(c.Share, c.Created.UnixNano(), c.Card, c.Ms, c.BookedKiBMs, c.BookedPercentMs,
-			c.UsedKiBMs, max(c.CardTimeNs, had.CardTimeNs), max(c.WaitNs, had.WaitNs), c.PromisedKiB, c.PromisedPercent); err != nil {
+	for k, c := range next.open {
+		had, is := was.open[k]
+		c.CardTimeNs, c.WaitNs = max(c.CardTimeNs, had.CardTimeNs), max(c.WaitNs, had.WaitNs)
+		next.open[k] = c
+		if is && had.kept() == c.kept() {
+			continue
+		}
+		if err := rows.insert(k.share, k.created, k.card, 0, 0, 0, 0, c.CardTimeNs, c.WaitNs, c.PromisedKiB, c.PromisedPercent); err != nil {
 			return err
 		}
 	}
 	if err := rows.flush(); err != nil {
 		return err
 	}
-	for _, c := range m.Cards {
-		if c.EnergyUJ >= 0 {
-			if _, err := tx.Exec("INSERT OR REPLACE INTO energy VALUES (?, ?)", c.UUID, c.EnergyUJ); err != nil {
-				return err
-			}
+	for k := range was.open {
+		if _, is := next.open[k]; is {
+			continue
+		}
+		if _, err := tx.Exec("DELETE FROM open WHERE share = ? AND created = ? AND card = ?", k.share, k.created, k.card); err != nil {
+			return err
+		}
+	}
+	for card, energy := range next.energies {
+		if before, is := was.energies[card]; is && before == energy {
+			continue
+		}
+		if _, err := tx.Exec("INSERT OR REPLACE INTO energy VALUES (?, ?)", card, energy); err != nil {
+			return err
+		}
+	}
+	for card, energy := range was.energies {
+		if _, is := next.energies[card]; !is { // it is not known now; later it goes on from here
+			next.energies[card] = energy
 		}
 	}
 	return nil

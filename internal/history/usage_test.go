@@ -80,12 +80,15 @@ func (w *world) restart(away time.Duration) {
 
 func (w *world) tick() {
 	w.t.Helper()
-	err := w.u.Add(Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), BeganNs: int64(w.began), Shares: w.shares, Ended: w.ended,
-		Cards: []CardCounters{{UUID: "GPU-a", Model: "A100", MemoryKiB: 40 << 20, EnergyUJ: w.energy}}})
-	if err != nil {
+	if err := w.u.Add(w.moment()); err != nil {
 		w.t.Fatal(err)
 	}
 	w.ended = nil
+}
+
+func (w *world) moment() Moment {
+	return Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), BeganNs: int64(w.began), Shares: w.shares, Ended: w.ended,
+		Cards: []CardCounters{{UUID: "GPU-a", Model: "A100", MemoryKiB: 40 << 20, EnergyUJ: w.energy}}}
 }
 
 func (w *world) read() (map[string]usage.Quantities, []usage.Card, []Gap) {
@@ -138,6 +141,69 @@ func TestShortShares(t *testing.T) {
 	all, _, _ := w.read()
 	if q := all["-"]; len(all) != 1 || q.Ms != 300_000 || q.CardTimeNs != 60e9 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// What the file does not keep of a life's counters is known by who writes it, whatever became of a
+// write: nothing counts twice, and nothing is missing.
+func TestFailedWrites(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	want := usage.Quantities{}
+	steps := func(n int) {
+		for range n {
+			w.pass(10 * time.Second)
+			w.tick()
+		}
+		want.Ms += int64(n) * 10_000
+	}
+	fail := func() {
+		if _, err := w.u.db.Exec("CREATE TRIGGER full BEFORE INSERT ON mark BEGIN SELECT RAISE(ABORT, 'full'); END"); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			w.pass(10 * time.Second)
+			want.Ms += 10_000
+			if err := w.u.Add(w.moment()); err == nil {
+				t.Fatal("it is written")
+			}
+		}
+		if _, err := w.u.db.Exec("DROP TRIGGER full"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps(3)
+	fail()
+	steps(2)
+	before := w.u.bases[0]
+	steps(1)
+	w.u.bases = []*base{before, w.u.bases[0]} // as when it was written, and an error returned
+	fail()
+	steps(2)
+	want.BookedKiBMs, want.BookedPercentMs, want.UsedKiBMs, want.CardTimeNs, want.EnergyUJ = want.Ms<<20, 25*want.Ms, want.Ms<<19, want.Ms*200_000, 20*want.Ms*1000
+	if all, _, _ := w.read(); all["a"] != want {
+		t.Errorf("%+v, want %+v", all["a"], want)
+	}
+}
+
+// A file that is opened anew in the same life lacks one moment at most, and has nothing twice.
+func TestOpenedAnew(t *testing.T) {
+	w := newWorld(t)
+	w.add("a")
+	const steps = 5
+	for range steps {
+		w.pass(10 * time.Second)
+		w.tick()
+	}
+	w.u.bases = nil
+	for range steps {
+		w.pass(10 * time.Second)
+		w.tick()
+	}
+	all, _, _ := w.read()
+	q, ms := all["a"], int64((2*steps-1)*10_000)
+	if q.Ms != ms || q.UsedKiBMs != ms<<19 || q.CardTimeNs != 2*steps*2e9 {
+		t.Errorf("%+v", q)
 	}
 }
 
