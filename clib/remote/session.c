@@ -209,7 +209,6 @@ int remote_send_one_way(struct remote_lane *lane, unsigned int number)
 	header(lane->out.at, lane->out.length, DIVVY_REMOTE_FIRST_CALL + number, flags_of(lane, DIVVY_REMOTE_ONE_WAY), lane->number);
 	sent = sent && append(lane->out.at, lane->out.length);
 	uint64_t now = remote_now();
-
 	if (sent && session.length && now - session.sentns > patience(QUIET_NS)) {
 		sent = flush();
 	} else if (first) {
@@ -378,7 +377,7 @@ static void await(const bool *done, unsigned int number)
 
 /* Puts the call in the lane's out behind those that wait to be sent. Its reply is awaited, or
  * comes into ahead, its bytes into room. */
-static bool put(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes)
+bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes)
 {
 	if (is_lost())
 		return false;
@@ -404,7 +403,7 @@ static bool put(struct remote_lane *lane, unsigned int number, struct remote_ahe
 
 bool remote_ask(struct remote_lane *lane, unsigned int number)
 {
-	return put(lane, number, NULL, NULL, 0);
+	return remote_send_ahead(lane, number, NULL, NULL, 0);
 }
 
 bool remote_await(struct remote_lane *lane, unsigned int number)
@@ -422,11 +421,6 @@ bool remote_await(struct remote_lane *lane, unsigned int number)
 	lane->dataleft = 0;
 	pthread_mutex_unlock(&session.receive);
 	return replied;
-}
-
-bool remote_send_ahead(struct remote_lane *lane, unsigned int number, struct remote_ahead *ahead, uint8_t *room, size_t bytes)
-{
-	return put(lane, number, ahead, room, bytes);
 }
 
 bool remote_await_ahead(struct remote_ahead *ahead, unsigned int number)
@@ -478,14 +472,14 @@ static void look(void)
 	pthread_mutex_unlock(&session.receive);
 }
 
-/* Sends what has been gathered for long enough, and returns for how long what is left may
+/* Sends what has been gathered for long enough, and returns for how many ns what is left may
  * wait; the send lock is held. */
-static uint64_t send_due(void)
+static long send_due(void)
 {
-	uint64_t waited = remote_now() - session.firstns, patient = patience(GATHER_NS);
+	long rest = (long)(session.firstns + patience(GATHER_NS) - remote_now());
 
-	if (session.length && waited < patient)
-		return patient - waited;
+	if (session.length && rest > 0)
+		return rest;
 	if (!flush())
 		lose(strerror(errno), 0);
 	return 0;
@@ -497,12 +491,11 @@ static void *attend(void *unused)
 {
 	(void)unused;
 	while (!is_lost()) {
-		struct timespec rest = { 0 };
-
 		pthread_mutex_lock(&session.send);
 		if (!session.length)
 			wait_for_calls(__atomic_load_n(&session.expected, __ATOMIC_RELAXED) > 0 ? EXPECT_NS : LOOK_NS);
-		rest.tv_nsec = (long)send_due();
+		struct timespec rest = { .tv_nsec = send_due() };
+
 		pthread_mutex_unlock(&session.send);
 		if (rest.tv_nsec)
 			nanosleep(&rest, NULL);
