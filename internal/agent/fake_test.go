@@ -152,7 +152,8 @@ type rig struct {
 }
 
 func testConfig(t testing.TB) Config {
-	folder, err := os.MkdirTemp("", "divvy-agent") // t.TempDir may be too long for a socket
+	// t.TempDir may be too long for a socket; this is long enough for a share of the longest name to have none.
+	folder, err := os.MkdirTemp("", "divvy-agent-to-test")
 	if err != nil {
 		t.Fatal(err)
 	}
