@@ -42,8 +42,7 @@ static struct {
 	size_t length;
 	uint64_t sentns;       /* when something was last written */
 	uint64_t firstns;      /* when the first call of what is gathered came */
-	pthread_cond_t waiting; /* something is gathered, for the library's own thread, */
-	bool asleep;            /* while it waits for that */
+	pthread_cond_t waiting; /* something is gathered, for the library's own thread */
 
 	pthread_mutex_t receive;
 	pthread_cond_t changed;
@@ -117,13 +116,6 @@ static bool flush(void)
 	session.length = 0;
 	session.sentns = remote_now();
 	return write_all(session.gathered, length);
-}
-
-/* Wakes the library's own thread; the send lock is held. */
-static void wake(void)
-{
-	if (session.asleep)
-		pthread_cond_signal(&session.waiting);
 }
 
 /* How long what is gathered may wait: so long if it is little. */
@@ -213,7 +205,7 @@ int remote_send_one_way(struct remote_lane *lane, unsigned int number)
 		sent = flush();
 	} else if (first) {
 		session.firstns = now;
-		wake();
+		pthread_cond_signal(&session.waiting); /* no system call where nobody waits */
 	}
 	pthread_mutex_unlock(&session.send);
 	if (!sent)
@@ -447,9 +439,7 @@ static void wait_for_calls(uint64_t ns)
 	uint64_t until = remote_now() + ns;
 	struct timespec time = { .tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u) };
 
-	session.asleep = true;
 	pthread_cond_timedwait(&session.waiting, &session.send, &time);
-	session.asleep = false;
 }
 
 /* Reads what has come, if nobody else does. */
@@ -508,7 +498,7 @@ void remote_expect(int more)
 {
 	__atomic_fetch_add(&session.expected, more, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&session.send);
-	wake();
+	pthread_cond_signal(&session.waiting);
 	pthread_mutex_unlock(&session.send);
 }
 

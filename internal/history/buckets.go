@@ -143,16 +143,15 @@ func (f *FiguresFile) writeBuckets(tx *sql.Tx, open *buckets) error {
 func (f *FiguresFile) writeBucket(tx *sql.Tx, l level, b bucketRows) error {
 	points := inserter{tx: tx, into: "INSERT OR REPLACE INTO point", columns: 3 + len(pointColumns())}
 	values := make([]any, 0, points.columns)
-	ids, names := make([]int64, 0, len(b.rows)), make(map[int64]Series, len(b.rows))
+	names := make(map[int64]Series, len(b.rows))
 	for name := range b.rows {
 		id, err := f.id(tx, name)
 		if err != nil {
 			return err
 		}
-		ids, names[id] = append(ids, id), name
+		names[id] = name
 	}
-	slices.Sort(ids) // as the file has them: each is written behind the last
-	for _, id := range ids {
+	for _, id := range slices.Sorted(maps.Keys(names)) { // as the file has them: each is written behind the last
 		values = b.rows[names[id]].values(append(values[:0], l.seconds, b.begin, id))
 		if err := points.insert(values...); err != nil {
 			return err
