@@ -62,8 +62,8 @@ type Gap struct{ From, To time.Time }
 // Usage is the database.
 type Usage struct {
 	db *sql.DB
-	// bases are what was so at the last moment that is in the file, and at one that could not be written
-	// since: which of them the file goes on from its mark says. Only who writes has them.
+	// bases are what was so at the moment before, and at the one that was to be written then: which of
+	// them the file goes on from its mark says, whatever a write returned. Only who writes has them.
 	bases []*base
 }
 
@@ -167,17 +167,15 @@ func (c Counters) key() key { return key{c.Share, c.Created.UnixNano(), c.Card} 
 // Add adds what came since the moment before. When it fails nothing has changed, and the next one
 // has it all; what had ended by then has to be given again.
 func (u *Usage) Add(m Moment) error {
-	next := m.base()
-	if err := inTransaction(u.db, func(tx *sql.Tx) error { return u.add(tx, m, next) }); err != nil {
+	if err := inTransaction(u.db, func(tx *sql.Tx) error { return u.add(tx, m) }); err != nil {
 		return fmt.Errorf("write usage: %w", err)
 	}
-	u.bases = []*base{next}
 	return nil
 }
 
 // base is what the moment after goes on from.
 func (m Moment) base() *base {
-	b := &base{mark: mark{life: m.Life, wallNs: m.Time.UnixNano(), monotonic: m.MonotonicNs}, open: make(map[key]Counters, len(m.Shares)), energies: map[string]int64{}}
+	b := &base{mark: mark{monotonic: m.MonotonicNs}, open: make(map[key]Counters, len(m.Shares)), energies: map[string]int64{}}
 	for _, c := range m.Shares {
 		b.open[c.key()] = c
 	}
@@ -189,8 +187,8 @@ func (m Moment) base() *base {
 	return b
 }
 
-// before is what a moment goes on from: what the file's mark names, by what this agent knows of it,
-// else by the file. Nil: the file has none.
+// before is what a moment goes on from: what the file's mark names, by what this life of the agent
+// knows of it, else by the file. Nil: the file has none.
 func (u *Usage) before(tx *sql.Tx, m Moment) (*base, error) {
 	b := &base{}
 	err := tx.QueryRow("SELECT life, wallNs, monotonicNs, hour FROM mark").Scan(&b.life, &b.wallNs, &b.monotonic, &b.hour)
@@ -200,10 +198,10 @@ func (u *Usage) before(tx *sql.Tx, m Moment) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.bases = slices.DeleteFunc(u.bases, func(one *base) bool { return one.life != b.life || one.monotonic != b.monotonic })
+	u.bases = slices.DeleteFunc(u.bases, func(one *base) bool { return b.life != m.Life || one.monotonic != b.monotonic })
 	if len(u.bases) > 0 {
-		u.bases[0].hour = b.hour
-		return u.bases[0], nil
+		b.open, b.energies = u.bases[0].open, u.bases[0].energies
+		return b, nil
 	}
 	if b.open, err = readOpen(tx); err != nil {
 		return nil, err
@@ -222,12 +220,12 @@ func (u *Usage) before(tx *sql.Tx, m Moment) (*base, error) {
 	return b, nil
 }
 
-func (u *Usage) add(tx *sql.Tx, m Moment, next *base) error {
+func (u *Usage) add(tx *sql.Tx, m Moment) error {
 	was, err := u.before(tx, m)
 	if err != nil {
 		return err
 	}
-	// What an error leaves in the file is told the next time.
+	next := m.base()
 	u.bases = append(u.bases, next)
 	if was == nil { // what was before nobody pays for
 		return errors.Join(writeOpen(tx, &base{}, next), writeMark(tx, m, parts(m.Time, 0, 0)))
@@ -315,12 +313,10 @@ func (c Counters) since(had Counters, same bool, away, passed time.Duration) del
 	more := func(now, before int64) int64 { return max(now-before, 0) }
 	d.q.CardTimeNs, d.q.WaitNs = more(c.CardTimeNs, had.CardTimeNs), more(c.WaitNs, had.WaitNs)
 	if !same {
-		before := had
-		had.Ms, had.BookedKiBMs, had.BookedPercentMs, had.UsedKiBMs = 0, 0, 0, 0
 		if between := min(passed.Milliseconds()-c.Ms, away.Milliseconds()); between > 0 {
 			d.q.Ms = between
-			d.q.BookedKiBMs = before.PromisedKiB * between
-			d.q.BookedPercentMs = before.PromisedPercent * between
+			d.q.BookedKiBMs = had.PromisedKiB * between
+			d.q.BookedPercentMs = had.PromisedPercent * between
 		}
 	}
 	d.q.Ms += more(c.Ms, had.Ms)
