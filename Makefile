@@ -50,7 +50,7 @@ SOAK_TARGETS :=
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
-.PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-e2e test-clients lint \
+.PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-sequential test-e2e test-clients lint \
 	generate check-generated bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
 
 build:
@@ -72,9 +72,9 @@ demo:
 build-demo: bin/divvy $(DEMO_TARGETS)
 
 # Programs are built side by side; tests run one part after the other. Much in test-e2e
-# waits, most of fuzz-short compiles: they go together.
+# waits, the others compile and compute: they go together.
 test:
-	@scripts/parts $(MAKE) test-need build test-programs lint $(TEST_TARGETS) test-go test-e2e,fuzz-short
+	@scripts/parts $(MAKE) test-need build test-programs lint $(TEST_TARGETS) test-go test-e2e,test-sequential,fuzz-short
 
 test-need:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang \
@@ -93,11 +93,16 @@ test-programs-all: build-all $(TEST_PROGRAMS)
 # The race detector has every program that ends wait for a second, and some tests start
 # a hundred of them: 10 ms do. Many tests wait for other programs: twice as many packages
 # run at once as there are processors.
-go_test := env GORACE=atexit_sleep_ms=10 $(GO) test -race -shuffle=on -count=1 -vet=off
+go_flags := -shuffle=on -count=1 -vet=off
+go_test := env GORACE=atexit_sleep_ms=10 $(GO) test -race $(go_flags)
 
 test-go:
-	@packages=$$($(GO) list ./... | grep -vx -e "$$($(GO) list -m)" -e '.*/test/e2e'); \
-	$(go_test) -p $$(($$(nproc) * 2)) -short -timeout 30m $$packages
+	@$(go_test) -p $$(($$(nproc) * 2)) -short -timeout 30m $$(scripts/packages concurrent)
+
+# The race detector has nothing to find in them, and takes five times as long; soak has
+# them run under it like all others.
+test-sequential:
+	@$(GO) test -trimpath $(go_flags) -short -timeout 30m $$(scripts/packages sequential)
 
 # By themselves: much here is about time.
 test-e2e:

@@ -125,7 +125,6 @@ func TestGoalSequences(t *testing.T) {
 	n := sequences(t)
 	for _, product := range table.Products() {
 		t.Run(product.Key, func(t *testing.T) {
-			t.Parallel()
 			tw := newTwin(product)
 			r := rand.New(rand.NewSource(1))
 			reached, refused, inUse := 0, 0, 0
