@@ -285,7 +285,7 @@ func serving(t *testing.T, change func(*Config, *Server)) *served {
 		}
 		left := serversGoroutines()
 		for deadline := time.Now().Add(time.Minute); left != "" && time.Now().Before(deadline); left = serversGoroutines() {
-			time.Sleep(time.Millisecond) // those that close a connection end a moment after Run
+			<-time.After(time.Millisecond) // those that close a connection end a moment after Run
 		}
 		if left != "" {
 			t.Errorf("goroutines of the server are left:\n%s", left)
