@@ -373,7 +373,7 @@ func (c *Core) released(now time.Time, b *balance) {
 	t := b.slot
 	c.limitsChanged(t.share)
 	c.squeeze(now, t)
-	c.chargeAgain(now, t.pool)
+	c.freed(now, t.pool)
 	c.settle(t.pool)
 }
 
@@ -438,7 +438,7 @@ func (c *Core) remove(now time.Time, cl *client) {
 	c.limitsChanged(s)
 	for _, t := range s.slots {
 		c.squeeze(now, t)
-		c.chargeAgain(now, t.pool)
+		c.freed(now, t.pool)
 		c.settle(t.pool)
 	}
 	c.removeIfUnused(now, s)

@@ -136,8 +136,11 @@ type Core struct {
 
 	order uint64 // of attachment
 
-	graceEnd time.Time // zero: no client of an earlier life is awaited
-	waiting  []waiting // until graceEnd, or their own time
+	graceEnd   time.Time // zero: no client of an earlier life is awaited
+	waiting    []waiting // until graceEnd, or their own time
+	pass       uint64    // of charges that are decided together, with nothing else in between
+	freedPools []*pool
+	freedAt    time.Time
 
 	unknownUntil time.Time // a process whose token is not known may be one of an earlier life
 
@@ -170,6 +173,9 @@ func New(config Config, cards []Card, credits Credits) *Core {
 
 // Drain returns what has to be carried out since the last call.
 func (c *Core) Drain() Orders {
+	if len(c.freedPools) > 0 {
+		c.askAgain(c.freedAt)
+	}
 	for _, name := range c.orders.Limits {
 		if s := c.byName[name]; s != nil {
 			s.limitsChanged = false
@@ -240,7 +246,7 @@ func (c *Core) Tick(now time.Time) {
 	if !c.graceEnd.IsZero() && !now.Before(c.graceEnd) {
 		c.endGrace(now)
 	}
-	c.chargeAgain(now, nil)
+	c.askAgain(now)
 	for _, s := range slices.Clone(c.shares) {
 		c.tickShare(now, s)
 	}

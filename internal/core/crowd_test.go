@@ -33,7 +33,10 @@ type crowded struct {
 	next  ClientID
 }
 
-const crowdedCard = "GPU-a"
+const (
+	crowdedCard  = "GPU-a"
+	crowdedBytes = 1 << 34 // of each share
+)
 
 func newCrowded(t testing.TB, attached, detached int) *crowded {
 	w := &crowded{t: t, pages: &countingPages{fakePages: newFakePages()}, now: time.Unix(0, 0), next: 1}
@@ -41,7 +44,7 @@ func newCrowded(t testing.TB, attached, detached int) *crowded {
 		ShrinkDeadline: time.Second}, []Card{{UUID: crowdedCard, Name: "a", UsableBytes: 1 << 40}}, w.pages)
 	w.pages.core = w.core
 	for _, name := range []string{"crowd", "quiet"} {
-		if _, err := w.core.CreateShare(w.now, Spec{Name: name, MemoryBytes: 1 << 34}, 0); err != nil {
+		if _, err := w.core.CreateShare(w.now, Spec{Name: name, MemoryBytes: crowdedBytes}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,6 +151,106 @@ func TestWorkAmongMany(t *testing.T) {
 	}
 }
 
+// waits has so many clients of a full share wait for what others have who have just ended, and
+// returns the driver's account without those.
+func (w *crowded) waits(wait, end int) Account {
+	if rest := crowdedBytes - uint64(w.next-2)*Unit; !w.core.Charge(w.now, 1, Charge{Bytes: rest}).Granted {
+		w.t.Fatalf("no %d bytes for one", rest)
+	}
+	account := w.account()
+	account.At = w.now.Add(time.Millisecond)
+	for id := ClientID(2); id < ClientID(2+end); id++ {
+		w.core.Died(w.now, id)
+		account.Processes[id] = Holding{}
+	}
+	for id := ClientID(2 + end); id < ClientID(2+end+wait); id++ {
+		if !w.core.Charge(w.now, id, Charge{Bytes: Unit}).Waiting {
+			w.t.Fatalf("client %d does not wait", id)
+		}
+	}
+	w.core.Drain()
+	w.pages.looks = 0
+	return account
+}
+
+// However many end while many wait for their memory, each of them looks at a bounded number of
+// pages, and they get what there is in the order in which they asked.
+func TestManyWaitForMany(t *testing.T) {
+	for _, c := range []struct{ wait, end int }{{400, 400}, {2000, 1}, {1, 2000}, {64, 1000}} {
+		w := newCrowded(t, 1+c.wait+c.end, 0)
+		account := w.waits(c.wait, c.end)
+		w.core.ReleaseEnded(account.At, crowdedCard, account)
+		answers := w.core.Drain().Answers
+		w.core.Tick(account.At.Add(lookAgain)) // who has got nothing waits for another look at most
+		answers = append(answers, w.core.Drain().Answers...)
+		if len(answers) != c.wait {
+			t.Errorf("%+v: %d answers", c, len(answers))
+		}
+		for i, a := range answers {
+			if a.Client != ClientID(2+c.end+i) || a.Granted != (i < c.end) {
+				t.Fatalf("%+v: answer %d is %+v", c, i, a)
+			}
+		}
+		if most := 8*(c.wait+c.end) + 4*(1+c.wait+c.end); w.pages.looks > most {
+			t.Errorf("%+v: looks at %d pages, more than %d", c, w.pages.looks, most)
+		}
+	}
+}
+
+// Nor do they when the grace after a restart ends.
+func TestManyWaitForTheGrace(t *testing.T) {
+	const wait = 500
+	w := newCrowded(t, 1+wait, 0)
+	w.waits(0, 0)
+	w.core.graceEnd = w.now.Add(time.Second)
+	for id := ClientID(2); id < 2+wait; id++ {
+		w.core.Charge(w.now, id, Charge{Bytes: Unit})
+	}
+	w.pages.free(1, Unit)
+	w.after(0)
+	w.core.Tick(w.core.graceEnd)
+	answers := w.core.Drain().Answers
+	if len(answers) != wait || !answers[0].Granted || answers[1].Granted {
+		t.Errorf("%d answers", len(answers))
+	}
+	if most := 8 * wait; w.pages.looks > most {
+		t.Errorf("looks at %d pages, more than %d", w.pages.looks, most)
+	}
+}
+
+// A full share of many is not looked through for each who asks: those who ask wait a moment, and
+// are answered together, by what is unused then.
+func TestManyAskAFullShare(t *testing.T) {
+	const ask = 500
+	w := newCrowded(t, 1+ask, 0)
+	w.waits(0, 0)
+	for id := ClientID(2); id < 2+ask; id++ {
+		a := w.core.Charge(w.now, id, Charge{Bytes: Unit, Final: true})
+		if first := id == 2; a.Waiting == first || a.Granted {
+			t.Fatalf("client %d: %+v", id, a)
+		}
+	}
+	w.pages.free(1, 3*Unit)
+	if next := w.core.NextWake(); !next.Equal(w.now.Add(lookAgain)) {
+		t.Errorf("wakes after %v", next.Sub(w.now))
+	}
+	w.now = w.now.Add(lookAgain)
+	w.core.Tick(w.now)
+	granted := 0
+	answers := w.core.Drain().Answers
+	for _, a := range answers {
+		if a.Granted {
+			granted++
+		}
+	}
+	if len(answers) != ask-1 || granted != 3 || !answers[0].Granted {
+		t.Errorf("%d answers, %d granted", len(answers), granted)
+	}
+	if most := 8 * (1 + ask); w.pages.looks > most {
+		t.Errorf("looks at %d pages, more than %d", w.pages.looks, most)
+	}
+}
+
 // What every step of the loop costs with many clients; go test -bench Crowd.
 func BenchmarkCrowd(b *testing.B) {
 	for _, size := range []int{64, 4000} {
@@ -171,6 +274,16 @@ func BenchmarkCrowd(b *testing.B) {
 			for b.Loop() {
 				w.now = w.now.Add(time.Second)
 				w.core.ReleaseEnded(w.now, crowdedCard, account)
+			}
+		})
+		b.Run(fmt.Sprintf("manyWait/%d", size), func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				w := newCrowded(b, 1+2*size, 0)
+				account := w.waits(size, size)
+				b.StartTimer()
+				w.core.ReleaseEnded(account.At, crowdedCard, account)
+				w.core.Drain()
 			}
 		})
 		b.Run(fmt.Sprintf("reconcile/%d", size), func(b *testing.B) {

@@ -46,7 +46,7 @@ func (c *Core) deny(now time.Time, b *balance, w waiting, free uint64, reason Re
 		b.slot.denials[reason]++ // saved when something else of the share is
 		c.tellDenied(now, b, w.Charge, free, reason)
 	}
-	return Answer{Client: b.id, Slot: w.Slot, Reason: reason, FreeBytes: free, UsedBytes: c.observe(b.slot)}
+	return Answer{Client: b.id, Slot: w.Slot, Reason: reason, FreeBytes: free, UsedBytes: c.observeLately(now, b.slot)}
 }
 
 func (c *Core) tellDenied(now time.Time, b *balance, w Charge, free uint64, reason Reason) {

@@ -178,6 +178,7 @@ func (c *Core) Import(now time.Time, id ClientID, name, call string) (n Named, a
 		in = &account{slot: on, bytes: found.bytes}
 	}
 	if in.payer == nil && !in.parked && found.charged(on) && found.bytes > 0 {
+		c.pass++
 		a := c.charge(now, b, waiting{Charge: Charge{Bytes: found.bytes, Call: call, Slot: on.number, Final: true}, id: id})
 		if !a.Granted {
 			return Named{}, a
@@ -377,7 +378,7 @@ func (c *Core) settleNamed(now time.Time, n *named) {
 	for _, t := range less {
 		c.limitsChanged(t.share)
 		c.squeeze(now, t)
-		c.chargeAgain(now, t.pool)
+		c.freed(now, t.pool)
 		c.settle(t.pool)
 	}
 }

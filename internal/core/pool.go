@@ -16,6 +16,7 @@ type pool struct {
 	members crowd[*balance]
 	// those that are
 	attached map[*balance]bool
+	looks    looks
 }
 
 func newPool(k *card, t *slot) *pool {
@@ -78,18 +79,6 @@ type Charge struct {
 	Final bool
 }
 
-// waiting is a charge that may be granted soon.
-type waiting struct {
-	Charge
-	id    ClientID
-	until time.Time // the latest it waits for what others have who have just ended; zero: for the end of a grace
-}
-
-// comingFor is how long after the end of a process a charge waits for its memory: as a
-// rule the driver has released it by then, and who starts a program when another has
-// ended does not have to try twice.
-const comingFor = 20 * time.Millisecond
-
 // Charge asks for memory for a client, rounded up to Units: from what its pool
 // has left and what the pool's clients do not use, its own credit first. Either
 // all of it is granted and counts as in use, or nothing is.
@@ -105,43 +94,8 @@ func (c *Core) Charge(now time.Time, id ClientID, wanted Charge) Answer {
 		return Answer{Client: id, Slot: w.Slot, Waiting: true}
 	}
 	w.until = now.Add(comingFor)
+	c.pass++
 	return c.charge(now, b, w)
-}
-
-// comes says until when the driver may release so much of a pool: its holders have
-// just ended, or closed their sockets, as those do that end. Zero: it is not expected.
-func (p *pool) comes(now time.Time, bytes uint64) (until time.Time) {
-	var sum uint64
-	for _, b := range p.members.all {
-		if end := b.left.Add(comingFor); b.ending() && now.Before(end) && !p.card.blind {
-			sum += b.granted
-			if until.Before(end) {
-				until = end
-			}
-		}
-	}
-	if sum < bytes {
-		return time.Time{}
-	}
-	return until
-}
-
-// chargeAgain asks again for those of a pool that wait for what others had, and for
-// all who have waited long enough.
-func (c *Core) chargeAgain(now time.Time, p *pool) {
-	if !c.graceEnd.IsZero() {
-		return
-	}
-	waiting := c.waiting
-	c.waiting = nil
-	for _, w := range waiting {
-		b := c.balanceOf(w.id, w.Slot)
-		if b.slot.pool != p && now.Before(w.until) {
-			c.waiting = append(c.waiting, w)
-		} else if a := c.charge(now, b, w); !a.Waiting {
-			c.orders.Answers = append(c.orders.Answers, a)
-		}
-	}
 }
 
 func (c *Core) charge(now time.Time, b *balance, w waiting) Answer {
@@ -160,32 +114,23 @@ func (c *Core) charge(now time.Time, b *balance, w waiting) Answer {
 	case t.tight:
 		return c.deny(now, b, w, 0, Shrinking)
 	}
-	c.taken = c.taken[:0]
-	take := func(from *balance, most uint64) uint64 {
-		n := c.recallFrom(from, most)
-		if n > 0 {
-			c.taken = append(c.taken, takenCredit{from, n})
-		}
-		return n
-	}
-	take(b, bytes)
 	room := p.room(c)
-	for _, other := range p.members.all {
-		if room >= bytes {
-			break
-		}
-		if other != b {
-			room += take(other, bytes-room)
-		}
+	short, lately := c.tooLittle(now, p, less(bytes, room))
+	if lately && !now.Before(w.until) {
+		short = false // it has waited for long enough
+	}
+	if short {
+		room += p.looks.unused
+	} else if room = c.collect(b, bytes); room < bytes {
+		p.looks.at, p.looks.pass, p.looks.unused = now, c.pass, c.giveBack()
 	}
 	if room < bytes {
-		for _, taken := range c.taken {
-			c.grant(taken.from, taken.bytes)
+		until := c.comes(now, p, bytes-room)
+		if short && lately {
+			until = later(until, p.looks.at.Add(lookAgain))
 		}
-		if until := p.comes(now, bytes-room); now.Before(w.until) && now.Before(until) {
-			if until.Before(w.until) {
-				w.until = until
-			}
+		if now.Before(w.until) && now.Before(until) {
+			w.until = earlier(w.until, until)
 			c.waiting = append(c.waiting, w)
 			return Answer{Client: b.id, Slot: w.Slot, Waiting: true}
 		}
@@ -205,6 +150,45 @@ func (c *Core) charge(now time.Time, b *balance, w waiting) Answer {
 		c.observe(t)
 	}
 	return Answer{Client: b.id, Slot: w.Slot, Granted: true}
+}
+
+// collect takes what a charge lacks from what the members of its pool do not use, its own
+// first, and returns what the pool has left then.
+func (c *Core) collect(b *balance, bytes uint64) (room uint64) {
+	c.taken = c.taken[:0]
+	take := func(from *balance, most uint64) uint64 {
+		n := c.recallFrom(from, most)
+		if n > 0 {
+			c.taken = append(c.taken, takenCredit{from, n})
+		}
+		return n
+	}
+	p := b.slot.pool
+	take(b, bytes)
+	room = p.room(c)
+	all, first := p.members.all, 0
+	if len(all) > observedClients { // whom it took from last have nothing left
+		first = p.looks.turn
+	}
+	for i := range all {
+		if room >= bytes {
+			break
+		}
+		p.looks.turn = (first + i) % len(all)
+		if other := all[p.looks.turn]; other != b {
+			room += take(other, bytes-room)
+		}
+	}
+	return room
+}
+
+// giveBack undoes collect, and returns how much that was.
+func (c *Core) giveBack() (bytes uint64) {
+	for _, taken := range c.taken {
+		c.grant(taken.from, taken.bytes)
+		bytes += taken.bytes
+	}
+	return bytes
 }
 
 // observedClients bounds the pages that are read for the sake of the peak on

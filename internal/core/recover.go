@@ -311,6 +311,7 @@ func (c *Core) endGrace(now time.Time) {
 	}
 	waiting := c.waiting
 	c.waiting = nil
+	c.pass++
 	for _, w := range waiting {
 		if b := c.balanceOf(w.id, w.Slot); b != nil {
 			c.orders.Answers = append(c.orders.Answers, c.charge(now, b, w)) // it has waited long enough
@@ -327,8 +328,4 @@ func (c *Core) endGrace(now time.Time) {
 	for _, k := range c.cards {
 		c.settle(k.rest)
 	}
-}
-
-func (c *Core) dropWaiting(id ClientID) {
-	c.waiting = slices.DeleteFunc(c.waiting, func(w waiting) bool { return w.id == id })
 }
