@@ -96,7 +96,11 @@ func examineSimulated(name string, add addCheck) {
 		add("simulated", checkNote, err.Error(), "")
 		return
 	}
-	for _, python := range []string{path, found.Interpreter} {
+	interpreter := found.Interpreter
+	if resolved, err := findCommand(interpreter); err == nil {
+		interpreter = resolved
+	}
+	for _, python := range []string{path, interpreter} {
 		if strings.HasPrefix(filepath.Base(python), "python") && examinePython(filepath.Dir(filepath.Dir(python)), add) {
 			return
 		}

@@ -263,10 +263,8 @@ func (a *app) noteForRemote(path string) {
 // runtimeOf says that a program uses what is not carried to a server; empty: it does not, or
 // that cannot be seen.
 func runtimeOf(path string) string {
-	// What has the runtime inside, and code for it: its words alone are in programs that look for it.
 	found, err := program.Read(path)
-	code := len(found.Code.PTX) + len(found.Code.Machine)
-	if err != nil || found.Runtime == "" || found.Runtime == "inside" && code == 0 {
+	if err != nil || found.Runtime == "" {
 		return ""
 	}
 	return fmt.Sprintf("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)

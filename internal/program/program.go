@@ -56,9 +56,15 @@ type Found struct {
 	Code        Code
 }
 
-// names whose presence in a file tells that the runtime library is inside: what it asks
-// the driver for, and what it alone says.
-var inside = [][]byte{[]byte("cuGetExportTable"), []byte("cudaErrorSoftwareValidityNotEstablished")}
+// inside are names whose presence in a file tells that the runtime library is inside: what it
+// asks the driver for, and what it alone says. In halves: whole, they would be in every program
+// that has this package inside.
+var inside = [][]byte{join("cuGet", "ExportTable"), join("cudaErrorSoftware", "ValidityNotEstablished")}
+
+func join(halves ...string) []byte { return []byte(strings.Join(halves, "")) }
+
+// carriers are the libraries that are the runtime, or bring it.
+var carriers = []string{"libcudart.so", "libcublas.so", "libcublasLt.so", "libcudnn.so", "libcufft.so", "libcusparse.so", "libcusolver.so", "libcurand.so", "libnccl.so"}
 
 // Read looks at a program or library, or at a script's first line.
 func Read(path string) (Found, error) {
@@ -83,10 +89,8 @@ func Read(path string) (Found, error) {
 	if found.Needs, err = image.ImportedLibraries(); err != nil {
 		found.Needs = nil // a static program has none
 	}
-	for _, name := range found.Needs {
-		if strings.HasPrefix(name, "libcudart.so") {
-			found.Runtime = name
-		}
+	if i := slices.IndexFunc(found.Needs, carries); i >= 0 {
+		found.Runtime = found.Needs[i]
 	}
 	if found.Runtime == "" {
 		all, err := contains(io.NewSectionReader(file, 0, info.Size()), inside)
@@ -103,6 +107,11 @@ func Read(path string) (Found, error) {
 		}
 	}
 	return found, nil
+}
+
+// carries says whether a library is the runtime or brings it.
+func carries(library string) bool {
+	return slices.ContainsFunc(carriers, func(name string) bool { return strings.HasPrefix(library, name) })
 }
 
 // interpreter is what the first line of a script names; none is no error.

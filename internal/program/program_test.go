@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -104,8 +105,17 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := Read(self); err != nil || len(found.Code.PTX) != 0 {
-		t.Errorf("%+v, %v", found, err)
+	found, err := Read(self)
+	if err != nil || len(found.Code.PTX) != 0 || found.Runtime != "" {
+		t.Errorf("what looks for the runtime has it inside: %+v, %v", found, err)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := write("with", string(text)+string(inside[0])+"\x00"+string(inside[1]))
+	if found, err := Read(with); err != nil || found.Runtime != "inside" {
+		t.Errorf("what has it inside: %+v, %v", found, err)
 	}
 	if _, err := Read(folder); err == nil {
 		t.Error("a folder is a program")
@@ -144,6 +154,13 @@ func TestReadPython(t *testing.T) {
 	if err != nil || !ok || len(packages) != 2 || packages[0].Name != "numba-cuda" || packages[0].Simulated != Runs ||
 		packages[1].Version != "2.9.0" || packages[1].Simulated != Not {
 		t.Errorf("%+v, %v, %v", packages, ok, err)
+	}
+	if err := os.Symlink("lib", filepath.Join(folder, "lib64")); err != nil {
+		t.Fatal(err)
+	}
+	install("tensorflow-2.20.0+cpu.dist-info")
+	if again, _, _ := ReadPython(folder); !slices.Equal(again, packages) {
+		t.Errorf("a link, and a package for CPUs: %+v", again)
 	}
 	install("nvidia_nvjitlink_cu12-12.9.86.dist-info")
 	if packages, _, _ = ReadPython(folder); packages[0].Simulated != Not || !strings.Contains(packages[0].Why, "nvjitlink") {

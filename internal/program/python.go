@@ -28,6 +28,7 @@ var known = map[string]struct {
 	"cuda_core":         {Runs, "with PTX of NVRTC, and a driver that reads it (12.9: --driver 13.0)"},
 	"taichi":            {Perhaps, "it makes PTX of its own; nobody has tried"},
 	"torch":             {Not, runtimeInside},
+	"tensorflow":        {Not, runtimeInside},
 	"jax_cuda12_plugin": {Not, runtimeInside},
 	"jax_cuda13_plugin": {Not, runtimeInside},
 	"cupy_cuda12x":      {Not, runtimeInside},
@@ -45,9 +46,16 @@ const runtimeInside = "NVIDIA's runtime library asks the driver for private tabl
 // ReadPython looks at the environment that a Python belongs to, by the names of what is
 // installed there; folder is the environment's, with bin and lib. ok: it is one.
 func ReadPython(folder string) (packages []Package, ok bool, err error) {
-	sites, err := filepath.Glob(filepath.Join(folder, "lib", "python3*", "site-packages"))
-	if err != nil || len(sites) == 0 {
-		return nil, false, err
+	var sites []string
+	for _, of := range []string{"lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3/dist-packages"} {
+		some, err := filepath.Glob(filepath.Join(folder, of))
+		if err != nil {
+			return nil, false, err
+		}
+		sites = append(sites, some...)
+	}
+	if sites = distinct(sites); len(sites) == 0 {
+		return nil, false, nil
 	}
 	linker := false
 	for _, site := range sites {
@@ -59,7 +67,7 @@ func ReadPython(folder string) (packages []Package, ok bool, err error) {
 			name, isInfo := strings.CutSuffix(entry.Name(), ".dist-info")
 			name, version, _ := strings.Cut(name, "-")
 			name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-			if !isInfo {
+			if !isInfo || strings.HasSuffix(version, "+cpu") {
 				continue
 			}
 			linker = linker || strings.HasPrefix(name, "nvidia_nvjitlink")
@@ -76,4 +84,18 @@ func ReadPython(folder string) (packages []Package, ok bool, err error) {
 	}
 	slices.SortFunc(packages, func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
 	return packages, true, nil
+}
+
+// distinct leaves out folders that are links to others of them, as lib64 is.
+func distinct(folders []string) (left []string) {
+	seen := map[string]bool{}
+	for _, folder := range folders {
+		real, err := filepath.EvalSymlinks(folder)
+		if err != nil || seen[real] {
+			continue
+		}
+		seen[real] = true
+		left = append(left, folder)
+	}
+	return left
 }
