@@ -106,7 +106,7 @@ test-sequential:
 
 # By themselves: much here is about time.
 test-e2e:
-	@$(go_test) -short -timeout 30m ./test/e2e
+	@$(go_test) -parallel $$(($$(nproc) * 2)) -short -timeout 30m ./test/e2e
 
 # Programs of the Python registry and Debian's, unmodified, on simulated GPUs. What cannot
 # be had is named, and its test skipped; nothing is downloaded twice.

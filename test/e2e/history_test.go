@@ -42,6 +42,7 @@ func counted(h api.History) (sum uint64) {
 // What a share holds and does is in the history as the snapshots had it, to the byte and the nanosecond,
 // also over the death of the agent; of a tenant and of the GPU it is the same.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "A100-40GB"})
 	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "train", MemoryBytes: 4 << 30, Tenant: "uni", Policy: share.Fixed, CoresPercent: 50}); err != nil {
 		t.Fatal(err)
