@@ -63,7 +63,7 @@ lint-standin:
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code modules fault shared graph peer resources launches words
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
-standin_alone := pure lazy parser texture running lanes execution language pressure forms
+standin_alone := pure fat lazy parser texture running lanes execution language pressure forms
 standin_engine_tests := texture running lanes execution language
 standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -86,8 +86,8 @@ test-standin: $(standin_programs) $(standin_test_dir)/address/reader clib/test/s
 # The readers of module images under the address sanitizer, for longer.
 FUZZ_TARGETS += fuzz-standin
 .PHONY: fuzz-standin
-fuzz-standin: $(standin_test_dir)/address/pure $(standin_test_dir)/address/lazy $(standin_test_dir)/address/parser $(standin_test_dir)/address/running
-	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/pure fat_mutated
+fuzz-standin: $(standin_test_dir)/address/fat $(standin_test_dir)/address/lazy $(standin_test_dir)/address/parser $(standin_test_dir)/address/running
+	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/fat mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/lazy mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/parser mutated
 	DIVVY_FUZZ_SECONDS=$(FUZZ_SECONDS) $(standin_test_dir)/address/running
