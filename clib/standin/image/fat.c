@@ -50,20 +50,48 @@ struct part_header {
 
 _Static_assert(sizeof(struct fat_header) == 16 && sizeof(struct part_header) == 64, "layout of fat binaries");
 
-size_t sd_fat_size(const void *data, size_t size)
+static size_t cut(size_t size, size_t whole, struct ptx_log *log)
+{
+	ptx_fail(log, 0, "this fat binary is cut: it has %zu of its %zu bytes", size, whole);
+	return 0;
+}
+
+size_t sd_fat_size(const void *data, size_t size, struct ptx_log *log)
 {
 	struct fat_header header;
 
 	/* what has no such magic may have no more than its four bytes */
 	memcpy(&header.magic, data, sizeof(header.magic));
-	if (header.magic != FAT_MAGIC || (size && size < sizeof(header)))
+	if (header.magic != FAT_MAGIC) {
+		ptx_fail(log, 0, "this image is neither PTX, an ELF file nor a fat binary: it begins with 0x%08x",
+			 header.magic);
 		return 0;
+	}
+	if (size && size < sizeof(header))
+		return cut(size, sizeof(header), log);
 	memcpy(&header, data, sizeof(header));
-	if (header.bytes > SD_IMAGE_MOST || header.headerbytes < sizeof(header))
+	if (header.bytes > SD_IMAGE_MOST || header.headerbytes < sizeof(header)) {
+		ptx_fail(log, 0, "this fat binary is broken: its header says that it has %u bytes itself and %llu "
+			 "behind it", header.headerbytes, (unsigned long long)header.bytes);
 		return 0;
+	}
 	size_t whole = header.headerbytes + header.bytes;
 
-	return size && size < whole ? 0 : whole;
+	return size && size < whole ? cut(size, whole, log) : whole;
+}
+
+static int not_expanded(const struct part_header *part, const char *way, int error, struct ptx_log *log)
+{
+	if (error == -ENOMEM)
+		return error;
+	if (error == -ENOSYS) {
+		ptx_fail(log, 0, "the PTX of this fat binary is compressed with %s, for which a simulated card needs "
+			 "libzstd.so.1 (Debian: libzstd1); nvcc --no-compress leaves it as it is", way);
+		return -ENOEXEC;
+	}
+	ptx_fail(log, 0, "the PTX for sm_%u of this fat binary is damaged: by %s it does not expand to its %llu bytes",
+		 part->architecture, way, (unsigned long long)part->expanded);
+	return -EINVAL;
 }
 
 static int expand(const struct part_header *part, const unsigned char *bytes, const char **text, size_t *length,
@@ -83,8 +111,12 @@ static int expand(const struct part_header *part, const unsigned char *bytes, co
 			 "not read; nvcc --no-compress leaves it as it is");
 		return -ENOEXEC;
 	}
-	if (size > part->bytes || !part->expanded || part->expanded > TEXT_MOST)
+	if (size > part->bytes || !part->expanded || part->expanded > TEXT_MOST) {
+		ptx_fail(log, 0, "this fat binary is broken: its PTX for sm_%u says that %zu of %llu bytes expand to "
+			 "%llu, where at most %u do", part->architecture, size, (unsigned long long)part->bytes,
+			 (unsigned long long)part->expanded, TEXT_MOST);
 		return -EINVAL;
+	}
 	*made = malloc(part->expanded);
 	if (!*made)
 		return -ENOMEM;
@@ -93,11 +125,7 @@ static int expand(const struct part_header *part, const unsigned char *bytes, co
 	if (rc < 0) {
 		free(*made);
 		*made = NULL;
-		if (rc != -ENOSYS)
-			return -EINVAL;
-		ptx_fail(log, 0, "the PTX of this fat binary is compressed with Zstandard, for which a simulated card needs "
-			 "libzstd.so.1 (Debian: libzstd1); nvcc --no-compress leaves it as it is");
-		return -ENOEXEC;
+		return not_expanded(part, way == PART_LZ4 ? "LZ4" : "Zstandard", rc, log);
 	}
 	*text = (const char *)*made;
 	*length = part->expanded;
@@ -168,8 +196,12 @@ static int choose(const void *data, size_t size, unsigned int capability, struct
 
 		memcpy(&part, bytes + at, sizeof(part));
 		if (part.headerbytes < sizeof(part) || part.headerbytes > size - at ||
-		    part.bytes > size - at - part.headerbytes)
+		    part.bytes > size - at - part.headerbytes) {
+			ptx_fail(log, 0, "this fat binary is broken: its part at byte %zu says that it has a header "
+				 "of %u bytes and %llu behind it, where there are %zu", at, part.headerbytes,
+				 (unsigned long long)part.bytes, size - at);
 			return -EINVAL;
+		}
 		if (part.kind == PART_PTX) {
 			struct ptx_head head = { .target = part.architecture };
 			bool better = part.architecture <= capability && (!choice->bytes || part.architecture > choice->part.architecture);

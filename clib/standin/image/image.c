@@ -16,23 +16,37 @@ struct fat_wrapper {
 	const void *more;
 };
 
-/* the size an ELF file's header implies */
-static size_t elf_size(const unsigned char *data, size_t size)
+/* the size an ELF file's header implies; 0 if that is wrong, and the log says how */
+static size_t elf_size(const unsigned char *data, size_t size, struct ptx_log *log)
 {
 	Elf64_Ehdr header;
-	uint64_t sections;
-	uint64_t segments;
+	uint64_t sections = 0;
+	uint64_t segments = 0;
 
-	if (size && size < sizeof(header))
+	if (size && size < sizeof(header)) {
+		ptx_fail(log, 0, "this ELF file is cut: it has %zu of the %zu bytes of its header", size,
+			 sizeof(header));
 		return 0;
+	}
 	memcpy(&header, data, sizeof(header));
-	if (header.e_ident[EI_CLASS] != ELFCLASS64 ||
-	    __builtin_add_overflow(header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum, &sections) ||
-	    __builtin_add_overflow(header.e_phoff, (uint64_t)header.e_phentsize * header.e_phnum, &segments))
+	if (header.e_ident[EI_CLASS] != ELFCLASS64) {
+		ptx_fail(log, 0, "this ELF file is not for 64 bits, as machine code for GPUs is");
 		return 0;
+	}
+	bool past = __builtin_add_overflow(header.e_shoff, (uint64_t)header.e_shentsize * header.e_shnum, &sections) ||
+		    __builtin_add_overflow(header.e_phoff, (uint64_t)header.e_phentsize * header.e_phnum, &segments);
 	uint64_t whole = sections > segments ? sections : segments;
 
-	return whole >= sizeof(header) && whole <= SD_IMAGE_MOST && (!size || whole <= size) ? whole : 0;
+	if (past || whole < sizeof(header) || whole > SD_IMAGE_MOST) {
+		ptx_fail(log, 0, "this ELF file is broken: by its header its tables end at no byte from %zu to %llu",
+			 sizeof(header), SD_IMAGE_MOST);
+		return 0;
+	}
+	if (size && size < whole) {
+		ptx_fail(log, 0, "this ELF file is cut: it has %zu of its %zu bytes", size, (size_t)whole);
+		return 0;
+	}
+	return whole;
 }
 
 /* up to the NUL, or to the size given; without either it is no text */
@@ -68,29 +82,39 @@ static uint32_t magic_of(const void *data)
 	return magic;
 }
 
-/* A wrapper stands for what it points to. */
-static const void *unwrapped(const void *data, size_t *size)
+/* A wrapper stands for what it points to. NULL: the log says what is wrong. */
+static const void *unwrapped(const void *data, size_t *size, struct ptx_log *log)
 {
 	struct fat_wrapper wrapper;
 
-	if (!data || !*(const unsigned char *)data || (*size && *size < sizeof(uint32_t)))
-		return NULL; /* every image's first byte is something */
+	if (!data || !*(const unsigned char *)data || (*size && *size < sizeof(uint32_t))) {
+		ptx_fail(log, 0, "this image is empty: it has fewer than 4 bytes, or the first is zero");
+		return NULL;
+	}
 	if (is_text(data, *size) || magic_of(data) != WRAPPER_MAGIC)
 		return data;
-	if (*size && *size < sizeof(wrapper))
+	if (*size && *size < sizeof(wrapper)) {
+		ptx_fail(log, 0, "the wrapper of a fat binary is cut: it has %zu of its %zu bytes", *size,
+			 sizeof(wrapper));
 		return NULL;
+	}
 	memcpy(&wrapper, data, sizeof(wrapper));
 	*size = 0;
+	if (!wrapper.data)
+		ptx_fail(log, 0, "the wrapper of a fat binary points to nothing");
 	return wrapper.data;
 }
 
-size_t sd_image_size(const void *data, size_t size)
+size_t sd_image_size(const void *data, size_t size, struct ptx_log *log)
 {
 	size_t whole = is_text(data, size)				? text_size(data, size)
-		       : memcmp(data, ELFMAG, SELFMAG) == 0		? elf_size(data, size)
-									: sd_fat_size(data, size);
+		       : memcmp(data, ELFMAG, SELFMAG) == 0		? elf_size(data, size, log)
+									: sd_fat_size(data, size, log);
 
-	return whole <= SD_IMAGE_MOST ? whole : 0;
+	if (whole && whole <= SD_IMAGE_MOST)
+		return whole;
+	ptx_fail(log, 0, "this image is larger than %llu bytes", SD_IMAGE_MOST); /* unless more is said already */
+	return 0;
 }
 
 static int machine_code(struct ptx_log *log)
@@ -225,10 +249,10 @@ int sd_image_begin(const void *data, size_t size, const struct sd_reading *readi
 
 	*image = (struct sd_image){ .reading = *reading };
 	*log = (struct ptx_log){ 0 };
-	data = unwrapped(data, &size);
+	data = unwrapped(data, &size, log);
 	if (!data)
 		return -EINVAL;
-	size = sd_image_size(data, size);
+	size = sd_image_size(data, size, log);
 	if (!size)
 		return -EINVAL;
 	image->source = sd_source_new(data, size);

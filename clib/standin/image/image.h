@@ -140,8 +140,8 @@ int sd_source_expand(struct sd_source *source, unsigned int capability, bool kee
 /* The PTX of an image: a part of data, or *made, which the caller frees. */
 int sd_image_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
 		  unsigned char **made, struct ptx_log *log);
-/* bytes of the whole image; 0 if it is none */
-size_t sd_image_size(const void *data, size_t size);
+/* bytes of the whole image, of which at least 4 are given; 0 if it is none, and the log says why */
+size_t sd_image_size(const void *data, size_t size, struct ptx_log *log);
 
 /* version.c: the PTX version that a driver generation (12020) reads: 82. Facts: the PTX ISA's
  * release history. */
@@ -157,7 +157,7 @@ struct sd_text {
 int sd_image_look(const void *data, size_t size, unsigned int capability, struct sd_text *text, struct ptx_log *log);
 
 /* fat.c: the size of a fat binary, and its best PTX for a card; text alone: without expanding it */
-size_t sd_fat_size(const void *data, size_t size);
+size_t sd_fat_size(const void *data, size_t size, struct ptx_log *log);
 int sd_fat_look(const void *data, size_t size, unsigned int capability, struct sd_text *text, struct ptx_log *log);
 int sd_fat_text(const void *data, size_t size, unsigned int capability, const char **text, size_t *length,
 		unsigned char **made, struct ptx_log *log);

@@ -157,6 +157,14 @@ static void linked_names(void)
 	values[1] = (void *)sizeof(log);
 	GIVES(cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, "\n\n.bogus", 9, "bad", 2, options, values), CUDA_ERROR_INVALID_PTX);
 	CHECK(strstr(log, "line 3: "));
+	values[1] = (void *)sizeof(log);
+	GIVES(cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, "\1\2\3\4", 4, "none", 2, options, values),
+	      CUDA_ERROR_INVALID_IMAGE);
+	CHECK(strstr(log, "neither PTX, an ELF file nor a fat binary"));
+	values[1] = (void *)sizeof(log);
+	GIVES(cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, "\1\2", 2, "none", 2, options, values),
+	      CUDA_ERROR_INVALID_IMAGE);
+	CHECK(strcmp(log, "this input has 2 bytes: it is no image") == 0);
 	OK(cuLinkDestroy(state));
 	finish(before);
 }

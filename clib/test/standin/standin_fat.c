@@ -106,6 +106,82 @@ static size_t last_part(const unsigned char *fat, size_t size)
 	return at;
 }
 
+/* What is no image, for a card of sm_90: the log says so from its beginning. */
+static void refused(const void *data, size_t size, const char *says)
+{
+	struct sd_image image;
+	struct ptx_log log;
+
+	CHECK(sd_image_read(data, size, 82, 90, &image, &log) == -EINVAL);
+	if (strncmp(log.text, says, strlen(says)) != 0)
+		fprintf(stderr, "the log says '%s', not '%s'\n", log.text, says);
+	CHECK(strncmp(log.text, says, strlen(says)) == 0);
+}
+
+/* A header whose field at a byte has another value. */
+static void refused_with(unsigned char *fat, size_t size, size_t at, uint64_t value, const char *says)
+{
+	uint64_t kept;
+
+	memcpy(&kept, fat + at, sizeof(kept));
+	memcpy(fat + at, &value, sizeof(value));
+	refused(fat, size, says);
+	memcpy(fat + at, &kept, sizeof(kept));
+}
+
+static void broken(unsigned char *fat, size_t size)
+{
+	const size_t last = last_part(fat, size);
+	const struct {
+		uint32_t magic, version;
+		const void *data, *more;
+	} wrapper = { .magic = 0x466243b1 };
+	struct part part;
+	char says[256];
+
+	memcpy(&part, fat + last, sizeof(part));
+	snprintf(says, sizeof(says), "this fat binary is cut: it has %zu of its %zu bytes", size - 1, size);
+	refused(fat, size - 1, says);
+	refused(fat, 15, "this fat binary is cut: it has 15 of its 16 bytes");
+	refused_with(fat, size, 8, 1ull << 40, "this fat binary is broken: its header says that it has 16 bytes itself "
+		     "and 1099511627776 behind it");
+	snprintf(says, sizeof(says), "this fat binary is broken: its part at byte %zu says that it has a header of 64 "
+		 "bytes and 99999 behind it, where there are %zu", last, size - last);
+	refused_with(fat, size, last + offsetof(struct part, bytes), 99999, says);
+	refused_with(fat, size, last + offsetof(struct part, headerbytes), 8,
+		     "this fat binary is broken: its part at byte ");
+	snprintf(says, sizeof(says), "this fat binary is broken: its PTX for sm_80 says that %u of %llu bytes expand "
+		 "to 0, where at most 536870912 do", part.compressed, (unsigned long long)part.bytes);
+	refused_with(fat, size, last + offsetof(struct part, expanded), 0, says);
+	refused_with(fat, size, last + offsetof(struct part, compressed), part.bytes + 1,
+		     "this fat binary is broken: its PTX for sm_80 says that ");
+	snprintf(says, sizeof(says), "the PTX for sm_80 of this fat binary is damaged: by LZ4 it does not expand to "
+		 "its %llu bytes", (unsigned long long)part.expanded + 1);
+	refused_with(fat, size, last + offsetof(struct part, expanded), part.expanded + 1, says);
+	refused(&wrapper, 0, "the wrapper of a fat binary points to nothing");
+	refused(&wrapper, 16, "the wrapper of a fat binary is cut: it has 16 of its 24 bytes");
+	refused("\1\2\3\4", 4, "this image is neither PTX, an ELF file nor a fat binary: it begins with 0x04030201");
+	refused("", 0, "this image is empty: ");
+	refused("\177EL", 3, "this image is empty: ");
+}
+
+/* The headers of ELF files. */
+static void elf(void)
+{
+	Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = sizeof(header) };
+	struct sd_image image;
+	struct ptx_log log;
+
+	CHECK(sd_image_read(&header, 0, 82, 80, &image, &log) == -ENOEXEC && strstr(log.text, "needs PTX"));
+	refused(&header, 63, "this ELF file is cut: it has 63 of the 64 bytes of its header");
+	header.e_shoff++;
+	refused(&header, 64, "this ELF file is cut: it has 64 of its 65 bytes");
+	header.e_shoff = UINT64_MAX;
+	refused(&header, 0, "this ELF file is broken: by its header its tables end at no byte from 64 to 1073741824");
+	header.e_ident[EI_CLASS] = ELFCLASS32;
+	refused(&header, 0, "this ELF file is not for 64 bits, ");
+}
+
 /* The last part anew, with Zstandard as the system's library makes it; what is damaged is no image. */
 static void zstandard(unsigned char *fat, size_t size, size_t flags)
 {
@@ -142,7 +218,7 @@ static void zstandard(unsigned char *fat, size_t size, size_t flags)
 	for (uint64_t wrong = sizeof(text) - 1; wrong <= sizeof(text) + 1; wrong += 2) {
 		part.expanded = wrong;
 		memcpy(fat + at - sizeof(part), &part, sizeof(part));
-		CHECK(sd_image_read(fat, size, 82, 90, &image, &log) == -EINVAL);
+		refused(fat, size, "the PTX for sm_80 of this fat binary is damaged: by Zstandard it does not expand ");
 	}
 	dlclose(library);
 }
@@ -169,7 +245,7 @@ static void parts(void)
 	CHECK(sd_image_read(bytes, 0, 82, 61, &image, &log) == 0 && sd_image_entry(&image, "only50"));
 	sd_image_free(&image);
 	CHECK(sd_image_read(bytes, size, 82, 35, &image, &log) == -ENOEXEC && strstr(log.text, "sm_80"));
-	CHECK(sd_image_read(bytes, size - 1, 82, 80, &image, &log) == -EINVAL);
+	broken(bytes, size);
 	/* compressed in other ways: the log says how, and what helps */
 	static const struct {
 		uint64_t flags;
@@ -189,9 +265,6 @@ static void parts(void)
 	memcpy(bytes + 8, &only, sizeof(only));
 	CHECK(sd_image_read(bytes, 0, 82, 80, &image, &log) == -ENOEXEC && strstr(log.text, "no PTX"));
 	CHECK(strstr(log.text, "machine code for sm_80 "));
-	Elf64_Ehdr elf = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = sizeof(elf) };
-
-	CHECK(sd_image_read(&elf, 0, 82, 80, &image, &log) == -ENOEXEC);
 }
 
 /* PTX that says it is for other cards is not chosen, whatever its part says; and the driver's version. */
@@ -287,13 +360,15 @@ static void mutated(void)
 		if (sd_image_read(copy, cut, 82, 80, &image, &log) == 0) {
 			CHECK(image.size <= cut);
 			sd_image_free(&image);
+		} else {
+			CHECK(log.text[0]);
 		}
 		free(copy);
 	}
 }
 
 static const struct scenario scenarios[] = {
-	{ "parts", parts },	      { "chosen", chosen },
+	{ "parts", parts },	      { "elf", elf }, { "chosen", chosen },
 	{ "beginnings", beginnings }, { "mutated", mutated },
 };
 

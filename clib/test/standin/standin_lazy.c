@@ -274,6 +274,7 @@ static void packed(void)
 			     .compressed = (uint32_t)size, .architecture = 80, .flags = 0x2000, .expanded = sizeof(winding) };
 	const uint64_t header[] = { 0x00100001ba55ed50ull, sizeof(part) + part.bytes };
 	size_t whole = 16 + sizeof(part) + part.bytes;
+	char says[sizeof(((struct ptx_log *)NULL)->text)];
 	struct sd_image image;
 	struct ptx_log log;
 
@@ -282,19 +283,28 @@ static void packed(void)
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0 && image.lazy && image.version == 80);
 	CHECK(sd_image_open(&image, &log) == 0 && !image.source->bytes && load(&image, "plain", &log) == 0);
 	sd_image_free(&image);
-	for (size_t cut = 1; cut < whole; cut += 97)
+	for (size_t cut = 1; cut < whole; cut += 97) {
 		CHECK(sd_image_begin(fat, whole - cut, &lazily, &image, &log) == -EINVAL);
+		CHECK(log.text[0]);
+	}
+	CHECK(sd_image_begin(fat, whole - 1, &lazily, &image, &log) == -EINVAL);
+	snprintf(says, sizeof(says), "this fat binary is cut: it has %zu of its %zu bytes", whole - 1, whole);
+	CHECK(strcmp(log.text, says) == 0);
 	/* damaged behind its beginning: found when it is expanded, and every time again */
 	part.expanded += 1;
 	memcpy(fat + 16, &part, sizeof(part));
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0);
-	CHECK(sd_image_open(&image, &log) == -EINVAL && sd_image_open(&image, &log) == -EINVAL);
+	CHECK(sd_image_open(&image, &log) == -EINVAL);
+	snprintf(says, sizeof(says), "the PTX for sm_80 of this fat binary is damaged: by LZ4 it does not expand to "
+		 "its %zu bytes", sizeof(winding) + 1);
+	CHECK(strcmp(log.text, says) == 0 && sd_image_open(&image, &log) == -EINVAL);
 	sd_image_free(&image);
 	/* says that it is larger than any text may be */
 	part.expanded = 1ull << 40;
 	memcpy(fat + 16, &part, sizeof(part));
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0);
 	CHECK(sd_image_open(&image, &log) == -EINVAL);
+	CHECK(strstr(log.text, "bytes expand to 1099511627776, where at most 536870912 do"));
 	sd_image_free(&image);
 }
 
