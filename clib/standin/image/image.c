@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define WRAPPER_MAGIC 0x466243b1u /* of the struct that points to a fat binary */
+#define CUDA_ABI_V2 8             /* LLVM's ELFABIVERSION_CUDA_V2 */
 
 struct fat_wrapper {
 	uint32_t magic;
@@ -117,9 +118,30 @@ size_t sd_image_size(const void *data, size_t size, struct ptx_log *log)
 	return 0;
 }
 
-static int machine_code(struct ptx_log *log)
+/*
+ * Which cards a cubin is for: 90 for sm_90; 0: its header does not say. LLVM's BinaryFormat/ELF.h
+ * has where: EF_CUDA_SM, and EF_CUDA_SM_MASK from the second ABI on, which is used of older cards,
+ * too (0x06005a04: sm_90).
+ */
+static unsigned int machine_of(const void *data)
 {
-	ptx_fail(log, 0, "machine code cannot be run on a simulated card; it needs PTX");
+	Elf64_Ehdr header;
+
+	memcpy(&header, data, sizeof(header));
+	if (header.e_machine != EM_CUDA)
+		return 0;
+	return (header.e_ident[EI_ABIVERSION] >= CUDA_ABI_V2 ? header.e_flags >> 8 : header.e_flags) & 0xff;
+}
+
+/* data has a whole header: sd_image_size */
+static int machine_code(const void *data, struct ptx_log *log)
+{
+	unsigned int machine = machine_of(data);
+
+	if (machine)
+		ptx_fail(log, 0, "machine code for sm_%u cannot be run on a simulated card; it needs PTX", machine);
+	else
+		ptx_fail(log, 0, "machine code cannot be run on a simulated card; it needs PTX");
 	return -ENOEXEC;
 }
 
@@ -133,7 +155,7 @@ int sd_image_text(const void *data, size_t size, unsigned int capability, const 
 		return 0;
 	}
 	if (memcmp(data, ELFMAG, SELFMAG) == 0)
-		return machine_code(log);
+		return machine_code(data, log);
 	return sd_fat_text(data, size, capability, text, length, made, log);
 }
 
@@ -144,7 +166,9 @@ int sd_image_look(const void *data, size_t size, unsigned int capability, struct
 		(void)ptx_head_read(data, size, &text->head);
 		return 0;
 	}
-	return memcmp(data, ELFMAG, SELFMAG) == 0 ? machine_code(log) : sd_fat_look(data, size, capability, text, log);
+	if (memcmp(data, ELFMAG, SELFMAG) == 0)
+		return machine_code(data, log);
+	return sd_fat_look(data, size, capability, text, log);
 }
 
 static int cannot(unsigned int target, char only, unsigned int capability, struct ptx_log *log)

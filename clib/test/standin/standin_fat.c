@@ -165,14 +165,38 @@ static void broken(unsigned char *fat, size_t size)
 	refused("\177EL", 3, "this image is empty: ");
 }
 
-/* The headers of ELF files. */
+/* Machine code: the log says for which cards, in either layout of the flags, and that of no card. */
 static void elf(void)
 {
+	static const struct {
+		uint16_t machine;
+		unsigned char abi;
+		uint32_t flags;
+		const char *says;
+	} rows[] = {
+		{ EM_CUDA, 7, 0x00500550, "machine code for sm_80 cannot be run on a simulated card; it needs PTX" },
+		{ EM_CUDA, 7, 0x005a0d5a, "machine code for sm_90 cannot " },
+		{ EM_CUDA, 8, 0x06005a04, "machine code for sm_90 cannot " },
+		{ EM_CUDA, 8, 0x06007802, "machine code for sm_120 cannot " },
+		{ EM_CUDA, 255, UINT32_MAX, "machine code for sm_255 cannot " },
+		{ EM_CUDA, 8, 0x06000002, "machine code cannot be run on a simulated card; it needs PTX" },
+		{ EM_X86_64, 0, 0x00500550, "machine code cannot " },
+	};
 	Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = sizeof(header) };
 	struct sd_image image;
 	struct ptx_log log;
 
-	CHECK(sd_image_read(&header, 0, 82, 80, &image, &log) == -ENOEXEC && strstr(log.text, "needs PTX"));
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		header.e_machine = rows[i].machine;
+		header.e_ident[EI_ABIVERSION] = rows[i].abi;
+		header.e_flags = rows[i].flags;
+		for (int lazy = 0; lazy < 2; lazy++) {
+			const struct sd_reading reading = { 82, 80, lazy ? SD_LOAD_LAZY : SD_LOAD_EAGER, false };
+
+			CHECK(sd_image_begin(&header, sizeof(header), &reading, &image, &log) == -ENOEXEC);
+			CHECK(strncmp(log.text, rows[i].says, strlen(rows[i].says)) == 0);
+		}
+	}
 	refused(&header, 63, "this ELF file is cut: it has 63 of the 64 bytes of its header");
 	header.e_shoff++;
 	refused(&header, 64, "this ELF file is cut: it has 64 of its 65 bytes");
@@ -341,20 +365,24 @@ static void beginnings(void)
 	}
 }
 
-/* 20,000 images. In memory of exactly its size, so that a sanitizer sees a read past it. */
+/* 20,000 images: fat binaries and headers of machine code. In memory of exactly its size, so that a
+ * sanitizer sees a read past it. */
 static void mutated(void)
 {
+	const Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, [EI_ABIVERSION] = 8 },
+				    .e_shoff = sizeof(header), .e_machine = EM_CUDA, .e_flags = 0x06005a04 };
 	static unsigned char whole[4096];
-	size_t size = make_fat(whole);
 
 	while (one_more(20000)) {
+		bool machine = random64() % 8 == 0;
+		size_t size = machine ? sizeof(header) : make_fat(whole);
 		size_t cut = size - (random64() % 4 ? 0 : random64() % size);
 		unsigned char *copy = malloc(cut);
 		struct sd_image image;
 		struct ptx_log log;
 
 		CHECK(copy);
-		memcpy(copy, whole, cut);
+		memcpy(copy, machine ? (const void *)&header : whole, cut);
 		for (uint64_t i = random64() % 6; i > 0; i--)
 			copy[random64() % cut] = (unsigned char)(random64() % 4 ? random64() % 16 : 0xff);
 		if (sd_image_read(copy, cut, 82, 80, &image, &log) == 0) {
