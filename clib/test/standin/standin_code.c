@@ -427,6 +427,39 @@ static void names(void)
 	CHECK(!text);
 }
 
+/* What NVIDIA's runtime library asks for before it works, and passes on (docs/programs.md): there
+ * are none, 500 is the answer, and a process is told once. */
+static void private_tables(void)
+{
+	const CUuuid names[] = { { "" }, { "some other name" } };
+	const void *tables[4] = { names, names, names, names };
+	CUresult results[4];
+	char said[1024] = "";
+	int pipes[2];
+	int before = dup(STDERR_FILENO);
+
+	CHECK(pipe(pipes) == 0 && dup2(pipes[1], STDERR_FILENO) == STDERR_FILENO);
+	CUresult nowhere = cuGetExportTable(NULL, &names[0]);
+	CUresult nameless = cuGetExportTable(&tables[0], NULL);
+
+	for (int i = 0; i < 4; i++) {
+		if (i == 2)
+			start();
+		results[i] = cuGetExportTable(&tables[i], &names[i % 2]);
+	}
+	CHECK(dup2(before, STDERR_FILENO) == STDERR_FILENO && close(pipes[1]) == 0);
+	for (ssize_t at = 0, got = 1; got > 0; at += got)
+		got = read(pipes[0], said + at, sizeof(said) - 1 - (size_t)at);
+	GIVES(nowhere, CUDA_ERROR_INVALID_VALUE);
+	GIVES(nameless, CUDA_ERROR_INVALID_VALUE);
+	for (int i = 0; i < 4; i++) {
+		GIVES(results[i], (CUresult)500);
+		CHECK(!tables[i]);
+	}
+	CHECK(strncmp(said, "divvy: simulated GPU: this program asks the driver for private tables", 69) == 0);
+	CHECK(strstr(said, ": divvy doctor PROGRAM\n") && strchr(said, '\n')[1] == '\0');
+}
+
 static void devices(void)
 {
 	char name[128] = "", id[32] = "";
@@ -547,6 +580,7 @@ static const struct scenario list[] = {
 	{ "linked_code", linked_code }, { "textures", textures },
 	{ "variables", variables }, { "refused", refused },
 	{ "launches", launches }, { "names", names },	    { "devices", devices },
+	{ "private_tables", private_tables },
 	{ "visible", visible },	  { "visible_card", visible_card }, { "old_names", old_names },
 };
 
