@@ -2,6 +2,7 @@
 /* Images whose kernels are read one at a time are those that are read as a whole. */
 #include <errno.h>
 #include <glob.h>
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -308,6 +309,61 @@ static void packed(void)
 	sd_image_free(&image);
 }
 
+static size_t used(void)
+{
+	struct mallinfo2 all = mallinfo2();
+
+	return all.uordblks + all.hblkhd;
+}
+
+/* Many kernels in one text. */
+static char *many(size_t *size)
+{
+	enum { KERNELS = 300, INSTRUCTIONS = 100 };
+	char *text = malloc(KERNELS * (INSTRUCTIONS * 40 + 200));
+	size_t at = 0;
+
+	CHECK(text);
+	at += (size_t)sprintf(text, HEADER);
+	for (int i = 0; i < KERNELS; i++) {
+		at += (size_t)sprintf(text + at, ".visible .entry kernel%d() {\n\t.reg .f32 %%f<4>;\n", i);
+		for (int j = 0; j < INSTRUCTIONS; j++)
+			at += (size_t)sprintf(text + at, "\tfma.rn.f32 %%f1, %%f1, %%f2, %%f3;\n");
+		at += (size_t)sprintf(text + at, "\tret;\n}\n");
+	}
+	*size = at;
+	return text;
+}
+
+/* What one kernel of many takes beside the text: little of the text, and of what all of them take. */
+static void takes_little(void)
+{
+	const struct sd_reading wholly = { .maxversion = 91, .capability = 90, .loading = SD_LOAD_WHOLE };
+	size_t size = 0;
+	char *text = many(&size);
+	size_t before = used();
+	struct sd_image image;
+	struct ptx_log log;
+
+	if (!before) {
+		free(text); /* a sanitizer's malloc does not count */
+		return;
+	}
+	CHECK(sd_image_begin(text, size, &lazily, &image, &log) == 0 && sd_image_open(&image, &log) == 0);
+	size_t opened = used() - before - size;
+
+	CHECK(load(&image, "kernel150", &log) == 0);
+	size_t one = used() - before - size;
+
+	sd_image_free(&image);
+	CHECK(sd_image_begin(text, size, &wholly, &image, &log) == 0 && sd_image_compile(&image, &log) == 0);
+	size_t all = used() - before - size;
+
+	sd_image_free(&image);
+	free(text);
+	CHECK(opened < size / 4 && one < size / 2 && one < all / 20); /* half of that was measured */
+}
+
 /* In memory of exactly its size, so that a sanitizer sees a step past it. */
 static void read_mutated(void)
 {
@@ -360,7 +416,7 @@ static void mutated(void)
 
 static const struct scenario scenarios[] = {
 	{ "corpus", corpus }, { "one_at_a_time", one_at_a_time }, { "refused_alone", refused_alone }, { "begun", begun },
-	{ "packed", packed }, { "mutated", mutated },
+	{ "packed", packed }, { "takes_little", takes_little }, { "mutated", mutated },
 };
 
 RUN_SCENARIOS(scenarios)
