@@ -10,7 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts runs testdata/scripts: what make shows, by scripts/build, step and parts.
+// TestScripts runs testdata/scripts: what make shows, by scripts/build, step and
+// parts, and what scripts/clients cannot have.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "scripts"),
