@@ -22,7 +22,7 @@ const hashcatBytes = 2 * contextBytes
 // processor is installed, it would crack there what the share has no room for.
 func (c *clients) hashcat(t testing.TB, env []string, session string, args ...string) *exec.Cmd {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "hashcat", append([]string{"--force", "--backend-ignore-opencl", "--hwmon-disable", "--potfile-disable",
+	command := bounded(t, "hashcat", append([]string{"--force", "--backend-ignore-opencl", "--hwmon-disable", "--potfile-disable",
 		"--session", session, "--kernel-accel", "1", "--kernel-loops", "1"}, args...)...)
 	for i, v := range env {
 		if strings.HasPrefix(v, "LD_LIBRARY_PATH=") {

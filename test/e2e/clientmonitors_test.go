@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,7 +96,7 @@ func TestClientMonitors(t *testing.T) {
 // monitor runs one of the installed monitors.
 func (c *clients) monitor(t *testing.T, env []string, program string, args ...string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), filepath.Join(c.folder, "python", "bin", program), args...)
+	command := bounded(t, filepath.Join(c.folder, "python", "bin", program), args...)
 	command.Env = append(env, "HOME="+c.home, "LANG=C.UTF-8", "TERM=dumb")
 	got := finish(t, command, command.Env)
 	if got.code != 0 || strings.Contains(got.stderr, "Traceback") {
@@ -141,7 +140,7 @@ print(library.cudaGetDeviceCount(ctypes.byref(count)), library.cudaMalloc(ctypes
 func TestClientRuntime(t *testing.T) {
 	c := newClients(t, "python")
 	share := c.share(t, "runtime", 512*mib)
-	command := exec.CommandContext(t.Context(), filepath.Join(c.folder, "python", "bin", "python"), "-c", runtimeProgram)
+	command := bounded(t, filepath.Join(c.folder, "python", "bin", "python"), "-c", runtimeProgram)
 	command.Env = c.Environ(share.Socket)
 	got := finish(t, command, command.Env)
 	if got.code != 0 || got.stdout != "500 500\n" || strings.Count(got.stderr, "private tables") != 1 {

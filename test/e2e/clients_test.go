@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,11 +94,29 @@ func newClients(t testing.TB, programs ...string) *clients {
 	return &clients{host: newHost(t, hostOptions{cards: "A100-40GB", generation: generation}), folder: folder, home: t.TempDir()}
 }
 
+// clientMost is how long a program may take.
+const clientMost = 5 * time.Minute
+
+// bounded is a program that fails the test when it takes too long: a hang says so itself.
+func bounded(t testing.TB, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), clientMost)
+	t.Cleanup(cancel)
+	command := exec.CommandContext(ctx, program, args...)
+	command.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("%.200s hangs: it was killed after %v", command, clientMost)
+		}
+		return command.Process.Kill()
+	}
+	return command
+}
+
 // command is one way of a workload; what programs cache is the test's own.
 func (c *clients) command(t testing.TB, env []string, p clientProgram, args ...string) *exec.Cmd {
 	t.Helper()
 	python := filepath.Join(c.folder, "python", "bin", "python")
-	command := exec.CommandContext(t.Context(), python, append([]string{filepath.Join(root(t), "test", "clients", p.script)}, args...)...)
+	command := bounded(t, python, append([]string{filepath.Join(root(t), "test", "clients", p.script)}, args...)...)
 	command.Env = append(env, "HOME="+c.home, "XDG_CACHE_HOME="+c.home, "DEV=CUDA:PTX", "PYTHONDONTWRITEBYTECODE=1")
 	return command
 }
