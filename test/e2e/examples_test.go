@@ -98,6 +98,44 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// Models at both ends of compute capabilities: kernels for older ones compute on both, with
+// the result of all others; those for one in between are refused by the older model.
+func TestExamplesOldAndNew(t *testing.T) {
+	t.Parallel()
+	want, err := runExample(t, newHost(t, hostOptions{}).Unheld(), "vectoradd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		card       string
+		generation generation
+		name       string
+		newer      bool // than sm_80
+	}{
+		{"P40", generations[1], "Tesla P40", false},
+		{"RTX5090", generations[2], "NVIDIA GeForce RTX 5090", true},
+	} {
+		t.Run(c.card, func(t *testing.T) {
+			h := newHost(t, hostOptions{cards: c.card, generation: c.generation})
+			share := h.share(t, "examples", 2<<30)
+			if !strings.HasPrefix(share.CardName, c.name) {
+				t.Errorf("the GPU is %q", share.CardName)
+			}
+			if r, err := runExample(t, h.Environ(share.Socket), "vectoradd"); err != nil || r.Checksum != want.Checksum {
+				t.Errorf("%v, checksum %s, of others %s", err, r.Checksum, want.Checksum)
+			}
+			path := filepath.Join(h.directory, "kernels.ptx")
+			compilation{card: "sm_80", version: "7.0", file: "vectoradd-O3-b9d5de22.ptx"}.write(t, path)
+			r, err := runExample(t, h.Environ(share.Socket), "vectoradd", "--ptx", path)
+			computed := err == nil && r.Checksum == want.Checksum
+			refused := err != nil && strings.Contains(err.Error(), "PTX for sm_80 cannot be run by this card, which is sm_61")
+			if computed != c.newer || refused == c.newer {
+				t.Errorf("kernels for sm_80: %v, checksum %s", err, r.Checksum)
+			}
+		})
+	}
+}
+
 // Four shares compute at once, each all examples over and over; no result
 // differs from one alone.
 func TestExamplesFourShares(t *testing.T) {
