@@ -112,7 +112,7 @@ test-e2e:
 # be had is named, and its test skipped; nothing is downloaded twice.
 test-clients: build
 	@scripts/clients build/clients
-	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient(Programs|Hashcat|Monitors|Runtime)$$' ./test/e2e
+	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient(Programs|Hashcat|NVRTC|Monitors|Runtime)$$' ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
