@@ -42,7 +42,7 @@ void worker_image_loaded(uint64_t module, const uint8_t *image, size_t length)
 		return;
 	DRIVER(cuDeviceGetAttribute)(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
 	DRIVER(cuDeviceGetAttribute)(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
-	if (sd_fat_size(image, length)) {
+	if (sd_fat_size(image, length, &log)) {
 		if (sd_fat_text(image, length, (unsigned int)(10 * major + minor), &ptx, &bytes, &made, &log) != 0)
 			return;
 	} else {
