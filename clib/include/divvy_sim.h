@@ -410,6 +410,7 @@ struct divvy_sim_time {
 	uint64_t busyns;
 	uint64_t kernels; /* that have ended, or will within the slice that runs */
 	uint64_t queued;  /* kernels that have not */
+	uint64_t instructions; /* of all threads of those that have ended */
 };
 
 /* A time for which a process had a card without a break. */
@@ -499,7 +500,7 @@ struct divvy_sim_item {
 	uint64_t stampns;    /* CLOCK_MONOTONIC, when it was submitted */
 	uint32_t kind;       /* DIVVY_SIM_ITEM_* */
 	uint32_t card;
-	uint64_t reserved;
+	uint64_t instructions; /* that all threads of a kernel did; 0: it only took time */
 };
 
 struct divvy_sim_slot {
@@ -522,7 +523,7 @@ _Static_assert(sizeof(struct divvy_sim_incident) == 40, "incident");
 _Static_assert(sizeof(struct divvy_sim_fault) == 56, "fault");
 _Static_assert(sizeof(struct divvy_sim_notice) == 192, "notice");
 _Static_assert(offsetof(struct divvy_sim_notice, flags) == 64, "notice flags");
-_Static_assert(sizeof(struct divvy_sim_time) == 48, "time");
+_Static_assert(sizeof(struct divvy_sim_time) == 56, "time");
 _Static_assert(sizeof(struct divvy_sim_run) == 24, "run");
 _Static_assert(sizeof(struct divvy_sim_item) == 64, "item");
 _Static_assert(sizeof(struct divvy_sim_slot) == 16, "slot");

@@ -88,7 +88,7 @@ func (c *clock) drain(id silicon.ProcessID, r *ring, now int64) error {
 		item := timeline.Item{Card: index(w.Card), StampNS: int64(min(w.StampNS, uint64(now))), After: w.After}
 		switch w.Kind {
 		case simwire.ItemKernel:
-			item.Kind, item.DurationNS = timeline.Kernel, int64(max(1, min(w.DurationNS, maxKernelNS)))
+			item.Kind, item.DurationNS, item.Instructions = timeline.Kernel, int64(max(1, min(w.DurationNS, maxKernelNS))), w.Instructions
 		case simwire.ItemMarker:
 			item.Kind = timeline.Marker
 		case simwire.ItemGate:
@@ -200,7 +200,7 @@ func (c *clock) usage(id silicon.ProcessID, pid, card int) []simwire.TimeInfo {
 		}
 		if u, ok := c.line.Usage(timeline.ProcessID(id), i); ok {
 			list = append(list, simwire.TimeInfo{Process: uint64(id), PID: uint32(pid), Card: uint32(i), Percent: uint32(u.Percent),
-				BusyNS: uint64(u.BusyNS), Kernels: u.Kernels, Queued: uint64(u.Queued)})
+				BusyNS: uint64(u.BusyNS), Kernels: u.Kernels, Queued: uint64(u.Queued), Instructions: u.Instructions})
 		}
 	}
 	return list

@@ -78,7 +78,7 @@ func TestRing(t *testing.T) {
 		t.Errorf("before it was asked: %v, %v", runs, err)
 	}
 	now := uint64(nowNS())
-	kernel := l.put(simwire.ItemInfo{Kind: simwire.ItemKernel, Card: 1, DurationNS: 1e6, StampNS: now})
+	kernel := l.put(simwire.ItemInfo{Kind: simwire.ItemKernel, Card: 1, DurationNS: 1e6, StampNS: now, Instructions: 7})
 	// What it is told is exact, however late it asks, and stands in its slot too.
 	h := l.wait(kernel)
 	at := simwire.RingOffsetSlots + int(kernel-1)*simwire.SlotSize
@@ -101,7 +101,7 @@ func TestRing(t *testing.T) {
 	}
 	eventually(t, "its time is on the account", func() bool {
 		times, err := truth.CardTime(t.Context())
-		return err == nil && len(times) == 1 && times[0].Card == 1 && times[0].BusyNS == 1e6 && times[0].Kernels == 1 && times[0].PID == os.Getpid()
+		return err == nil && len(times) == 1 && times[0].Card == 1 && times[0].BusyNS == 1e6 && times[0].Kernels == 1 && times[0].Instructions == 7 && times[0].PID == os.Getpid()
 	})
 	if busy, at, err := truth.CardBusy(t.Context(), 1); err != nil || busy != 1e6 || at <= int64(now) {
 		t.Errorf("the GPU was busy for %d ns until %d (%v)", busy, at, err)

@@ -106,6 +106,8 @@ type TimeState struct {
 	Queued  int    // kernels that have not
 	Percent int    // of the card in the last half second
 	AtNS    int64  // CLOCK_MONOTONIC; until when this is true
+	// Instructions are what all threads of the ended kernels did; such as only take time do none.
+	Instructions uint64
 }
 
 // CardTime lists what each process that ever launched something has had of each
@@ -125,7 +127,7 @@ func (t *Truth) CardTime(ctx context.Context) ([]TimeState, error) {
 			for _, i := range infos {
 				states = append(states, TimeState{Process: silicon.ProcessID(i.Process), PID: int(i.PID), Card: int(i.Card),
 					Dead: i.Flags&simwire.ProcessDead != 0, BusyNS: int64(i.BusyNS), Kernels: i.Kernels, Queued: int(i.Queued),
-					Percent: int(i.Percent), AtNS: int64(h.Offset)})
+					Percent: int(i.Percent), AtNS: int64(h.Offset), Instructions: i.Instructions})
 			}
 			if h.Cursor <= cursor {
 				break

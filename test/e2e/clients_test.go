@@ -191,10 +191,10 @@ func (c *clients) figures(t *testing.T, name string, took time.Duration, quota u
 		kernels += s.Kernels
 		busy += time.Duration(s.BusyNS)
 	}
-	peak := c.peak(t)
-	t.Logf("FIGURES | %s | %.1f s | %d | %v | %d MiB |", name, took.Seconds(), kernels, busy.Round(time.Microsecond), peak/mib)
-	if kernels == 0 || peak == 0 || peak > quota {
-		t.Errorf("%s: %d kernels, at most %d bytes of %d", name, kernels, peak, quota)
+	peak, instructions := c.peak(t), c.instructions(t)
+	t.Logf("FIGURES | %s | %.1f s | %d | %d | %v | %d MiB |", name, took.Seconds(), kernels, instructions, busy.Round(time.Microsecond), peak/mib)
+	if kernels == 0 || instructions < kernels || peak == 0 || peak > quota {
+		t.Errorf("%s: %d kernels, %d instructions, at most %d bytes of %d", name, kernels, instructions, peak, quota)
 	}
 }
 

@@ -102,9 +102,14 @@ func TestExamples(t *testing.T) {
 // the result of all others; those for one in between are refused by the older model.
 func TestExamplesOldAndNew(t *testing.T) {
 	t.Parallel()
-	want, err := runExample(t, newHost(t, hostOptions{}).Unheld(), "vectoradd")
+	other := newHost(t, hostOptions{})
+	want, err := runExample(t, other.Unheld(), "vectoradd")
 	if err != nil {
 		t.Fatal(err)
+	}
+	did := other.instructions(t)
+	if did < want.Values {
+		t.Errorf("%d sums by %d instructions", want.Values, did)
 	}
 	for _, c := range []struct {
 		card       string
@@ -124,6 +129,9 @@ func TestExamplesOldAndNew(t *testing.T) {
 			if r, err := runExample(t, h.Environ(share.Socket), "vectoradd"); err != nil || r.Checksum != want.Checksum {
 				t.Errorf("%v, checksum %s, of others %s", err, r.Checksum, want.Checksum)
 			}
+			if again := h.instructions(t); again != did {
+				t.Errorf("%d instructions, on the other %d", again, did)
+			}
 			path := filepath.Join(h.directory, "kernels.ptx")
 			compilation{card: "sm_80", version: "7.0", file: "vectoradd-O3-b9d5de22.ptx"}.write(t, path)
 			r, err := runExample(t, h.Environ(share.Socket), "vectoradd", "--ptx", path)
@@ -134,6 +142,19 @@ func TestExamplesOldAndNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// instructions are what the threads of all kernels so far did.
+func (h *host) instructions(t testing.TB) (sum uint64) {
+	t.Helper()
+	times, err := h.truth(t).CardTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range times {
+		sum += s.Instructions
+	}
+	return sum
 }
 
 // Four shares compute at once, each all examples over and over; no result

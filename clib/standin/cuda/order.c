@@ -160,8 +160,8 @@ static CUresult room(unsigned int count, bool *waited)
 }
 
 /* There is room for it. */
-static uint64_t submit(uint32_t kind, const struct sd_card *card, uint64_t ns, const uint64_t *after,
-		       unsigned int count)
+static uint64_t submit(uint32_t kind, const struct sd_card *card, uint64_t ns, uint64_t instructions,
+		       const uint64_t *after, unsigned int count)
 {
 	uint64_t item = state.head + 1;
 	size_t place = (item - 1) % ENTRIES;
@@ -174,7 +174,8 @@ static uint64_t submit(uint32_t kind, const struct sd_card *card, uint64_t ns, c
 		before->item = 0;
 	}
 	state.owner[place].event = NULL;
-	*entry = (struct divvy_sim_item){ .durationns = ns, .stampns = sd_now(), .kind = kind, .card = card->index };
+	*entry = (struct divvy_sim_item){ .durationns = ns, .stampns = sd_now(), .kind = kind, .card = card->index,
+					  .instructions = instructions };
 	for (unsigned int i = 0; i < count; i++)
 		entry->after[i] = after[i];
 	state.head = item;
@@ -231,7 +232,7 @@ static void reduce(struct set *set, const struct sd_card *card, unsigned int mos
 		unsigned int taken = set->count < AFTER ? set->count : AFTER;
 
 		set->count -= taken;
-		uint64_t marker = submit(DIVVY_SIM_ITEM_MARKER, card, 0, &set->item[set->count], taken);
+		uint64_t marker = submit(DIVVY_SIM_ITEM_MARKER, card, 0, 0, &set->item[set->count], taken);
 
 		set->item[set->count++] = marker;
 	}
@@ -309,7 +310,7 @@ static CUresult prepare(struct sd_stream *stream, struct set *set, bool *gone)
 	}
 }
 
-CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, uint64_t ns)
+CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, uint64_t ns, uint64_t instructions)
 {
 	struct set set;
 	bool gone = false;
@@ -320,7 +321,7 @@ CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, u
 	if (result != CUDA_SUCCESS || gone)
 		return result;
 	reduce(&set, card, AFTER);
-	put(stream, submit(DIVVY_SIM_ITEM_KERNEL, card, ns, set.item, set.count));
+	put(stream, submit(DIVVY_SIM_ITEM_KERNEL, card, ns, instructions, set.item, set.count));
 	return CUDA_SUCCESS;
 }
 
@@ -354,7 +355,7 @@ CUresult sd_order_join(const struct sd_card *card, uint64_t one, uint64_t other,
 	CUresult result = room(1, &waited);
 
 	if (result == CUDA_SUCCESS)
-		*joined = submit(DIVVY_SIM_ITEM_MARKER, card, 0, (const uint64_t[]){ one, other }, 2);
+		*joined = submit(DIVVY_SIM_ITEM_MARKER, card, 0, 0, (const uint64_t[]){ one, other }, 2);
 	return result;
 }
 
@@ -423,7 +424,7 @@ CUresult sd_order_gate(struct sd_stream *stream, uint64_t *ready, uint64_t *gate
 		return result;
 	*ready = stream->tail;
 	sd_outlook_gated();
-	*gate = submit(DIVVY_SIM_ITEM_GATE, stream->context->card, 0, &stream->tail, 1);
+	*gate = submit(DIVVY_SIM_ITEM_GATE, stream->context->card, 0, 0, &stream->tail, 1);
 	put(stream, *gate);
 	return CUDA_SUCCESS;
 }
@@ -440,7 +441,7 @@ static void own(struct sd_event *event, struct set *set)
 	const struct sd_card *card = event->context->card;
 
 	reduce(set, card, AFTER);
-	event->item = submit(DIVVY_SIM_ITEM_MARKER, card, 0, set->item, set->count);
+	event->item = submit(DIVVY_SIM_ITEM_MARKER, card, 0, 0, set->item, set->count);
 	state.owner[(event->item - 1) % ENTRIES].event = event;
 	state.owner[(event->item - 1) % ENTRIES].id = event->object.id;
 }

@@ -22,9 +22,9 @@ struct sd_stream;
 bool sd_timed(void);
 CUresult sd_order_start(void);
 
-/* A kernel of so many nanoseconds on a card, after what is in the stream. May wait
- * for room. The stream may be gone afterwards, which is no error. */
-CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, uint64_t ns);
+/* A kernel of so many nanoseconds on a card, after what is in the stream, whose threads did so
+ * many instructions. May wait for room. The stream may be gone afterwards, which is no error. */
+CUresult sd_order_kernel(struct sd_stream *stream, const struct sd_card *card, uint64_t ns, uint64_t instructions);
 /* A point in the stream that other streams may come after; nothing when all that
  * it would come after has ended. May wait. */
 CUresult sd_order_mark(struct sd_stream *stream);

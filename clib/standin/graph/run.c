@@ -95,12 +95,13 @@ static CUresult perform(struct sd_step *step, struct sd_stream *lane)
 		return result == CUDA_SUCCESS ? sd_order_mark(lane) : result;
 	}
 	if (task->named)
-		return sd_order_kernel(lane, step->card, task->named);
+		return sd_order_kernel(lane, step->card, task->named, 0);
 	CUresult result = sd_kernel_run(&work->launch, step, &outcome);
 
 	step->latens = sd_order_free(lane, step->readyns);
-	return result == CUDA_SUCCESS ? sd_order_kernel(lane, step->card, sd_duration(&work->launch, step->card, &outcome))
-				      : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return sd_order_kernel(lane, step->card, sd_duration(&work->launch, step->card, &outcome), outcome.threads);
 }
 
 static void end(struct sd_step *step)
@@ -164,7 +165,7 @@ static CUresult launch(const struct sd_work *work, struct sd_stream *stream, con
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* one that only takes time touches nothing: its item comes after what is before it */
 	if (named && !sd_stream_open(stream))
-		return sd_order_kernel(stream, card, named);
+		return sd_order_kernel(stream, card, named, 0);
 	return later(work, stream, card, named, NULL);
 }
 

@@ -41,7 +41,7 @@ func DecodeItem(entry *[ItemSize]byte) ItemInfo {
 	i.After = [4]uint64{word(0), word(8), word(16), word(24)}
 	i.DurationNS, i.StampNS = word(32), word(40)
 	i.Kind, i.Card = binary.LittleEndian.Uint32(entry[48:]), binary.LittleEndian.Uint32(entry[52:])
-	i.Reserved = word(56)
+	i.Instructions = word(56)
 	return i
 }
 

@@ -467,27 +467,29 @@ const (
 
 // TimeInfo is struct divvy_sim_time.
 type TimeInfo struct {
-	Process uint64
-	PID     uint32
-	Card    uint32
-	Flags   uint32 // DIVVY_SIM_PROCESS_DEAD
-	Percent uint32 // of the last half second
-	BusyNS  uint64
-	Kernels uint64 // that have ended, or will within the slice that runs
-	Queued  uint64 // kernels that have not
+	Process      uint64
+	PID          uint32
+	Card         uint32
+	Flags        uint32 // DIVVY_SIM_PROCESS_DEAD
+	Percent      uint32 // of the last half second
+	BusyNS       uint64
+	Kernels      uint64 // that have ended, or will within the slice that runs
+	Queued       uint64 // kernels that have not
+	Instructions uint64 // of all threads of those that have ended
 }
 
 // Size and offsets of TimeInfo.
 const (
-	TimeSize          = 48
-	TimeOffsetProcess = 0
-	TimeOffsetPID     = 8
-	TimeOffsetCard    = 12
-	TimeOffsetFlags   = 16
-	TimeOffsetPercent = 20
-	TimeOffsetBusyNS  = 24
-	TimeOffsetKernels = 32
-	TimeOffsetQueued  = 40
+	TimeSize               = 56
+	TimeOffsetProcess      = 0
+	TimeOffsetPID          = 8
+	TimeOffsetCard         = 12
+	TimeOffsetFlags        = 16
+	TimeOffsetPercent      = 20
+	TimeOffsetBusyNS       = 24
+	TimeOffsetKernels      = 32
+	TimeOffsetQueued       = 40
+	TimeOffsetInstructions = 48
 )
 
 // RunInfo is struct divvy_sim_run.
@@ -635,23 +637,23 @@ const (
 
 // ItemInfo is struct divvy_sim_item.
 type ItemInfo struct {
-	After      [4]uint64 // numbers of items it comes after; 0: none
-	DurationNS uint64    // of kernels
-	StampNS    uint64    // CLOCK_MONOTONIC, when it was submitted
-	Kind       uint32    // DIVVY_SIM_ITEM_*
-	Card       uint32
-	Reserved   uint64
+	After        [4]uint64 // numbers of items it comes after; 0: none
+	DurationNS   uint64    // of kernels
+	StampNS      uint64    // CLOCK_MONOTONIC, when it was submitted
+	Kind         uint32    // DIVVY_SIM_ITEM_*
+	Card         uint32
+	Instructions uint64 // that all threads of a kernel did; 0: it only took time
 }
 
 // Size and offsets of ItemInfo.
 const (
-	ItemSize             = 64
-	ItemOffsetAfter      = 0
-	ItemOffsetDurationNS = 32
-	ItemOffsetStampNS    = 40
-	ItemOffsetKind       = 48
-	ItemOffsetCard       = 52
-	ItemOffsetReserved   = 56
+	ItemSize               = 64
+	ItemOffsetAfter        = 0
+	ItemOffsetDurationNS   = 32
+	ItemOffsetStampNS      = 40
+	ItemOffsetKind         = 48
+	ItemOffsetCard         = 52
+	ItemOffsetInstructions = 56
 )
 
 // SlotInfo is struct divvy_sim_slot.

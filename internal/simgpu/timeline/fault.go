@@ -23,7 +23,7 @@ func (t *Timeline) Abort(id ProcessID, index int, now int64) {
 	}
 	q, c := p.queues[index], &t.cards[index]
 	c.release(p, q, max(now, t.advanced), now)
-	*q = queue{later: heap{byReady: true}, busy: q.busy, kernels: q.kernels, window: q.window}
+	*q = queue{later: heap{byReady: true}, busy: q.busy, kernels: q.kernels, done: q.done, window: q.window}
 	if at, found := slices.BinarySearchFunc(c.members, id, compareID); found {
 		c.members = slices.Delete(c.members, at, at+1)
 	}

@@ -109,7 +109,7 @@ func (t *Timeline) Usage(id ProcessID, index int) (Usage, bool) {
 	q := p.queues[index]
 	return Usage{
 		BusyNS: q.busy - t.cards[index].overNS(p, t.advanced), Kernels: q.kernels, Queued: q.queued,
-		Percent: q.window.percent(t.advanced),
+		Percent: q.window.percent(t.advanced), Instructions: q.done,
 	}, true
 }
 

@@ -55,7 +55,9 @@ type Item struct {
 	Card       int
 	DurationNS int64 // of kernels, at least 1
 	StampNS    int64 // when it was submitted; not before what is decided already
-	After      [MaxAfter]uint64
+	// Instructions are what a kernel did; they take no part in the schedule.
+	Instructions uint64
+	After        [MaxAfter]uint64
 }
 
 // Config is what the caller may choose about the model.
@@ -78,6 +80,8 @@ type Usage struct {
 	Kernels uint64 // that have ended, or will within the slice that runs
 	Queued  int    // kernels that have not
 	Percent int    // of the last WindowNS
+	// Instructions are of the kernels that have ended.
+	Instructions uint64
 }
 
 // item is an undecided one.
@@ -87,10 +91,11 @@ type item struct {
 	kind      Kind
 	card      int
 	remaining int64
-	ready     int64 // the latest end of what it comes after, so far
-	missing   int   // how many of those have none yet
-	signalled bool  // gates
-	linked    bool  // gates: by another process's item
+	does      uint64 // instructions
+	ready     int64  // the latest end of what it comes after, so far
+	missing   int    // how many of those have none yet
+	signalled bool   // gates
+	linked    bool   // gates: by another process's item
 	after     [MaxAfter]*item
 	before    []*item // those that come after it
 	visit     uint64
@@ -104,6 +109,7 @@ type queue struct {
 	queued  int   // undecided, whatever they wait for
 	busy    int64
 	kernels uint64
+	done    uint64 // instructions
 	window  meter
 }
 
@@ -179,6 +185,7 @@ func (t *Timeline) Submit(id ProcessID, w Item) (uint64, error) {
 	it := t.newItem()
 	it.seq, it.process, it.kind, it.card = seq, p, w.Kind, w.Card
 	it.remaining = scale(w.DurationNS, t.cards[w.Card].slowPercent(), Normal)
+	it.does = w.Instructions
 	it.ready = max(w.StampNS, t.advanced)
 	for i, s := range w.After {
 		if before, ok := p.items[s]; ok {
@@ -376,6 +383,7 @@ func (t *Timeline) decide(index int, at int64) {
 	}
 	q.running = nil
 	q.kernels++
+	q.done += it.does
 	q.queued--
 	p.queued--
 	if q.queued == 0 {
