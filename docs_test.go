@@ -72,65 +72,140 @@ func TestDocumentsLead(t *testing.T) {
 	}
 }
 
-// TestPromisesNameTheirTests: the tests that docs/security.md names are there.
-func TestPromisesNameTheirTests(t *testing.T) {
-	text, err := os.ReadFile("docs/security.md")
-	if err != nil {
-		t.Fatal(err)
+// tests are those of the repository: functions of Go, scenarios that TestScenarios of
+// internal/core plays, and what the C tests check, each line of a table `"NAME", function`.
+type tests struct {
+	functions, scenarios map[string]bool
+	c                    map[string]string // source by program
+}
+
+func testsThere(t *testing.T) tests {
+	t.Helper()
+	there := tests{functions: map[string]bool{}, scenarios: map[string]bool{}, c: map[string]string{}}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	walkSources(t, func(name string) {
+		inC := strings.HasPrefix(name, "clib/test/") && path.Ext(name) == ".c"
+		if !inC && !strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inC {
+			there.c[strings.TrimSuffix(path.Base(name), ".c")] = string(raw)
+			return
+		}
+		for _, match := range function.FindAllStringSubmatch(string(raw), -1) {
+			there.functions[match[1]] = true
+		}
+	})
+	played, err := filepath.Glob("internal/core/testdata/*.txt")
+	if err != nil || len(played) == 0 {
+		t.Fatalf("no scenario: %v", err)
 	}
-	there := map[string]bool{}
-	for _, s := range goSources(t) {
-		for _, d := range s.file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && s.test {
-				there[f.Name.Name] = true
+	for _, name := range played {
+		there.scenarios[strings.TrimSuffix(filepath.Base(name), ".txt")] = true
+	}
+	return there
+}
+
+var namedTest = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`(?: \\(([a-z, ]+)\\))?|`(front_\\w+): ([^`]+)`")
+
+// check says which of the tests that a text of a page names are missing, and how many it names.
+func (there tests) check(t *testing.T, page, text string) (named int) {
+	t.Helper()
+	for _, match := range namedTest.FindAllStringSubmatch(text, -1) {
+		named++
+		function, scenarios, program, checked := match[1], match[2], match[3], match[4]
+		switch {
+		case program != "" && !strings.Contains(there.c[program], `{"`+checked+`",`):
+			t.Errorf("%s: %s does not check %q", page, program, checked)
+		case program == "" && !there.functions[function]:
+			t.Errorf("%s: there is no %s", page, function)
+		case function == "TestScenarios":
+			for _, scenario := range strings.Split(scenarios, ", ") {
+				if !there.scenarios[scenario] {
+					t.Errorf("%s: there is no scenario %q", page, scenario)
+				}
 			}
 		}
 	}
-	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z]*)`").FindAllStringSubmatch(string(text), -1)
-	if len(named) == 0 {
-		t.Error("docs/security.md names no test")
-	}
-	for _, name := range named {
-		if !there[name[1]] {
-			t.Errorf("docs/security.md: there is no %s", name[1])
+	return named
+}
+
+// TestPromisesNameTheirTests: each promise of docs/security.md names a test, and those are there.
+func TestPromisesNameTheirTests(t *testing.T) {
+	const page = "docs/security.md"
+	there, promises := testsThere(t), 0
+	for _, columns := range tableBelow(t, page, "What holds each promise") {
+		promises++
+		if len(columns) != 4 || there.check(t, page, columns[3]) == 0 {
+			t.Errorf("%s: no test of %q", page, columns[0])
 		}
 	}
+	if promises < 20 {
+		t.Errorf("%s has only %d promises: is the form of the page a new one?", page, promises)
+	}
+}
+
+// tableBelow returns the rows of the first table below a heading of a page, without its head.
+func tableBelow(t *testing.T, page, heading string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("%s: no heading %q", page, heading)
+	}
+	below, _, _ = strings.Cut(below, "\n## ")
+	for line := range strings.Lines(below) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "| ") && rows != nil {
+			break
+		}
+		if strings.HasPrefix(line, "| ") {
+			columns := strings.Split(strings.Trim(line, "|"), "|")
+			for i := range columns {
+				columns[i] = strings.TrimSpace(columns[i])
+			}
+			rows = append(rows, columns)
+		}
+	}
+	if len(rows) < 3 {
+		t.Fatalf("%s: no table below %q", page, heading)
+	}
+	return rows[2:]
 }
 
 // TestReadersStateTheirBounds: the table of docs/security.md has every source that bounds or
 // decompresses what it reads, all its columns, and the constants as they are.
 func TestReadersStateTheirBounds(t *testing.T) {
-	text, err := os.ReadFile("docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(text), "\n## What every reader takes at most\n")
-	if !found {
-		t.Fatal("docs/security.md has no table of readers")
-	}
 	sources := map[string]source{}
 	for _, s := range goSources(t) {
 		sources[s.path] = s
 	}
 	stated := map[string]bool{}
-	for line := range strings.Lines(table) {
-		columns := strings.Split(strings.TrimSpace(line), "|")
-		if len(columns) != 9 || !strings.Contains(columns[6], ".go`") {
+	for _, columns := range tableBelow(t, "docs/security.md", "What every reader takes at most") {
+		if len(columns) != 7 {
+			t.Errorf("docs/security.md: %d columns of the reader of %q", len(columns), columns[0])
 			continue
 		}
-		name := strings.Trim(columns[6], " `")
+		name := strings.Trim(columns[5], "`")
 		s, ok := sources[name]
 		if !ok {
-			t.Errorf("docs/security.md: there is no %s", name)
+			t.Errorf("docs/security.md: there is no %q", name)
 			continue
 		}
-		for n, what := range []string{"what it reads", "bytes", "depth", "items"} {
-			if strings.TrimSpace(columns[1+n]) == "" {
+		for n, what := range []string{"what it reads", "bytes", "depth", "items", "seconds"} {
+			if columns[n] == "" && (what != "seconds" || waits(s)) {
 				t.Errorf("docs/security.md: %s does not state its %s", name, what)
 			}
 		}
 		stated[s.path] = true
-		for _, constant := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(columns[7], -1) {
+		for _, constant := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(columns[6], -1) {
 			name, value, _ := strings.Cut(constant[1], " = ")
 			is := regexp.MustCompile(`(?m)^\s*(?:const )?` + name + `\s*=\s*` + regexp.QuoteMeta(value) + `\s*(?://.*)?$`)
 			if !is.Match(s.bytes) {
@@ -160,6 +235,12 @@ func TestReadersStateTheirBounds(t *testing.T) {
 			t.Errorf("docs/security.md: the table of readers lacks %s", name)
 		}
 	}
+}
+
+// waits says whether a source reads what may let it wait: a socket, a program, or, of
+// generated ones, messages.
+func waits(s source) bool {
+	return s.generated || s.imports()["net/http"] != "" || s.imports()["os/exec"] != ""
 }
 
 // TestArchitectureNamesRooms: the map of the source names every room of the
@@ -256,40 +337,12 @@ func eventKinds(s source) (constants, kinds, listed []string) {
 
 // TestFaultKindsNameTests: the tests that docs/fault-kinds.md relies on exist.
 func TestFaultKindsNameTests(t *testing.T) {
-	page, err := os.ReadFile("docs/fault-kinds.md")
+	const page = "docs/fault-kinds.md"
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions, scenarios := map[string]bool{}, ""
-	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	walkSources(t, func(name string) {
-		inC := strings.HasPrefix(name, "clib/test/") && path.Ext(name) == ".c"
-		if !inC && !strings.HasSuffix(name, "_test.go") {
-			return
-		}
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if inC {
-			scenarios += string(raw)
-		}
-		for _, match := range function.FindAllStringSubmatch(string(raw), -1) {
-			functions[match[1]] = true
-		}
-	})
-	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1)
-	if len(named) < 60 {
-		t.Errorf("only %d tests are named: is the form of the page a new one?", len(named))
-	}
-	for _, match := range named {
-		if !functions[match[1]] {
-			t.Errorf("there is no test %s", match[1])
-		}
-	}
-	for _, match := range regexp.MustCompile("`front_\\w+: ([^`]+)`").FindAllStringSubmatch(string(page), -1) {
-		if !strings.Contains(scenarios, `"`+match[1]+`"`) {
-			t.Errorf("there is no scenario %q", match[1])
-		}
+	if named := testsThere(t).check(t, page, string(text)); named < 60 {
+		t.Errorf("only %d tests are named: is the form of the page a new one?", named)
 	}
 }

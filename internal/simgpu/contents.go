@@ -100,6 +100,9 @@ func (c *contents) fits(bytes uint64) bool {
 // announce counts bytes that a process is about to write.
 func (c *contents) announce(bytes uint64) { c.announced += bytes }
 
+// maxMemoryBytes is the most that is read of what the kernel says of the host's memory.
+const maxMemoryBytes = 64 << 10
+
 // availableBytes reads how much memory the host can spare.
 func availableBytes() (uint64, error) {
 	file, err := os.Open("/proc/meminfo")
@@ -111,7 +114,7 @@ func availableBytes() (uint64, error) {
 }
 
 func parseAvailable(r io.Reader) (uint64, error) {
-	lines := bufio.NewScanner(io.LimitReader(r, 1<<16))
+	lines := bufio.NewScanner(io.LimitReader(r, maxMemoryBytes))
 	for lines.Scan() {
 		if rest, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
 			kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 44)
