@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/simgpu/simwire"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
 
@@ -86,34 +87,109 @@ func noise(random *rand.Rand, bytes int) []byte {
 	return all
 }
 
+// rubbishOnShare sends noise to a share's socket, in every other round after a WELCOME; in three of
+// four with the right magic and version of a HELLO. Then its connection ends.
+func rubbishOnShare(t *testing.T, socket string, random *rand.Rand, round int) {
+	t.Helper()
+	welcome := round%2 == 0
+	var fd int
+	if welcome {
+		fd = greet(t, socket)
+	} else {
+		fd = connected(t, socket)
+	}
+	defer unix.Close(fd)
+	for range 1 + round%3 {
+		packet := noise(random, []int{1, 7, 96, 100, 232, 233, 4096}[round%7])
+		if round%4 != 3 && len(packet) >= 8 {
+			copy(packet, encoded(wire.Message{Type: wire.Hello})[:8])
+		}
+		if _, err := unix.Write(fd, packet); err != nil {
+			break // it has closed the connection, as it should
+		}
+	}
+	hungUp(t, fd)
+}
+
+// rubbishOnSimulator sends noise to the simulator's; in every other round as a program whose HELLO
+// was answered, in packets of which the frame is right, and each is answered too.
+func rubbishOnSimulator(t *testing.T, socket string, random *rand.Rand, round int) {
+	t.Helper()
+	fd := connected(t, socket)
+	defer unix.Close(fd)
+	if round%2 != 0 {
+		if _, err := unix.Write(fd, noise(random, []int{1, 7, 96, 100, 232, 233, 4096}[round%7])); err != nil {
+			t.Fatal(err)
+		}
+		hungUp(t, fd)
+		return
+	}
+	for n := range uint32(1 + round%3) {
+		h := simwire.Header{Type: simwire.Hello, Sequence: n, Kind: simwire.RoleCompute}
+		var payload []byte
+		if n > 0 {
+			// Of those that are answered at once: what a request means, the simulator's own tests look at.
+			known := []simwire.Type{simwire.Memory, simwire.Charge, simwire.Release, simwire.IPCOpen, simwire.ObjectImport, simwire.FaultInject, simwire.Reset, 255}
+			h.Type = known[random.IntN(len(known))]
+			h.Card, h.Kind, h.Count = random.Uint32(), random.Uint32(), random.Uint32()
+			h.Bytes, h.Offset, h.Object, h.Process, h.Token = random.Uint64(), random.Uint64(), random.Uint64(), random.Uint64(), random.Uint64()
+			payload = noise(random, random.IntN(simwire.PayloadBytes+1))
+		}
+		packet, err := simwire.Encode(h, payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, packet); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, simwire.PacketBytes)
+		length, err := unix.Read(fd, answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _, err := simwire.Decode(answer[:length])
+		if err != nil || a.Type != h.Type || a.Sequence != n || (a.Status == simwire.OK) != (n == 0) {
+			t.Fatalf("%+v is answered %+v: %v", h, a, err)
+		}
+	}
+}
+
+// connected is a connection to a socket, and no answer on it is awaited for ever.
+func connected(t *testing.T, socket string) (fd int) {
+	t.Helper()
+	fd, err := connectPacket(socket)
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(waitAtMost / time.Second)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// hungUp waits until the other end has closed a connection.
+func hungUp(t *testing.T, fd int) {
+	t.Helper()
+	for {
+		n, err := unix.Read(fd, make([]byte, simwire.PacketBytes))
+		if err != nil && !errors.Is(err, unix.ECONNRESET) {
+			t.Fatalf("the connection goes on: %v", err)
+		}
+		if n <= 0 {
+			return
+		}
+	}
+}
+
 // Nonsense on any socket ends that connection and nothing else.
 func TestGarbageOnSockets(t *testing.T) {
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	victim := h.share(t, "victim", 256*mib)
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, socket := range []string{victim.Socket, h.SimulatorSocket} {
-		for round := range 200 {
-			fd, err := connectPacket(socket)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 1 + round%3 {
-				packet := noise(random, []int{1, 7, 96, 100, 232, 233, 4096}[round%7])
-				if round%2 == 0 && len(packet) >= 8 {
-					// The right magic and version with the wrong rest.
-					copy(packet, encoded(wire.Message{Type: wire.Hello})[:8])
-					if socket == h.SimulatorSocket {
-						binary.LittleEndian.PutUint32(packet, 0x6d697344)
-						packet[4] = byte(round)
-					}
-				}
-				if _, err := unix.Write(fd, packet); err != nil {
-					break // it has closed the connection, as it should
-				}
-			}
-			unix.Close(fd)
-		}
+	for round := range 200 {
+		rubbishOnShare(t, victim.Socket, random, round)
+		rubbishOnSimulator(t, h.SimulatorSocket, random, round)
 	}
 	for range 100 {
 		c, err := net.Dial("unix", h.AgentSocket)
@@ -161,10 +237,7 @@ func greet(t *testing.T, socket string) (fd int) {
 // hello says HELLO with the words of m, and returns the answer.
 func hello(t *testing.T, socket string, m wire.Message) (fd int, answer wire.Message) {
 	t.Helper()
-	fd, err := connectPacket(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd = connected(t, socket)
 	m.Type, m.Sequence = wire.Hello, 1
 	if _, err := unix.Write(fd, encoded(m)); err != nil {
 		t.Fatal(err)
@@ -173,7 +246,8 @@ func hello(t *testing.T, socket string, m wire.Message) (fd int, answer wire.Mes
 	if n, err := unix.Read(fd, packet[:]); err != nil || n != len(packet) {
 		t.Fatalf("the answer to HELLO has %d bytes: %v", n, err)
 	}
-	if answer, err = wire.Decode(packet[:]); err != nil {
+	answer, err := wire.Decode(packet[:])
+	if err != nil {
 		t.Fatal(err)
 	}
 	return fd, answer
@@ -267,16 +341,13 @@ func TestLyingClient(t *testing.T) {
 		unix.Close(fd)
 	}
 	// One that claims, on coming back, to use more than there is.
-	claim := wire.Message{Type: wire.Hello, Sequence: 1, Token: 987654321}
+	claim := wire.Message{Token: 987654321}
 	for slot := range claim.Bytes {
 		claim.Bytes[slot] = ^uint64(0) >> uint(slot)
 	}
-	fd, err := connectPacket(liar.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Write(fd, encoded(claim)); err != nil {
-		t.Fatal(err)
+	fd, answer := hello(t, liar.Socket, claim)
+	if answer.Type != wire.Refused {
+		t.Errorf("the claim of all that a word holds is answered %+v", answer)
 	}
 	unix.Close(fd)
 	w.content(t, h)
