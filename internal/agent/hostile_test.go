@@ -51,13 +51,27 @@ func awaitEOF(t testing.TB, conn *net.UnixConn) []wire.Message {
 	}
 }
 
+// welcomed says HELLO on a connection, and demands that it is answered WELCOME.
+func welcomed(t testing.TB, conn *net.UnixConn) {
+	t.Helper()
+	_, err := conn.Write(encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Hello, Sequence: 1}))
+	must(t, err)
+	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	var packet [512]byte
+	n, err := conn.Read(packet[:])
+	must(t, err)
+	if answer, err := wire.Decode(packet[:n]); err != nil || answer.Type != wire.Welcome {
+		t.Fatalf("HELLO is answered %+v, %v", answer, err)
+	}
+}
+
 func encode(m wire.Message) []byte {
 	var packet [wire.MessageSize]byte
 	m.Encode(&packet)
 	return packet[:]
 }
 
-// Rubbish ends the connection that it comes on, and no other.
+// Rubbish ends the connection that it comes on, and no other; also one that was welcomed.
 func TestRubbish(t *testing.T) {
 	r := newRig(t)
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
@@ -67,22 +81,28 @@ func TestRubbish(t *testing.T) {
 	old.Version = 99
 	noMagic := hello
 	noMagic.Magic = 1
-	for name, packets := range map[string][][]byte{
-		"text":            {[]byte("GET / HTTP/1.1\r\n\r\n")},
-		"long":            {bytes.Repeat([]byte("x"), 4096)},
-		"a byte short":    {encode(hello)[:wire.MessageSize-1]},
-		"magic":           {encode(noMagic)},
-		"charge first":    {encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Charge})},
-		"version":         {encode(old)},
-		"hello twice":     {encode(hello), encode(hello)},
-		"type":            {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: 999})},
-		"slot":            {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Charge, Slot: 1})},
-		"version later":   {encode(hello), encode(wire.Message{Magic: wire.MessageMagic, Version: 7, Type: wire.Sync})},
-		"probes for ever": bytesOf(encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Sync}), 100),
+	for name, c := range map[string]struct {
+		welcome bool
+		packets [][]byte
+	}{
+		"text":            {false, [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}},
+		"long":            {false, [][]byte{bytes.Repeat([]byte("x"), 4096)}},
+		"a byte short":    {false, [][]byte{encode(hello)[:wire.MessageSize-1]}},
+		"magic":           {false, [][]byte{encode(noMagic)}},
+		"charge first":    {false, [][]byte{encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Charge})}},
+		"version":         {false, [][]byte{encode(old)}},
+		"hello twice":     {true, [][]byte{encode(hello)}},
+		"type":            {true, [][]byte{encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: 999})}},
+		"slot":            {true, [][]byte{encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Charge, Slot: 1})}},
+		"version later":   {true, [][]byte{encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version + 1, Type: wire.Sync})}},
+		"probes for ever": {false, bytesOf(encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Sync}), 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := dialShare(t, r, "s")
-			for _, packet := range packets {
+			if c.welcome {
+				welcomed(t, conn)
+			}
+			for _, packet := range c.packets {
 				if _, err := conn.Write(packet); err != nil {
 					break // it has been closed already
 				}
@@ -372,7 +392,6 @@ func FuzzShareSocket(f *testing.F) {
 	r := newRig(f)
 	r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
 	good, w := r.front("s"), r.witness()
-	hello := encode(wire.Message{Magic: wire.MessageMagic, Version: wire.Version, Type: wire.Hello, Sequence: 1})
 	for _, m := range []wire.Message{
 		{Type: wire.Charge, Amount: 1 << 63}, {Type: wire.Charge, Slot: 9, Amount: 1}, {Type: wire.Processes, Amount: 1 << 40},
 		{Type: wire.Event, Kind: wire.EventDriverOOM, Amount: 1 << 63}, {Type: wire.Measure, Slot: 1 << 31},
@@ -386,9 +405,7 @@ func FuzzShareSocket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, greet bool, packet []byte) {
 		conn := dialShare(t, r, "s")
 		if greet {
-			if _, err := conn.Write(hello); err != nil {
-				t.Fatal(err)
-			}
+			welcomed(t, conn)
 		}
 		if len(packet) > 0 {
 			_, _ = conn.Write(packet)
