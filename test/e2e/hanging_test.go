@@ -11,9 +11,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 )
+
+// answeredIn is what a command may take while a driver hangs: each question about a GPU has 3
+// seconds, and a busy host time of its own. Its client would wait for 30.
+const answeredIn = 10 * time.Second
 
 // A simulator that is stopped is a driver that hangs: commands answer what is known and
 // say which GPU does not answer, none makes a share there, and the agent can be ended. The
@@ -23,11 +28,17 @@ func TestHangingSimulator(t *testing.T) {
 	env := []string{"PATH=" + os.Getenv("PATH"), "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
 	ask := func(arguments ...string) outcome {
 		t.Helper()
-		return run(t, env, divvy(t), append(arguments, "--agent", h.AgentSocket)...)
+		begun := time.Now()
+		o := run(t, env, divvy(t), append(arguments, "--agent", h.AgentSocket)...)
+		if took := time.Since(begun); took > answeredIn {
+			t.Errorf("%v took %v", arguments, took)
+		}
+		return o
 	}
 	holder := h.holder(t, h.share(t, "there", 256*mib))
 	do(t, holder, "start")
 	card := h.look(t, "there").CardUUID
+	h.share(t, "idle", 256*mib)
 	for _, command := range [][]string{{"share", "list"}, {"ps"}, {"devices"}, {"doctor"}} {
 		if o := ask(command...); o.code != 0 || strings.Contains(o.stderr+o.stdout, "answer: what is shown") {
 			t.Fatalf("control: %v: code %d\n%s%s", command, o.code, o.stdout, o.stderr)
@@ -51,6 +62,15 @@ func TestHangingSimulator(t *testing.T) {
 	}
 	if o := ask("ps"); !strings.Contains(o.stdout, "there") {
 		t.Errorf("what is known is not shown:\n%s", o.stdout)
+	}
+	if o := ask("share", "delete", "idle"); o.code != 0 {
+		t.Errorf("delete: code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	if o := ask("share", "list"); strings.Contains(o.stdout, "idle") || !strings.Contains(o.stdout, "there") {
+		t.Errorf("after one share was deleted:\n%s", o.stdout)
+	}
+	if o := ask("share", "delete", "there"); o.code == 0 || !strings.Contains(o.stderr, "there") {
+		t.Errorf("delete of one that is in use: code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
 	if o := ask("doctor"); o.code != 1 || !strings.Contains(o.stdout, "its driver has not answered") {
 		t.Errorf("doctor: code %d\n%s", o.code, o.stdout)
