@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command attacker does to an agent, for tests, what a user's program may try against
-// other users: each flag names a kind of attack, and it does one after the other, at
-// random, until its input ends. Then it prints how often it did which.
+// other users: each word names a kind of attack, and it does each once, in an order of
+// chance, and again in another one, until its input ends. Then it prints how often it did which.
 //
 //	attacker --agent SOCKET [--share SOCKET] [--seed N] [--tools DIRECTORY] [--divvy PROGRAM] KIND...
 //
@@ -96,9 +96,13 @@ func run() error {
 	}
 	defer hold.Close()
 	fmt.Println("ready", os.Getpid())
-	done := map[string]int{}
+	done, order := map[string]int{}, []int(nil)
 	for ctx.Err() == nil {
-		kind := flag.Arg(a.random.IntN(flag.NArg()))
+		if len(order) == 0 {
+			order = a.random.Perm(flag.NArg())
+		}
+		kind := flag.Arg(order[0])
+		order = order[1:]
 		moment, stop := context.WithTimeout(ctx, a.between(200*time.Millisecond, 2*time.Second))
 		kinds[kind](&a, moment)
 		stop()

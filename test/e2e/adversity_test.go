@@ -65,8 +65,11 @@ func TestGPULostUnderAttack(t *testing.T) {
 		t.Errorf("a new share: %+v, %v", made, err)
 	}
 	w.content(t, c.host)
-	for _, a := range attacks {
-		a.end(t)
+	for i, a := range attacks {
+		done := a.end(t)
+		if delete(done, "connections"); len(done) == 0 {
+			t.Errorf("attacker %d did nothing", i)
+		}
 	}
 	w.content(t, c.host)
 }
