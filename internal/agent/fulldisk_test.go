@@ -3,9 +3,11 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +50,52 @@ func TestFullDisk(t *testing.T) {
 	must(t, err)
 	if len(was.shares) != 3 || len(was.clients) != 1 || was.clients[0].Granted == 0 {
 		t.Errorf("the journal has %+v", was)
+	}
+}
+
+// A journal that was damaged costs the share whose record it was; an event says so, and where the
+// file is kept as it was. The control is the same journal without damage.
+func TestDamagedJournal(t *testing.T) {
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "first", MemoryBytes: gib})
+	r.share(api.ShareSpec{Name: "second", MemoryBytes: gib})
+	cuts := func() (cuts []string) {
+		events, err := r.client.Events(t.Context(), 0)
+		must(t, err)
+		for _, e := range events.Events {
+			if e.Kind == event.JournalCut {
+				cuts = append(cuts, e.Message)
+			}
+		}
+		return cuts
+	}
+	must(t, r.stop())
+	r.start()
+	if told := cuts(); told != nil {
+		t.Errorf("without damage: %q", told)
+	}
+	must(t, r.stop())
+	path := filepath.Join(r.cfg.JournalDirectory, "journal")
+	damaged, err := os.ReadFile(path)
+	must(t, err)
+	at := bytes.Index(damaged, []byte(`"first"`))
+	if at < 0 || at > bytes.Index(damaged, []byte(`"second"`)) {
+		t.Fatalf("the journal is another one: %q", damaged)
+	}
+	damaged[at] ^= 1
+	must(t, os.WriteFile(path, damaged, 0o600))
+	r.start()
+	kept := path + ".damaged"
+	if told := cuts(); len(told) != 1 || !strings.HasSuffix(told[0], "kept in "+kept) {
+		t.Errorf("told %q", told)
+	}
+	if is, err := os.ReadFile(kept); err != nil || !bytes.Equal(is, damaged) {
+		t.Errorf("the file is not kept: %v", err)
+	}
+	shares, err := r.client.Shares(t.Context())
+	must(t, err)
+	if len(shares.Shares) != 1 || shares.Shares[0].Name != "second" {
+		t.Errorf("shares %+v", shares.Shares)
 	}
 }
 

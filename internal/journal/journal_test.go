@@ -122,6 +122,26 @@ func TestOneBit(t *testing.T) {
 	}
 }
 
+// A head of zeros, as a disk may leave it, costs what is in it and nothing after it; the file is
+// kept as it was.
+func TestZerosAtTheHead(t *testing.T) {
+	const zeros, long = 600, 400
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _, _ := reopen(t, path)
+	must(t, j.Append(bytes.Repeat([]byte("a"), long), bytes.Repeat([]byte("b"), long), []byte("third"), []byte("fourth")))
+	damaged, err := os.ReadFile(path)
+	must(t, err)
+	clear(damaged[:zeros])
+	must(t, os.WriteFile(path, damaged, 0o600))
+	j, records, lost := reopen(t, path)
+	if fmt.Sprint(records) != "[third fourth]" || lost != 2*(headerBytes+long) {
+		t.Errorf("%q, %d bytes lost", records, lost)
+	}
+	if kept, err := os.ReadFile(j.Kept()); err != nil || !bytes.Equal(kept, damaged) {
+		t.Errorf("the file is not kept: %v", err)
+	}
+}
+
 func TestDoesNotFollowLinks(t *testing.T) {
 	folder := t.TempDir()
 	target := filepath.Join(folder, "target")
