@@ -36,11 +36,12 @@ func TestScenarios(t *testing.T) {
 type world struct {
 	t *testing.T
 	*fakePages
-	now   time.Time
-	asked time.Time // the driver, which has not answered; zero: it has not been
-	cards []Card
-	out   *strings.Builder
-	share map[string]string // of each process
+	now    time.Time
+	asked  time.Time // the driver, which has not answered; zero: it has not been
+	cards  []Card
+	out    *strings.Builder
+	share  map[string]string // of each process
+	places int               // for clients; 0: the few that most scenarios have
 }
 
 func (w *world) printf(format string, args ...any) { fmt.Fprintf(w.out, format+"\n", args...) }
@@ -91,6 +92,9 @@ func (w *world) process(pid string) (ClientID, Process) {
 func (w *world) start() {
 	config := Config{MaxShares: 20, MaxClients: 10, MaxShareClients: 4, RestartGrace: 2 * time.Second,
 		EphemeralGrace: 5 * time.Second, ShrinkDeadline: time.Second, AgentUID: 0}
+	if w.places > 0 {
+		config.MaxClients, config.MaxShareClients = w.places, w.places
+	}
 	w.core = New(config, w.cards, w.fakePages)
 }
 
@@ -202,6 +206,9 @@ func (w *world) do(f []string) {
 		w.fail(w.core.Hold(arg(1), uid))
 	case "unhold":
 		w.core.Release(w.now, arg(1))
+	case "places": // places N: a new core with so many for clients, in a share and in all
+		w.places = w.number(arg(1))
+		w.start()
 	case "attach":
 		id, process := w.process(arg(2))
 		w.share[arg(2)] = arg(1)
