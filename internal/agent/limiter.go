@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/divvy-gpu/divvy/internal/core"
-	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -52,9 +51,14 @@ func (l *limiter) leave(uid int) {
 
 func (l *limiter) trusted(uid int) bool { return core.Trusted(uid, l.own) }
 
+// namespaces tells who made the user namespace of a process that is not in the agent's.
+type namespaces interface {
+	NamespaceOwner(pid int) (uid int, ok bool)
+}
+
 // payer is whose part of the connections a peer takes: who made the user namespace that it lives in, for
 // one user may have many ids there; else itself.
-func payer(table process.Table, peer socket.Peer) int {
+func payer(table namespaces, peer socket.Peer) int {
 	if peer.UID == 0 {
 		return 0
 	}

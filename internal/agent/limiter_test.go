@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 // One user leaves connections for others; the agent's own and root need not.
@@ -28,6 +29,37 @@ func TestLimiter(t *testing.T) {
 	p.leave(0)
 	if p.enter(1) || !p.enter(2) {
 		t.Error("the place that was left is not the other user's")
+	}
+}
+
+// fakeNamespaces are who made the user namespaces of processes; of others nothing is told.
+type fakeNamespaces map[int]int
+
+func (n fakeNamespaces) NamespaceOwner(pid int) (uid int, ok bool) {
+	uid, ok = n[pid]
+	return uid, ok
+}
+
+// Who made a user namespace pays for all its ids, if it is not root; root never pays for others.
+func TestPayer(t *testing.T) {
+	made := fakeNamespaces{1: 12001, 2: 12001, 3: 0, 4: 12002}
+	for _, c := range []struct{ pid, uid, want int }{
+		{1, 165536, 12001}, {2, 165537, 12001}, {1, 12001, 12001},
+		{3, 231072, 231072}, // of a container that root made
+		{4, 0, 0},           // root, wherever it has gone
+		{5, 12003, 12003}, {0, 12004, 12004},
+	} {
+		if got := payer(made, socket.Peer{PID: c.pid, UID: c.uid}); got != c.want {
+			t.Errorf("for process %d of uid %d pays %d, want %d", c.pid, c.uid, got, c.want)
+		}
+	}
+	// So many ids have no more connections than one user.
+	l := newLimiter(6, 0)
+	for id := range 3 {
+		l.enter(payer(made, socket.Peer{PID: 1, UID: 165536 + id}))
+	}
+	if l.enter(payer(made, socket.Peer{PID: 2, UID: 165540})) || !l.enter(payer(made, socket.Peer{PID: 5, UID: 12003})) {
+		t.Error("the ids of one user have the places of others")
 	}
 }
 
