@@ -11,20 +11,24 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 )
 
-// flood bounds the events that processes and users but root cause, of whatever kind: nobody
-// drives those of others out of the log. What is left out is told, in one event of each user
-// a second.
+// flood bounds the events that processes and users but root cause, of whatever kind, and those
+// of a share that any of its processes may cause: nobody drives those of others out of the log.
+// What is left out is told, in one event of each user and share a second.
 type flood struct {
 	processes, users map[int]*bucket
-	dropped          map[int]int // by user, not told
-	tellAt           time.Time   // zero: nothing was dropped
+	shares           map[string]*bucket
+	dropped          map[int]int    // by user, not told
+	droppedOf        map[string]int // by share, not told
+	tellAt           time.Time      // zero: nothing was dropped
 }
 
 const (
-	userBucketSize      = 256
-	userBucketPerSecond = 20
-	tellDropped         = time.Second
-	mostBuckets         = 4096
+	userBucketSize       = 256
+	userBucketPerSecond  = 20
+	shareBucketSize      = 20
+	shareBucketPerSecond = 1
+	tellDropped          = time.Second
+	mostBuckets          = 4096
 )
 
 // ofCard is true of events about a share that its user does not cause.
@@ -32,8 +36,17 @@ func ofCard(kind event.Kind) bool {
 	return slices.Contains([]event.Kind{event.ShareUsable, event.ShareUnusable, event.ShareLost, event.EventsDropped}, kind)
 }
 
-// MayTell says whether an event is one too many of its process or its user, and counts it.
+// ofShare is true of events about a share which do not say what process caused them: that is
+// anybody's who may join, whosever the share is.
+func ofShare(kind event.Kind) bool { return kind == event.LeaseOverrun }
+
+// MayTell says whether an event is one too many of its share, its process or its user, and counts it.
 func (c *Core) MayTell(now time.Time, e Event) bool {
+	f := &c.flood
+	if ofShare(e.Kind) && !bucketOf(&f.shares, e.Share).takeOf(now, shareBucketSize, shareBucketPerSecond) {
+		drop(f, &f.droppedOf, e.Share, now)
+		return false
+	}
 	user, known := 0, false
 	if e.user != nil {
 		user, known = *e.user, true
@@ -47,25 +60,29 @@ func (c *Core) MayTell(now time.Time, e Event) bool {
 	if !known || c.trusted(user) || ofCard(e.Kind) {
 		return true
 	}
-	f := &c.flood
-	if e.PID != 0 && !f.bucket(&f.processes, e.PID).take(now) ||
-		!f.bucket(&f.users, user).takeOf(now, userBucketSize, userBucketPerSecond) {
-		if f.dropped == nil {
-			f.dropped = map[int]int{}
-		}
-		f.dropped[user]++
-		if f.tellAt.IsZero() {
-			f.tellAt = now.Add(tellDropped)
-		}
+	if e.PID != 0 && !bucketOf(&f.processes, e.PID).take(now) ||
+		!bucketOf(&f.users, user).takeOf(now, userBucketSize, userBucketPerSecond) {
+		drop(f, &f.dropped, user, now)
 		return false
 	}
 	return true
 }
 
-// bucket is that of a process or a user. Those that are full again say nothing.
-func (f *flood) bucket(of *map[int]*bucket, who int) *bucket {
+// drop counts an event that is not told.
+func drop[K comparable](f *flood, of *map[K]int, who K, now time.Time) {
+	if *of == nil {
+		*of = map[K]int{}
+	}
+	(*of)[who]++
+	if f.tellAt.IsZero() {
+		f.tellAt = now.Add(tellDropped)
+	}
+}
+
+// bucketOf is that of a process, a user or a share. Those that are full again say nothing.
+func bucketOf[K comparable](of *map[K]*bucket, who K) *bucket {
 	if *of == nil || len(*of) >= mostBuckets {
-		*of = map[int]*bucket{}
+		*of = map[K]*bucket{}
 	}
 	b := (*of)[who]
 	if b == nil {
@@ -85,5 +102,9 @@ func (c *Core) tellDropped(now time.Time) {
 	for _, user := range slices.Sorted(maps.Keys(f.dropped)) {
 		c.event(now, Event{Kind: event.EventsDropped, Message: fmt.Sprintf("%d events that uid %d caused were left out: too many", f.dropped[user], user)})
 	}
+	for _, share := range slices.Sorted(maps.Keys(f.droppedOf)) {
+		c.event(now, Event{Kind: event.EventsDropped, Share: share, Message: fmt.Sprintf("%d events of its processes together were left out: too many", f.droppedOf[share])})
+	}
 	clear(f.dropped)
+	clear(f.droppedOf)
 }

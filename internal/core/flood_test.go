@@ -3,6 +3,7 @@
 package core
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -66,6 +67,58 @@ func TestFloodOfSharesAndRefusals(t *testing.T) {
 		if drain(); told[event.ShareDeleted] != i+1 {
 			t.Errorf("the victim's events: %v", told)
 		}
+	}
+}
+
+// Work that outlasts its lease without end, in a share of root that everybody may join, fills no
+// log: what is told of it is bounded, whosever the share is, and what is left out is counted. The
+// control is another share, of which all is told.
+func TestFloodOfOverruns(t *testing.T) {
+	const attacked, well, rounds = "attacked", "well", 2000
+	for name, owner := range map[string]int{"of root": 0, "of a user": 7} {
+		t.Run(name, func(t *testing.T) {
+			pages := newFakePages()
+			c := New(Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10, AgentUID: -1}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, pages)
+			pages.core = c
+			now := time.Unix(1000, 0)
+			for _, share := range []string{attacked, well} {
+				if _, err := c.CreateShare(now, Spec{Name: share, MemoryBytes: 1 << 30}, owner); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Drain()
+			told, left := map[string]int{}, 0
+			overrun := func(share string) {
+				if c.MayTell(now, Event{Kind: event.LeaseOverrun, Share: share}) {
+					told[share]++
+				}
+			}
+			for i := range rounds {
+				now = now.Add(5 * time.Millisecond)
+				overrun(attacked)
+				if i%(rounds/10) == 0 {
+					overrun(well)
+				}
+				c.Tick(now)
+			}
+			now = now.Add(tellDropped)
+			c.Tick(now)
+			for _, e := range c.Drain().Events {
+				if e.Kind == event.EventsDropped && e.Share == attacked {
+					var n int
+					if _, err := fmt.Sscan(e.Message, &n); err != nil {
+						t.Errorf("event %+v", e)
+					}
+					left += n
+				}
+			}
+			if bound := shareBucketSize + shareBucketPerSecond*10 + 1; told[attacked] > bound || told[attacked] < shareBucketSize {
+				t.Errorf("told %d times, at most %d", told[attacked], bound)
+			}
+			if told[attacked]+left != rounds || told[well] != 10 {
+				t.Errorf("told %v, %d said to be left out of %d", told, left, rounds)
+			}
+		})
 	}
 }
 
