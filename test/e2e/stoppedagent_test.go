@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func (h *host) fixed(t *testing.T) *fixedShares {
 func (f *fixedShares) want(t *testing.T, state string, span time.Duration) {
 	t.Helper()
 	var short error
-	for range 4 {
+	for range 10 {
 		had := f.busyOver(t, f.truth, span)
 		short = nil
 		for name, percent := range f.parts {
@@ -72,30 +73,78 @@ func (f *fixedShares) want(t *testing.T, state string, span time.Duration) {
 	t.Error(short)
 }
 
-// An agent that is stopped counts as one that is away: after a second or two fixed shares
-// go on at their rates, what is left of a promise can be allocated and no more. When it goes
-// on the ledger is what the driver says, and nobody has had more than his part. The
-// control: programs without the front have more, of time and memory.
+// What a call may take while the agent does not answer: the front notices after a second or two,
+// an allocation waits three; a program that begins waits ten for its WELCOME. A busy host takes
+// time of its own.
+const (
+	promptly    = 5 * time.Second
+	beginsUntil = 15 * time.Second
+)
+
+// stopAgent stops the agent: its worker, which may end at once instead, and its supervisor. It
+// returns what has them go on.
+func (h *host) stopAgent(t *testing.T, killed bool) (goOn func()) {
+	t.Helper()
+	worker, err := h.client.Version(t.Context())
+	if err != nil || worker.PID == h.agent.pid {
+		t.Fatalf("the agent's worker is process %d, its supervisor %d: %v", worker.PID, h.agent.pid, err)
+	}
+	halt(t, h.agent.pid)
+	if killed {
+		if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		halt(t, worker.PID)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := h.client.Version(ctx); err == nil {
+		t.Fatal("the agent answers")
+	}
+	return func() {
+		t.Helper()
+		pids := []int{h.agent.pid}
+		if !killed {
+			pids = append(pids, worker.PID)
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// An agent that is stopped counts as one that is away, and so does one whose worker is killed
+// while its supervisor, which holds its sockets, is stopped: after a second or two fixed shares
+// go on at their rates, what is left of a promise can be allocated and no more, and no call takes
+// long. When it goes on the ledger is what the driver says, and nobody has had more than his part.
+// The control: programs without the front have more, of time and memory.
 func TestStoppedAgent(t *testing.T) {
+	for name, killed := range map[string]bool{"stopped": false, "killed, and its supervisor stopped": true} {
+		t.Run(name, func(t *testing.T) { stoppedAgent(t, killed) })
+	}
+}
+
+func stoppedAgent(t *testing.T, killed bool) {
 	h := newHost(t, hostOptions{})
 	f := h.fixed(t)
 	const limit = 512 * mib
-	held := h.holder(t, h.share(t, "held", limit))
+	share := h.share(t, "held", limit)
+	held, late := h.holder(t, share), h.holder(t, share)
 	do(t, held, "start")
 	alloc(t, held, 64*mib)
 	f.want(t, "before", 2*time.Second)
 
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(-h.agent.pid, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	t.Cleanup(func() { signal(syscall.SIGCONT) })
 	h.resetPeak(t)
-	stopped := time.Now()
+	goOn := h.stopAgent(t, killed)
 	had := h.cardTimes(t, f.truth)
+	stopped, begun := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := late.Do("start")
+		begun <- err
+	}()
 	eventually(t, "both go on", func() error {
 		times := h.cardTimes(t, f.truth)
 		for name, b := range f.burners {
@@ -105,22 +154,40 @@ func TestStoppedAgent(t *testing.T) {
 		}
 		return nil
 	})
-	if took := time.Since(stopped); took > 5*time.Second {
+	if took := time.Since(stopped); took > promptly {
 		t.Errorf("the shares went on after %v", took)
 	}
-	f.want(t, "while it is stopped", 3*time.Second)
-	within := alloc(t, held, 256*mib)
-	refused(t, held, outOfMemory, "alloc %d", limit)
-	do(t, held, "free %d", within)
-	alloc(t, held, 320*mib)
-	refused(t, held, outOfMemory, "alloc %d", limit-320*mib-64*mib-contextBytes+512)
-	alloc(t, held, limit-320*mib-64*mib-contextBytes)
+	f.want(t, "while it is away", 3*time.Second)
+	timed := func(what string, call func()) {
+		t.Helper()
+		begun := time.Now()
+		call()
+		if took := time.Since(begun); took > promptly {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	var within uint64
+	timed("what is left of the promise", func() { within = alloc(t, held, 256*mib) })
+	timed("more than that", func() { refused(t, held, outOfMemory, "alloc %d", limit) })
+	timed("to free", func() { do(t, held, "free %d", within) })
+	timed("again", func() { alloc(t, held, 320*mib) })
+	timed("a little too much", func() { refused(t, held, outOfMemory, "alloc %d", limit-320*mib-64*mib-contextBytes+512) })
+	timed("all of the rest", func() { alloc(t, held, limit-320*mib-64*mib-contextBytes) })
+	select {
+	case err := <-begun:
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(systemNotReady)) {
+			t.Errorf("a program that begins while the agent is away: %v", err)
+		}
+	case <-time.After(beginsUntil - time.Since(stopped)):
+		t.Errorf("a program that begins while the agent is away waits for more than %v", beginsUntil)
+	}
+	late.Kill()
 	bare := h.holderIn(t, h.Unheld())
 	do(t, bare, "start")
 	alloc(t, bare, limit) // the control
 	bare.Kill()
 
-	signal(syscall.SIGCONT)
+	goOn()
 	eventually(t, "the ledger is what the driver says", func() error {
 		s, err := h.client.Share(t.Context(), "held")
 		if err == nil && (s.UsedBytes != limit || s.Clients != 1) {
