@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -432,14 +433,20 @@ func (d *daemon) nameStranger(s *api.CardStranger) {
 	s.Container = d.table.Group(s.PID)
 }
 
+// Bounds of a machine's own list of users.
+const (
+	maxUsers      = 1 << 16
+	maxUsersBytes = 16 << 20
+)
+
 // payers says who pays for a share: its tenant, else its owner, by number where a machine's own
 // list of users does not have him: a directory service may hang.
 func payers(path string) func(tenant string, owner int) string {
 	names := map[string]string{}
 	if file, err := os.Open(path); err == nil {
 		defer file.Close()
-		lines := bufio.NewScanner(file)
-		for lines.Scan() && len(names) < 1<<16 {
+		lines := bufio.NewScanner(io.LimitReader(file, maxUsersBytes))
+		for lines.Scan() && len(names) < maxUsers {
 			fields := strings.SplitN(lines.Text(), ":", 4)
 			if len(fields) == 4 && names[fields[2]] == "" {
 				names[fields[2]] = fields[0]

@@ -46,7 +46,7 @@ func TestAsk(t *testing.T) {
 	if !strings.Contains(out, `"games" is none of these`) || strings.Contains(out, "Who shares") {
 		t.Errorf("%s", out)
 	}
-	for _, answers := range []string{"", "x\nx\nx\n", "\n\n\n\n\nmany\n", "\n\n\n\n\n0\n"} {
+	for _, answers := range []string{"", strings.Repeat("x", 2*maxAnswersBytes), "x\nx\nx\n", "\n\n\n\n\nmany\n", "\n\n\n\n\n0\n"} {
 		if _, err := asked(t, inv, &adviseFlags{}, answers); err == nil || exitCode(err) != exitUsage {
 			t.Errorf("%q: %v", answers, err)
 		}

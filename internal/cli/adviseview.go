@@ -5,6 +5,7 @@ package cli
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -273,9 +274,12 @@ func (a *app) whyNot(f *adviseFlags, inv advise.Inventory, x *advise.Advice) err
 	return nil
 }
 
+// maxAnswersBytes is the most that is read of answers.
+const maxAnswersBytes = 64 << 10
+
 // ask asks what is needed, a screen at most, with defaults from the machine.
 func (a *app) ask(f *adviseFlags, inv advise.Inventory) error {
-	in := bufio.NewReader(a.stdin)
+	in := bufio.NewReader(io.LimitReader(a.stdin, maxAnswersBytes))
 	question := func(text, otherwise string, of []string) (string, error) {
 		for range 3 {
 			if of != nil {
@@ -295,7 +299,7 @@ func (a *app) ask(f *adviseFlags, inv advise.Inventory) error {
 			if of == nil || slices.Contains(of, answer) {
 				return answer, nil
 			}
-			fmt.Fprintf(a.stdout, "  %q is none of these\n", oneLine(answer))
+			fmt.Fprintf(a.stdout, "  %.60q is none of these\n", oneLine(answer))
 		}
 		return "", usage(fmt.Errorf("no answer to: %s", text))
 	}

@@ -214,10 +214,10 @@ func follow[T any](ctx context.Context, c *Client, path, what string, handle fun
 		return err
 	}
 	defer response.Body.Close()
-	decoder := json.NewDecoder(response.Body)
+	all := newDocuments(response.Body)
 	for {
 		var next T
-		if err := decoder.Decode(&next); err != nil {
+		if err := all.next(&next); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

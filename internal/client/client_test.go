@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -233,6 +234,70 @@ func TestStrangeAnswers(t *testing.T) {
 		}
 		_ = listener.Close()
 	}
+}
+
+// endless is a document that never ends.
+type endless struct{ begun bool }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	if !e.begun && len(p) > 0 {
+		p[0], e.begun = '"', true
+	}
+	return len(p), nil
+}
+
+// Of an answer that has no end, each document has a bound, and they have none together.
+func TestEndlessDocument(t *testing.T) {
+	path := socketPath(t)
+	serve(t, path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/events" && r.URL.Query().Get("since") == "1" {
+			message := strings.Repeat("x", maxDocumentBytes/4)
+			for n := range uint64(8) {
+				_ = json.NewEncoder(w).Encode(api.Event{Sequence: n, Message: message})
+			}
+			return
+		}
+		_, _ = io.CopyN(w, &endless{}, 8*maxDocumentBytes) // it is read no further
+		<-r.Context().Done()
+	}))
+	c, seen := New(path), 0
+	err := c.Follow(t.Context(), 1, func(api.Event) error { seen++; return nil })
+	if !errors.Is(err, ErrUnreachable) || !errors.Is(err, io.EOF) || seen != 8 {
+		t.Errorf("long ones: %d were seen, %v", seen, err)
+	}
+	for name, ask := range map[string]func() error{
+		"follow": func() error {
+			return c.Follow(t.Context(), 0, func(api.Event) error { return errors.New("it was read") })
+		},
+		"run": func() error {
+			_, _, err := c.Run(t.Context(), api.RunSpec{})
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "a document of more than 16777216 bytes") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var read endless
+	counted := &countedReader{Reader: &read}
+	if err := newDocuments(counted).next(&api.Notice{}); err == nil || counted.bytes != maxDocumentBytes {
+		t.Errorf("%d bytes are read of it: %v", counted.bytes, err)
+	}
+}
+
+// countedReader counts what is read.
+type countedReader struct {
+	io.Reader
+	bytes int
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.bytes += n
+	return n, err
 }
 
 // A hold is taken again when the agent restarts, and ends when the share is

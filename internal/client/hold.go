@@ -4,7 +4,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,8 +51,8 @@ func (c *Client) Hold(ctx context.Context, name string) (*Hold, error) {
 
 // holding is a connection that holds a share, and what reads the rest of its answer.
 type holding struct {
-	body    io.Closer
-	decoder *json.Decoder
+	body io.Closer
+	said *documents
 }
 
 // holdOn is the hold that a connection is.
@@ -71,7 +70,7 @@ func (c *Client) Run(ctx context.Context, spec api.RunSpec) (api.Run, *Hold, err
 	var run api.Run
 	held, err := c.hold(ctx, "/v1/runs", spec)
 	if err == nil {
-		if err = held.decoder.Decode(&run); err != nil {
+		if err = held.said.next(&run); err != nil {
 			_ = held.body.Close()
 			err = c.unreachable(fmt.Errorf("read the answer: %w", err))
 		}
@@ -116,7 +115,7 @@ func (c *Client) hold(ctx context.Context, path string, spec any) (*holding, err
 	if err != nil {
 		return nil, err
 	}
-	return &holding{body: response.Body, decoder: json.NewDecoder(response.Body)}, nil
+	return &holding{body: response.Body, said: newDocuments(response.Body)}, nil
 }
 
 // listen reads what the agent has to say until the connection breaks.
@@ -124,7 +123,7 @@ func (h *Hold) listen(held *holding) {
 	defer held.body.Close()
 	for {
 		var n api.Notice
-		if held.decoder.Decode(&n) != nil {
+		if held.said.next(&n) != nil {
 			return
 		}
 		if n.PID == 0 {
