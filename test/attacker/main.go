@@ -53,6 +53,7 @@ var kinds = map[string]func(*attacker, context.Context){
 	"lies":     (*attacker).lies,
 	"past":     (*attacker).past,
 	"events":   (*attacker).events,
+	"handed":   (*attacker).handed,
 	"churn":    (*attacker).churn,
 	"jobs":     (*attacker).jobs,
 	"rubbish":  (*attacker).rubbish,
@@ -293,6 +294,38 @@ func (a *attacker) events(ctx context.Context) {
 		c.drain()
 		if more, err := attach(a.own.Socket, wire.Message{}); err == nil {
 			more.close()
+		}
+	}
+}
+
+// handed gives memory names, takes what has one, of its own share and of another, and lets it go,
+// more often than there is place for: in words, and by pipes of which it keeps an end or none.
+func (a *attacker) handed(ctx context.Context) {
+	var all []*attached
+	for _, path := range []string{a.own.Socket, a.target()} {
+		if c, err := attach(path, wire.Message{}); err == nil {
+			defer c.close()
+			all = append(all, c)
+		}
+	}
+	for ctx.Err() == nil && len(all) > 0 {
+		c := all[a.random.IntN(len(all))]
+		m := wire.Message{Type: []uint16{wire.Charge, wire.Name, wire.Name, wire.Import, wire.Release}[a.random.IntN(5)],
+			Amount: 4096 * (1 + a.random.Uint64N(16))}
+		if m.Type == wire.Release || m.Type == wire.Name && a.random.IntN(2) == 0 { // else it is new
+			m.Token = c.numbers[a.random.IntN(len(c.numbers))]
+		}
+		m.Text[0], m.Text[1] = byte(a.random.IntN(8)), byte(a.random.Uint32()) // a name, where it is in words
+		var err error
+		if m.Type != wire.Name && m.Type != wire.Import {
+			err = c.send(m)
+		} else if m.Kind = wire.NameDescriptor + uint32(a.random.IntN(4)); m.Kind != wire.NameDescriptor {
+			err = c.send(m)
+		} else {
+			err = c.sendPipe(m, a.random.IntN(2) == 0)
+		}
+		if c.drain(); err != nil && !errors.Is(err, syscall.EAGAIN) {
+			return
 		}
 	}
 }

@@ -42,6 +42,8 @@ type attached struct {
 	file     int
 	page     []byte
 	sequence uint32
+	ends     []int       // of pipes that have names
+	numbers  [256]uint64 // that answers had, of memory with names
 }
 
 const answerSeconds = 5
@@ -116,12 +118,36 @@ func (c *attached) send(m wire.Message) error {
 	return unix.Send(c.file, encode(m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// drain reads what there is of answers.
+// mostEnds is how many ends of pipes a process keeps, with others of them in flight.
+const mostEnds = 64
+
+// sendPipe sends the end of a new pipe with a message, and may keep the other one.
+func (c *attached) sendPipe(m wire.Message, keep bool) error {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	defer unix.Close(ends[1])
+	if keep && len(c.ends) < mostEnds {
+		c.ends = append(c.ends, ends[0])
+	} else {
+		defer unix.Close(ends[0])
+	}
+	c.sequence++
+	m.Sequence = c.sequence
+	return unix.Sendmsg(c.file, encode(m), unix.UnixRights(ends[1]), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// drain reads what there is of answers, and keeps some of the numbers in them.
 func (c *attached) drain() {
 	var packet [wire.MessageSize]byte
 	for {
-		if n, err := unix.Read(c.file, packet[:]); n <= 0 || err != nil {
+		n, err := unix.Read(c.file, packet[:])
+		if n <= 0 || err != nil {
 			return
+		}
+		if m, err := wire.Decode(packet[:n]); err == nil && m.Token != 0 && m.Status == wire.StatusOK {
+			c.numbers[m.Sequence%uint32(len(c.numbers))] = m.Token
 		}
 	}
 }
@@ -132,6 +158,9 @@ func (c *attached) put(offset int, value uint64) {
 }
 
 func (c *attached) close() {
+	for _, end := range c.ends {
+		_ = unix.Close(end)
+	}
 	if c.page != nil {
 		_ = unix.Munmap(c.page)
 	}

@@ -168,7 +168,7 @@ func (h *honest) visit(t testing.TB, c *crowd) {
 
 // Two honest shares of a fixed 30 % beside six attackers, two users, who do at random
 // what they can: storms of connections and of shares, made-up claims, all places,
-// floods of events, rubbish, lies on their pages, memory past the library, jobs that
+// floods of events, names of memory, rubbish, lies on their pages, memory past the library, jobs that
 // are stopped and killed, priorities, and programs that use all they get. The honest
 // keep their memory to the byte, and no call of theirs fails. The control are the same
 // programs without Divvy: neither memory nor time is theirs. In soak (make soak) this
@@ -190,7 +190,7 @@ func TestSiege(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := []string{"storm", "connects", "claims", "places", "lies", "past", "events", "churn", "jobs", "rubbish", "burn", "priority"}
+	kinds := []string{"storm", "connects", "claims", "places", "lies", "past", "events", "handed", "churn", "jobs", "rubbish", "burn", "priority"}
 	var attacks []*attack
 	for i := range uint64(6) {
 		attacks = append(attacks, c.attack(t, []int{attackerOne, attackerTwo}[i%2], seed+i, all[i%2].share.Socket, kinds...))
