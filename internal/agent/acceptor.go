@@ -75,7 +75,11 @@ func (d *daemon) dispatch() {
 		select {
 		case <-d.acceptor.queue.some:
 			if c, ok := d.acceptor.queue.take(); ok {
-				c.serve(c, payer(d.table, c.Peer))
+				if of := payer(d.table, c.Peer); d.acceptor.limiter.unknown(c.Peer) {
+					c.Close()
+				} else {
+					c.serve(c, of)
+				}
 				d.acceptor.limiter.leave(c.Peer.UID)
 			}
 		case <-d.stopped:

@@ -3,7 +3,10 @@
 package agent
 
 import (
+	"errors"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -50,6 +53,12 @@ func (l *limiter) leave(uid int) {
 }
 
 func (l *limiter) trusted(uid int) bool { return core.Trusted(uid, l.own) }
+
+// unknown says that nobody can tell any more whose a connection is: who connected has ended, and left it to
+// another, perhaps, in a user namespace. The process is looked for after its payer was.
+func (l *limiter) unknown(peer socket.Peer) bool {
+	return peer.PID > 0 && !l.trusted(peer.UID) && errors.Is(unix.Kill(peer.PID, 0), unix.ESRCH)
+}
 
 // namespaces tells who made the user namespace of a process that is not in the agent's.
 type namespaces interface {

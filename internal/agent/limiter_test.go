@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -41,6 +42,27 @@ func (n fakeNamespaces) NamespaceOwner(pid int) (uid int, ok bool) {
 }
 
 // Who made a user namespace pays for all its ids, if it is not root; root never pays for others.
+// A connection whose maker has ended is nobody's: it could be of any id of a user namespace.
+func TestLeftConnection(t *testing.T) {
+	gone := exec.Command("true")
+	must(t, gone.Run())
+	l := newLimiter(4, 4711)
+	for _, c := range []struct {
+		peer    socket.Peer
+		unknown bool
+	}{
+		{socket.Peer{UID: 1000, PID: gone.Process.Pid}, true},
+		{socket.Peer{UID: 1000, PID: os.Getpid()}, false},
+		{socket.Peer{UID: 1000}, false}, // of a process that is not seen from here
+		{socket.Peer{UID: 0, PID: gone.Process.Pid}, false},
+		{socket.Peer{UID: 4711, PID: gone.Process.Pid}, false},
+	} {
+		if got := l.unknown(c.peer); got != c.unknown {
+			t.Errorf("%+v: %v", c.peer, got)
+		}
+	}
+}
+
 func TestPayer(t *testing.T) {
 	made := fakeNamespaces{1: 12001, 2: 12001, 3: 0, 4: 12002}
 	for _, c := range []struct{ pid, uid, want int }{
