@@ -321,6 +321,13 @@ func TestRuledOutCalls(t *testing.T) {
 			!strings.HasSuffix(strings.TrimSuffix(s.path, ".go"), "_unsafe") && !strings.HasSuffix(s.path, "_unsafe_test.go") {
 			t.Errorf("%s: unsafe belongs in a file named *_unsafe.go", s.path)
 		}
+		if !s.test && strings.HasPrefix(s.folder, "internal/") && s.folder != "internal/cli" {
+			for _, name := range []string{"Background", "TODO"} {
+				for _, call := range callsOf(s, "context", name) {
+					t.Errorf("%s: no context.%s below internal/cli; take a context from the caller", s.at(call), name)
+				}
+			}
+		}
 		for _, declaration := range s.file.Decls {
 			if f, ok := declaration.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 				t.Errorf("%s: no init functions", s.at(f))

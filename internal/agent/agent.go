@@ -407,7 +407,7 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	l.close()
 	d.tasks.Wait()
-	d.lastAudit()
+	d.lastAudit(context.WithoutCancel(ctx))
 	d.acceptor.close()
 	for _, g := range l.enforcements {
 		if err := d.enforcers.rest(g); err != nil {

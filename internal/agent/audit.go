@@ -312,13 +312,13 @@ func (d *daemon) syncAudit(ctx context.Context) {
 }
 
 // lastAudit writes what came since, when all else has ended.
-func (d *daemon) lastAudit() {
+func (d *daemon) lastAudit(ctx context.Context) {
 	if d.cfg.Audit == AuditOff {
 		return
 	}
 	d.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.itself(), Verb: "agent.stop", Outcome: audit.Done}})
 	k := &d.audit
-	d.writeAudit(context.Background())
+	d.writeAudit(ctx)
 	_, failed := k.state()
 	if k.log != nil {
 		failed = errors.Join(failed, k.log.Close())

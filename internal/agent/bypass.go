@@ -264,7 +264,7 @@ func (d *daemon) shareAround(ctx context.Context, pid int) string {
 		return ""
 	}
 	may := false
-	_ = d.do(context.Background(), func(l *loop) { may = l.core.MayJoin(name, uid) == nil })
+	_ = d.do(ctx, func(l *loop) { may = l.core.MayJoin(name, uid) == nil })
 	if !may {
 		return ""
 	}
