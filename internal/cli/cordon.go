@@ -14,7 +14,7 @@ import (
 func (a *app) cordonCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "cordon CARD",
+		Use:   "cordon GPU",
 		Short: "Let no new share come to a GPU; what is on it goes on",
 		Long: `Keeps new shares off a GPU, by UUID, its start, or PCI address: shares that are on
 it and their programs go on, and programs can still come to those shares. It holds
@@ -31,7 +31,7 @@ until divvy devices uncordon, also over restarts of the agent. For root and the 
 
 func (a *app) uncordonCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "uncordon CARD",
+		Use:   "uncordon GPU",
 		Short: "Let new shares come to a GPU again",
 		Long: `Ends what divvy devices cordon, or a fault, began. A fault that comes again
 cordons the GPU again. For root and the agent's user.`,

@@ -78,7 +78,7 @@ kubectl get nodes,pods -A -o json or yaml prints, plain or gzip.`,
 	flags.StringVar(&f.migAs, "mig-as", "", "with --compare mig: suppose all GPUs are this product")
 	flags.StringVar(&f.fits, "fits", "", "does this job fit: a name from the list, or cpu=4,gpus=1,cores=30")
 	flags.Float64Var(&f.keepNodes, "keep-nodes", 100, "keep so many percent of the nodes, drawn by the seed")
-	flags.StringArrayVar(&f.quotas, "quota", nil, "TENANT=CARDS at a time, repeatable")
+	flags.StringArrayVar(&f.quotas, "quota", nil, "TENANT=GPUS at a time, repeatable")
 	flags.StringVar(&f.gangs, "gangs", "anywhere", "keep gangs on one node or rack; node! insists")
 	flags.BoolVar(&f.allowUnknown, "allow-unknown-models", false, "accept jobs for GPU models that no node has")
 	jsonFlag(cmd, &f.asJSON)
@@ -268,10 +268,10 @@ func parseSeeds(text string) ([]int64, error) {
 func parseQuotas(list []string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, text := range list {
-		tenant, cards, ok := strings.Cut(text, "=")
-		n, err := strconv.ParseFloat(cards, 64)
+		tenant, gpus, ok := strings.Cut(text, "=")
+		n, err := strconv.ParseFloat(gpus, 64)
 		if !ok || tenant == "" || err != nil || !(n >= 0 && n <= 1e9) {
-			return nil, fmt.Errorf("--quota %s is not TENANT=CARDS", text)
+			return nil, fmt.Errorf("--quota %s is not TENANT=GPUS", text)
 		}
 		if _, twice := out[tenant]; twice {
 			return nil, fmt.Errorf("--quota %s is given twice", tenant)
