@@ -46,7 +46,7 @@ func writePlan(w io.Writer, r *report.Report) error {
 				duration(x.Wait.Max), fixed(0, x.Waited), fixed(0, x.Jobs), fixed(0, x.NeverStarted), fixed(0, x.Preempted), fixed(1, x.Peak)+"%")
 		}
 	case len(r.Sharing) > 0:
-		t = newTable("WORKLOAD", "POLICY", "MODE", "JOBS", "PLACED", "CARDS USED", "OF", "CARDS NEEDED", "FEWER")
+		t = newTable("WORKLOAD", "POLICY", "MODE", "JOBS", "PLACED", "GPUS USED", "OF", "GPUS NEEDED", "FEWER")
 		for _, x := range r.Sharing {
 			needed, fewer := fixed(0, x.Needed), ""
 			if x.Beyond {
@@ -58,7 +58,7 @@ func writePlan(w io.Writer, r *report.Report) error {
 			t.add(x.Workload, x.Policy, string(x.Mode), fmt.Sprint(x.Jobs), fixed(0, x.Placed), fixed(0, x.CardsUsed), fmt.Sprint(x.Cards), needed, fewer)
 		}
 	default:
-		t = newTable("WORKLOAD", "POLICY", "SEEDS", "ALLOCATED", "SD", "IDLE CARDS", "FRAGMENTED AT 90", "FAILED", "TASKS", "DECISION", "P99")
+		t = newTable("WORKLOAD", "POLICY", "SEEDS", "ALLOCATED", "SD", "IDLE GPUS", "FRAGMENTED AT 90", "FAILED", "TASKS", "DECISION", "P99")
 		for _, x := range r.Inflation {
 			at90 := ""
 			if x.FragmentationAt90 != nil {
