@@ -13,6 +13,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/bench"
+	"github.com/divvy-gpu/divvy/internal/share"
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -77,24 +78,24 @@ func (a *app) benchCalls(ctx context.Context, rounds, pauses int) (bench.CallsRe
 		return bench.CallsReport{}, err
 	}
 	defer session.end(ctx)
-	share, err := session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls", MemoryBytes: 8 << 30})
+	plain, err := session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls", MemoryBytes: 8 << 30})
 	if err != nil {
 		return bench.CallsReport{}, err
 	}
 	o := bench.CallsOptions{
-		Program: session.tool("calls"), Rounds: rounds, Pauses: pauses, Bare: session.target().Unheld(), Front: session.target().Environ(share.Socket),
+		Program: session.tool("calls"), Rounds: rounds, Pauses: pauses, Bare: session.target().Unheld(), Front: session.target().Environ(plain.Socket),
 	}
 	report, err := bench.Calls(ctx, o)
 	if err != nil {
 		return report, err
 	}
 	// From here on all launches on the card need a lease.
-	share, err = session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls-gated", MemoryBytes: 8 << 30,
-		Policy: "fixed", CoresPercent: 99})
+	leased, err := session.client.CreateShare(ctx, api.ShareSpec{Name: "bench-calls-gated", MemoryBytes: 8 << 30,
+		Policy: share.Fixed, CoresPercent: 99})
 	if err != nil {
 		return report, err
 	}
-	o.Front = session.target().Environ(share.Socket)
+	o.Front = session.target().Environ(leased.Socket)
 	gated, err := bench.CallsGated(ctx, o)
 	report.Gated = &gated
 	return report, err
