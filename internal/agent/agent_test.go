@@ -21,7 +21,7 @@ func TestQuotaOverTheWire(t *testing.T) {
 		t.Errorf("share %+v", share)
 	}
 	one := r.front("train")
-	words, _ := one.limits.Load().Read()
+	words := one.limits.Load().Read()
 	if card := words.Card[0]; card.LimitBytes != gib || card.CoresPercent != 30 || card.ContextBytes != 64*mib || words.Clients != 1 {
 		t.Errorf("limits %+v", words)
 	}
@@ -37,7 +37,7 @@ func TestQuotaOverTheWire(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 	two := r.front("train")
-	if words, _ := one.limits.Load().Read(); words.Clients != 2 {
+	if words := one.limits.Load().Read(); words.Clients != 2 {
 		t.Errorf("%d clients on the page of the first, want 2", words.Clients)
 	}
 	one.free(300 * mib)
@@ -45,7 +45,7 @@ func TestQuotaOverTheWire(t *testing.T) {
 	if err := one.alloc(1); !errors.Is(err, errDenied) {
 		t.Errorf("over quota together: %v", err)
 	}
-	if words, stamp := one.limits.Load().Read(); words.Card[0].UsedBytes != gib || stamp == 0 {
+	if words, stamp := one.limits.Load().Read(), one.limits.Load().StampNs(0); words.Card[0].UsedBytes != gib || stamp == 0 {
 		t.Errorf("after a denial the page says %d used", words.Card[0].UsedBytes)
 	}
 	got, err := r.client.Share(ctx, "train")
@@ -93,7 +93,7 @@ func TestMeasureAndProcesses(t *testing.T) {
 	}
 	answer, _, err = f.call(wire.Message{Type: wire.Sync})
 	must(t, err)
-	if words, stamp := f.limits.Load().Read(); answer.Type != wire.Synced || words.Card[0].UsedBytes != 100*mib || stamp == 0 {
+	if words, stamp := f.limits.Load().Read(), f.limits.Load().StampNs(0); answer.Type != wire.Synced || words.Card[0].UsedBytes != 100*mib || stamp == 0 {
 		t.Errorf("synced %+v, page %+v", answer, words.Card[0])
 	}
 	r.source.fail(errors.New("driver hangs"))

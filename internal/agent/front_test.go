@@ -157,7 +157,7 @@ func (f *front) sweep() {
 }
 
 func (f *front) tight() bool {
-	words, _ := f.limits.Load().Read()
+	words := f.limits.Load().Read()
 	return words.Card[0].Flags&wire.CardTight != 0
 }
 

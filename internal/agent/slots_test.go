@@ -50,7 +50,7 @@ func TestSlots(t *testing.T) {
 		t.Fatalf("on %q, and the first and the third are linked", got)
 	}
 	one, two := r.front("two"), r.front("two")
-	words, _ := one.limits.Load().Read()
+	words := one.limits.Load().Read()
 	if words.Cards != 2 || words.Card[0].LimitBytes != gib || words.Card[1].LimitBytes != gib || words.Card[1].CoresPercent != 30 ||
 		words.Card[0].UUID == words.Card[1].UUID {
 		t.Fatalf("page %+v", words)

@@ -191,9 +191,10 @@ func (l *LimitsPage) Used(slot int, usedBytes, stampNs uint64) {
 	atomic.StoreUint64(&card.StampNs, stampNs)
 }
 
-// Read returns the words, and the stamp of slot 0.
-func (l *LimitsPage) Read() (w Words, stampNs uint64) {
+// Read returns the words.
+func (l *LimitsPage) Read() Words {
 	v := l.view
+	var w Words
 	w.Clients = atomic.LoadUint32(&v.Clients)
 	w.Policy = atomic.LoadUint32(&v.Policy)
 	w.Cards = min(atomic.LoadUint32(&v.Cards), MaxCards)
@@ -208,8 +209,11 @@ func (l *LimitsPage) Read() (w Words, stampNs uint64) {
 			CoresPercent: atomic.LoadUint32(&from.CoresPercent),
 		}
 	}
-	return w, atomic.LoadUint64(&v.Card[0].StampNs)
+	return w
 }
+
+// StampNs is when what is in use on a slot was summed.
+func (l *LimitsPage) StampNs(slot int) uint64 { return atomic.LoadUint64(&l.view.Card[slot].StampNs) }
 
 // Lease is what the gate of a share's processes goes by, on one card.
 type Lease struct {
