@@ -111,11 +111,12 @@ type fileProduct struct {
 }
 
 type fileProfile struct {
-	Name       string `yaml:"name"`
-	ID         int    `yaml:"id"`
-	Slices     int    `yaml:"compute_slices"`
-	MemoryMiB  int    `yaml:"memory_mib"`
-	Most       int    `yaml:"max_instances"`
+	Name       string   `yaml:"name"`
+	Aliases    []string `yaml:"aliases"`
+	ID         int      `yaml:"id"`
+	Slices     int      `yaml:"compute_slices"`
+	MemoryMiB  int      `yaml:"memory_mib"`
+	Most       int      `yaml:"max_instances"`
 	Placements struct {
 		Size   int   `yaml:"size"`
 		Starts []int `yaml:"starts"`
@@ -188,19 +189,10 @@ func (from fileProduct) product() (*Product, error) {
 		p.Profiles = append(p.Profiles, Profile{
 			Name: f.Name, ID: f.ID, Slices: f.Slices, MemoryMiB: f.MemoryMiB, Most: f.Most,
 			Size: f.Placements.Size, Starts: f.Placements.Starts, Engines: f.Engines.Engines,
-			Copy: f.Engines.Copy, Multiprocessors: f.Multiprocessors, NVML: nvmlProfile(f.NVML), Aliases: aliases(from.Key, f.Name),
+			Copy: f.Engines.Copy, Multiprocessors: f.Multiprocessors, NVML: nvmlProfile(f.NVML), Aliases: f.Aliases,
 		})
 	}
 	return p, nil
-}
-
-// aliases are other names of a profile: some drivers print the full one of an
-// A100 80GB as 7g.79gb. No other card has that name.
-func aliases(product, profile string) []string {
-	if product == "a100-80gb" && profile == "7g.80gb" {
-		return []string{"7g.79gb"}
-	}
-	return nil
 }
 
 func deviceIDs(texts []string) ([]uint16, error) {
