@@ -107,7 +107,7 @@ var rooms = []room{
 	{path: "internal/estimate", may: []string{"internal/errclass"}, tests: []string{"internal/estimate/reference", "internal/race"}, pure: true},
 	{path: "internal/estimate/reference", may: []string{"data", "internal/errclass", "internal/estimate", "internal/pattern", "internal/selector", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/estimate/check", may: []string{"internal/estimate", "internal/estimate/reference", "internal/pattern"}, tests: []string{"data", "internal/race"}, thirdParty: []string{"go.yaml.in/yaml"}},
-	{path: "internal/advise", may: []string{"internal/errclass", "internal/yamldoc"}, tests: []string{"internal/race"}, pure: true, thirdParty: []string{"go.yaml.in/yaml"}},
+	{path: "internal/advise", may: []string{"internal/errclass", "internal/mig", "internal/yamldoc"}, tests: []string{"internal/race"}, pure: true, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/cdi", may: []string{"internal/api", "internal/gpu"}, thirdParty: []string{"tags.cncf.io/container-device-interface"}},
 	{path: "internal/partition/tool", may: []string{"internal/gpu/sysfs"}, thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "internal/partition/kernel", may: []string{"internal/gpu", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/partition"},

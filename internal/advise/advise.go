@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/errclass"
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // ErrInvalid says that facts make no sense.
@@ -155,6 +156,15 @@ type Profile struct {
 	Most        int
 }
 
+// ProfilesOf are the kinds of instances that a product has.
+func ProfilesOf(p *mig.Product) []Profile {
+	var all []Profile
+	for _, f := range p.Profiles {
+		all = append(all, Profile{Name: f.Name, Slices: f.Slices, MemoryBytes: uint64(f.MemoryMiB) << 20, Most: f.Most})
+	}
+	return all
+}
+
 // Inventory is the cards of a machine, and what this version of Divvy can do there.
 type Inventory struct {
 	Cards []Card
@@ -164,6 +174,8 @@ type Inventory struct {
 	Standin   string
 	WSL       bool
 	Built     Built
+	// Products has the card with MIG that could be had besides; nil: none is named.
+	Products *mig.Table
 }
 
 // Built says which parts this version of Divvy has.

@@ -9,10 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
+// products is the MIG table, which the program carries.
+var products, _ = mig.Default()
+
 func h100() Card {
-	c := migCard
+	c, _ := migCardOf(products)
 	c.ID, c.Match = "GPU-00000000-card", "GPU-00000000-card"
 	return c
 }
@@ -363,6 +368,27 @@ func TestFleet(t *testing.T) {
 	for _, alone := range got {
 		if !slices.ContainsFunc(rules, func(r Rule) bool { return r.ID == alone.Rule }) {
 			t.Errorf("no rule %s", alone.Rule)
+		}
+	}
+}
+
+// TestInstancesOfAnotherGPU: a GPU that could be had besides has the profiles and the
+// memory of its product, and no MiB more.
+func TestInstancesOfAnotherGPU(t *testing.T) {
+	product, ok := products.ByName("NVIDIA H100 80GB HBM3")
+	if !ok {
+		t.Fatal("the table has no H100")
+	}
+	for _, name := range []string{"1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"} {
+		p := product.Profiles[product.Index(name)]
+		f := Facts{Workload: "small-serve", Tenants: "strangers", Count: p.Most, MemoryBytes: uint64(p.MemoryMiB) << 20}
+		const one = "a GPU with MIG, such as an A100 or H100"
+		if got := ToAllow(MIG, f, Inventory{Products: products}); got != one {
+			t.Errorf("%d instances as large as a %s: %q", p.Most, name, got)
+		}
+		f.MemoryBytes += 1 << 20
+		if got := ToAllow(MIG, f, Inventory{Products: products}); got == one {
+			t.Errorf("%d instances larger than a %s: %q", p.Most, name, got)
 		}
 	}
 }

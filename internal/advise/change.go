@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // change is one thing that could be otherwise: by n, of which more is a larger
@@ -78,8 +80,10 @@ func changesOf(f *Facts, inv *Inventory) []change {
 			}})
 	}
 	add(len(inv.Cards) == 0, another)
-	add(!slices.ContainsFunc(inv.Cards, func(c Card) bool { return c.Can["mig"].Can == "yes" }), fixed("a GPU with MIG, such as an A100 or H100",
-		func(_ *Facts, inv *Inventory) { inv.Cards = append(slices.Clone(inv.Cards), migCard) }))
+	if migCard, known := migCardOf(inv.Products); known {
+		add(!slices.ContainsFunc(inv.Cards, func(c Card) bool { return c.Can["mig"].Can == "yes" }), fixed("a GPU with MIG, such as an A100 or H100",
+			func(_ *Facts, inv *Inventory) { inv.Cards = append(slices.Clone(inv.Cards), migCard) }))
+	}
 	add(len(inv.Cards) > 0, another)
 	return all
 }
@@ -122,14 +126,24 @@ func stricterThan(f *Facts) []change {
 	return all
 }
 
-// A card with MIG and one without, as changes would add them.
-var (
-	migCard = Card{ID: "GPU-another", Name: "NVIDIA H100 80GB HBM3", Vendor: "nvidia", MemoryBytes: 80 << 30, FreeBytes: 80 << 30, Linked: 1,
-		Can: map[string]Can{"share": {Can: "yes"}, "replicas": {Can: "yes"}, "mps": {Can: "yes"}, "mig": {Can: "yes"}, "passthrough": {Can: "yes"}},
-		MIG: []Profile{{"1g.10gb", 1, 10 << 30, 7}, {"2g.20gb", 2, 20 << 30, 3}, {"3g.40gb", 3, 40 << 30, 2}, {"7g.80gb", 7, 80 << 30, 1}}}
-	plainCard = Card{ID: "GPU-another", Name: "a GPU of 24 GiB", Vendor: "nvidia", MemoryBytes: 24 << 30, FreeBytes: 24 << 30, Linked: 1,
-		Can: map[string]Can{"share": {Can: "yes"}, "replicas": {Can: "yes"}, "mps": {Can: "yes"}, "passthrough": {Can: "yes"}}}
-)
+// plainCard is a card without MIG, as a change would add it.
+var plainCard = Card{ID: "GPU-another", Name: "a GPU of 24 GiB", Vendor: "nvidia", MemoryBytes: 24 << 30, FreeBytes: 24 << 30, Linked: 1,
+	Can: map[string]Can{"share": {Can: "yes"}, "replicas": {Can: "yes"}, "mps": {Can: "yes"}, "passthrough": {Can: "yes"}}}
+
+// migCardOf is a card with MIG, as a change would add it.
+func migCardOf(products *mig.Table) (Card, bool) {
+	if products == nil {
+		return Card{}, false
+	}
+	const name = "NVIDIA H100 80GB HBM3"
+	product, known := products.ByName(name)
+	if !known {
+		return Card{}, false
+	}
+	bytes := uint64(product.MemoryMiB) << 20
+	return Card{ID: "GPU-another", Name: name, Vendor: "nvidia", MemoryBytes: bytes, FreeBytes: bytes, Linked: 1, MIG: ProfilesOf(product),
+		Can: map[string]Can{"share": {Can: "yes"}, "replicas": {Can: "yes"}, "mps": {Can: "yes"}, "mig": {Can: "yes"}, "passthrough": {Can: "yes"}}}, true
+}
 
 // made is a change of a size.
 type made struct {

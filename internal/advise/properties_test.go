@@ -126,7 +126,7 @@ func randomCard(r *rand.Rand, n int) Card {
 }
 
 func randomInventory(r *rand.Rand) Inventory {
-	inv := Inventory{WSL: r.IntN(8) == 0, Built: Built{Movable: r.IntN(2) == 0, Remote: r.IntN(2) == 0, Kubernetes: r.IntN(2) == 0}}
+	inv := Inventory{Products: products, WSL: r.IntN(8) == 0, Built: Built{Movable: r.IntN(2) == 0, Remote: r.IntN(2) == 0, Kubernetes: r.IntN(2) == 0}}
 	for n := range pick(r, 0, 1, 1, 2, 4, 8) {
 		inv.Cards = append(inv.Cards, randomCard(r, n))
 	}

@@ -124,7 +124,7 @@ func (a *app) adviseInventory(list deviceList, file *reference.File) (advise.Inv
 	if err != nil {
 		return advise.Inventory{}, err
 	}
-	inv := advise.Inventory{Built: a.built()}
+	inv := advise.Inventory{Built: a.built(), Products: products}
 	for _, c := range list.Cards {
 		inv.Cards = append(inv.Cards, adviseCard(c, list.Links, file, products))
 	}
@@ -221,9 +221,7 @@ func adviseCard(c deviceCard, links []gpu.Link, file *reference.File, products *
 		}
 	}
 	if ok {
-		for _, p := range product.Profiles {
-			x.MIG = append(x.MIG, advise.Profile{Name: p.Name, Slices: p.Slices, MemoryBytes: uint64(p.MemoryMiB) << 20, Most: p.Most})
-		}
+		x.MIG = advise.ProfilesOf(product)
 	}
 	return x
 }

@@ -33,6 +33,7 @@ type Product struct {
 	Names        []string // what drivers call such cards
 	Devices      []uint16 // PCI device ids
 	Architecture string
+	MemoryMiB    int // of the whole card, as its driver counts it; 0: not known
 	Units        int // of the placement axis
 	Slices       int // compute slices in all
 	// NeedsReset says that switching MIG on or off takes a reset of the card.
@@ -103,6 +104,7 @@ type fileProduct struct {
 	Names      []string    `yaml:"name_patterns"`
 	Devices    []string    `yaml:"pci_device_ids"`
 	Arch       string      `yaml:"architecture"`
+	MemoryMiB  int         `yaml:"memory_mib"`
 	Units      int         `yaml:"placement_units"`
 	Slices     int         `yaml:"max_compute_slices"`
 	NeedsReset bool        `yaml:"mig_mode_change_needs_gpu_reset"`
@@ -178,7 +180,7 @@ func (from fileProduct) product() (*Product, error) {
 		return nil, err
 	}
 	p := &Product{
-		Key: from.Key, Names: from.Names, Devices: devices, Architecture: from.Arch, Units: from.Units, Slices: from.Slices,
+		Key: from.Key, Names: from.Names, Devices: devices, Architecture: from.Arch, MemoryMiB: from.MemoryMiB, Units: from.Units, Slices: from.Slices,
 		NeedsReset: from.NeedsReset, Engines: from.Engines,
 	}
 	for _, n := range from.Profiles {
