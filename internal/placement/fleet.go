@@ -51,6 +51,7 @@ type class struct {
 	models  uint64
 	linked  bool
 	profile string
+	demand  int64 // of all its cards, in thousandths of one
 	asks    *asks
 	where   int
 }
@@ -60,6 +61,7 @@ type Fleet struct {
 	described []Node
 	nodes     []node
 	models    []string // bit i of a model set
+	products  Products
 	resources []string // counted, by number
 	asks      map[string]*asks
 	wheres    []*Where
@@ -76,7 +78,7 @@ type Totals struct {
 
 // NewFleet returns an empty fleet of the nodes, in name order.
 func NewFleet(described []Node) (*Fleet, error) {
-	f := &Fleet{described: slices.Clone(described)}
+	f := &Fleet{described: slices.Clone(described), products: ProductsOf(described)}
 	slices.SortFunc(f.described, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	for i, d := range f.described {
 		if err := d.Validate(); err != nil {
@@ -115,6 +117,9 @@ func (f *Fleet) modelNumber(name string) (uint8, error) {
 	return uint8(len(f.models) - 1), nil
 }
 
+// Products returns the products of the cards that serve profiles.
+func (f *Fleet) Products() Products { return f.products }
+
 // Nodes returns the descriptions in the fleet's order.
 func (f *Fleet) Nodes() []Node { return f.described }
 
@@ -139,7 +144,7 @@ func (f *Fleet) CardMilli(i int) []int {
 // classify turns a request into its class; a model that the fleet lacks simply
 // matches no node.
 func (f *Fleet) classify(r Request) class {
-	c := class{cpu: r.CPUMilli, gpus: r.GPUs, milli: int32(r.GPUMilli), memory: r.GPUMemoryMiB, profile: r.Profile}
+	c := class{cpu: r.CPUMilli, gpus: r.GPUs, milli: int32(r.GPUMilli), memory: r.GPUMemoryMiB, profile: r.Profile, demand: f.products.Demand(r)}
 	c.linked = r.Linked && r.GPUs > 1
 	c.asks, c.where = f.asksOf(r), f.whereOf(r)
 	if len(r.Models) == 0 || r.GPUs == 0 {

@@ -4,6 +4,7 @@ package placement
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/mig"
 )
@@ -44,14 +45,60 @@ func Smallest(p *mig.Product, milli, needMiB int64) string {
 	return p.Profiles[best].Name
 }
 
+// partMilli is what a partition takes of a card of the product, in thousandths.
+func partMilli(p *mig.Product, f *mig.Profile) int64 {
+	return int64(f.Slices) * WholeCard / int64(p.Slices)
+}
+
 // AsShare returns the request with a part of a card in place of a partition of
 // this product.
 func AsShare(p *mig.Product, r Request) Request {
 	if i := p.Index(r.Profile); i >= 0 {
 		f := &p.Profiles[i]
 		r.Profile = ""
-		r.GPUMilli = int64(f.Slices) * WholeCard / int64(p.Slices)
+		r.GPUMilli = partMilli(p, f)
 		r.GPUMemoryMiB = int64(f.Memory())
 	}
 	return r
+}
+
+// Products are the products of cards that serve profiles, with the models of their
+// nodes.
+type Products []modelProduct
+
+type modelProduct struct {
+	model   string
+	product *mig.Product
+}
+
+// ProductsOf returns those of the nodes' cards.
+func ProductsOf(nodes []Node) Products {
+	var all Products
+	for _, n := range nodes {
+		for _, c := range n.Cards {
+			if of := (modelProduct{n.Model, c.MIG}); c.MIG != nil && !slices.Contains(all, of) {
+				all = append(all, of)
+			}
+		}
+	}
+	return all
+}
+
+// Demand is what a request takes of cards, in thousandths of one. A partition counts
+// its part of the compute slices of the product that has it: the largest part where
+// several products do, a seventh per slice where none does.
+func (all Products) Demand(r Request) int64 {
+	if r.Profile == "" {
+		return int64(r.GPUs) * r.GPUMilli
+	}
+	var largest int64
+	for _, of := range all {
+		if i := of.product.Index(r.Profile); i >= 0 && (len(r.Models) == 0 || slices.Contains(r.Models, of.model)) {
+			largest = max(largest, partMilli(of.product, &of.product.Profiles[i]))
+		}
+	}
+	if largest == 0 {
+		return int64(mig.SlicesOf(r.Profile)) * WholeCard / 7
+	}
+	return largest
 }

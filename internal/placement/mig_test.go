@@ -302,3 +302,45 @@ func TestSmallestProfile(t *testing.T) {
 		}
 	}
 }
+
+// A partition counts as much in quotas and scores as it takes of its card.
+func TestDemandIsOfTheProduct(t *testing.T) {
+	table, err := mig.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range table.Products() {
+		f, err := NewFleet([]Node{{Name: "n", Model: p.Key, Cards: []Card{{MIG: p}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range p.Profiles {
+			r := partitionRequest(p.Profiles[i].Name)
+			k := f.classify(r)
+			before := f.nodes[0].freeMilli()
+			spot := Spot{Cards: 1, Start: f.nodes[0].cards[0].start(r.Profile)}
+			f.nodes[0].change(&k, spot, -1)
+			took := before - f.nodes[0].freeMilli()
+			f.nodes[0].change(&k, spot, +1)
+			if d := f.Products().Demand(r); d != k.demand || took-d > 1 || d > took {
+				t.Errorf("%s %s: %d demanded, %d in its class, %d taken", p.Key, r.Profile, d, k.demand, took)
+			}
+		}
+	}
+	a30, h100 := product(t, "a30-24gb"), product(t, "h100-sxm-80gb")
+	products := ProductsOf([]Node{{Model: "A30", Cards: []Card{{MIG: a30}, {MIG: a30}}}, {Model: "H100", Cards: []Card{{}, {MIG: h100}}}})
+	if len(products) != 2 {
+		t.Errorf("%d products", len(products))
+	}
+	q := NewQuotas(products, map[string]int64{"lab": WholeCard})
+	one := Request{Tenant: "lab", GPUs: 1, Profile: "1g.6gb"}
+	if err := q.Take(one, one, one, one); err != nil {
+		t.Errorf("four of the four parts of an A30: %v", err)
+	}
+	if err := q.Take(one); err == nil {
+		t.Error("five parts of an A30 within a quota of one GPU")
+	}
+	if d := products.Demand(Request{GPUs: 1, Profile: "1g.10gb", Models: []string{"A30"}}); d != WholeCard/7 {
+		t.Errorf("a profile of no product: %d", d)
+	}
+}

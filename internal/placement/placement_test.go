@@ -350,7 +350,7 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 }
 
 func TestQuotaIsAllOrNothing(t *testing.T) {
-	q := NewQuotas(map[string]int64{"a": 1500})
+	q := NewQuotas(nil, map[string]int64{"a": 1500})
 	one := Request{Tenant: "a", GPUs: 1, GPUMilli: WholeCard}
 	if err := q.Take(one, one); err == nil || !strings.Contains(err.Error(), "tenant a") {
 		t.Fatalf("two GPUs within 1.5: %v", err)

@@ -77,7 +77,7 @@ const (
 // the smallest mean of both, each over the reference size.
 func NewBestFit() Policy {
 	return simple{"bestfit", func(n *node, k *class, free int64) float64 {
-		return -(0.5*float64(n.cpu-k.cpu)/referenceCPUMilli + 0.5*float64(free-k.demandMilli())/referenceGPUMilli)
+		return -(0.5*float64(n.cpu-k.cpu)/referenceCPUMilli + 0.5*float64(free-k.demand)/referenceGPUMilli)
 	}}
 }
 
@@ -87,7 +87,7 @@ func NewBestFit() Policy {
 func NewDotProduct() Policy {
 	return simple{"dotprod", func(n *node, k *class, free int64) float64 {
 		cpu := float64(n.cpu) / referenceCPUMilli * float64(k.cpu) / referenceCPUMilli
-		gpu := float64(free) / referenceGPUMilli * float64(k.demandMilli()) / referenceGPUMilli
+		gpu := float64(free) / referenceGPUMilli * float64(k.demand) / referenceGPUMilli
 		return -math.Floor(100 * (cpu + gpu) / 2)
 	}}
 }

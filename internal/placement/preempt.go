@@ -38,7 +38,7 @@ func (a harm) compare(b harm) int {
 // changes nothing: the caller ends the victims (indices into running), removes
 // them and places r. Without such a set it reports false.
 func (e *Engine) Preempt(r Request, running []Running) (victims []int, node int, ok bool) {
-	units := unitsBelow(r.Priority, running)
+	units := unitsBelow(e.fleet.products, r.Priority, running)
 	byNode := map[int][]int{}
 	for u := range units {
 		for _, t := range units[u].members {
@@ -81,7 +81,7 @@ func (e *Engine) Preempt(r Request, running []Running) (victims []int, node int,
 
 // unitsBelow groups the running tasks by what ends together and keeps those
 // that may: all of a gang must be of lower priority.
-func unitsBelow(priority int, running []Running) []unit {
+func unitsBelow(products Products, priority int, running []Running) []unit {
 	var units []unit
 	ofGang := map[string]int{}
 	for i, t := range running {
@@ -95,7 +95,7 @@ func unitsBelow(priority int, running []Running) []unit {
 		}
 		units[u].members = append(units[u].members, i)
 		units[u].priority = max(units[u].priority, t.Priority)
-		units[u].milli += Demand(t.Request)
+		units[u].milli += products.Demand(t.Request)
 	}
 	return slices.DeleteFunc(units, func(u unit) bool { return u.priority >= priority })
 }

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
-
-	"github.com/divvy-gpu/divvy/internal/mig"
 )
 
 // popularPart is the part of all tasks that the kept classes must cover;
@@ -80,7 +78,7 @@ func NewWorkload(f *Fleet, requests []Request) *Workload {
 		k.probability /= float64(covered)
 		if k.gpus > 0 {
 			cpu += k.probability * float64(k.cpu) / 1000
-			gpu += k.probability * float64(k.demandMilli()) / WholeCard
+			gpu += k.probability * float64(k.demand) / WholeCard
 		}
 	}
 	if gpu > 0 {
@@ -88,16 +86,6 @@ func NewWorkload(f *Fleet, requests []Request) *Workload {
 	}
 	w.splitByModel()
 	return w
-}
-
-// demandMilli is what the class takes of cards, in thousandths. A partition
-// counts as a seventh of a card a slice in the metric's own terms; the exact
-// part depends on the card that hosts it.
-func (k *class) demandMilli() int64 {
-	if k.profile != "" {
-		return int64(mig.SlicesOf(k.profile)) * WholeCard / 7
-	}
-	return int64(k.gpus) * int64(k.milli)
 }
 
 // splitByModel separates, per card model, the classes that can use such a card

@@ -56,7 +56,7 @@ func (q *Fits) Run() (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	quotas := placement.NewQuotas(q.QuotaMilli)
+	quotas := placement.NewQuotas(engine.Fleet().Products(), q.QuotaMilli)
 	a := &Answer{Job: q.Job.Name}
 	running := q.fill(engine, quotas, a)
 	overQuota := quotas.Take(q.Job)
@@ -78,7 +78,7 @@ func (q *Fits) Run() (*Answer, error) {
 		a.Blockers = append(a.Blockers, Blocker{Reason: "quota: " + overQuota.Error(), Nodes: len(engine.Fleet().Nodes())})
 		if room {
 			a.Changes = append(a.Changes, fmt.Sprintf("raise the quota of tenant %s to %.2f GPUs", q.Job.Tenant,
-				float64(quotas.Used(q.Job.Tenant)+placement.Demand(q.Job))/placement.WholeCard))
+				float64(quotas.Used(q.Job.Tenant)+engine.Fleet().Products().Demand(q.Job))/placement.WholeCard))
 			return a, nil
 		}
 	}
@@ -99,7 +99,7 @@ func (q *Fits) fill(engine *placement.Engine, quotas *placement.Quotas, a *Answe
 		numbers[n.Name] = i
 	}
 	live := slices.ContainsFunc(q.Jobs.Jobs, func(j trace.Job) bool { return j.Node != "" })
-	for _, g := range groups(q.Jobs.Jobs) {
+	for _, g := range groups(q.Jobs.Jobs, engine.Fleet().Products()) {
 		if slices.ContainsFunc(g.jobs, func(j trace.Job) bool { return j.Name != "" && j.Name == q.Job.Name }) {
 			continue // the one that is asked about
 		}
@@ -209,7 +209,8 @@ func trim(x float64) string {
 // smallerProfile is the largest partition below the one asked for that fits.
 func smallerProfile(engine *placement.Engine, r placement.Request) string {
 	best, bestSlices := "", int64(0)
-	asked := placement.Demand(r)
+	demand := engine.Fleet().Products().Demand
+	asked := demand(r)
 	for _, n := range engine.Fleet().Nodes() {
 		for _, c := range n.Cards {
 			if c.MIG == nil {
@@ -218,11 +219,11 @@ func smallerProfile(engine *placement.Engine, r placement.Request) string {
 			for _, p := range c.MIG.Profiles {
 				other := r
 				other.Profile = p.Name
-				if d := placement.Demand(other); d >= asked || d <= bestSlices || !p.Plain() {
+				if d := demand(other); d >= asked || d <= bestSlices || !p.Plain() {
 					continue
 				}
 				if _, ok := engine.Find(other); ok {
-					best, bestSlices = p.Name, placement.Demand(other)
+					best, bestSlices = p.Name, demand(other)
 				}
 			}
 			break

@@ -101,9 +101,9 @@ func (i *Inflation) Run(ctx context.Context, progress Progress) ([]Row, error) {
 	if err := i.Validate(); err != nil {
 		return nil, err
 	}
-	sorted := make([][]group, len(i.Workloads))
+	sorted, products := make([][]group, len(i.Workloads)), placement.ProductsOf(i.Nodes)
 	for w, jobs := range i.Workloads {
-		sorted[w] = groups(byName(jobs.Jobs))
+		sorted[w] = groups(byName(jobs.Jobs), products)
 	}
 	perPolicy := len(i.Workloads) * len(i.Seeds)
 	runs := make([]inflated, len(i.Policies)*perPolicy)
@@ -146,7 +146,7 @@ func (i *Inflation) one(ctx context.Context, policy string, jobs []trace.Job, so
 	if err != nil {
 		return inflated{}, err
 	}
-	quotas := placement.NewQuotas(i.QuotaMilli)
+	quotas := placement.NewQuotas(fleet.Products(), i.QuotaMilli)
 	run := inflated{nanos: make([]int32, 0, len(order))}
 	var arrived int64
 	next := 1.0

@@ -41,7 +41,7 @@ func TestInflationFollowsTheProtocol(t *testing.T) {
 		tasks    int // 0: not published
 	}{{"default", 10866}, {"multigpu40", 0}} {
 		jobs := publicJobs(t, c.workload)
-		sorted := groups(byName(jobs.Jobs))
+		sorted := groups(byName(jobs.Jobs), nil)
 		order, err := inflate(sorted, capacity, 130, 42)
 		if err != nil {
 			t.Fatal(err)

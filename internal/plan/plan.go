@@ -77,7 +77,7 @@ type group struct {
 
 // groups joins the jobs of each gang, at the place of its first job. A gang is
 // there when its last job is, and runs as long as its longest.
-func groups(jobs []trace.Job) []group {
+func groups(jobs []trace.Job, products placement.Products) []group {
 	var out []group
 	ofGang := map[string]int{}
 	for _, j := range jobs {
@@ -91,7 +91,7 @@ func groups(jobs []trace.Job) []group {
 		}
 		g := &out[i]
 		g.jobs = append(g.jobs, j)
-		g.demand += demand(j.Request)
+		g.demand += products.Demand(j.Request)
 		g.created = max(g.created, j.Created)
 		g.seconds = max(g.seconds, j.Deleted-j.Created)
 	}
@@ -105,9 +105,6 @@ func (g *group) requests() []placement.Request {
 	}
 	return out
 }
-
-// demand is what a request asks of cards, in thousandths of one.
-func demand(r placement.Request) int64 { return placement.Demand(r) }
 
 // place puts the group on the fleet, all of it or nothing.
 func (g *group) place(e *placement.Engine, rules *Rules) ([]placement.Spot, bool) {

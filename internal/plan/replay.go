@@ -171,8 +171,8 @@ func (r *Replay) start(jobs []trace.Job, policy string, seed int64) (*replay, er
 	if err != nil {
 		return nil, err
 	}
-	run := &replay{Replay: r, engine: engine, quotas: placement.NewQuotas(r.QuotaMilli)}
-	all := groups(jobs)
+	run := &replay{Replay: r, engine: engine, quotas: placement.NewQuotas(engine.Fleet().Products(), r.QuotaMilli)}
+	all := groups(jobs, engine.Fleet().Products())
 	kinds := map[string]int{}
 	speed := r.SpeedUp
 	if speed == 0 {

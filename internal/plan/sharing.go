@@ -213,7 +213,7 @@ func (s *Sharing) one(ctx context.Context, list *trace.Jobs, policy string, mode
 		return SharingRow{}, err
 	}
 	row := SharingRow{Impossible: len(jobs) - len(possible)}
-	order := shuffled(groups(byName(possible)), seed)
+	order := shuffled(groups(byName(possible), placement.ProductsOf(nodes)), seed)
 	try := func(nodes []placement.Node) (placed, cards int, err error) {
 		engine, _, err := newEngine(nodes, policy, possible, seed)
 		if err != nil {

@@ -54,9 +54,10 @@ func (f *family) drawn(jobs []trace.Job, n int) (out []trace.Job) {
 	return out
 }
 
+// demandOf is in cards. The public lists ask for no partitions.
 func demandOf(jobs []trace.Job) (sum float64) {
 	for _, j := range jobs {
-		sum += float64(placement.Demand(j.Request)) / placement.WholeCard
+		sum += float64(int64(j.GPUs)*j.GPUMilli) / placement.WholeCard
 	}
 	return sum
 }
