@@ -46,7 +46,7 @@ const (
 
 // techniques in the order of their isolation, the strongest first. It decides where
 // no preference does.
-var techniques = []string{Whole, Passthrough, MIG, VGPU, SRIOV, AMDModes, Share, MPS, Replicas, Movable, Queue, Remote}
+var techniques = []string{Whole, Passthrough, MIG, SRIOV, VGPU, AMDModes, Share, MPS, Replicas, Movable, Queue, Remote}
 
 // Techniques lists the names.
 func Techniques() []string { return slices.Clone(techniques) }

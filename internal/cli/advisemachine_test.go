@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/divvy-gpu/divvy/internal/advise"
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/gpu/sysfs"
 	"github.com/divvy-gpu/divvy/internal/mig"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
 )
 
 // nvidiaMachine is a machine of equal NVIDIA cards, as the kernel's files and the
@@ -144,4 +147,19 @@ func undivided(t *testing.T, archive string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestOneOrderOfIsolation: divvy advise and divvy partition rank the techniques that
+// both know alike.
+func TestOneOrderOfIsolation(t *testing.T) {
+	var explained []string
+	for _, e := range machine.Techniques(nil).Explanations() {
+		if slices.Contains(advise.Techniques(), e.Name) {
+			explained = append(explained, e.Name)
+		}
+	}
+	advised := slices.DeleteFunc(advise.Techniques(), func(name string) bool { return !slices.Contains(explained, name) })
+	if len(advised) < 8 || !slices.Equal(advised, explained) {
+		t.Errorf("divvy advise ranks %v, divvy partition %v", advised, explained)
+	}
 }
