@@ -100,7 +100,7 @@ func (p *Prices) readCards(node *yaml.Node) error {
 		var model, uuid string
 		price := int64(-1)
 		what := fmt.Sprintf("line %d", entry.Line)
-		if err := yamldoc.Fields(entry, "a card", func(key string, value *yaml.Node) (err error) {
+		if err := yamldoc.Fields(entry, "a GPU", func(key string, value *yaml.Node) (err error) {
 			switch key {
 			case "model":
 				model, err = text(value, what+": model")
@@ -122,7 +122,7 @@ func (p *Prices) readCards(node *yaml.Node) error {
 		_, twice := into[name]
 		switch {
 		case (model == "") == (uuid == ""):
-			return fmt.Errorf("%s: a card has either a model or a uuid", what)
+			return fmt.Errorf("%s: a GPU has either a model or a uuid", what)
 		case price < 0:
 			return fmt.Errorf("%s: %s has no price", what, name)
 		case twice:

@@ -58,7 +58,7 @@ func (a *asked) served(e *estimate.Estimator, m *estimate.Model, of func(q estim
 		q.Card = c
 		r, err := e.ServeBest(q)
 		if err == nil && !r.Timed {
-			err = unclearf("no room for it on these cards")
+			err = unclearf("no room for it on these GPUs")
 		}
 		if err != nil {
 			return estimate.Range{}, asUnclear(err)

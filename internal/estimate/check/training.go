@@ -14,9 +14,9 @@ import (
 func (a *asked) overCards(ask func(c *estimate.Card) (estimate.Range, error)) (estimate.Range, error) {
 	if len(a.cards) == 0 {
 		if a.card == "" {
-			return estimate.Range{}, unclearf("no card is stated")
+			return estimate.Range{}, unclearf("no GPU is stated")
 		}
-		return estimate.Range{}, unclearf("card %s is not known", a.card)
+		return estimate.Range{}, unclearf("GPU %s is not known", a.card)
 	}
 	total, sum := estimate.Range{Low: math.Inf(1), High: math.Inf(-1)}, 0.0
 	for _, c := range a.cards {
@@ -141,7 +141,7 @@ func teraflops(of func(estimate.TrainingResult) estimate.Range) computed {
 
 func trainDays(e *estimate.Estimator, a *asked, m *estimate.Model) (estimate.Range, error) {
 	if a.n == 0 || a.tokens == 0 {
-		return estimate.Range{}, unclearf("cards or tokens are not stated")
+		return estimate.Range{}, unclearf("GPUs or tokens are not stated")
 	}
 	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
 		r, err := a.trained(e, m, c)

@@ -131,7 +131,7 @@ func Read(raw []byte) (*File, error) {
 		return nil, badf("schema_version %d is not 1", d.Version)
 	}
 	if len(d.Rows) > mostRows || len(d.Models) > mostItems || len(d.Cards) > mostItems {
-		return nil, badf("more than %d measurements, or %d models or cards", mostRows, mostItems)
+		return nil, badf("more than %d measurements, or %d models or GPUs", mostRows, mostItems)
 	}
 	f := &File{Collected: d.Collected, Sources: d.Sources, Tolerances: d.Tolerances, Cards: d.Cards}
 	for kind, t := range d.Tolerances {
@@ -165,7 +165,7 @@ func Read(raw []byte) (*File, error) {
 	}
 	for i := range f.Cards {
 		if err := checkCard(&f.Cards[i]); err != nil {
-			return nil, badf("card %s: %v", f.Cards[i].Name, err)
+			return nil, badf("GPU %s: %v", f.Cards[i].Name, err)
 		}
 	}
 	return f, nil
