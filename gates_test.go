@@ -123,7 +123,7 @@ func TestImportMap(t *testing.T) {
 	known := map[string]room{}
 	for _, r := range rooms {
 		if _, twice := known[r.path]; twice {
-			t.Errorf("importmap_test.go: %s stands there twice", r.path)
+			t.Errorf("importmap_test.go: %s is listed twice", r.path)
 		}
 		known[r.path] = r
 	}

@@ -130,7 +130,7 @@ func TestRules(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rules(t) {
 		if seen[r.Alert] {
-			t.Errorf("%s stands there twice", r.Alert)
+			t.Errorf("%s is given twice", r.Alert)
 		}
 		seen[r.Alert] = true
 		checkQuery(t, known, r.Alert, r.Expr)

@@ -29,7 +29,7 @@ import (
 const (
 	Gap     = "gap"           // something was not written, or is damaged
 	Dropped = "audit.dropped" // the oldest file went, for there was no room
-	Summed  = "summed"        // what a user did too often to be told one by one
+	Summed  = "summed"        // what a user did too often to be recorded one by one
 )
 
 // Outcomes.

@@ -194,9 +194,9 @@ func (p *Pending) tellSums(now time.Time) {
 			sum += n
 		}
 		detail, _ := json.Marshal(u.sums) // of numbers
-		reason := fmt.Sprintf("uid %d did more than is told one by one, since %s", who, u.since.UTC().Format(time.RFC3339))
+		reason := fmt.Sprintf("uid %d did more than is recorded one by one, since %s", who, u.since.UTC().Format(time.RFC3339))
 		if who == others {
-			reason = "too many users did more than is told one by one"
+			reason = "too many users did more than is recorded one by one"
 		}
 		u.sums = nil
 		p.lines = append(p.lines, api.AuditLine{Time: now, Actor: p.Agent, Verb: Summed, Outcome: Done, Count: sum, Reason: reason, Detail: detail})

@@ -85,7 +85,7 @@ func (a *account) released(ctx context.Context, pid int) (time.Duration, error) 
 		}
 	}
 	if moment < 0 {
-		return 0, fmt.Errorf("the simulator tells of no release of process %d", pid)
+		return 0, fmt.Errorf("the simulator reports no release of process %d", pid)
 	}
 	return moment, nil
 }

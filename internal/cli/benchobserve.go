@@ -22,7 +22,7 @@ func (a *app) benchObserveCommand() *cobra.Command {
 		Long: `Makes shares on a simulated GPU, with a program that does nothing in some of them, and
 scrapes metrics: once a second, for which all is measured anew, and many at once after
 another. Shows how long and how large a scrape is, what the agent takes of memory
-before and after, and of a core while nobody looks, and while somebody does each second.`,
+before and after, and of a core while no client asks, and while one does each second.`,
 		Example: `  divvy bench observe --shares 100 --clients 20 --json`,
 		Args:    noArguments,
 	}
@@ -51,7 +51,7 @@ before and after, and of a core while nobody looks, and while somebody does each
 			rows.add(strconv.Itoa(r.Series)+" series", size.Short(uint64(r.Bytes))+", "+size.Short(uint64(r.GzipBytes))+" with gzip", "2MiB")
 			rows.add("the agent takes", size.Short(r.AgentBytes), "100MiB")
 			rows.add(fmt.Sprintf("after %d scrapes more", r.Scrapes), size.Short(r.AgentBytesAfter), "the same")
-			rows.add("of a core, while nobody looks", percentText(r.AgentIdlePercent), "1%")
+			rows.add("of a core, while no client asks", percentText(r.AgentIdlePercent), "1%")
 			rows.add("scraped each second", percentText(r.AgentLookedPercent), "")
 			return rows.write(a.stdout)
 		})

@@ -21,7 +21,7 @@ func (a *app) cleanupCommand() *cobra.Command {
 	var asJSON, force bool
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Stop your private agents and simulators that nobody uses",
+		Short: "Stop your private agents and simulators that are not in use",
 		Long: `Stops your own private agents and simulators that hold no share, and removes
 their folders. They leave by themselves 5 s after their last client: this is for
 what was left behind. The machine's agent is never touched.`,

@@ -290,7 +290,7 @@ func (a *app) simulatorSocket(ctx context.Context, t faultTarget) (string, error
 		return "", at.explain(err)
 	}
 	if version.Simulator == "" {
-		return "", withHint(notThere(errors.New("the agent's GPUs are real: nobody makes them fail")), "divvy simulate fault inject --socket PATH")
+		return "", withHint(notThere(errors.New("the agent's GPUs are real: only simulated ones take faults")), "divvy simulate fault inject --socket PATH")
 	}
 	return version.Simulator, nil
 }

@@ -324,7 +324,7 @@ func (a *app) printPlan(plan partition.Plan) {
 			fmt.Fprintf(a.stdout, "  refused, %s\n", oneLine(c.Reason))
 			switch {
 			case c.Refused == partition.RefusedSpared:
-				fmt.Fprintln(a.stdout, "  hint: --force, where nobody needs that screen")
+				fmt.Fprintln(a.stdout, "  hint: --force, where that screen is not needed")
 			case c.Refused != partition.RefusedInUse:
 			case len(c.Before.Shares) > 0:
 				fmt.Fprintf(a.stdout, "  hint: divvy share delete %s\n", oneLine(c.Before.Shares[0]))

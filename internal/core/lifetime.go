@@ -80,7 +80,7 @@ func (c *Core) tickShare(now time.Time, s *share) {
 	if !s.lonelyEnd.IsZero() && !now.Before(s.lonelyEnd) {
 		s.lonelyEnd = time.Time{}
 		if s.holders == 0 && len(s.clients.all) == 0 && !s.keeps() {
-			c.removeShare(now, s, "nobody came to use it")
+			c.removeShare(now, s, "no program came to use it")
 			return
 		}
 	}

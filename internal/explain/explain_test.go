@@ -321,11 +321,11 @@ var cases = []struct {
 		s.stranger()
 		s.busy(100)
 	}, "", Stranger, 50, []string{"process 77 (python) of user 1000", "holds 20GiB", "50 % of the time went to no share"}, "kill 77"},
-	{"a stranger takes time that is not told", func(s *scene) {
+	{"a stranger takes time that is not known", func(s *scene) {
 		s.stranger()
 		s.busy(100)
 		s.took("a", 99, 0)
-	}, "", Stranger, 25, []string{"not told"}, "kill 77"},
+	}, "", Stranger, 25, []string{"not known"}, "kill 77"},
 	{"a stranger takes memory", func(s *scene) {
 		s.stranger()
 		s.find("a").Promised = false

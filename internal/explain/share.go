@@ -219,7 +219,7 @@ func (e *explainer) rest(of *api.SnapshotShare, only *api.SnapshotProcess) {
 		c.Percent, c.Command = percent(had.own), "top -H -p "+strconv.Itoa(busiest.PID)
 		does, but := "hardly launches", "; what it does besides is not the GPU's"
 		if had.wait >= waits {
-			does, but = "waits for turns", ", and nobody else had it: its own processes take turns, or it came from nothing just now"
+			does, but = "waits for turns", ", and no other process had it: its own processes take turns, or it came from nothing just now"
 		}
 		c.Evidence = fmt.Sprintf("process %d (%s) %s: %d launches in %s, which had the GPU for %s of the time and waited for %s%s",
 			busiest.PID, busiest.Command, does, had.launches, seconds(e.span), percentText(had.own), percentText(had.wait), but)

@@ -112,7 +112,7 @@ func (e *explainer) time(of *api.SnapshotShare, number int, only *api.SnapshotPr
 	if foreign, known := e.foreign(card); known && foreign >= waits && launches {
 		e.strangersWith(card, rankTime, percent(foreign), fmt.Sprintf("%s of the time went to no share", percentText(foreign)))
 	} else if launches && len(e.causes) == found && len(card.Strangers) > 0 && (its.own >= fillsGPU || !known) {
-		e.strangers(card, rankPresent, "what its kernels take of the time is not told")
+		e.strangers(card, rankPresent, "what its kernels take of the time is not known")
 	}
 	if !e.explained(rankQuota, rankTime) && its.own >= fillsGPU {
 		e.add(Cause{Cause: GPUBusy, rank: rankBusy, Percent: percent(its.own), CardUUID: card.UUID, Command: "divvy devices",

@@ -143,21 +143,21 @@ func cardMetrics() []metric {
 				}
 			}
 		}},
-		{"card_faults_total", "XIDs that the driver told of, by what they mean.", []string{"class"}, fromHealth, func(r *reading, emit emit) {
+		{"card_faults_total", "XIDs that the driver reported, by what they mean.", []string{"class"}, fromHealth, func(r *reading, emit emit) {
 			for _, c := range r.Cards {
 				for class, n := range inOrder(c.Faults) {
 					emit(float64(n), c.UUID, class)
 				}
 			}
 		}},
-		{"card_xid_errors_total", "XIDs that the driver told of.", []string{"xid"}, fromDriver, func(r *reading, emit emit) {
+		{"card_xid_errors_total", "XIDs that the driver reported.", []string{"xid"}, fromDriver, func(r *reading, emit emit) {
 			for _, c := range r.Cards {
 				for _, x := range c.XIDs {
 					emit(float64(x.Count), c.UUID, strconv.FormatUint(x.XID, 10))
 				}
 			}
 		}},
-		{"card_sample_timestamp_seconds", "When its driver was asked for what it measures: stands still while it does not answer.", nil, fromSampler,
+		{"card_sample_timestamp_seconds", "When the agent last asked the driver for what it measures; does not change while the driver does not answer.", nil, fromSampler,
 			func(r *reading, emit emit) {
 				for _, c := range r.Cards {
 					if c.SampledAt != nil {

@@ -164,7 +164,7 @@ func TestLint(t *testing.T) {
 	for _, table := range tables() {
 		for _, m := range table.all {
 			if seen[m.name] {
-				t.Errorf("%s stands there twice", m.name)
+				t.Errorf("%s is given twice", m.name)
 			}
 			seen[m.name] = true
 			if !told[m.fullName()] {

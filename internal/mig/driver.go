@@ -57,7 +57,7 @@ func WithDriver(table *Product, card string, told []Profile) (*Product, []Differ
 		differences = p.adopt(table)
 	}
 	if err := p.Validate(); err != nil {
-		return nil, nil, fmt.Errorf("what the driver tells of %s: %w", card, err)
+		return nil, nil, fmt.Errorf("what the driver says of %s: %w", card, err)
 	}
 	return p, differences, nil
 }

@@ -232,7 +232,7 @@ func (p *Product) Validate() error {
 			}
 		}
 		if p.Index(f.Name) != i {
-			return fmt.Errorf("profile %q stands there twice", f.Name)
+			return fmt.Errorf("profile %q is listed twice", f.Name)
 		}
 	}
 	return nil

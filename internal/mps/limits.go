@@ -62,7 +62,7 @@ func (d *Daemon) SetDefaults(ctx context.Context, l Limits) error {
 		return err
 	}
 	if status.ActiveThreadPercentage != percent || status.PinnedBytes != l.PinnedBytes {
-		return fmt.Errorf("%w: the daemon was told %d%% and %d bytes and says %d%% and %d", ErrNotInForce,
+		return fmt.Errorf("%w: the daemon was asked for %d%% and %d bytes and answers %d%% and %d", ErrNotInForce,
 			percent, l.PinnedBytes, status.ActiveThreadPercentage, status.PinnedBytes)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (r Request) Validate() error {
 	case r.GPUs == 0 && (r.GPUMilli != 0 || r.GPUMemoryMiB != 0 || r.Profile != ""):
 		return fmt.Errorf("request %q: %w: a part of a GPU but no GPU", r.Name, ErrInvalid)
 	case r.Profile != "" && (r.GPUs != 1 || r.GPUMilli != 0 || r.GPUMemoryMiB != 0):
-		return fmt.Errorf("request %q: %w: a MIG profile stands alone on one GPU", r.Name, ErrInvalid)
+		return fmt.Errorf("request %q: %w: a MIG profile is of one GPU, without other amounts", r.Name, ErrInvalid)
 	case r.GPUs > 0 && r.Profile == "" && (r.GPUMilli < 1 || r.GPUMilli > WholeCard):
 		return fmt.Errorf("request %q: %w: %d thousandths of a GPU, want 1 to %d", r.Name, ErrInvalid, r.GPUMilli, WholeCard)
 	case r.GPUs > 1 && r.GPUMilli != WholeCard:

@@ -80,7 +80,7 @@ func (t Table) Owner(pid int) (uid int, err error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, fmt.Errorf("user of process %d: not told", pid)
+		return 0, fmt.Errorf("user of process %d: the system gives none", pid)
 	}
 	return int(stat.Uid), nil
 }

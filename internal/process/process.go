@@ -353,7 +353,7 @@ func (t Table) Inside(pid int) (int, error) {
 			return strconv.Atoi(fields[len(fields)-1])
 		}
 	}
-	return 0, fmt.Errorf("number of process %d inside: not told", pid)
+	return 0, fmt.Errorf("number of process %d inside: its status has none", pid)
 }
 
 // Mapping lists the processes that map the file with this inode and name; those

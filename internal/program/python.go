@@ -26,7 +26,7 @@ var known = map[string]struct {
 	"drjit":             {Runs, "it makes PTX of its own"},
 	"numba_cuda":        {Runs, "with a driver that reads the PTX of its toolkit (12.9: --driver 13.0)"},
 	"cuda_core":         {Runs, "with PTX of NVRTC, and a driver that reads it (12.9: --driver 13.0)"},
-	"taichi":            {Perhaps, "it makes PTX of its own; nobody has tried"},
+	"taichi":            {Perhaps, "it makes PTX of its own; not tried"},
 	"torch":             {Not, runtimeInside},
 	"tensorflow":        {Not, runtimeInside},
 	"jax_cuda12_plugin": {Not, runtimeInside},

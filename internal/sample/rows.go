@@ -49,7 +49,7 @@ func Rows(s *api.Snapshot) []Row {
 	var rows []Row
 	sums := map[[2]string]*Row{}
 	sumOf := func(tenant, uuid string) *Row {
-		tenant = strings.ToValidUTF8(tenant, "?") // as it is shown: none stands there twice
+		tenant = strings.ToValidUTF8(tenant, "?") // as it is shown: none is given twice
 		sum := sums[[2]string{tenant, uuid}]
 		if sum == nil {
 			sum = &Row{Share: Unnamed, Tenant: tenant, UUID: uuid, Cores: new(float64), PromisedBytes: new(uint64), CardTimeNs: new(uint64), WaitNs: new(uint64), Launches: new(uint64),

@@ -96,7 +96,7 @@ func Fields(node *yaml.Node, what string, each func(key string, value *yaml.Node
 			return fmt.Errorf("line %d: a field of %s has no name", node.Line, what)
 		}
 		if seen[key] {
-			return fmt.Errorf("%s: %q stands there twice", what, Short(key))
+			return fmt.Errorf("%s: %q is given twice", what, Short(key))
 		}
 		seen[key] = true
 		if err := each(key, node.Content[i+1]); err != nil {

@@ -251,7 +251,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, _ bool) (partition.Ca
 		return c, fmt.Errorf("%w: a memory mode is for all GPUs that XGMI joins, and %s, which may be one of them, is not driven by %s", partition.ErrImpossible, strings.Join(has.Strangers, ", "), driver)
 	}
 	if changes && len(c.Processes) > 0 {
-		return c, fmt.Errorf("%w: the mode of a GPU changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
+		return c, fmt.Errorf("%w: the mode of a GPU changes only when no program uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
 	}
 	return c.With(t.Name(), &want), nil
 }

@@ -247,7 +247,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 }
 
 func modeInUse(c partition.Card) error {
-	return fmt.Errorf("%w: the mode of a GPU changes only when nobody uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
+	return fmt.Errorf("%w: the mode of a GPU changes only when no program uses it; it is used by %s", partition.ErrInUse, partition.Describe(c.Processes))
 }
 
 // Steps lists first what goes, then what comes.

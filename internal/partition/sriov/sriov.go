@@ -151,7 +151,7 @@ func (Technique) About() partition.About {
 				"side channels: caches are shared in time",
 			},
 			Cost:     "equal or provisioned parts, set before functions are on; nvidia: all functions of a GPU or none",
-			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a GPU that nobody has open; amd: its host driver gim, which is loaded anew for all its GPUs",
+			Needs:    "firmware, IOMMU, and a driver that allows functions; nvidia: its sriov-manage, and a GPU that no program has open; amd: its host driver gim, which is loaded anew for all its GPUs",
 			Excludes: "changing the provisioning of a function in use",
 		},
 	}
@@ -362,7 +362,7 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 		}
 	}
 	if len(has.Users) > 0 {
-		words = append(words, "its driver lets a GPU go only when nobody has it open; it is open in "+partition.Describe(has.Users))
+		words = append(words, "its driver lets a GPU go only when no program has it open; it is open in "+partition.Describe(has.Users))
 	}
 	return strings.Join(words, "; ")
 }

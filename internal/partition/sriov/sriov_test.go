@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 		{"nvidia-vfio", vgpuHost, sriov.Goal{VFs: 28}, partition.RefusedInUse, "vf2 (0000:41:00.5) carries vGPU type 1414"},
 		{"nvidia-vfio", vgpuHost, sriov.Goal{VFs: 4}, "", ""},
 		{"nvidia-off", idle, sriov.Goal{VFs: 4}, partition.RefusedImpossible, "all 32 functions of NVIDIA L40S on, or none: vfs: 32 and vfs: 0 can be had"},
-		{"nvidia-off", watched, sriov.Goal{VFs: 32}, partition.RefusedInUse, "its driver lets a GPU go only when nobody has it open; it is open in 2200 (dcgm)"},
+		{"nvidia-off", watched, sriov.Goal{VFs: 32}, partition.RefusedInUse, "its driver lets a GPU go only when no program has it open; it is open in 2200 (dcgm)"},
 		{"nvidia-off", watched, sriov.Goal{}, "", ""},
 		{"mi210-xgmi", "0000:43:00.0", sriov.Goal{VFs: 1}, partition.RefusedImpossible, "no virtual functions"},
 	} {

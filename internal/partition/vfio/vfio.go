@@ -148,7 +148,7 @@ func observe(bus *sysfs.Bus, f sysfs.Function, c *partition.Card) {
 	case can.Can == gpu.No:
 		p.Cannot = can.Reason
 	case can.Can == gpu.Unknown:
-		p.Cannot = "the kernel tells of no IOMMU groups: switch the IOMMU on in firmware and kernel"
+		p.Cannot = "the kernel lists no IOMMU groups: switch the IOMMU on in firmware and kernel"
 	case !tree.Exists(path.Join(drivers, DriverVFIO)):
 		p.Cannot = "vfio-pci is not loaded: run modprobe vfio-pci"
 	}
@@ -220,7 +220,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 			"make another GPU the first one in the firmware's settings", partition.ErrSpared, c.Name, has.Console)
 	}
 	if len(has.Users) > 0 {
-		return c, fmt.Errorf("%w: a GPU changes its driver only when nobody has it open; it is open in %s", partition.ErrInUse, partition.Describe(has.Users))
+		return c, fmt.Errorf("%w: a GPU changes its driver only when no program has it open; it is open in %s", partition.ErrInUse, partition.Describe(has.Users))
 	}
 	return mig.Forget(c).With(t.Name(), &after), nil
 }

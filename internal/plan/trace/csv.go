@@ -54,7 +54,7 @@ func readTable(in *input, known columns, notes *[]string, row func(*table) error
 	for i, name := range header {
 		name = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		if _, twice := t.columns[name]; twice {
-			return &InputError{file, 1, fmt.Sprintf("column %q stands there twice", name)}
+			return &InputError{file, 1, fmt.Sprintf("column %q is there twice", name)}
 		}
 		t.columns[name] = i
 	}

@@ -159,7 +159,7 @@ func Bind(nodes *Nodes, jobs *Jobs) {
 		}
 	}
 	if choosy > 0 {
-		note(&jobs.Notes, "%s: %d pods with node selectors or affinity: not considered, the list of nodes tells no labels", jobs.File, choosy)
+		note(&jobs.Notes, "%s: %d pods with node selectors or affinity: not considered, the list of nodes has no labels", jobs.File, choosy)
 	}
 	// What pods hold that run and no node lists is given by something else than the
 	// scheduler.

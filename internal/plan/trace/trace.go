@@ -439,7 +439,7 @@ func (l *Nodes) add(n placement.Node, line int, seen map[string]int) error {
 		return &InputError{l.File, line, err.Error()}
 	}
 	if first, ok := seen[n.Name]; ok {
-		return &InputError{l.File, line, fmt.Sprintf("node %s stands in line %d already", n.Name, first)}
+		return &InputError{l.File, line, fmt.Sprintf("node %s is in line %d already", n.Name, first)}
 	}
 	seen[n.Name] = line
 	l.Nodes = append(l.Nodes, n)

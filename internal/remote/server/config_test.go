@@ -68,7 +68,7 @@ func TestParseRefuses(t *testing.T) {
 		"tenants:\n  a:\n    priority: 2000":             "line 3: a: priority: 2000 is not between",
 		"tenants:\n  a:\n    users: nobody-of-this-name": "line 3: a: users: no user",
 		"tenants:\n  a: {users: 7}\n  b: {users: 7}":     "tenants a and b: user 7 is both",
-		"tenants:\n  a: {}\n  a: {}":                     `"a" stands there twice`,
+		"tenants:\n  a: {}\n  a: {}":                     `"a" is given twice`,
 		"a: &x 1\nb: *x":                                 "aliases are not taken",
 		"just text":                                      "line 1: the configuration is not fields",
 	} {

@@ -32,7 +32,7 @@ func (d *drivers) in(dir string) (*library.Driver, error) {
 	}
 	read, err := library.ReadDriver(dir)
 	if err != nil {
-		return nil, fmt.Errorf("what runs are told of the driver: %w", err)
+		return nil, fmt.Errorf("what runs are to know of the driver: %w", err)
 	}
 	d.dir, d.files, d.read = dir, files, read
 	return read, nil
