@@ -167,7 +167,7 @@ func (d *daemon) compare(ctx context.Context, card string, account core.Account)
 	var found []bypass
 	account.Owners = map[int]core.Owner{}
 	for _, h := range unaccounted {
-		b, owner := d.stranger(ctx, h, runs)
+		b, owner := d.unaccounted(ctx, h, runs)
 		account.Owners[h.PID] = owner
 		if b.start != 0 && d.bypasses(ctx, &b, enforcements) {
 			b.at = account.At
@@ -188,9 +188,9 @@ func (l *loop) compared(card string, account core.Account, found []bypass) {
 	l.setBypasses(card, account.At, found)
 }
 
-// stranger looks who a process on no ledger is: the share and the run that it belongs to,
+// unaccounted looks who a process on no ledger is: the share and the run that it belongs to,
 // if any. One that is not there any more has no start.
-func (d *daemon) stranger(ctx context.Context, h core.Holding, runs []*attendee) (bypass, core.Owner) {
+func (d *daemon) unaccounted(ctx context.Context, h core.Holding, runs []*attendee) (bypass, core.Owner) {
 	owner := core.Owner{UID: -1}
 	start, err := d.table.Start(h.PID)
 	if err != nil || !d.table.Running(h.PID, start) {

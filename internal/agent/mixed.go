@@ -174,7 +174,7 @@ func (l *loop) severalRan(card string) bool {
 	if more || l.leases(card, works) {
 		return false
 	}
-	ran := len(l.core.Strangers(card))
+	ran := len(l.core.FoundUnaccounted(card))
 	for _, w := range works {
 		m := l.time.mixed[w.Of]
 		switch {
@@ -252,7 +252,7 @@ func (l *loop) division(w core.SlotWork, now time.Duration, several bool) *divis
 
 // several says whether more than one program is on a card.
 func (l *loop) several(card string, works []core.SlotWork) bool {
-	programs := len(l.core.Strangers(card))
+	programs := len(l.core.FoundUnaccounted(card))
 	for _, w := range works {
 		programs += len(w.Processes)
 	}

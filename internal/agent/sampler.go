@@ -303,8 +303,8 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()
 	for i := range read.Cards {
 		c := &read.Cards[i]
-		for n := range c.Strangers {
-			d.nameStranger(&c.Strangers[n])
+		for n := range c.Unaccounted {
+			d.nameUnaccounted(&c.Unaccounted[n])
 		}
 	}
 	return read, nil
@@ -371,7 +371,7 @@ func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 			Answers: !slices.Contains(silent, c.UUID) && c.Condition != core.ConditionLost, Health: string(c.Condition), HealthDetail: c.Detail,
 			MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes, FreeToBookBytes: c.FreeToBookBytes,
 			UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes, CoresBooked: c.CoresBooked, Shares: c.Shares, Time: l.timeOf(c.UUID),
-			XIDs: []api.XIDCount{}, Strangers: []api.CardStranger{}, Faults: map[string]uint64{}, Cordon: apiCordon(c.Cordon),
+			XIDs: []api.XIDCount{}, Unaccounted: []api.CardUnaccounted{}, Faults: map[string]uint64{}, Cordon: apiCordon(c.Cordon),
 		}
 		if c.LastXID > 0 || len(c.XIDs) == 0 {
 			card.LastXID = &c.LastXID
@@ -385,8 +385,8 @@ func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 		if i, ok := r.last(c.UUID); ok {
 			card.SampledAt, card.Instruments = &i.at, apiInstruments(i.read)
 		}
-		for _, s := range l.core.Strangers(c.UUID) {
-			card.Strangers = append(card.Strangers, api.CardStranger{PID: s.PID, Bytes: s.Bytes})
+		for _, s := range l.core.FoundUnaccounted(c.UUID) {
+			card.Unaccounted = append(card.Unaccounted, api.CardUnaccounted{PID: s.PID, Bytes: s.Bytes})
 		}
 		read.Cards = append(read.Cards, card)
 	}
@@ -424,8 +424,8 @@ func apiInstruments(t gpu.Telemetry) *api.Instruments {
 	return i
 }
 
-// nameStranger says who a process on no ledger is, as far as the kernel tells.
-func (d *daemon) nameStranger(s *api.CardStranger) {
+// nameUnaccounted says who a process on no ledger is, as far as the kernel tells.
+func (d *daemon) nameUnaccounted(s *api.CardUnaccounted) {
 	s.Command = d.table.Name(s.PID)
 	if uid, err := d.table.Owner(s.PID); err == nil {
 		s.UID = &uid

@@ -59,12 +59,12 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.source.hold(os.Getpid(), 6*mib)
-	r.source.hold(1, 5*mib) // a stranger
+	r.source.hold(1, 5*mib) // an unaccounted process
 	r.do(func(l *loop) {
 		l.fault(testUUID, 31, "XID 31")
 		l.fault(testUUID, 31, "XID 31")
 	})
-	eventually(t, "the stranger is seen", func() bool { return len(r.fresh().Cards[0].Strangers) == 1 })
+	eventually(t, "the unaccounted process is seen", func() bool { return len(r.fresh().Cards[0].Unaccounted) == 1 })
 	s := r.fresh()
 	if s.Schema != api.SchemaSnapshot || s.Number == 0 || s.Life == "" || !s.Simulated || len(s.Shares) != 3 || len(s.Cards) != 1 {
 		t.Fatalf("%+v", s)
@@ -95,8 +95,8 @@ func TestSnapshot(t *testing.T) {
 		fmt.Sprint(card.XIDs) != "[{31 2}]" || !card.Answers || s.Agent.Clients != 3 || s.Agent.Events["card-fault"] != 2 {
 		t.Errorf("%+v %+v", card, s.Agent)
 	}
-	if c := card.Strangers[0]; c.PID != 1 || c.Bytes != 5*mib || c.Command == "" || c.UID == nil {
-		t.Errorf("stranger %+v", c)
+	if c := card.Unaccounted[0]; c.PID != 1 || c.Bytes != 5*mib || c.Command == "" || c.UID == nil {
+		t.Errorf("unaccounted process %+v", c)
 	}
 	// A scrape shows the same snapshot to the digit.
 	body, kind, err := r.client.Metrics(ctx, "")

@@ -60,9 +60,9 @@ type SnapshotCard struct {
 	// LastXID is the number of the one that was told last, 0: none was; null: not known, of one told to an older agent.
 	LastXID *uint64 `json:"lastXid"`
 	// Faults are XIDs that were told, by class, and Cordon what keeps new shares off the card.
-	Faults    map[string]uint64 `json:"faults"`
-	Cordon    *Cordon           `json:"cordon"`
-	Strangers []CardStranger    `json:"strangers"`
+	Faults      map[string]uint64 `json:"faults"`
+	Cordon      *Cordon           `json:"cordon"`
+	Unaccounted []CardUnaccounted `json:"strangers"`
 }
 
 // Instruments are what a driver measures of a card.
@@ -124,8 +124,8 @@ type XIDCount struct {
 	Count uint64 `json:"count"`
 }
 
-// CardStranger is a process that holds memory of a card which no ledger knows.
-type CardStranger struct {
+// CardUnaccounted is a process that holds memory of a card which no ledger knows.
+type CardUnaccounted struct {
 	PID       int    `json:"pid"`
 	Command   string `json:"command"` // the program's name alone
 	UID       *int   `json:"uid"`

@@ -27,17 +27,17 @@ const (
 	// TruthLeast is the shortest that can be measured: kernels of 100 ms run in it.
 	TruthLeast = 8 * time.Second
 
-	truthPart     = 0.01                   // by which part of the truth a figure may be off
-	truthUnseen   = 5 * time.Millisecond   // work that a program need not have counted yet
-	truthUnsaved  = 2 * time.Second        // of a program that ends while no agent is there
-	truthLate     = 500 * time.Millisecond // by which a figure may be late where several programs run without leases
-	truthZero     = time.Second            // after the last death all use is 0
-	truthXID      = 92                     // ends no program
-	truthStranger = 96 * mib               // what a program outside of Divvy holds
-	truthMeets    = 40                     // tries to read two views of one snapshot
-	truthMeet     = 100 * time.Millisecond // from one to the next
-	truthWritten  = 20 * time.Second       // until usage is written, which is every ten
-	truthSettle   = 10 * time.Second       // until the agent has seen all programs go
+	truthPart        = 0.01                   // by which part of the truth a figure may be off
+	truthUnseen      = 5 * time.Millisecond   // work that a program need not have counted yet
+	truthUnsaved     = 2 * time.Second        // of a program that ends while no agent is there
+	truthLate        = 500 * time.Millisecond // by which a figure may be late where several programs run without leases
+	truthZero        = time.Second            // after the last death all use is 0
+	truthXID         = 92                     // ends no program
+	truthUnaccounted = 96 * mib               // what a program outside of Divvy holds
+	truthMeets       = 40                     // tries to read two views of one snapshot
+	truthMeet        = 100 * time.Millisecond // from one to the next
+	truthWritten     = 20 * time.Second       // until usage is written, which is every ten
+	truthSettle      = 10 * time.Second       // until the agent has seen all programs go
 )
 
 // TruthOptions says for how long the loads run.
@@ -108,7 +108,7 @@ type truth struct {
 	start   time.Time           // of the loads
 	said    map[figure]expected // of the snapshot that was looked at last
 	away    time.Duration       // for which no agent was there, or knew all programs
-	bench   struct{ stranger, first, second *Holder }
+	bench   struct{ unaccounted, first, second *Holder }
 }
 
 // Truth runs known loads, kills some of them and the agent meanwhile, and compares what
@@ -175,7 +175,7 @@ func (t *truth) end(ctx context.Context) {
 			b.Kill()
 		}
 	}
-	for _, h := range []*Holder{t.bench.stranger, t.bench.first, t.bench.second} {
+	for _, h := range []*Holder{t.bench.unaccounted, t.bench.first, t.bench.second} {
 		if h != nil {
 			h.Kill()
 		}
@@ -402,13 +402,13 @@ func (t *truth) fillMemory(ctx context.Context) error {
 	l := t.load(loadMemory)
 	env := append(t.Unheld(), "CUDA_VISIBLE_DEVICES="+t.cards[l.card])
 	var err error
-	if t.bench.stranger, err = t.StartHolder(ctx, env); err != nil {
+	if t.bench.unaccounted, err = t.StartHolder(ctx, env); err != nil {
 		return err
 	}
-	if _, err := t.bench.stranger.Do("start"); err != nil {
+	if _, err := t.bench.unaccounted.Do("start"); err != nil {
 		return err
 	}
-	if _, err := t.bench.stranger.Do("alloc %d", truthStranger); err != nil {
+	if _, err := t.bench.unaccounted.Do("alloc %d", truthUnaccounted); err != nil {
 		return err
 	}
 	for _, h := range []**Holder{&t.bench.first, &t.bench.second} {

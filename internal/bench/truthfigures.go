@@ -418,15 +418,15 @@ func (t *truth) look(ctx context.Context, when string) error {
 		for number, c := range cards[:TruthCards] {
 			of := cardName(number)
 			row(cardUsed, of, expected{value: float64(c.UsedBytes), exact: true})
-			stranger, xids := uint64(0), 0.0
+			unaccounted, xids := uint64(0), 0.0
 			seconds := expected{value: perCard[number].Seconds(), slack: truthUnseen.Seconds()}
 			if number == 0 {
 				seconds.under += (truthLate + t.away).Seconds() // late, and estimated of the last moments
 				seconds.over += truthLate.Seconds()
 			}
 			seconds.over += t.away.Seconds()
-			if number == t.load(loadMemory).card && t.bench.stranger != nil {
-				stranger, xids = truthStranger+t.context, t.xids
+			if number == t.load(loadMemory).card && t.bench.unaccounted != nil {
+				unaccounted, xids = truthUnaccounted+t.context, t.xids
 			}
 			if l := t.load(loadAway); l.card == number && l.unsaved {
 				seconds.under += truthUnsaved.Seconds()
@@ -436,7 +436,7 @@ func (t *truth) look(ctx context.Context, when string) error {
 					seconds.slack += l.kernel.Seconds()
 				}
 			}
-			row(cardUnledgered, of, expected{value: float64(stranger), exact: true})
+			row(cardUnledgered, of, expected{value: float64(unaccounted), exact: true})
 			row(cardXIDs, of, expected{value: xids, exact: true})
 			row(cardCorrected, of, expected{value: xids, exact: true}) // one for each
 			row(cardShareSeconds, of, seconds)

@@ -75,22 +75,6 @@ func (c *Core) Gone() map[GoneKey]Gone {
 	return all
 }
 
-// Stranger is a process that holds memory of a card which no ledger knows.
-type Stranger struct {
-	PID   int
-	Bytes uint64
-}
-
-// Strangers lists them, as the driver said when it was asked last.
-func (c *Core) Strangers(cardUUID string) (all []Stranger) {
-	if k := c.cardOf(cardUUID); k != nil {
-		for _, h := range k.unaccounted.found {
-			all = append(all, Stranger{h.PID, h.Bytes})
-		}
-	}
-	return all
-}
-
 // ShareNames lists the shares in order of creation.
 func (c *Core) ShareNames() []string {
 	names := make([]string, len(c.shares))

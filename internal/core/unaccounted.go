@@ -46,6 +46,15 @@ func (c *Core) Unaccounted(cardUUID string, account Account) []Holding {
 	return found
 }
 
+// FoundUnaccounted lists who was found so when the driver was asked last, and past its
+// ledger.
+func (c *Core) FoundUnaccounted(cardUUID string) []Holding {
+	if k := c.cardOf(cardUUID); k != nil {
+		return slices.Clone(k.unaccounted.found)
+	}
+	return nil
+}
+
 // AnyUnaccounted says whether any was found when the drivers were asked last.
 func (c *Core) AnyUnaccounted() bool {
 	return slices.ContainsFunc(c.cards, func(k *card) bool { return k.unaccounted.bytes > 0 })

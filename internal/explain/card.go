@@ -22,8 +22,8 @@ func (e *explainer) card(subject Subject) {
 	if c.Cordon != nil {
 		e.cordoned(c, rankSlow, "; what is on it goes on")
 	}
-	if len(c.Strangers) > 0 {
-		e.strangers(c, rankTime, "no share limits it")
+	if len(c.Unaccounted) > 0 {
+		e.unaccounted(c, rankTime, "no share limits it")
 	}
 	busy, launches := e.sharesTime(c), uint64(0)
 	for i := range e.now.Shares {
@@ -134,26 +134,26 @@ func (e *explainer) cordoned(c *api.SnapshotCard, rank rank, but string) {
 			told(e.last(event.CardCordoned, func(found api.Event) bool { return found.CardUUID == c.UUID })))})
 }
 
-func heldByStrangers(c *api.SnapshotCard) (sum uint64) {
-	for _, s := range c.Strangers {
+func heldUnaccounted(c *api.SnapshotCard) (sum uint64) {
+	for _, s := range c.Unaccounted {
 		sum += s.Bytes
 	}
 	return sum
 }
 
-// strangers says who holds memory of a GPU past all shares.
-func (e *explainer) strangers(c *api.SnapshotCard, rank rank, why string) {
-	held := heldByStrangers(c)
+// unaccounted says who holds memory of a GPU past all shares.
+func (e *explainer) unaccounted(c *api.SnapshotCard, rank rank, why string) {
+	held := heldUnaccounted(c)
 	var full *float64
 	if c.MemoryBytes > 0 {
 		full = percent(100 * float64(held) / float64(c.MemoryBytes))
 	}
-	e.strangersWith(c, rank, full, why)
+	e.unaccountedWith(c, rank, full, why)
 }
 
-func (e *explainer) strangersWith(c *api.SnapshotCard, rank rank, percent *float64, why string) {
-	largest := c.Strangers[0]
-	for _, s := range c.Strangers {
+func (e *explainer) unaccountedWith(c *api.SnapshotCard, rank rank, percent *float64, why string) {
+	largest := c.Unaccounted[0]
+	for _, s := range c.Unaccounted {
 		if s.Bytes > largest.Bytes {
 			largest = s
 		}
@@ -166,7 +166,7 @@ func (e *explainer) strangersWith(c *api.SnapshotCard, rank rank, percent *float
 		whose += " in " + largest.Container
 	}
 	others := ""
-	if n := len(c.Strangers) - 1; n > 0 {
+	if n := len(c.Unaccounted) - 1; n > 0 {
 		others = fmt.Sprintf(" and %d more", n)
 	}
 	for _, found := range e.causes {
@@ -180,11 +180,11 @@ func (e *explainer) strangersWith(c *api.SnapshotCard, rank rank, percent *float
 			told(e.last(event.UnledgeredMemory, func(found api.Event) bool { return found.PID == largest.PID })))})
 }
 
-// stranger explains a process that is under no share.
-func (e *explainer) stranger(pid int) {
+// unaccountedProcess explains a process that is under no share.
+func (e *explainer) unaccountedProcess(pid int) {
 	for i := range e.now.Cards {
 		c := &e.now.Cards[i]
-		for _, s := range c.Strangers {
+		for _, s := range c.Unaccounted {
 			if s.PID != pid {
 				continue
 			}

@@ -107,14 +107,14 @@ const (
 	rankBroken   rank = iota // nothing runs
 	rankState                // nothing is granted
 	rankStuck                // nothing ends
-	rankTaken                // a stranger has the memory that was asked for
+	rankTaken                // an unaccounted process has the memory that was asked for
 	rankContexts             // the driver has
 	rankMemory               // its own programs have
 	rankUnheld               // nothing of ours limits it
 	rankSlow                 // everything takes longer
 	rankQuota                // its own part of the time is used up
 	rankTime                 // others have the time
-	rankPresent              // a stranger is there, what it takes is not known
+	rankPresent              // an unaccounted process is there, what it takes is not known
 	rankBusy                 // it has all that there is
 	rankNothing
 	rankAside // limits others than the subject
@@ -172,7 +172,7 @@ func Find(s api.Snapshot, word string) (Subject, error) {
 			}
 		}
 		for _, c := range s.Cards {
-			for _, p := range c.Strangers {
+			for _, p := range c.Unaccounted {
 				if p.PID == pid {
 					return process, nil
 				}

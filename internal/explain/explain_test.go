@@ -103,9 +103,9 @@ func (s *scene) took(name string, own, wait uint64) *api.SnapshotShare {
 	return nil
 }
 
-func (s *scene) stranger() {
+func (s *scene) unaccounted() {
 	for _, snapshot := range []*api.Snapshot{&s.before, &s.now} {
-		snapshot.Cards[0].Strangers = []api.CardStranger{{PID: 77, Command: "python", UID: of(1000), Bytes: 20 * size.GiB}}
+		snapshot.Cards[0].Unaccounted = []api.CardUnaccounted{{PID: 77, Command: "python", UID: of(1000), Bytes: 20 * size.GiB}}
 	}
 }
 
@@ -317,32 +317,32 @@ var cases = []struct {
 	{"a share on a cordoned card", func(s *scene) { s.now.Cards[0].Cordon = &api.Cordon{Since: noon} }, "", Nothing, 50, nil, ""},
 	{"a card that is not cordoned", func(*scene) {}, "0000:01:00.0", Nothing, 50, []string{"50 launches of 1 shares in 4 s had it for 50 %"}, "divvy ps"},
 
-	{"a stranger takes time", func(s *scene) {
-		s.stranger()
+	{"an unaccounted process takes time", func(s *scene) {
+		s.unaccounted()
 		s.busy(100)
 	}, "", Stranger, 50, []string{"process 77 (python) of user 1000", "holds 20GiB", "50 % of the time went to no share"}, "kill 77"},
-	{"a stranger takes time that is not known", func(s *scene) {
-		s.stranger()
+	{"an unaccounted process takes time that is not known", func(s *scene) {
+		s.unaccounted()
 		s.busy(100)
 		s.took("a", 99, 0)
 	}, "", Stranger, 25, []string{"not known"}, "kill 77"},
-	{"a stranger takes memory", func(s *scene) {
-		s.stranger()
+	{"an unaccounted process takes memory", func(s *scene) {
+		s.unaccounted()
 		s.find("a").Promised = false
 		s.tell(event.Denied, api.Event{Share: "a", PID: 10, Bytes: 10 * size.GiB})
 	}, "", Stranger, 25, []string{"no promise of memory"}, "kill 77"},
-	{"a stranger that has less than was asked for", func(s *scene) {
-		s.stranger()
+	{"an unaccounted process that has less than was asked for", func(s *scene) {
+		s.unaccounted()
 		s.find("a").Promised = false
 		s.tell(event.Denied, api.Event{Share: "a", PID: 10, Bytes: 60 * size.GiB})
 	}, "", OverMemory, 12.5, nil, "divvy ps -o wide"},
 	{"the driver is out of memory", func(s *scene) {
-		s.stranger()
+		s.unaccounted()
 		s.tell(event.DriverOutOfMemory, api.Event{Share: "a", PID: 10, Bytes: size.GiB})
 	}, "10", Stranger, 25, []string{"the driver refused 1GiB though the quota had room"}, "kill 77"},
-	{"a stranger that does nothing", func(s *scene) { s.stranger() }, "", Nothing, 50, nil, ""},
-	{"a stranger on the card", func(s *scene) { s.stranger() }, card, Stranger, 25, nil, "kill 77"},
-	{"a stranger itself", func(s *scene) { s.stranger() }, "77", NotHeld, -1, []string{"holds 20GiB", "under no share"}, "divvy run --gpu " + card + " -- COMMAND"},
+	{"an unaccounted process that does nothing", func(s *scene) { s.unaccounted() }, "", Nothing, 50, nil, ""},
+	{"an unaccounted process on the card", func(s *scene) { s.unaccounted() }, card, Stranger, 25, nil, "kill 77"},
+	{"an unaccounted process itself", func(s *scene) { s.unaccounted() }, "77", NotHeld, -1, []string{"holds 20GiB", "under no share"}, "divvy run --gpu " + card + " -- COMMAND"},
 
 	{"not held", func(s *scene) {
 		is := s.find("a")
@@ -454,7 +454,7 @@ func TestTwoCards(t *testing.T) {
 func TestFind(t *testing.T) {
 	s := newScene()
 	s.share("77", 20, 0, 0)
-	s.stranger()
+	s.unaccounted()
 	for word, want := range map[string]Subject{
 		"a": {Kind: Share, Name: "a"}, "77": {Kind: Share, Name: "77"}, "10": {Kind: Process, Name: "10", Share: "a", PID: 10},
 		"1c2d": {Kind: Card, Name: card, Card: card}, other: {Kind: Card, Name: other, Card: other},

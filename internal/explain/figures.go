@@ -166,11 +166,11 @@ func (e *explainer) idle(c *api.SnapshotCard, of func(api.IdleTime) uint64) floa
 	return most(part(more(of(c.Time.Idle), of(was.Time.Idle)), e.span))
 }
 
-// foreign is how much of a GPU's time went to strangers: what its driver says that it was busy,
+// foreign is how much of a GPU's time went to unaccounted processes: what its driver says that it was busy,
 // at both ends, less what its shares had; false: it is not known.
 func (e *explainer) foreign(c *api.SnapshotCard) (float64, bool) {
 	was := e.oldCard(c)
-	if was == nil || len(c.Strangers) == 0 {
+	if was == nil || len(c.Unaccounted) == 0 {
 		return 0, false
 	}
 	for _, i := range []*api.Instruments{c.Instruments, was.Instruments} {

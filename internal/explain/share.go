@@ -28,7 +28,7 @@ const (
 // share finds the causes of a share, or of one of its processes.
 func (e *explainer) share(subject Subject) {
 	if subject.Kind == Process && subject.Share == "" {
-		e.stranger(subject.PID)
+		e.unaccountedProcess(subject.PID)
 		return
 	}
 	name := subject.Name
@@ -157,8 +157,8 @@ func (e *explainer) memory(of *api.SnapshotShare, number int, only *api.Snapshot
 		}
 		return percent(100 * float64(bytes) / float64(slot.LimitBytes))
 	}
-	if found := e.recent(event.DriverOutOfMemory, ours); found != nil && len(card.Strangers) > 0 {
-		e.strangers(card, rankTaken, "the driver refused "+size.Short(found.Bytes)+" though the quota had room"+told(found))
+	if found := e.recent(event.DriverOutOfMemory, ours); found != nil && len(card.Unaccounted) > 0 {
+		e.unaccounted(card, rankTaken, "the driver refused "+size.Short(found.Bytes)+" though the quota had room"+told(found))
 	}
 	denied := e.recent(event.Denied, ours)
 	counts := e.slot(of, number).denials
@@ -185,8 +185,8 @@ func (e *explainer) memory(of *api.SnapshotShare, number int, only *api.Snapshot
 	}
 	c := Cause{Cause: OverMemory, rank: rankMemory, Percent: full(slot.UsedBytes), CardUUID: card.UUID, Evidence: text, Command: setMemory(of, slot.LimitBytes+asked)}
 	if !of.Promised {
-		if held := heldByStrangers(card); held > 0 && held >= asked {
-			e.strangers(card, rankTaken, "the share has no promise of memory, and the GPU has no more left over")
+		if held := heldUnaccounted(card); held > 0 && held >= asked {
+			e.unaccounted(card, rankTaken, "the share has no promise of memory, and the GPU has no more left over")
 		}
 		c.Command = "divvy ps -o wide" // who has it
 	} else if asked > card.FreeToBookBytes {

@@ -110,9 +110,9 @@ func (e *explainer) time(of *api.SnapshotShare, number int, only *api.SnapshotPr
 	}
 	launches := its.launches+uint64(its.own) > 0
 	if foreign, known := e.foreign(card); known && foreign >= waits && launches {
-		e.strangersWith(card, rankTime, percent(foreign), fmt.Sprintf("%s of the time went to no share", percentText(foreign)))
-	} else if launches && len(e.causes) == found && len(card.Strangers) > 0 && (its.own >= fillsGPU || !known) {
-		e.strangers(card, rankPresent, "what its kernels take of the time is not known")
+		e.unaccountedWith(card, rankTime, percent(foreign), fmt.Sprintf("%s of the time went to no share", percentText(foreign)))
+	} else if launches && len(e.causes) == found && len(card.Unaccounted) > 0 && (its.own >= fillsGPU || !known) {
+		e.unaccounted(card, rankPresent, "what its kernels take of the time is not known")
 	}
 	if !e.explained(rankQuota, rankTime) && its.own >= fillsGPU {
 		e.add(Cause{Cause: GPUBusy, rank: rankBusy, Percent: percent(its.own), CardUUID: card.UUID, Command: "divvy devices",
