@@ -32,6 +32,7 @@ struct thread {
 	unsigned process;
 	bool lives;
 	uint32_t turn;        /* futex */
+	uint32_t begun;       /* futex */
 	uint32_t ended;       /* joined by waiting for it */
 	uint64_t at;          /* its next turn */
 	uint64_t order;       /* among those whose turn is at the same instant */
@@ -100,6 +101,19 @@ static struct thread *first(void)
 	return one;
 }
 
+/* Of real time. */
+static void await(uint32_t *word)
+{
+	while (__atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST) == 0)
+		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+}
+
+static void tell(uint32_t *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 /* To whom it is due; comes back when it is ours again, unless we have ended. */
 static void pass(void)
 {
@@ -117,12 +131,9 @@ static void pass(void)
 			change_process(process, next->process);
 		process = next->process;
 	}
-	__atomic_store_n(&next->turn, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &next->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-	if (!self->lives)
-		return;
-	while (__atomic_exchange_n(&self->turn, 0, __ATOMIC_SEQ_CST) == 0)
-		syscall(SYS_futex, &self->turn, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+	tell(&next->turn);
+	if (self->lives)
+		await(&self->turn);
 }
 
 static void pass_until(uint64_t at, const uint32_t *word)
@@ -212,8 +223,8 @@ void clock_wake(const uint32_t *word, int most, bool shared)
 static void *begin(void *argument)
 {
 	self = argument;
-	while (__atomic_exchange_n(&self->turn, 0, __ATOMIC_SEQ_CST) == 0)
-		syscall(SYS_futex, &self->turn, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+	tell(&self->begun);
+	await(&self->turn);
 	self->run(self->argument);
 	self->ended = 1;
 	clock_wake(&self->ended, 1, false);
@@ -230,6 +241,8 @@ unsigned fakeclock_spawn(unsigned of, void *(*run)(void *), void *argument)
 	*thread = (struct thread){.run = run, .argument = argument, .process = of, .lives = true, .at = now + late(),
 				  .order = ++orders};
 	CHECK(pthread_create(&thread->id, NULL, begin, thread) == 0);
+	/* Until it has begun it holds locks of the sanitiser's, in a forked child for ever. */
+	await(&thread->begun);
 	return used++;
 }
 
@@ -256,6 +269,7 @@ int guest_thread_start(void *(*run)(void *), void *argument)
 
 void fakeclock_forked(void)
 {
+	alarm(120); /* which a child does not inherit */
 	for (unsigned i = 0; i < used; i++)
 		threads[i].lives = &threads[i] == self;
 }
