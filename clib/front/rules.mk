@@ -119,7 +119,7 @@ $(front_test_dir)/fakeclock.o: clib/test/fakeclock.c $(front_headers) $(wildcard
 front_programs := $(foreach test,$(front_tests),$(addprefix $(front_test_dir)/$(test)-,$(front_sanitizers))) $(front_test_dir)/front_calls
 TEST_PROGRAMS += $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent
 
-test-front: $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1
+test-front: $(front_programs) $(front_test_dir)/strange/front/libcuda.so.1 build/test/test-agent $(front_dir)/base/libcuda.so.1 lib/divvy/null/libcuda.so.1 lib/divvy/null/libnvidia-ml.so.1
 	@export TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0 DIVVY_TEST_LIBDIR='$(CURDIR)/lib/divvy' \
 		DIVVY_TEST_STRANGE='$(CURDIR)/$(front_test_dir)/strange'; \
 	scripts/abreast $(front_programs)
