@@ -875,6 +875,15 @@ static bool left_to_waiter(const struct gate *gate, uint64_t now)
 	return GATE_GET(gate->watching) > 0 && gate->backlog.inflight != 0 && drain < now + GATE_IDLE_NS && now < drain + GATE_IDLE_NS;
 }
 
+static bool has_burst(const struct gate *gate)
+{
+	for (unsigned i = 0; i < gate->everused; i++) {
+		if (GATE_GET(gate->burst[i].state) != BURST_FREE)
+			return true;
+	}
+	return false;
+}
+
 static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
 {
 	struct front_pages *pages = pages_now();
@@ -884,6 +893,9 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 	left = left_to_waiter(gate, now);
 	if (!left)
 		burst_look(gate, now);
+	/* what a thread was held up in adding to a burst that was closed and ended meanwhile is in none */
+	if (gate->backlog.inflight != 0 && !has_burst(gate))
+		backlog_done(&gate->backlog, gate->backlog.inflight, 0);
 	gate_publish(gate);
 	if (gate->backlog.inflight != 0 || gate->closed != 0) {
 		uint64_t ahead = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
