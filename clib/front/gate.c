@@ -93,6 +93,7 @@ struct burst {
 	bool beside;       /* work of others may have run beside it, or before it */
 	bool unknown;      /* one launch that was never measured */
 	uint32_t weight;   /* it stands for so many launches; 0: it is no sample */
+	uint64_t submitted; /* ns of the backlog that are its own, whatever its owner still writes when it is closed */
 	uint64_t admitted;
 	uint64_t opened;   /* and its start marked */
 	uint64_t due;      /* when it will have run, by the estimate */
@@ -444,10 +445,12 @@ static bool burst_extend(struct gate *gate, struct burst *burst, CUstream stream
 /* No more launches. record: mark its end in the streams, which the caller knows to be alive. */
 static void burst_close(struct gate *gate, struct burst *burst, uint64_t now, bool record)
 {
-	uint64_t left = GATE_GET(burst->left);
+	uint64_t left = GATE_GET(burst->launches) == 0 ? burst->submitted : GATE_GET(burst->left);
 
 	GATE_SET(burst->state, BURST_CLOSED);
 	GATE_SET(burst->owner, NULL);
+	left = left < burst->submitted ? left : burst->submitted;
+	burst->submitted -= left;
 	backlog_unspent(&gate->backlog, left);
 	burst->due = gate->backlog.drain;
 	burst->shut = now;
@@ -651,7 +654,7 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 	}
 	gate->span += span;
 	gate->gaps += gap;
-	backlog_done(&gate->backlog, GATE_GET(burst->high), took);
+	backlog_done(&gate->backlog, burst->submitted, took);
 	events_return(gate, burst);
 }
 
@@ -875,15 +878,6 @@ static bool left_to_waiter(const struct gate *gate, uint64_t now)
 	return GATE_GET(gate->watching) > 0 && gate->backlog.inflight != 0 && drain < now + GATE_IDLE_NS && now < drain + GATE_IDLE_NS;
 }
 
-static bool has_burst(const struct gate *gate)
-{
-	for (unsigned i = 0; i < gate->everused; i++) {
-		if (GATE_GET(gate->burst[i].state) != BURST_FREE)
-			return true;
-	}
-	return false;
-}
-
 static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *back, uint64_t *wait)
 {
 	struct front_pages *pages = pages_now();
@@ -893,9 +887,6 @@ static bool look_locked(struct gate *gate, uint64_t now, struct divvy_message *b
 	left = left_to_waiter(gate, now);
 	if (!left)
 		burst_look(gate, now);
-	/* what a thread was held up in adding to a burst that was closed and ended meanwhile is in none */
-	if (gate->backlog.inflight != 0 && !has_burst(gate))
-		backlog_done(&gate->backlog, gate->backlog.inflight, 0);
 	gate_publish(gate);
 	if (gate->backlog.inflight != 0 || gate->closed != 0) {
 		uint64_t ahead = gate->backlog.drain > now ? gate->backlog.drain - now : 0;
@@ -1192,6 +1183,7 @@ static struct burst *open_locked(struct gate *gate, uint64_t key, const struct e
 	gate->sporadic = false;
 	has_key(burst, key, high, &index);
 	add(burst, index, high, typical);
+	burst->submitted = room;
 	backlog_submit(&gate->backlog, now, room);
 	gate->backdue = true;
 	gate->idlesince = 0;
@@ -1394,11 +1386,8 @@ void front_gate_after(struct burst *burst, CUresult result)
 	if (GATE_GET(burst->owner) == &front_thread &&
 	    GATE_GET(burst->state) == BURST_OPEN) {
 		now = clock_now();
-		if (GATE_GET(burst->launches) == 1 && result != CUDA_SUCCESS) {
-			/* it never was */
-			GATE_SET(burst->launches, 0);
-			backlog_unspent(&gate->backlog, GATE_GET(burst->high));
-		}
+		if (GATE_GET(burst->launches) == 1 && result != CUDA_SUCCESS)
+			GATE_SET(burst->launches, 0); /* it never was */
 		if (GATE_GET(burst->launches) == 1)
 			burst->returned = now;
 		burst_close(gate, burst, now, true);
