@@ -101,7 +101,7 @@ bench-images: $(standin_test_dir)/plain/large
 # $(call standin_test,sanitizer or plain,folder of its objects,object of its generation)
 define standin_test
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_alone)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/check.h clib/test/standin/forms.h clib/test/standin/language.inc clib/test/standin/menu.h clib/test/standin/program.h clib/test/standin/random.h $(standin_pure:%=$(2)/%.o)
+		clib/test/check.h clib/test/standin/fat.h clib/test/standin/forms.h clib/test/standin/language.inc clib/test/standin/menu.h clib/test/standin/program.h clib/test/standin/random.h $(standin_pure:%=$(2)/%.o)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,reader large): $(standin_test_dir)/$(1)/%: clib/test/standin/%.c $(standin_pure:%=$(2)/%.o)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../check.h"
+#include "fat.h"
 #include "random.h"
 #include "image/image.h"
 
@@ -43,16 +44,6 @@ static size_t pack(unsigned char *to, size_t *expanded)
 	return (size_t)(at + after - to);
 }
 
-struct part {
-	uint16_t kind, version;
-	uint32_t headerbytes;
-	uint64_t bytes;
-	uint32_t compressed, unknown;
-	uint16_t minor, major;
-	uint32_t architecture, nameoffset, namebytes;
-	uint64_t flags, reserved, expanded;
-};
-
 static size_t add_part(unsigned char *fat, size_t at, const struct part *part, const void *bytes)
 {
 	memcpy(fat + at, part, sizeof(*part));
@@ -67,7 +58,7 @@ static size_t make_fat(unsigned char *fat)
 	unsigned char packed[512];
 	size_t expanded = 0;
 	size_t size = pack(packed, &expanded);
-	size_t at = 16;
+	size_t at = FAT_HEADER;
 	struct part part = { .kind = 2, .version = 0x101, .headerbytes = sizeof(part), .bytes = 16, .architecture = 80 };
 
 	at = add_part(fat, at, &part, "\177ELF machine   ");
@@ -86,15 +77,13 @@ static size_t make_fat(unsigned char *fat)
 	part.compressed = (uint32_t)size;
 	part.expanded = expanded;
 	at = add_part(fat, at, &part, packed);
-	const uint64_t header[] = { 0x00100001ba55ed50ull, at - 16 };
-
-	memcpy(fat, header, sizeof(header));
+	fat_head(fat, at);
 	return at;
 }
 
 static size_t last_part(const unsigned char *fat, size_t size)
 {
-	size_t at = 16;
+	size_t at = FAT_HEADER;
 
 	for (size_t next = at; next < size;) {
 		struct part part;
@@ -317,7 +306,7 @@ static void chosen(void)
 	};
 	static unsigned char fat[4096];
 	struct part part = { .kind = 1, .version = 0x101, .headerbytes = sizeof(part) };
-	size_t at = 16;
+	size_t at = FAT_HEADER;
 
 	for (size_t i = 0; i < COUNT(texts); i++) {
 		char padded[256] = { 0 };
@@ -327,9 +316,7 @@ static void chosen(void)
 		part.architecture = architectures[i];
 		at = add_part(fat, at, &part, padded);
 	}
-	const uint64_t header[] = { 0x00100001ba55ed50ull, at - 16 };
-
-	memcpy(fat, header, sizeof(header));
+	fat_head(fat, at);
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		struct sd_image image;
 		struct ptx_log log;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../check.h"
+#include "fat.h"
 #include "random.h"
 #include "image/image.h"
 #include "ptx/index.h"
@@ -241,16 +242,6 @@ static void begun(void)
 	sd_image_free(&other);
 }
 
-struct part {
-	uint16_t kind, version;
-	uint32_t headerbytes;
-	uint64_t bytes;
-	uint32_t compressed, unknown;
-	uint16_t minor, major;
-	uint32_t architecture, nameoffset, namebytes;
-	uint64_t flags, reserved, expanded;
-};
-
 /* LZ4 of nothing but literals. */
 static size_t stored(const char *text, size_t size, unsigned char *to)
 {
@@ -270,17 +261,16 @@ static size_t stored(const char *text, size_t size, unsigned char *to)
 static void packed(void)
 {
 	static unsigned char fat[sizeof(winding) + 1024];
-	size_t size = stored(winding, sizeof(winding), fat + 16 + sizeof(struct part));
+	size_t size = stored(winding, sizeof(winding), fat + FAT_HEADER + sizeof(struct part));
 	struct part part = { .kind = 1, .version = 0x101, .headerbytes = sizeof(part), .bytes = (size + 7) / 8 * 8,
 			     .compressed = (uint32_t)size, .architecture = 80, .flags = 0x2000, .expanded = sizeof(winding) };
-	const uint64_t header[] = { 0x00100001ba55ed50ull, sizeof(part) + part.bytes };
-	size_t whole = 16 + sizeof(part) + part.bytes;
+	size_t whole = FAT_HEADER + sizeof(part) + part.bytes;
 	char says[sizeof(((struct ptx_log *)NULL)->text)];
 	struct sd_image image;
 	struct ptx_log log;
 
-	memcpy(fat, header, sizeof(header));
-	memcpy(fat + 16, &part, sizeof(part));
+	fat_head(fat, whole);
+	memcpy(fat + FAT_HEADER, &part, sizeof(part));
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0 && image.lazy && image.version == 80);
 	CHECK(sd_image_open(&image, &log) == 0 && !image.source->bytes && load(&image, "plain", &log) == 0);
 	sd_image_free(&image);
@@ -293,7 +283,7 @@ static void packed(void)
 	CHECK(strcmp(log.text, says) == 0);
 	/* damaged behind its beginning: found when it is expanded, and every time again */
 	part.expanded += 1;
-	memcpy(fat + 16, &part, sizeof(part));
+	memcpy(fat + FAT_HEADER, &part, sizeof(part));
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0);
 	CHECK(sd_image_open(&image, &log) == -EINVAL);
 	snprintf(says, sizeof(says), "the PTX for sm_80 of this fat binary is damaged: by LZ4 it does not expand to "
@@ -302,7 +292,7 @@ static void packed(void)
 	sd_image_free(&image);
 	/* says that it is larger than any text may be */
 	part.expanded = 1ull << 40;
-	memcpy(fat + 16, &part, sizeof(part));
+	memcpy(fat + FAT_HEADER, &part, sizeof(part));
 	CHECK(sd_image_begin(fat, whole, &lazily, &image, &log) == 0);
 	CHECK(sd_image_open(&image, &log) == -EINVAL);
 	CHECK(strstr(log.text, "bytes expand to 1099511627776, where at most 536870912 do"));
