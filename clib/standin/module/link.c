@@ -101,9 +101,11 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
 
 	if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY && type != CU_JIT_INPUT_CUBIN)
 		return type < CU_JIT_NUM_INPUT_TYPES ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-	if (size < sizeof(uint32_t))
+	if (size < sizeof(uint32_t)) {
 		ptx_fail(log, 0, "this input has %zu bytes: it is no image", size);
-	size = size < sizeof(uint32_t) ? 0 : sd_image_size(data, size, log);
+		return CUDA_ERROR_INVALID_IMAGE;
+	}
+	size = sd_image_size(data, size, log);
 	if (!size)
 		return CUDA_ERROR_INVALID_IMAGE;
 	CUresult result = sd_image_error(
