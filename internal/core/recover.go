@@ -309,14 +309,7 @@ func (c *Core) endGrace(now time.Time) {
 			}
 		}
 	}
-	waiting := c.waiting
-	c.waiting = nil
-	c.pass++
-	for _, w := range waiting {
-		if b := c.balanceOf(w.id, w.Slot); b != nil {
-			c.orders.Answers = append(c.orders.Answers, c.charge(now, b, w)) // it has waited long enough
-		}
-	}
+	c.askAgain(now)
 	for _, s := range c.shares {
 		for _, t := range s.slots {
 			if t.promised() {

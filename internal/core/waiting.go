@@ -104,6 +104,9 @@ func (c *Core) askAgain(now time.Time) {
 		c.waiting = all[:0]
 		for _, w := range all {
 			b := c.balanceOf(w.id, w.Slot)
+			if b == nil {
+				continue
+			}
 			if !b.slot.pool.looks.freed && now.Before(w.until) {
 				c.waiting = append(c.waiting, w)
 			} else if a := c.charge(now, b, w); !a.Waiting {
