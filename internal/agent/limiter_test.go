@@ -41,7 +41,6 @@ func (n fakeNamespaces) NamespaceOwner(pid int) (uid int, ok bool) {
 	return uid, ok
 }
 
-// Who made a user namespace pays for all its ids, if it is not root; root never pays for others.
 // A connection whose maker has ended is nobody's: it could be of any id of a user namespace.
 func TestLeftConnection(t *testing.T) {
 	gone := exec.Command("true")
@@ -63,6 +62,7 @@ func TestLeftConnection(t *testing.T) {
 	}
 }
 
+// Who made a user namespace pays for all its ids, if it is not root; root never pays for others.
 func TestPayer(t *testing.T) {
 	made := fakeNamespaces{1: 12001, 2: 12001, 3: 0, 4: 12002}
 	for _, c := range []struct{ pid, uid, want int }{
