@@ -112,7 +112,7 @@ test-e2e:
 # be had is named, and its test skipped; nothing is downloaded twice.
 test-clients: build
 	@scripts/clients build/clients
-	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient(Programs|Hashcat|NVRTC|Monitors|Runtime)$$' ./test/e2e
+	@DIVVY_CLIENTS=$(CURDIR)/build/clients $(GO) test -count=1 -vet=off -v -timeout 30m -run '^TestClient(Programs|Hashcat|NVRTC|Monitors|Runtime|HardwareCheck)$$' ./test/e2e
 
 lint:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld clang=clang
@@ -160,7 +160,7 @@ install: build
 hardware-check-bundle: build
 	@mkdir -p build
 	tar -czf build/divvy-hardware-check.tar.gz --transform 's,^,divvy-hardware-check/,rSH' bin/divvy \
-		lib/divvy/front lib/divvy/standin lib/divvy/null lib/divvy/tools scripts/hardware-check docs/hardware.md LICENSE
+		lib/divvy/front lib/divvy/standin lib/divvy/null lib/divvy/tools scripts/hardware-check scripts/clients scripts/need test/clients docs/hardware.md LICENSE
 	@echo "build/divvy-hardware-check.tar.gz: unpack it on a machine with a card and run divvy-hardware-check/scripts/hardware-check"
 
 clean:

@@ -92,7 +92,7 @@ func TestHardwareCheck(t *testing.T) {
 		checks = append(checks, row.Check)
 		switch {
 		case row.Verdict == "skipped":
-			if !strings.HasPrefix(row.Check, "nvidia-smi") {
+			if !strings.HasPrefix(row.Check, "nvidia-smi") && !strings.Contains(row.Seen, "--clients") {
 				t.Errorf("%s was skipped: %s", row.Check, row.Seen)
 			}
 		case measuredOnly(row.Check):
@@ -108,13 +108,30 @@ func TestHardwareCheck(t *testing.T) {
 		"driver shows our processes", "a context costs", "nvidia-smi: total", "nvidia-smi: processes", "divvy run without an agent",
 		"calls over the null driver", "calls over this driver", "heir refused beside a living victim", "memory back after kill -9",
 		"quota of time, async, 10 %", "quota of time, async, 30 %", "quota of time, async, 60 %", "quota of time, sync, 30 %",
-		"quota of time, graph, 30 %", "account of that time", "equal shares, one against three", "PyTorch: the card's total",
+		"quota of time, graph, 30 %", "account of that time", "equal shares, one against three",
+		"PyTorch: version and GPUs", "PyTorch: launches", "PyTorch: memory of the front", "PyTorch: the card's total",
 		"PyTorch: out of memory at the limit", "PyTorch: from start to end", "PyTorch: time, mm, 10 %", "PyTorch: time, mm, 30 %", "PyTorch: time, mm, 60 %",
 		"PyTorch: time, graph, 30 %", "PyTorch: equal shares", "symbols that the list lacks",
 	} {
 		if !slices.Contains(checks, check) {
 			t.Errorf("there is no row %q", check)
 		}
+	}
+}
+
+// With the programs of the registries their rows run over the simulated GPU, too.
+func TestClientHardwareCheck(t *testing.T) {
+	folder := clientsFolder(t, "python")
+	report := hardwareCheck(t, root(t), "--simulate=A100-40GB", "--driver", "13.0", "--clients", folder, "--only", "programs")
+	for _, p := range clientPrograms {
+		for _, check := range []string{p.name + ": its result", p.name + ": out of memory at the limit"} {
+			if got := report.verdict(check); got != "pass" && got != "skipped" {
+				t.Errorf("%s: %s", check, got)
+			}
+		}
+	}
+	if !report.Pass {
+		t.Errorf("%+v", report)
 	}
 }
 
@@ -154,7 +171,7 @@ exec %q "$@"
 	if !testing.Short() {
 		only += ",time,torch"
 		checks = append(checks, "quota of time, async, 10 %", "quota of time, async, 30 %", "quota of time, async, 60 %", "quota of time, sync, 30 %",
-			"quota of time, graph, 30 %", "equal shares, one against three", "PyTorch: the card's total",
+			"quota of time, graph, 30 %", "equal shares, one against three", "PyTorch: launches", "PyTorch: the card's total",
 			"PyTorch: out of memory at the limit", "PyTorch: time, mm, 10 %", "PyTorch: time, graph, 30 %", "PyTorch: equal shares")
 	}
 	report := hardwareCheck(t, build, "--simulate", "--python", "python3", "--only", only)
@@ -170,6 +187,7 @@ exec %q "$@"
 
 // Without a driver the check fails and says so, whatever else there is.
 func TestHardwareCheckWithoutADriver(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
 		t.Skip("this machine has a driver")
 	}

@@ -37,6 +37,7 @@ SOURCE = b""".version 6.0
 }
 """
 state = {}
+counts = {"cuLaunchKernel": 0}
 
 
 def start():
@@ -57,6 +58,7 @@ class Tensor:
         start()
         self.count, self.address = count, word()
         call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(count))
+        state["reserved"] = state.get("reserved", 0) + count
 
     def numel(self):
         return self.count
@@ -88,6 +90,7 @@ def empty_like(tensor):
 
 
 def mm(one, other, out=None):
+    counts["cuLaunchKernel"] += 1
     busy = word(500000)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(busy))
     call("cuLaunchKernel", state["function"], 1, 1, 1, 32, 1, 1, 0, state["stream"].handle, arguments, None)
@@ -151,9 +154,51 @@ def is_available():
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
+def get_device_name(index):
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+    call("cuDeviceGet", ctypes.byref(device), index)
+    call("cuDeviceGetName", name, 128, device)
+    return name.value.decode()
+
+
+def get_device_capability(index):
+    both = []
+    for attribute in 75, 76:
+        value = ctypes.c_int()
+        call("cuDeviceGetAttribute", ctypes.byref(value), attribute, index)
+        both.append(value.value)
+    return tuple(both)
+
+
+def device_count():
+    count = ctypes.c_int()
+    call("cuDeviceGetCount", ctypes.byref(count))
+    return count.value
+
+
+class profile:
+    def __init__(self, activities):
+        pass
+
+    def __enter__(self):
+        self.before = dict(counts)
+        return self
+
+    def __exit__(self, *_):
+        self.counted = {key: count - self.before[key] for key, count in counts.items()}
+
+    def key_averages(self):
+        return [types.SimpleNamespace(key=key, count=count) for key, count in self.counted.items()]
+
+
+profiler = types.ModuleType("torch.profiler")
+profiler.profile, profiler.ProfilerActivity = profile, types.SimpleNamespace(CPU=0, CUDA=1)
+sys.modules["torch.profiler"] = profiler
 cuda = types.ModuleType("torch.cuda")
 cuda.OutOfMemoryError, cuda.Stream, cuda.Event, cuda.CUDAGraph = OutOfMemoryError, Stream, Event, CUDAGraph
 cuda.mem_get_info, cuda.is_available = mem_get_info, is_available
+cuda.device_count, cuda.get_device_name, cuda.get_device_capability = device_count, get_device_name, get_device_capability
+cuda.memory_reserved = lambda: state["reserved"]
 cuda.stream = On
 cuda.graph = lambda graph: On(Stream(), graph)
 cuda.synchronize = lambda: call("cuCtxSynchronize")
