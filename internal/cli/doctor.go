@@ -135,7 +135,7 @@ func (a *app) examine(ctx context.Context, programs []string, report *doctorRepo
 			status, detail, hint := examineProgram(program)
 			add("program", status, detail, hint)
 		}
-		examineSimulated(program, add)
+		examineSimulated(program, a.getenv("LD_LIBRARY_PATH"), add)
 	}
 }
 

@@ -50,7 +50,7 @@ func (a *app) examineRemote(ctx context.Context, remote string, programs []strin
 		a.examineRun(ctx, remote, report)
 	}
 	for _, program := range programs {
-		examineRemoteProgram(program, report)
+		examineRemoteProgram(program, a.getenv("LD_LIBRARY_PATH"), report)
 	}
 }
 
@@ -176,7 +176,7 @@ func roundTrip(conn io.ReadWriter) (time.Duration, error) {
 }
 
 // examineRemoteProgram says whether a program finds a server's GPU, and uses what is carried.
-func examineRemoteProgram(name string, report *doctorReport) {
+func examineRemoteProgram(name, libraryPath string, report *doctorReport) {
 	if isFolder(name) {
 		report.add("program", checkFail, name+" is a folder: name a program", "")
 		return
@@ -187,7 +187,7 @@ func examineRemoteProgram(name string, report *doctorReport) {
 	if err != nil {
 		return // its check has said so
 	}
-	if uses := runtimeOf(path); uses != "" {
+	if uses := runtimeOf(path, libraryPath); uses != "" {
 		report.add("calls", checkFail, uses, "")
 	} else {
 		report.add("calls", checkOK, path+" does not use NVIDIA's runtime library itself; what it loads decides", "")

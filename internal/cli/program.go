@@ -35,7 +35,7 @@ func examineBehind(name string, scripts int) (status, detail, hint string) {
 	}
 	file, err := elf.Open(path)
 	if err != nil {
-		found, err := program.Read(path)
+		found, err := program.Read(path, "")
 		if err == nil && found.Interpreter != "" {
 			_, err = findCommand(found.Interpreter)
 		}
@@ -80,7 +80,7 @@ func isFolder(path string) bool {
 
 // examineSimulated says whether a program, a script or a Python environment can run on a
 // simulated GPU: by the libraries and the code for GPUs that it has.
-func examineSimulated(name string, add addCheck) {
+func examineSimulated(name, libraryPath string, add addCheck) {
 	if isFolder(name) {
 		if !examinePython(name, add) {
 			add("simulated", checkFail, name+" is no Python environment: it has no lib/python3*/site-packages", "")
@@ -91,7 +91,7 @@ func examineSimulated(name string, add addCheck) {
 	if err != nil {
 		return // the program's own check has said so
 	}
-	found, err := program.Read(path)
+	found, err := program.Read(path, libraryPath)
 	if err != nil {
 		add("simulated", checkNote, err.Error(), "")
 		return

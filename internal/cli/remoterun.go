@@ -255,17 +255,17 @@ func (a *app) noteForRemote(path string) {
 		a.note("it will not find the server's GPU: %s", detail)
 		return
 	}
-	if uses := runtimeOf(path); uses != "" {
+	if uses := runtimeOf(path, a.getenv("LD_LIBRARY_PATH")); uses != "" {
 		a.note("%s", uses)
 	}
 }
 
 // runtimeOf says that a program uses what is not carried to a server; empty: it does not, or
 // that cannot be seen.
-func runtimeOf(path string) string {
-	found, err := program.Read(path)
-	if err != nil || found.Runtime == "" {
+func runtimeOf(path, libraryPath string) string {
+	found, err := program.Read(path, libraryPath)
+	if err != nil || found.Uses() == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Runtime)
+	return fmt.Sprintf("%s uses NVIDIA's runtime library (%s), whose calls are not carried to a server: run it where the GPU is", path, found.Uses())
 }

@@ -3,11 +3,11 @@
 // Package program reads what a program wants of a GPU before it starts: by which library
 // it reaches the driver, and for which GPUs it brings code.
 //
-//	found, err := program.Read("/usr/bin/ffmpeg")
+//	found, err := program.Read("/usr/bin/ffmpeg", os.Getenv("LD_LIBRARY_PATH"))
 //	kind, why := found.Simulated()
 //
-// It reads files and runs nothing. What a program loads later by a name that it computes
-// is not seen.
+// It reads files, those of the libraries that the program needs too, and runs nothing. What a
+// program loads later by a name that it computes is not seen.
 package program
 
 import (
@@ -47,6 +47,8 @@ type Code struct {
 	Machine []int
 }
 
+func (c Code) none() bool { return len(c.PTX)+len(c.Machine) == 0 }
+
 // Found is what a file says of itself.
 type Found struct {
 	Path        string
@@ -54,6 +56,7 @@ type Found struct {
 	Needs       []string
 	Runtime     string // the vendor's runtime library that it uses: a name, "inside", or empty
 	Code        Code
+	Libraries   []Found // that it needs, and they in turn: those with a Runtime or Code
 }
 
 // inside are names whose presence in a file tells that the runtime library is inside: what it
@@ -66,47 +69,59 @@ func join(halves ...string) []byte { return []byte(strings.Join(halves, "")) }
 // carriers are the libraries that are the runtime, or bring it.
 var carriers = []string{"libcudart.so", "libcublas.so", "libcublasLt.so", "libcudnn.so", "libcufft.so", "libcusparse.so", "libcusolver.so", "libcurand.so", "libnccl.so"}
 
-// Read looks at a program or library, or at a script's first line.
-func Read(path string) (Found, error) {
-	found := Found{Path: path}
+// Read looks at a program or library and at what it needs, or at a script's first line.
+// libraryPath is the LD_LIBRARY_PATH that it will have.
+func Read(path, libraryPath string) (Found, error) {
+	found, own, err := readFile(path, true)
+	if err == nil && len(found.Needs) > 0 {
+		found.Libraries = newSearch(libraryPath).follow(found, own)
+	}
+	return found, err
+}
+
+// readFile looks at one file; own are the folders where it has its libraries looked for. In
+// a library the runtime is looked for only where there is code for GPUs.
+func readFile(path string, isProgram bool) (found Found, own []string, err error) {
+	found.Path = path
 	file, err := os.Open(path)
 	if err != nil {
-		return found, err
+		return found, nil, err
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return found, err
+		return found, nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxBytes {
-		return found, fmt.Errorf("%s is no file of at most %d bytes", path, int64(maxBytes))
+		return found, nil, fmt.Errorf("%s is no file of at most %d bytes", path, int64(maxBytes))
 	}
 	image, err := elf.NewFile(file)
 	if err != nil {
 		found.Interpreter, err = interpreter(file)
-		return found, err
+		return found, nil, err
 	}
 	if found.Needs, err = image.ImportedLibraries(); err != nil {
 		found.Needs = nil // a static program has none
 	}
+	own = slices.Concat(paths(image, elf.DT_RPATH, path), paths(image, elf.DT_RUNPATH, path))
 	if i := slices.IndexFunc(found.Needs, carries); i >= 0 {
 		found.Runtime = found.Needs[i]
-	}
-	if found.Runtime == "" {
-		all, err := contains(io.NewSectionReader(file, 0, info.Size()), inside)
-		if err != nil {
-			return found, err
-		}
-		if all {
-			found.Runtime = "inside"
-		}
 	}
 	for _, section := range image.Sections {
 		if section.Name == ".nv_fatbin" && section.Type == elf.SHT_PROGBITS {
 			found.Code = readFat(section.ReaderAt, int64(section.Size))
 		}
 	}
-	return found, nil
+	if found.Runtime == "" && (isProgram || !found.Code.none()) {
+		all, err := contains(io.NewSectionReader(file, 0, info.Size()), inside)
+		if err != nil {
+			return found, nil, err
+		}
+		if all {
+			found.Runtime = "inside"
+		}
+	}
+	return found, own, nil
 }
 
 // carries says whether a library is the runtime or brings it.
@@ -166,8 +181,36 @@ func contains(r io.Reader, words [][]byte) (bool, error) {
 	}
 }
 
+// Uses is the vendor's runtime library that it uses, and by which of its libraries; empty: none.
+func (f Found) Uses() string {
+	for _, one := range append([]Found{f}, f.Libraries...) {
+		switch {
+		case one.Runtime == "":
+		case one.Path == f.Path:
+			return one.Runtime
+		case one.Runtime == "inside":
+			return "inside " + filepath.Base(one.Path)
+		default:
+			return one.Runtime + ", by " + filepath.Base(one.Path)
+		}
+	}
+	return ""
+}
+
 // Simulated says whether it can run on a simulated GPU, and why.
 func (f Found) Simulated() (Verdict, string) {
+	verdict, why := f.alone()
+	for _, library := range f.Libraries {
+		of, reason := library.alone()
+		if of == Not && verdict != Not || of == Runs && verdict == Perhaps {
+			verdict, why = of, "of "+filepath.Base(library.Path)+": "+reason
+		}
+	}
+	return verdict, why
+}
+
+// alone is Simulated without the libraries.
+func (f Found) alone() (Verdict, string) {
 	switch {
 	case f.Runtime == "inside":
 		return Not, "it has NVIDIA's runtime library inside, which asks the driver for private tables that a simulated one does not have"

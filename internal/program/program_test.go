@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 		"echo\n":                                "",
 		"":                                      "",
 	} {
-		if found, err := Read(write("script", text)); err != nil || found.Interpreter != want {
+		if found, err := Read(write("script", text), ""); err != nil || found.Interpreter != want {
 			t.Errorf("%q: %+v, %v", text, found, err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Read(self)
+	found, err := Read(self, "")
 	if err != nil || len(found.Code.PTX) != 0 || found.Runtime != "" {
 		t.Errorf("what looks for the runtime has it inside: %+v, %v", found, err)
 	}
@@ -114,10 +114,10 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	with := write("with", string(text)+string(inside[0])+"\x00"+string(inside[1]))
-	if found, err := Read(with); err != nil || found.Runtime != "inside" {
+	if found, err := Read(with, ""); err != nil || found.Runtime != "inside" {
 		t.Errorf("what has it inside: %+v, %v", found, err)
 	}
-	if _, err := Read(folder); err == nil {
+	if _, err := Read(folder, ""); err == nil {
 		t.Error("a folder is a program")
 	}
 }
