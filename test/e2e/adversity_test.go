@@ -23,6 +23,7 @@ import (
 // told, and what is new goes elsewhere. The control is the GPU that is lost: its
 // programs get errors.
 func TestGPULostUnderAttack(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t, hostOptions{cards: "2xH100-80GB"})
 	devices, err := c.client.Devices(t.Context())
 	if err != nil {
@@ -78,6 +79,7 @@ func TestGPULostUnderAttack(t *testing.T) {
 // starts: what would not outlive the agent is refused, what runs goes on, and each is
 // said. The control is the same disk with room.
 func TestFullAndReadOnlyDisk(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a small disk")
 	}

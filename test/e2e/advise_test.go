@@ -127,6 +127,7 @@ func TestAdviceOnMPSRuns(t *testing.T) {
 
 // TestAdviceOnReplicasRuns: the same of names for containers.
 func TestAdviceOnReplicasRuns(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	x := h.advise(t, []can{{"share", "no"}, {"replicas", "yes"}}, "--workload", "ci", "--count", "3")
 	names := func() int {

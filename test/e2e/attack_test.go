@@ -183,6 +183,7 @@ func hungUp(t *testing.T, fd int) {
 
 // Nonsense on any socket ends that connection and nothing else.
 func TestGarbageOnSockets(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	victim := h.share(t, "victim", 256*mib)
@@ -256,6 +257,7 @@ func hello(t *testing.T, socket string, m wire.Message) (fd int, answer wire.Mes
 // Processes that say that they come back get no more than there is: a claim that a
 // charge would get is taken, others are not.
 func TestMadeUpTokens(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	liar := h.share(t, "liar", 256*mib)
@@ -290,6 +292,7 @@ func TestMadeUpTokens(t *testing.T) {
 
 // A client that asks and asks and never reads an answer is left behind.
 func TestClientThatNeverReads(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	deaf := h.share(t, "deaf", 256*mib)
@@ -314,6 +317,7 @@ func TestClientThatNeverReads(t *testing.T) {
 
 // Requests that lie about sizes and places.
 func TestLyingClient(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	liar := h.share(t, "liar", 256*mib)
@@ -365,6 +369,7 @@ func TestLyingClient(t *testing.T) {
 
 // A thousand connections that say nothing keep nobody out.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	idle := h.share(t, "idle", 256*mib)
@@ -393,6 +398,7 @@ func TestIdleConnections(t *testing.T) {
 // A client may do with its own page what it wants: the agent lives, the other
 // shares stay exact, and nobody gets more than there is.
 func TestDamagedPage(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	w := h.witness(t)
 	for i, damage := range []string{"scribble 1", "scribble 2", "scribble 3", "punch", "scribble 4\npunch"} {

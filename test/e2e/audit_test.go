@@ -32,6 +32,7 @@ func (h *host) audit(t testing.TB, into any, arguments ...string) {
 // However often the agent is killed while it writes, what is in the audit follows each other, and nothing is missing
 // that was answered.
 func TestAuditOverKills(t *testing.T) {
+	t.Parallel()
 	kills := fromEnvironment(t, "DIVVY_AUDIT_KILLS", 8)
 	h := newHost(t, hostOptions{})
 	var number atomic.Int64

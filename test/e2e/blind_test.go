@@ -40,6 +40,7 @@ done
 // Kinds 8 and 13: where the driver cannot name a share's programs, the quota
 // holds, an event says what is not seen, and nobody is taken for a stranger.
 func TestDriverThatCannotNameOurProcesses(t *testing.T) {
+	t.Parallel()
 	outer := newHost(t, hostOptions{}) // for its simulator
 	play := func(namespace []string, wait string) outcome {
 		directory, err := os.MkdirTemp("/tmp", "dv-")

@@ -64,6 +64,7 @@ func compare(t *testing.T, got, want map[string]bool) {
 }
 
 func TestStandinExportsItsGeneration(t *testing.T) {
+	t.Parallel()
 	for _, g := range generations {
 		t.Run(g.name, func(t *testing.T) {
 			got := exports(t, built(t, "lib", "divvy", g.standin, "libcuda.so.1"))
@@ -76,6 +77,7 @@ func TestStandinExportsItsGeneration(t *testing.T) {
 // The prepared front exports what the driver exports and the list knows, no
 // more: programs probe.
 func TestFrontExportsItsDriver(t *testing.T) {
+	t.Parallel()
 	for _, g := range generations {
 		t.Run(g.name, func(t *testing.T) {
 			driver := exports(t, built(t, "lib", "divvy", g.standin, "libcuda.so.1"))
@@ -92,6 +94,7 @@ func TestFrontExportsItsDriver(t *testing.T) {
 }
 
 func TestLibrariesAreOneFile(t *testing.T) {
+	t.Parallel()
 	for _, folder := range []string{"front", "standin", "standin-11.8", "standin-13.0", "standin-13.1", "null"} {
 		one, err := os.Stat(built(t, "lib", "divvy", folder, "libcuda.so.1"))
 		if err != nil {
@@ -114,6 +117,7 @@ var guests = map[string][]string{"front": {"front", "base"}, "remote": {"remote"
 
 // They are mounted into users' images: they must load with an old C library.
 func TestGuestsNeedAnOldLibc(t *testing.T) {
+	t.Parallel()
 	for name, folder := range guests {
 		t.Run(name, func(t *testing.T) {
 			needsAnOldLibc(t, built(t, append(append([]string{"lib", "divvy"}, folder...), "libcuda.so.1")...))
@@ -161,6 +165,7 @@ func needsAnOldLibc(t *testing.T, path string) {
 
 // A guest's manners that show in the file.
 func TestGuestsAreQuiet(t *testing.T) {
+	t.Parallel()
 	for name := range guests {
 		t.Run(name, func(t *testing.T) { isAQuietGuest(t, built(t, "lib", "divvy", name, "libcuda.so.1")) })
 	}

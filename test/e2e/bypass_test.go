@@ -114,6 +114,7 @@ func (h *host) withoutFront() []string {
 // that its share is shown at, and ends its run where the level was demanded. The same
 // program with the library does not, and one that is of no run lives on.
 func TestDemandedLevelIsSeenTo(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	others := h.holderIn(t, h.Unheld())
 	do(t, others, "start")
@@ -154,6 +155,7 @@ func TestDemandedLevelIsSeenTo(t *testing.T) {
 // TestSeenThoughItEndedByItself: a run whose program was seen to bypass what was demanded
 // ends with 125 also if it ends before it is made to.
 func TestSeenThoughItEndedByItself(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	boxed := h.startRun(t, "--name boxed --mem 1GiB --enforce front --enforce-grace 1h", h.withoutFront()...)
 	boxed.do("start")
@@ -169,6 +171,7 @@ func TestSeenThoughItEndedByItself(t *testing.T) {
 // TestLevelThatWasNotDemanded: without a demand the run is told, and goes on. The level
 // comes back when the program has gone, also one whose parents have, as a daemon's.
 func TestLevelThatWasNotDemanded(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "loose", MemoryBytes: 1024 * mib}); err != nil {
 		t.Fatal(err)

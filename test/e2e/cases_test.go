@@ -46,6 +46,7 @@ func reported(t *testing.T, name string, env ...string) string {
 
 // TestBindNow: a dynamic linker that finds all functions at the start starts divvy.
 func TestBindNow(t *testing.T) {
+	t.Parallel()
 	out := reported(t, "18-bind-now/run.sh")
 	if strings.Count(out, "code 0\n") != 2 || strings.Contains(out, "symbol lookup error") {
 		t.Error(out)
@@ -54,6 +55,7 @@ func TestBindNow(t *testing.T) {
 
 // TestIgnoredSignalsStayIgnored: what the caller ignores the command ignores.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	t.Parallel()
 	bare, under, _ := strings.Cut(strings.TrimSpace(reported(t, "16-signals-swallowed/ignored.sh")), "\n")
 	if bare != under || bare == "" {
 		t.Errorf("%q and %q", bare, under)
@@ -63,6 +65,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 // TestAllIgnoredSignalsStayIgnored tries all, those too that Go gives back to every
 // program that it starts.
 func TestAllIgnoredSignalsStayIgnored(t *testing.T) {
+	t.Parallel()
 	for _, isolate := range []string{"", "--isolate"} {
 		if isolate != "" && os.Geteuid() != 0 {
 			continue // not everybody may
@@ -78,6 +81,7 @@ func TestAllIgnoredSignalsStayIgnored(t *testing.T) {
 // TestBlockedSignalsStayBlocked: the command has the mask of who started it, not that of Go's
 // runtime, which unblocks some.
 func TestBlockedSignalsStayBlocked(t *testing.T) {
+	t.Parallel()
 	for _, isolate := range []string{"", "--isolate"} {
 		if isolate != "" && os.Geteuid() != 0 {
 			continue // not everybody may
@@ -96,6 +100,7 @@ func TestBlockedSignalsStayBlocked(t *testing.T) {
 
 // TestAllSignalsArePassedOn: of all signals that can be sent.
 func TestAllSignalsArePassedOn(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"16-signals-swallowed/passed.py", "passed.py"} {
 		if out := reported(t, name); !strings.HasSuffix(strings.TrimSpace(out), "not passed [] code 0") {
 			t.Errorf("%s: %s", name, out)
@@ -106,6 +111,7 @@ func TestAllSignalsArePassedOn(t *testing.T) {
 // TestUserWithoutHome: the front that was built is used, others are made where the user's
 // sockets are, and no share is silently held by nothing.
 func TestUserWithoutHome(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become a user whom passwd does not have")
 	}
@@ -131,6 +137,7 @@ func TestUserWithoutHome(t *testing.T) {
 // TestSandboxWithoutTheFront: a program that the library is not loaded into ends a run
 // that demands it.
 func TestSandboxWithoutTheFront(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bwrap"); err != nil {
 		t.Skip("needs bubblewrap: ", err)
 	}
@@ -165,6 +172,7 @@ func compiled(t *testing.T, name string, flags ...string) string {
 // TestProgramThatSetsItsDevices sees the share's GPU as 0, whatever number the machine has
 // for it, and a batch system's choice is heeded.
 func TestProgramThatSetsItsDevices(t *testing.T) {
+	t.Parallel()
 	out := reported(t, "devices.sh", "DEVS="+compiled(t, "02-visible-devices-index/devs.c"))
 	if strings.Count(out, "CUDA_VISIBLE_DEVICES=0 cuInit 0 count 1\n") != 2 {
 		t.Error(out)
@@ -173,6 +181,7 @@ func TestProgramThatSetsItsDevices(t *testing.T) {
 
 // TestCachePolicyIsTaken: a policy of caches is a hint.
 func TestCachePolicyIsTaken(t *testing.T) {
+	t.Parallel()
 	if out := reported(t, "policy.sh"); strings.TrimSpace(out) != "evict-last.ptx 0" {
 		t.Error(out)
 	}
@@ -180,6 +189,7 @@ func TestCachePolicyIsTaken(t *testing.T) {
 
 // TestFreeingWithoutContext: memory is given back by whoever has its address.
 func TestFreeingWithoutContext(t *testing.T) {
+	t.Parallel()
 	out := reported(t, "free.sh", "FREE="+compiled(t, "05-free-without-context/free.c"))
 	if want := "cuMemFree 0\ncuMemFreeHost 0\ncode 0\n"; out != want+want {
 		t.Errorf("without a quota and with one: %s", out)
@@ -189,6 +199,7 @@ func TestFreeingWithoutContext(t *testing.T) {
 // TestSanitizers: programs that are built with them run under a share, and their runtimes in
 // LD_PRELOAD keep no signal from divvy.
 func TestSanitizers(t *testing.T) {
+	t.Parallel()
 	for name, runtime := range map[string]string{"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"} {
 		found, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
 		if err != nil {
@@ -208,6 +219,7 @@ func TestSanitizers(t *testing.T) {
 
 // TestNumbaClose: numba leaves all contexts and frees what it has then.
 func TestNumbaClose(t *testing.T) {
+	t.Parallel()
 	out := reported(t, "close.sh")
 	if strings.Count(out, "closed\ncode 0\n") != 2 || strings.Contains(out, "Error") {
 		t.Error(out)

@@ -187,6 +187,7 @@ func (m *monkey) run(ctx context.Context, until <-chan struct{}) error {
 // the agent is killed over and over. No call fails that should not, no share
 // ever holds more than its quota, and in the end everything is free.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	seconds := fromEnvironment(t, "DIVVY_CHAOS_SECONDS", 3)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d, %d seconds", seed, seconds)

@@ -123,6 +123,7 @@ func (h *host) inContainer(t *testing.T, front, socket string, ldconfig bool, pr
 }
 
 func TestInsideARootFileSystem(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "container", quota)

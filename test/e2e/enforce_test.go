@@ -27,7 +27,7 @@ func needGroups(t *testing.T) cgroup.Tree {
 	if err != nil {
 		t.Skipf("needs control groups of version 2: %v", err)
 	}
-	path, err := tree.Make("divvy-test-right")
+	path, err := tree.Make("divvy-test-right-" + t.Name())
 	if err != nil {
 		t.Skipf("needs the right to make control groups: %v", err)
 	}
@@ -63,6 +63,7 @@ func (h *host) without(t *testing.T, share string) string {
 // TestDriverHoldsWithoutTheFront: at level driver a program is held though nothing
 // of ours is loaded into it. The same program outside of the share gets the memory.
 func TestDriverHoldsWithoutTheFront(t *testing.T) {
+	t.Parallel()
 	tree := needGroups(t)
 	h := newHost(t, hostOptions{generation: generations[2]})
 	share, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "held", MemoryBytes: 512 * mib, Enforce: terms.EnforcedDriver})
@@ -324,6 +325,7 @@ func TestMPSComesAndGoes(t *testing.T) {
 
 // A level that cannot be had ends divvy run with exit code 4 and the reason.
 func TestRunDemandsALevel(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	run := exec.Command(divvy(t), "run", "--agent", h.AgentSocket, "--mem", "256", "--enforce", "driver", "--", "true")
 	out, err := run.CombinedOutput()
@@ -411,6 +413,7 @@ func (h *host) applyGoal(t *testing.T, rule string, code int, says string, flags
 
 // TestReplicas: a card gets names for containers, which go again.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	want := func(count int) {
 		t.Helper()

@@ -76,6 +76,7 @@ func checksums(t testing.TB, h *host) map[string]string {
 // Every example computes what the CPU computes, on each driver generation,
 // without Divvy and under a share; its result is the same bit by bit.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	sums := map[string]string{}
 	for _, g := range generations {
 		t.Run(g.name, func(t *testing.T) {
@@ -160,6 +161,7 @@ func (h *host) instructions(t testing.TB) (sum uint64) {
 // Four shares compute at once, each all examples over and over; no result
 // differs from one alone.
 func TestExamplesFourShares(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	alone := checksums(t, h)
 	var running sync.WaitGroup
@@ -184,6 +186,7 @@ func TestExamplesFourShares(t *testing.T) {
 // A kernel that computes something else is found out: the control of all that
 // examples say about results.
 func TestExamplesFindWrongResults(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	for _, c := range []struct{ name, right, wrong string }{
 		{"vectoradd", "add.rn.f32", "sub.rn.f32"},
@@ -312,6 +315,7 @@ func TestCorpusEngines(t *testing.T) {
 
 // The inference server answers as its README says.
 func TestInferenceServer(t *testing.T) {
+	t.Parallel()
 	directory, err := os.MkdirTemp("/tmp", "dv-")
 	if err != nil {
 		t.Fatal(err)

@@ -358,6 +358,7 @@ func TestHotCardIsSlow(t *testing.T) {
 // A sticky error is answered to every call in the context, under the front as
 // without it.
 func TestStickyErrorEndsTheContext(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	truth := h.truth(t)
 	share := h.share(t, "sticky", 2<<30)

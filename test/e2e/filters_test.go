@@ -220,6 +220,7 @@ func TestFFmpegFilters(t *testing.T) {
 
 // No CUDA filter of this ffmpeg is left out; thumbnail_cuda has a test of its own.
 func TestFFmpegFiltersAreAll(t *testing.T) {
+	t.Parallel()
 	got := run(t, os.Environ(), needProgram(t, "ffmpeg"), "-hide_banner", "-filters")
 	names := regexp.MustCompile(`(?m)^ \S+ +(\w+_cuda) `).FindAllStringSubmatch(got.stdout, -1)
 	if got.code != 0 || len(names) == 0 {
@@ -235,6 +236,7 @@ func TestFFmpegFiltersAreAll(t *testing.T) {
 
 // The overlay by checksums of frames, as a user would compare.
 func TestFFmpegOverlayChecksums(t *testing.T) {
+	t.Parallel()
 	ffmpeg := needProgram(t, "ffmpeg")
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "overlay", 1<<30)
@@ -262,6 +264,7 @@ func TestFFmpegOverlayChecksums(t *testing.T) {
 // looks at other components, so the sequence is one where the choice is clear:
 // of ten frames, the last eight are the same.
 func TestFFmpegThumbnail(t *testing.T) {
+	t.Parallel()
 	ffmpeg := needProgram(t, "ffmpeg")
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "thumbnail", 1<<30)
@@ -312,6 +315,7 @@ print("wrong", int((dc.copy_to_host() != a + b).sum()))
 
 // numba's driver API loads one of our modules, launches it and reads back.
 func TestNumbaRunsPTX(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "numba-ptx", 512*mib)
 	got := run(t, h.Environ(share.Socket), "/usr/bin/python3", "-c", numbaKernels,

@@ -117,6 +117,7 @@ func (h *host) booked(t *testing.T, share api.Share, ledger, held uint64) {
 // a share, whoever has it by then, and until nobody has. The simulator's account is the
 // truth.
 func TestHandedMemory(t *testing.T) {
+	t.Parallel()
 	const contexts, piece = 2 * contextBytes, 256 * mib
 	h := newHost(t, hostOptions{})
 	// restart kills the agent's worker and waits for the programs.

@@ -24,6 +24,7 @@ const answeredIn = 10 * time.Second
 // say which GPU does not answer, none makes a share there, and the agent can be ended. The
 // control: before and after, all is well.
 func TestHangingSimulator(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	env := []string{"PATH=" + os.Getenv("PATH"), "DIVVY_LIBDIR=" + built(t, "lib", "divvy")}
 	ask := func(arguments ...string) outcome {

@@ -4,6 +4,9 @@
 // shares of simulated cards. Every test of enforcement has a control run
 // without the front library, which must exceed the limit. Run make build and
 // make test-programs first.
+//
+// Tests run side by side (t.Parallel), but for those that look at parts of time, use
+// more of the host than four others leave, or change what all of the process see.
 package e2e
 
 import (

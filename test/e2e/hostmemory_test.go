@@ -12,6 +12,7 @@ import (
 // Reading card memory that nobody has written takes host memory, too: it has
 // the same bound as writing.
 func TestReadingTakesHostMemory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{hostMemory: "32MiB"})
 	holder := h.holder(t, h.share(t, "reader", 2048*mib))
 	do(t, holder, "start")

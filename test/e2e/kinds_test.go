@@ -111,6 +111,7 @@ func TestLaunchSurfaceHasNoHole(t *testing.T) {
 // Kind 5: a tenant cannot write what it is told, whichever way it takes; its own
 // page, by the same ways, it can.
 func TestTenantCannotEditItsLimits(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "tamper", 256*mib)
 	tamper := built(t, "build", "test", "tamper")
@@ -152,6 +153,7 @@ func TestTenantCannotEditItsLimits(t *testing.T) {
 // Kind 7: a program finds itself after a session with the driver as it was before:
 // signals, mask, umask, environment, folder, locale, timers, limits, descriptors.
 func TestAGuestLeavesNothingChanged(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "guest", 256*mib)
 	manners := built(t, "build", "test", "manners")
@@ -174,6 +176,7 @@ func TestAGuestLeavesNothingChanged(t *testing.T) {
 // Kind 7: a library that wraps a driver call and goes on by RTLD_NEXT, as
 // profilers do, works before the front, and the share holds.
 func TestLibrariesThatGoOnByNext(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "next", 256*mib)
 	interposer := built(t, "build", "test", "interposer.so")
@@ -226,6 +229,7 @@ func (h *host) inside(t *testing.T, share api.Share) views {
 // account and the simulator's truth say the same, in every state that a share
 // can be in. Numbers never wrap.
 func TestAllViewsAgree(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "views", 1024*mib)
 	one, other := h.holder(t, share), h.holder(t, share)
@@ -318,6 +322,7 @@ func (h *host) inNamespace(t *testing.T, env []string) *bench.Holder {
 // Kind 8: a process that calls itself 1 is on the ledger as who it is, is held,
 // and its end is seen; two that call themselves 1 are two.
 func TestProcessesOfOtherNamespaces(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "namespaces", 512*mib)
 	one, other := h.inNamespace(t, h.Environ(share.Socket)), h.inNamespace(t, h.Environ(share.Socket))
@@ -360,6 +365,7 @@ func TestProcessesOfOtherNamespaces(t *testing.T) {
 // Kind 9: a level that this machine cannot hold is refused with the reason, and
 // nothing is left behind; what can be had is said to be in force.
 func TestDemandedEnforcementIsHeldOrRefused(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	for _, level := range []terms.Enforcement{terms.EnforcedMIG, terms.EnforcedDriver, terms.EnforcedMPS} {
 		_, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "demand", MemoryBytes: 256 * mib, Enforce: level})
@@ -388,6 +394,7 @@ func TestDemandedEnforcementIsHeldOrRefused(t *testing.T) {
 // Kind 12: an upgrade under a running program leaves it what it has loaded. The
 // control does what the others did: it overwrites the file in place.
 func TestUpgradeUnderARunningProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "upgrade", 512*mib)
 	prefix := filepath.Join(h.directory, "prefix")
@@ -461,6 +468,7 @@ func TestUpgradeUnderARunningProgram(t *testing.T) {
 // Kind 13: memory that is on no ledger is told and counted, and what is under a
 // share is not.
 func TestMemoryOnNoLedgerIsTold(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "ledger", 512*mib)
 	card := func() api.Card {

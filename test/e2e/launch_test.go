@@ -14,6 +14,7 @@ import (
 // A launch returns before its kernel has run, under the front too: a kernel that waits for
 // what its own thread does next would else wait for ever.
 func TestKernelsWait(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "doorbell")
 	if out, err := exec.Command("gcc", "-w", "-o", program, "testdata/doorbell.c", "-ldl").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)

@@ -82,6 +82,7 @@ func TestSharesOfTimeChangeLive(t *testing.T) {
 
 // A deleted share's programs are held to its part until they end.
 func TestDeletedShareIsHeld(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	truth := h.truth(t)
 	if _, err := h.client.CreateShare(t.Context(), api.ShareSpec{Name: "gone", MemoryBytes: 1 << 30, CoresPercent: 20}); err != nil {

@@ -18,6 +18,7 @@ func everything(more ...string) func(h *host, socket string) []string {
 // A program is held to its share however it comes to its driver. RPATH and
 // RUNPATH lead straight to the driver's own folder.
 func TestLoading(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "loading", snippetQuota)
 	for _, w := range []way{
@@ -61,6 +62,7 @@ print("total", total.value, "free", free.value, "alloc", result)
 
 // Other languages than C: Python's ctypes, and Go without cgo.
 func TestLoadingFromOtherLanguages(t *testing.T) {
+	t.Parallel()
 	const quota = 256 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "languages", quota)
@@ -88,6 +90,7 @@ func TestLoadingFromOtherLanguages(t *testing.T) {
 }
 
 func TestThreadsShareTheLedger(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	holder := h.holder(t, h.share(t, "threads", 256*mib))
 	do(t, holder, "start")
@@ -102,6 +105,7 @@ func TestThreadsShareTheLedger(t *testing.T) {
 
 // exec drops the program and what it held; the new image is a client of its own.
 func TestExecStartsAnew(t *testing.T) {
+	t.Parallel()
 	const quota = 256 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "exec", quota)
@@ -128,6 +132,7 @@ func TestExecStartsAnew(t *testing.T) {
 // A program that closes all its descriptors goes on: its memory stays charged,
 // nobody else gets it, and its data is there.
 func TestClosedDescriptors(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "closer", quota)
@@ -168,6 +173,7 @@ func TestClosedDescriptors(t *testing.T) {
 // A process that forks before it uses the card is not in its child's way, and
 // a child of a process that uses the card gets the driver's own answer.
 func TestForkAfterInit(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "fork", 256*mib)
 	holder := h.holder(t, share)
@@ -195,6 +201,7 @@ func TestForkAfterInit(t *testing.T) {
 
 // A card without a share is not there, whatever the program asks to see.
 func TestSecondCardIsInvisible(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "2xH100-80GB"})
 	devices, err := h.client.Devices(t.Context())
 	if err != nil {
@@ -230,6 +237,7 @@ func TestSecondCardIsInvisible(t *testing.T) {
 
 // NVML tells the same story on a machine with two cards.
 func TestSecondCardIsInvisibleInNVML(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "2xH100-80GB"})
 	share := h.share(t, "one-card", snippetQuota)
 	runSnippets(t, h, way{name: "dlopen", program: "snippets-named", env: everything()}, "nvml", share.Socket)

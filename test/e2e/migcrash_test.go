@@ -185,6 +185,7 @@ func (d *divided) movesOf(t *testing.T, m *middle, goal string) []moment {
 // The driver goes away under an apply, as a machine that crashes: the next one
 // finds an empty card, and makes it what it was.
 func TestMIGDriverGone(t *testing.T) {
+	t.Parallel()
 	d := newDivided(t, "H100-80GB")
 	m := newMiddle(t, d.SimulatorSocket)
 	d.apply(t, d.goal(t, mix), 0)
@@ -215,6 +216,7 @@ func TestMIGDriverGone(t *testing.T) {
 
 // Where the way back cannot be kept, nothing is changed.
 func TestMIGNoRoomForTheJournal(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small file system")
 	}

@@ -14,6 +14,7 @@ import (
 // agent notices, says so everywhere, and its programs are told instead of having
 // what nobody holds them to. When the card is whole again, so are its shares.
 func TestMIGTakesNoSharedCard(t *testing.T) {
+	t.Parallel()
 	d := &divided{host: newHost(t, hostOptions{cards: "2xH100-80GB"})}
 	d.journal = d.directory + "/partition.journal"
 	devices, err := d.client.Devices(t.Context())

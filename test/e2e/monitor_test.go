@@ -13,6 +13,7 @@ import (
 // TestMonitorsRun runs programs of NVIDIA's own over NVML, as they are, on the bare
 // stand-in and in a share: a share's view has its card and its processes alone.
 func TestMonitorsRun(t *testing.T) {
+	t.Parallel()
 	for _, g := range generations[1:] { // 11.8 knows no addressing mode, and the program insists
 		t.Run(g.name, func(t *testing.T) {
 			h := newHost(t, hostOptions{cards: "2xA100-40GB", generation: g})

@@ -108,6 +108,7 @@ func numbered(t *testing.T, flags ...string) (h *host, cards []api.Card, share a
 // A program's list counts from the share's GPUs, in each form and however the program
 // was started; the driver's own list is the program's, and NVML agrees.
 func TestNumbersOfAShare(t *testing.T) {
+	t.Parallel()
 	h, cards, share := numbered(t)
 	program := built(t, "build", "test", "views")
 	names := named(t, cards)
@@ -217,6 +218,7 @@ func TestNumbersOfAShare(t *testing.T) {
 // A driver that was started before the front could tell it anything shows what it shows:
 // the front refuses, rather than hide by itself what the driver's own list has.
 func TestDriverStartedBefore(t *testing.T) {
+	t.Parallel()
 	h, cards, share := numbered(t)
 	program := built(t, "build", "test", "views")
 	got := run(t, h.Environ(share.Socket), program, "driver", "look")
@@ -235,6 +237,7 @@ func TestDriverStartedBefore(t *testing.T) {
 // A program that does not load the front is alone with the driver, which counts from
 // the machine's GPUs: what it finds in the variable leads to the share's.
 func TestNumbersWithoutTheFront(t *testing.T) {
+	t.Parallel()
 	h, cards, share := numbered(t)
 	got := run(t, h.Bare(), divvy(t), "run", "--agent", h.AgentSocket, "--share", share.Name, "--", built(t, "build", "test", "static-variable"))
 	list := strings.TrimSpace(got.stdout)
@@ -250,6 +253,7 @@ func TestNumbersWithoutTheFront(t *testing.T) {
 // A share of several GPUs, by an agent that the tests have: its third and first, in its
 // own order, which is that of the numbers.
 func TestNumbersOfSeveralGPUs(t *testing.T) {
+	t.Parallel()
 	h, cards, _ := numbered(t)
 	program, agent := built(t, "build", "test", "views"), built(t, "build", "test", "test-agent")
 	bytes := func(uuid string) string { return strings.ReplaceAll(strings.TrimPrefix(uuid, "GPU-"), "-", "") }
@@ -305,6 +309,7 @@ func TestNumbersInPodman(t *testing.T) {
 // A batch system's list, on a machine of which one GPU is divided: a MIG device is no
 // place for a share, which is said; the list may still lead to a whole GPU.
 func TestRunUnderABatchSystem(t *testing.T) {
+	t.Parallel()
 	d := &divided{host: newHost(t, hostOptions{cards: "3xH100-80GB"})}
 	d.journal = d.directory + "/partition.journal"
 	devices, err := d.client.Devices(t.Context())
@@ -353,6 +358,7 @@ func TestRunUnderABatchSystem(t *testing.T) {
 // CUDA_DEVICE_ORDER says how a batch system's numbers count; inside a share it changes
 // nothing.
 func TestRunHeedsDeviceOrder(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "L4,H100-80GB"})
 	devices, err := h.client.Devices(t.Context())
 	if err != nil {

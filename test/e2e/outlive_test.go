@@ -16,6 +16,7 @@ import (
 // A killed client's memory goes back to the share, and not before the driver
 // has released it.
 func TestKilledClient(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "killed", quota)
@@ -42,6 +43,7 @@ func TestKilledClient(t *testing.T) {
 // A forked child keeps what the driver gave its dead parent: the memory stays
 // booked, an event names the holder, and it is free when the child ends.
 func TestForkedChildOutlivesParent(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "orphan", quota)
@@ -90,6 +92,7 @@ func TestForkedChildOutlivesParent(t *testing.T) {
 // Two shares on a card do not feel each other: one is at its limit, the other
 // has all its own.
 func TestSharesAreApart(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	full, roomy := h.share(t, "full", 256*mib), h.share(t, "roomy", 512*mib)
 	a, b := h.holder(t, full), h.holder(t, roomy)
@@ -110,6 +113,7 @@ func TestSharesAreApart(t *testing.T) {
 // All processes of a share together are held to it, and each sees what the
 // others use.
 func TestProcessesOfAShareAddUp(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "together", quota)
@@ -135,6 +139,7 @@ func TestProcessesOfAShareAddUp(t *testing.T) {
 // A share that grows has the room at once; one that shrinks below its use
 // grants nothing until it is under its limit again, and keeps what it has.
 func TestLiveChange(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "changing", 256*mib)
 	holder := h.holder(t, share)
@@ -167,6 +172,7 @@ func TestLiveChange(t *testing.T) {
 // A share without a quota sees the card as it is and may use what is not
 // promised to others.
 func TestShareWithoutQuota(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "T4"})
 	devices, err := h.client.Devices(t.Context())
 	if err != nil {

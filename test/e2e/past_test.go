@@ -19,6 +19,7 @@ import (
 // control: one that takes as much of its quota is told of by nobody, and a share fits
 // as far as the promises go.
 func TestPastTheLedger(t *testing.T) {
+	t.Parallel()
 	const most = 20 << 30
 	h := newHost(t, hostOptions{})
 	told := func(pid int, since time.Time, within time.Duration) api.Event {

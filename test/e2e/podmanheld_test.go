@@ -75,6 +75,7 @@ func TestPodmanUnderMPS(t *testing.T) {
 // runtime makes it that is given the share's as parent, is held by the driver, also
 // where the front is not.
 func TestGroupBelowAShares(t *testing.T) {
+	t.Parallel()
 	tree := needGroups(t)
 	h := newHost(t, hostOptions{generation: generations[2]})
 	share := h.shareOf(t, api.ShareSpec{Name: "train", MemoryBytes: 512 * mib, Enforce: terms.EnforcedDriver})
@@ -109,6 +110,7 @@ func TestGroupBelowAShares(t *testing.T) {
 // TestPodmanMIG: a container is given a MIG device of a simulated card by its name,
 // and the devices of a card that was divided anew are no more.
 func TestPodmanMIG(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	d := &divided{host: newHost(t, hostOptions{cards: "2xH100-80GB"})}
 	d.journal = d.directory + "/partition.journal"

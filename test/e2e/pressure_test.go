@@ -28,6 +28,7 @@ func fromEnvironment(t testing.TB, name string, standard int) int {
 
 // Every round has exactly one winner: never two, never none.
 func TestRacesForTheLastRoom(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	rounds := fromEnvironment(t, "DIVVY_RACE_ROUNDS", 5000)
 	h.resetPeak(t)
@@ -63,6 +64,7 @@ func TestRacesForTheLastRoom(t *testing.T) {
 }
 
 func TestRecovery(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	report, err := bench.Recovery(t.Context(), bench.RecoveryOptions{Target: h.Target, Rounds: 10, Restarts: 2})
 	if err != nil {
@@ -80,6 +82,7 @@ func TestRecovery(t *testing.T) {
 // Supervisor and worker die together: somebody starts the agent anew, and the
 // clients come back to it.
 func TestWholeAgentKilled(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
 		Kill: func(context.Context) error {
@@ -111,6 +114,7 @@ func TestManyProcessesAttachAtOnce(t *testing.T) {
 // A program that starts while the agent is being started again by its
 // supervisor waits for it, and does not fail.
 func TestAttachWhileTheAgentRestarts(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "newcomers", 1024*mib)
 	for range 4 {

@@ -45,6 +45,7 @@ func needProgram(t *testing.T, path string) string {
 
 // ffmpeg makes two contexts of 64 MiB and one frame of 1.6 MiB.
 func TestFFmpeg(t *testing.T) {
+	t.Parallel()
 	ffmpeg := needProgram(t, "ffmpeg")
 	h := newHost(t, hostOptions{})
 	want := run(t, h.Bare(), ffmpeg, ffmpegArgs(false)...)
@@ -104,6 +105,7 @@ func TestFFmpeg(t *testing.T) {
 
 // The same by the command line, with nothing set up before.
 func TestFFmpegUnderDivvyRun(t *testing.T) {
+	t.Parallel()
 	ffmpeg := needProgram(t, "ffmpeg")
 	directory, err := os.MkdirTemp("/tmp", "dv-")
 	if err != nil {
@@ -147,6 +149,7 @@ if more:
 `
 
 func TestNumba(t *testing.T) {
+	t.Parallel()
 	const quota = 512 * mib
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "numba", quota)

@@ -69,6 +69,7 @@ func unpacked(data []byte) []byte {
 
 // Every PTX text that Debian ships in ffmpeg's filters and in numba is read.
 func TestPTXOfOthersIsRead(t *testing.T) {
+	t.Parallel()
 	needProgram(t, "ffmpeg")
 	reader := built(t, "build", "test", "standin", "address", "reader")
 	libraries, err := filepath.Glob("/usr/lib/*/libavfilter.so.*.*")

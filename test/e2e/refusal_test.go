@@ -47,12 +47,14 @@ func without(env []string, names ...string) []string {
 }
 
 func TestAgentAwayAtStart(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	refusedAtStart(t, h, h.Environ(filepath.Join(h.directory, "nobody.sock")), "nobody.sock")
 }
 
 // A front that finds itself where the driver should be must not call itself.
 func TestFrontOpensItself(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "self", 256*mib)
 	env := append(without(h.Environ(share.Socket), "DIVVY_DRIVER_DIR"), "DIVVY_DRIVER_DIR="+h.FrontDirectory)
@@ -68,6 +70,7 @@ func TestFrontOpensItself(t *testing.T) {
 }
 
 func TestNoDriver(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "nodriver", 256*mib)
 	env := append(without(h.Environ(share.Socket), "DIVVY_DRIVER_DIR"), "DIVVY_DRIVER_DIR="+h.directory)
@@ -76,6 +79,7 @@ func TestNoDriver(t *testing.T) {
 
 // A front of another wire version, built from the same sources.
 func TestLibraryAndAgentOfDifferentVersions(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	share := h.share(t, "versions", 256*mib)
 	front := h.FrontDirectory
@@ -90,6 +94,7 @@ func TestLibraryAndAgentOfDifferentVersions(t *testing.T) {
 
 // A share that has no room for a context refuses its programs at start.
 func TestShareSmallerThanAContext(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	got := run(t, cliEnv(t, h.directory), divvy(t), "run", "--simulate", "--mem", "32MiB", "--", "true")
 	if got.code != 4 || !strings.Contains(got.stderr, "divvy: error: ") || !strings.Contains(got.stderr, "64 MiB") && !strings.Contains(got.stderr, "64MiB") ||
@@ -121,6 +126,7 @@ func cliEnv(t testing.TB, directory string) []string {
 // What a command line says when it cannot do what it is asked: a message, an
 // exit code that scripts can tell apart, nothing on stdout.
 func TestCommandLineRefusals(t *testing.T) {
+	t.Parallel()
 	directory, err := os.MkdirTemp("/tmp", "dv-")
 	if err != nil {
 		t.Fatal(err)

@@ -161,6 +161,7 @@ func carriages(t testing.TB) map[string]string {
 // What the library does not carry data/remote.tsv refuses: a function that no file writes
 // is a weak one that says so.
 func TestRemoteLibraryCarriesWhatItSays(t *testing.T) {
+	t.Parallel()
 	file, err := elf.Open(built(t, "lib", "divvy", "remote", "libcuda.so.1"))
 	if err != nil {
 		t.Fatal(err)

@@ -119,6 +119,7 @@ func TestPriorityLimit(t *testing.T) {
 // Others' processes are shown by their names; one's own, and to root all, with what
 // stands on their command lines. The control is an agent that shows all to everybody.
 func TestOthersCommandLines(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two users")
 	}
@@ -178,6 +179,7 @@ func TestOthersCommandLines(t *testing.T) {
 // Who is in the group of operators does what root may, of that group alone or among others; others do not, whatever
 // they claim. Each line in the audit says who it was.
 func TestOperators(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two users")
 	}

@@ -35,6 +35,7 @@ func onEach(t *testing.T, holder *bench.Holder, f func(gpu int)) {
 // Each GPU of a share has its own quota, for all its processes, across a restart of the
 // agent and the death of a process. The control holds more of each without the share.
 func TestMemoryOfTwoGPUs(t *testing.T) {
+	t.Parallel()
 	h, share := overTwo(t)
 	truth := h.truth(t)
 	control := h.holderIn(t, h.Unheld())
@@ -145,6 +146,7 @@ func TestTimeOfTwoGPUs(t *testing.T) {
 
 // One GPU falls off the bus: a program on the other goes on, and so does the share there.
 func TestOneOfTwoGPUsIsLost(t *testing.T) {
+	t.Parallel()
 	h, share := overTwo(t)
 	truth := h.truth(t)
 	holder := h.holder(t, share)
@@ -182,6 +184,7 @@ func TestOneOfTwoGPUsIsLost(t *testing.T) {
 
 // The commands: what is made, shown and refused.
 func TestRunOverSeveralGPUs(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "A100-40GB,2xL4"})
 	program := built(t, "build", "test", "views")
 	command := func(code int, words ...string) outcome {
@@ -242,6 +245,7 @@ func TestRunOverSeveralGPUs(t *testing.T) {
 
 // A container gets all GPUs of the share, and no other.
 func TestContainerOverTwoGPUs(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	h := newHost(t, hostOptions{cards: "3xL4", agentFlags: []string{"--cdi-dir", folder}})
 	devices, err := h.client.Devices(t.Context())

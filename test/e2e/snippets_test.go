@@ -72,6 +72,7 @@ func snippetAreas(t testing.TB) (areas []string, exercised map[string]bool) {
 }
 
 func TestEveryHookedSymbolHasASnippet(t *testing.T) {
+	t.Parallel()
 	_, exercised := snippetAreas(t)
 	for _, symbol := range hookedSymbols(t) {
 		if !exercised[symbol] {

@@ -20,6 +20,7 @@ import (
 // `divvy run` by a signal that it cannot see. The controls: as long as the command
 // lives, stopped or not, the share stays, and the bare command is as stopped.
 func TestStoppedRun(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{})
 	table := proc.New("/proc")
 	start := func(name string) (run *exec.Cmd, command int) {

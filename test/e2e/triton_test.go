@@ -11,6 +11,7 @@ import (
 // TestTriton: kernels as Triton compiles them today compute what numpy computes, under a
 // share of each GPU that they are for. What takes tensor cores is refused by name.
 func TestTriton(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ gpu, capability, refused string }{
 		{"A100-80GB", "80", "ldmatrix"},
 		{"H100-80GB", "90", "ldmatrix"},

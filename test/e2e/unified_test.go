@@ -14,6 +14,7 @@ import (
 // TestUnifiedMemory: a GPU whose memory is the host's, of which its driver tells nothing, is listed
 // as such and takes no share, and the other GPU of its host is shared as ever.
 func TestUnifiedMemory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, hostOptions{cards: "GB10,L4", generation: generations[2]})
 	var unified, other api.Card
 	eventually(t, "the agent has looked at the GPUs", func() error {

@@ -16,6 +16,7 @@ import (
 
 // Two users of one machine, each with a share, each held to his own.
 func TestTwoUsers(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two users")
 	}
@@ -73,6 +74,7 @@ func TestTwoUsers(t *testing.T) {
 // The path of a share's socket is no secret on a machine that users share: who
 // may attach is decided by whose it is, also after the agent was restarted.
 func TestOthersShare(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be two users")
 	}
