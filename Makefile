@@ -46,12 +46,12 @@ LINT_TARGETS :=
 GENERATE_TARGETS :=
 FUZZ_TARGETS :=
 BENCH_TARGETS :=
-SOAK_TARGETS :=
+SOAK_TARGETS := soak-clients
 
 include $(wildcard examples/rules.mk clib/*/rules.mk tools/rules.mk tools/*/rules.mk test/*/rules.mk)
 
 .PHONY: build build-all build-demo demo test test-need test-programs test-programs-all test-go test-sequential test-e2e test-clients lint \
-	generate check-generated bench-report fuzz fuzz-short soak install clean vulncheck hardware-check-bundle FORCE
+	generate check-generated bench-report fuzz fuzz-short soak soak-clients install clean vulncheck hardware-check-bundle FORCE
 
 build:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld
@@ -145,6 +145,11 @@ soak:
 	@$(MAKE) --no-print-directory test-programs
 	$(go_test) -timeout 4h ./...
 	@for target in $(SOAK_TARGETS); do $(MAKE) --no-print-directory $$target; done
+
+# The own tests of the programs of test-clients, as far as the registry has them; an hour.
+soak-clients: build
+	@scripts/clients build/clients
+	@[ ! -x build/clients/python/bin/python ] || scripts/soak-clients build/clients
 
 bench-report: build
 	@mkdir -p build/bench
