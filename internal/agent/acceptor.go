@@ -63,7 +63,7 @@ func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse [
 			if listener == d.api {
 				via = viaAPI
 			}
-			d.noteTurnedAway(accepted.Peer, accepted.Peer.UID, via, "")
+			d.audit.noteTurnedAway(accepted.Peer, accepted.Peer.UID, via, "")
 			accepted.Refuse(refuse)
 		}
 	}

@@ -3,7 +3,7 @@
 // Package agent is the node daemon. One goroutine owns a loop, and in it a pure
 // core (internal/core) whose orders it carries out; adapters around it feed it
 // with what happens on share sockets, the HTTP interface, the driver and the
-// clock. They have a daemon, from which only do leads to the loop. It decides
+// clock. They have a door, whose do alone leads to the loop. It decides
 // nothing about memory itself and never runs in the process of a user's program.
 //
 // Lock order: none of the locks here (events, driver questions) is held while
@@ -122,8 +122,9 @@ func makeFolders(cfg Config) error {
 }
 
 // daemon is what all goroutines of an agent share: nothing here changes while it
-// serves, or it is safe by itself. What changes is the loop's, and do alone leads there.
+// serves, or it is safe by itself. What changes is the loop's, and the door alone leads there.
 type daemon struct {
+	*door
 	cfg       Config
 	beganNs   int64  // monotonic
 	life      string // tells this agent's events from those of the one before
@@ -134,20 +135,16 @@ type daemon struct {
 	table     process.Table
 	dying     func(pid int, start uint64) bool // by the kernel's account
 	store     *socket.Store                    // nil without a supervisor
-	uid       int                              // of the agent
 	clock     func() time.Duration             // of the pages and of the arbiters
 	api       *socket.Listener
 
-	jobs    *fairQueue[*job]
-	stopped chan struct{} // closed when the loop has ended
 	idle    chan struct{} // closed when the loop decides to leave
-	tasks   sync.WaitGroup
 	turns   atomic.Uint64 // that processes have been given
 	sick    atomic.Bool   // a card was not well when last looked at
 	syncing sync.Mutex    // one at a time waits for the journal to be on disk
 	usage   usageKeeper
 	history historyKeeper
-	audit   auditKeeper
+	audit   *auditKeeper
 	shared  atomic.Bool   // there are shares
 	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
@@ -182,13 +179,14 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c), Island: islands[i],
 		})
 	}
+	door := newDoor(cfg.Logger)
 	l := &loop{
 		daemon: &daemon{
-			cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
-			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, uid: os.Geteuid(), clock: monotonic,
-			jobs: newFairQueue[*job](), stopped: make(chan struct{}), idle: make(chan struct{}), sharing: make(chan struct{}, 1),
+			door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic,
+			idle: make(chan struct{}), sharing: make(chan struct{}, 1),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-			samples: newSampler(), audit: newAuditKeeper(cfg), environments: process.NewEnvironments(process.New("/proc")),
+			samples: newSampler(), audit: newAuditKeeper(door, cfg), environments: process.NewEnvironments(process.New("/proc")),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 		idleExit: cfg.IdleExit,
@@ -202,7 +200,7 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	if err := errors.Join(l.openLeases(), l.openReleases()); err != nil {
 		return nil, err
 	}
-	l.noteStart()
+	l.audit.noteStart(cfg, l.life)
 	if err := l.recover(ctx, kept); err != nil {
 		l.close()
 		return nil, err
@@ -322,18 +320,9 @@ func (l *loop) recoverClient(c core.ClientView) {
 	name := l.table.Name(c.PID)
 	l.begin(func(ctx context.Context, d *daemon) {
 		if d.awaitDeath(ctx, c.ID, p) {
-			d.noteLeft(c, name)
+			d.audit.noteLeft(c, name)
 		}
 	})
-}
-
-// task starts a goroutine that serve waits for.
-func (d *daemon) task(f func()) {
-	d.tasks.Add(1)
-	go func() {
-		defer d.tasks.Done()
-		f()
-	}()
 }
 
 // serve gives the loop to a goroutine of its own, and serves until ctx ends or nobody
@@ -366,7 +355,7 @@ func serve(ctx context.Context, l *loop) error {
 		})
 	}
 	var auditors sync.WaitGroup
-	for _, keep := range []func(context.Context){d.keepAudit, d.syncAudit} {
+	for _, keep := range []func(context.Context){d.audit.keep, d.audit.sync} {
 		auditors.Add(1)
 		d.task(func() {
 			defer auditors.Done()
@@ -407,7 +396,7 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	l.close()
 	d.tasks.Wait()
-	d.lastAudit(context.WithoutCancel(ctx))
+	d.audit.last(context.WithoutCancel(ctx))
 	d.acceptor.close()
 	for _, g := range l.enforcements {
 		if err := d.enforcers.rest(g); err != nil {

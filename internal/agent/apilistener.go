@@ -51,7 +51,7 @@ func (d *daemon) newAPIListener(ctx context.Context) *apiListener {
 
 func (l *apiListener) serve(accepted acceptedConn, payer int) {
 	if !l.conns.enter(payer) {
-		l.noteTurnedAway(accepted.Peer, payer, viaAPI, "")
+		l.audit.noteTurnedAway(accepted.Peer, payer, viaAPI, "")
 		accepted.Refuse(accepted.refuse)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/audit"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/event"
+	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
@@ -55,8 +56,11 @@ const (
 // auditKeeper has the audit. A goroutine beside the loop writes it, and who ends the agent when that has
 // ended; another one has it brought to disk.
 type auditKeeper struct {
-	open func() (auditLog, error)
-	log  auditLog // of the writer alone; nil: it is not open
+	*door
+	mode   AuditMode
+	folder string
+	open   func() (auditLog, error)
+	log    auditLog // of the writer alone; nil: it is not open
 
 	added    chan struct{} // holds one when there is something to write
 	unsynced chan struct{} // holds one when there is something to bring to disk
@@ -83,19 +87,18 @@ type auditLog interface {
 	Close() error
 }
 
-func newAuditKeeper(cfg Config) auditKeeper {
+func newAuditKeeper(d *door, cfg Config) *auditKeeper {
 	open := func() (auditLog, error) { return audit.Open(cfg.auditFolder(), cfg.AuditBounds) }
-	return auditKeeper{open: open, added: make(chan struct{}, 1), unsynced: make(chan struct{}, 1), progress: make(chan struct{})}
+	return &auditKeeper{door: d, mode: cfg.Audit, folder: cfg.auditFolder(), open: open, added: make(chan struct{}, 1), unsynced: make(chan struct{}, 1), progress: make(chan struct{})}
 }
 
 func (c Config) auditFolder() string { return filepath.Join(c.JournalDirectory, "audit") }
 
 // note has a line written, and returns its ticket; 0: it is told as a number, or cannot be kept.
-func (d *daemon) note(e audit.Entry) (ticket uint64) {
-	if d.cfg.Audit == AuditOff {
+func (k *auditKeeper) note(e audit.Entry) (ticket uint64) {
+	if k.mode == AuditOff {
 		return 0
 	}
-	k := &d.audit
 	k.mutex.Lock()
 	ticket = k.pending.Add(time.Now(), e)
 	k.mutex.Unlock()
@@ -104,11 +107,11 @@ func (d *daemon) note(e audit.Entry) (ticket uint64) {
 }
 
 // noteLater is note for the loop.
-func (d *daemon) noteLater(e audit.Entry) {
-	if d.cfg.Audit == AuditOff {
+func (k *auditKeeper) noteLater(e audit.Entry) {
+	if k.mode == AuditOff {
 		return
 	}
-	in := &d.audit.inbox
+	in := &k.inbox
 	in.mutex.Lock()
 	full := len(in.entries) >= inboxMost
 	if !full {
@@ -117,10 +120,10 @@ func (d *daemon) noteLater(e audit.Entry) {
 	}
 	in.mutex.Unlock()
 	if full {
-		d.note(e) // which counts what cannot be kept
+		k.note(e) // which counts what cannot be kept
 		return
 	}
-	wake(d.audit.added)
+	wake(k.added)
 }
 
 // takeInbox has what the loop noted wait with the rest.
@@ -186,9 +189,8 @@ func (k *auditKeeper) unwritten() bool {
 	return k.failures[auditUnwritten] != nil
 }
 
-// auditBecame notes that it fails for a reason, or does not any more, and tells when that makes a difference.
-func (d *daemon) auditBecame(ctx context.Context, reason int, err error) {
-	k := &d.audit
+// became notes that it fails for a reason, or does not any more, and tells when that makes a difference.
+func (k *auditKeeper) became(ctx context.Context, reason int, err error) {
 	k.mutex.Lock()
 	before := k.failedLocked()
 	k.failures[reason] = err
@@ -197,17 +199,16 @@ func (d *daemon) auditBecame(ctx context.Context, reason int, err error) {
 	k.progress = make(chan struct{})
 	k.mutex.Unlock()
 	if (before == nil) != (now == nil) {
-		d.tellWritten(ctx, "audit", now, [2]event.Kind{event.AuditFailed, event.AuditWritten},
+		k.tellWritten(ctx, "audit", now, [2]event.Kind{event.AuditFailed, event.AuditWritten},
 			"who did what cannot be written, and waits", "who did what is written again")
 	}
 }
 
-// keepAudit writes until ctx ends.
-func (d *daemon) keepAudit(ctx context.Context) {
-	if d.cfg.Audit == AuditOff {
+// keep writes until ctx ends.
+func (k *auditKeeper) keep(ctx context.Context) {
+	if k.mode == AuditOff {
 		return
 	}
-	k := &d.audit
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -220,7 +221,7 @@ func (d *daemon) keepAudit(ctx context.Context) {
 			}
 		case <-timer.C:
 		}
-		next := d.writeAudit(ctx)
+		next := k.write(ctx)
 		timer.Stop()
 		if !next.IsZero() {
 			timer.Reset(time.Until(next))
@@ -228,16 +229,15 @@ func (d *daemon) keepAudit(ctx context.Context) {
 	}
 }
 
-// writeAudit writes what waits, and says when it is to be called if nothing is added; zero: not at all.
-func (d *daemon) writeAudit(ctx context.Context) (next time.Time) {
-	k := &d.audit
+// write writes what waits, and says when it is to be called if nothing is added; zero: not at all.
+func (k *auditKeeper) write(ctx context.Context) (next time.Time) {
 	for {
 		now := time.Now()
 		k.takeInbox()
 		k.mutex.Lock()
 		lines := k.pending.Take(now)
 		k.mutex.Unlock()
-		written, err := d.appendAudit(ctx, now, lines)
+		written, err := k.append(ctx, now, lines)
 		k.mutex.Lock()
 		k.written = k.pending.Done(written)
 		if k.log != nil {
@@ -249,7 +249,7 @@ func (d *daemon) writeAudit(ctx context.Context) (next time.Time) {
 		if written > 0 {
 			wake(k.unsynced)
 		}
-		d.auditBecame(ctx, auditUnwritten, err)
+		k.became(ctx, auditUnwritten, err)
 		if err != nil {
 			return now.Add(saveAgain)
 		}
@@ -259,10 +259,9 @@ func (d *daemon) writeAudit(ctx context.Context) (next time.Time) {
 	}
 }
 
-// appendAudit appends lines to the file, and tells when that takes long.
-func (d *daemon) appendAudit(ctx context.Context, now time.Time, lines []api.AuditLine) (written int, err error) {
-	k := &d.audit
-	defer d.whileSlow(ctx, "written")()
+// append appends lines to the file, and tells when that takes long.
+func (k *auditKeeper) append(ctx context.Context, now time.Time, lines []api.AuditLine) (written int, err error) {
+	defer k.whileSlow(ctx, "written")()
 	if k.log == nil {
 		log, err := k.open()
 		if err != nil {
@@ -274,23 +273,22 @@ func (d *daemon) appendAudit(ctx context.Context, now time.Time, lines []api.Aud
 }
 
 // whileSlow tells that it fails when what follows takes long, until that has ended.
-func (d *daemon) whileSlow(ctx context.Context, what string) (ended func()) {
+func (k *auditKeeper) whileSlow(ctx context.Context, what string) (ended func()) {
 	told := make(chan struct{})
 	timer := time.AfterFunc(slowAudit, func() {
 		defer close(told)
-		d.auditBecame(ctx, auditSlow, fmt.Errorf("it is not %s within %v", what, slowAudit))
+		k.became(ctx, auditSlow, fmt.Errorf("it is not %s within %v", what, slowAudit))
 	})
 	return func() {
 		if !timer.Stop() {
 			<-told
-			d.auditBecame(ctx, auditSlow, nil)
+			k.became(ctx, auditSlow, nil)
 		}
 	}
 }
 
-// syncAudit brings what is written to disk, soon after, until ctx ends.
-func (d *daemon) syncAudit(ctx context.Context) {
-	k := &d.audit
+// sync brings what is written to disk, soon after, until ctx ends.
+func (k *auditKeeper) sync(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -304,47 +302,45 @@ func (d *daemon) syncAudit(ctx context.Context) {
 		sync := k.syncer
 		k.mutex.Unlock()
 		err := sync()
-		d.auditBecame(ctx, auditUnsynced, err)
+		k.became(ctx, auditUnsynced, err)
 		if err != nil {
 			wake(k.unsynced)
 		}
 	}
 }
 
-// lastAudit writes what came since, when all else has ended.
-func (d *daemon) lastAudit(ctx context.Context) {
-	if d.cfg.Audit == AuditOff {
+// last writes what came since, when all else has ended.
+func (k *auditKeeper) last(ctx context.Context) {
+	if k.mode == AuditOff {
 		return
 	}
-	d.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.itself(), Verb: "agent.stop", Outcome: audit.Done}})
-	k := &d.audit
-	d.writeAudit(ctx)
+	k.note(audit.Entry{AuditLine: api.AuditLine{Actor: k.itself(), Verb: "agent.stop", Outcome: audit.Done}})
+	k.write(ctx)
 	_, failed := k.state()
 	if k.log != nil {
 		failed = errors.Join(failed, k.log.Close())
 	}
 	if failed != nil {
-		d.cfg.Logger.Warn("audit", "error", failed)
+		k.logger.Warn("audit", "error", failed)
 	}
 }
 
 // itself is the agent as an actor.
-func (d *daemon) itself() api.AuditActor {
-	return api.AuditActor{UID: d.uid, PID: os.Getpid(), Name: "divvy", Via: viaAgent}
+func (k *auditKeeper) itself() api.AuditActor {
+	return api.AuditActor{UID: k.uid, PID: os.Getpid(), Name: "divvy", Via: viaAgent}
 }
 
 // noteStart writes that this agent has begun, and how it is configured: by its flags, as a rule, of which nobody
 // else tells.
-func (d *daemon) noteStart() {
-	c := d.cfg
-	d.audit.pending.Agent = d.itself()
+func (k *auditKeeper) noteStart(c Config, life string) {
+	k.pending.Agent = k.itself()
 	policy, _ := json.Marshal(c.Health) // of words and numbers
 	detail, _ := json.Marshal(map[string]any{
-		"version": c.ProductVersion, "life": d.life, "private": c.Private, "driverDirectory": c.DriverDirectory, "creation": c.Creation, "operators": c.Operators,
+		"version": c.ProductVersion, "life": life, "private": c.Private, "driverDirectory": c.DriverDirectory, "creation": c.Creation, "operators": c.Operators,
 		"priorityLimits": c.PriorityLimits, "commandLines": c.CommandLines, "quantum": c.Quantum.String(), "backlog": c.Backlog.String(), "overlap": c.Overlap,
 		"historyBytes": c.History.Bytes, "historyDays": c.History.Days, "audit": c.Audit, "auditBytes": c.AuditBounds.Bytes, "healthDigest": audit.Digest(policy),
 	})
-	d.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.itself(), Verb: "agent.start", Outcome: audit.Done, Detail: detail}})
+	k.note(audit.Entry{AuditLine: api.AuditLine{Actor: k.itself(), Verb: "agent.start", Outcome: audit.Done, Detail: detail}})
 }
 
 // ofEvent are the events of what nobody asked for, that changes what there is.
@@ -353,18 +349,18 @@ var ofEvent = map[event.Kind]string{
 }
 
 // noteEvent writes what changed by itself.
-func (d *daemon) noteEvent(e core.Event) {
+func (k *auditKeeper) noteEvent(e core.Event) {
 	verb := ofEvent[e.Kind]
 	ofCard := e.Kind == event.CardCordoned || e.Kind == event.CardUncordoned
 	if verb == "" || ofCard && e.Class == "" { // by somebody, who has a line
 		return
 	}
-	line := api.AuditLine{Actor: d.itself(), Verb: verb, Object: e.Share, Outcome: audit.Done, Reason: e.Message}
+	line := api.AuditLine{Actor: k.itself(), Verb: verb, Object: e.Share, Outcome: audit.Done, Reason: e.Message}
 	if ofCard {
 		line.Object = e.Card
 	}
 	user, known := e.User()
-	d.noteLater(audit.Entry{AuditLine: line, User: user, Counted: known && !core.Trusted(user, d.uid)})
+	k.noteLater(audit.Entry{AuditLine: line, User: user, Counted: known && !core.Trusted(user, k.uid)})
 }
 
 // noteProgram writes what a program did at its share's socket.
@@ -374,7 +370,7 @@ func (c *connection) noteProgram(verb, outcome, reason string, detail any) {
 		line.Detail, _ = json.Marshal(detail) // of words and numbers
 	}
 	// Root's programs count, too: they may be containers'.
-	c.note(audit.Entry{AuditLine: line, User: c.payer, Counted: true, Repeats: outcome == audit.Refused})
+	c.audit.note(audit.Entry{AuditLine: line, User: c.payer, Counted: true, Repeats: outcome == audit.Refused})
 }
 
 // noteDenied writes that a program was refused memory.
@@ -383,14 +379,14 @@ func (c *connection) noteDenied(slot int, bytes uint64, call string, reason core
 }
 
 // noteLeft writes that a process has ended which an agent before had attached.
-func (d *daemon) noteLeft(c core.ClientView, name string) {
+func (k *auditKeeper) noteLeft(c core.ClientView, name string) {
 	actor := api.AuditActor{UID: c.UID, PID: c.PID, Name: name, Via: viaShare}
-	d.note(audit.Entry{AuditLine: api.AuditLine{Actor: actor, Verb: "leave", Object: c.Share, Outcome: audit.Done}, User: cmp.Or(c.Payer, c.UID), Counted: true})
+	k.note(audit.Entry{AuditLine: api.AuditLine{Actor: actor, Verb: "leave", Object: c.Share, Outcome: audit.Done}, User: cmp.Or(c.Payer, c.UID), Counted: true})
 }
 
 // noteTurnedAway writes that a connection was closed because its user has too many.
-func (d *daemon) noteTurnedAway(peer socket.Peer, payer int, via, object string) {
-	d.note(audit.Entry{AuditLine: api.AuditLine{Actor: api.AuditActor{UID: peer.UID, PID: peer.PID, Via: via}, Verb: "connect", Object: object, Outcome: audit.Refused, Reason: "too many connections"},
+func (k *auditKeeper) noteTurnedAway(peer socket.Peer, payer int, via, object string) {
+	k.note(audit.Entry{AuditLine: api.AuditLine{Actor: api.AuditActor{UID: peer.UID, PID: peer.PID, Via: via}, Verb: "connect", Object: object, Outcome: audit.Refused, Reason: "too many connections"},
 		User: payer, Counted: true, Repeats: true})
 }
 
@@ -398,7 +394,8 @@ type auditedKey struct{}
 
 // audited is what a request leaves in the audit.
 type audited struct {
-	*daemon
+	*auditKeeper
+	table  process.Table
 	entry  audit.Entry
 	change bool // it may change something
 	told   bool
@@ -406,7 +403,7 @@ type audited struct {
 
 // auditRequest begins what a request leaves; verb is empty where it changes nothing.
 func (h handlers) auditRequest(r *http.Request, asker asker, verb string) *audited {
-	a := &audited{daemon: h.daemon, change: verb != ""}
+	a := &audited{auditKeeper: h.audit, table: h.table, change: verb != ""}
 	if !a.change {
 		verb = "read"
 	}
@@ -442,16 +439,16 @@ func (a *audited) as(verb string, detail any) {
 
 // ask writes what is about to be done, where nothing is done without: an error says that it must not be.
 func (a *audited) ask(ctx context.Context) error {
-	if a.daemon == nil || a.cfg.Audit != AuditRequired || !a.change {
+	if a.auditKeeper == nil || a.mode != AuditRequired || !a.change {
 		return nil
 	}
 	e := a.entry
 	e.Outcome = audit.Asked
 	a.entry.Actor.Name = a.table.Name(a.entry.Actor.PID)
 	e.Actor = a.entry.Actor
-	if err := a.audit.noted(ctx, a.note(e)); err != nil {
+	if err := a.noted(ctx, a.note(e)); err != nil {
 		return &api.Error{Code: api.CodeUnavailable, Message: "who does what cannot be written, and without that this agent changes nothing: " + err.Error(),
-			Hint: "make room on the disk that has " + a.cfg.auditFolder()}
+			Hint: "make room on the disk that has " + a.folder}
 	}
 	return nil
 }
@@ -479,7 +476,7 @@ func (a *audited) tell(ctx context.Context, status int, err error) {
 		a.entry.Actor.Name = a.table.Name(a.entry.Actor.PID)
 	}
 	// A request that has been carried out is told of, written or not; that it fails is an event.
-	_ = a.audit.noted(context.WithoutCancel(ctx), a.note(a.entry))
+	_ = a.noted(context.WithoutCancel(ctx), a.note(a.entry))
 }
 
 // read is for requests that change something: what they ask for is in the audit, before it is done where it has

@@ -261,8 +261,8 @@ func TestAuditOfAFlood(t *testing.T) {
 	const many = 25_000
 	d := r.daemon
 	for range many {
-		d.noteTurnedAway(asker{}.Peer, 4711, viaAPI, "")
-		d.note(audit.Entry{AuditLine: api.AuditLine{Verb: "attach", Outcome: audit.Done}, User: 4711, Counted: true})
+		d.audit.noteTurnedAway(asker{}.Peer, 4711, viaAPI, "")
+		d.audit.note(audit.Entry{AuditLine: api.AuditLine{Verb: "attach", Outcome: audit.Done}, User: 4711, Counted: true})
 	}
 	d.audit.mutex.Lock()
 	defer d.audit.mutex.Unlock()
@@ -323,7 +323,7 @@ func TestWhoReadsTheAudit(t *testing.T) {
 	if head.Sequence < a.Lines[0].Sequence || head.Directory != r.cfg.auditFolder() {
 		t.Errorf("%+v", head)
 	}
-	d := &daemon{uid: 4711}
+	d := &daemon{door: &door{uid: 4711}}
 	stranger := asker{}
 	stranger.UID = 12001
 	if d.trusted(stranger) {

@@ -103,9 +103,9 @@ func TestHangingDriver(t *testing.T) {
 		must(t, err)
 		l := &loop{
 			slowed: map[string]bool{},
-			daemon: &daemon{clock: monotonic,
+			daemon: &daemon{door: newDoor(defaults().Logger), clock: monotonic,
 				cfg: defaults(), cards: cards, driver: newDriver(s, cards), events: newEventLog(10),
-				jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
+				samples: newSampler(),
 			},
 			state: saved, pages: &pages{}, core: core.New(core.Config{MaxShares: 10}, []core.Card{
 				{UUID: testUUID, Name: "one", UsableBytes: 80 * gib}, {UUID: otherUUID, Name: "the other", UsableBytes: 80 * gib},

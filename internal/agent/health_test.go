@@ -251,9 +251,9 @@ func TestHastyDriver(t *testing.T) {
 				defer saved.journal.Close()
 				l := &loop{
 					slowed: map[string]bool{},
-					daemon: &daemon{clock: monotonic,
+					daemon: &daemon{door: newDoor(defaults().Logger), clock: monotonic,
 						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
-						jobs: newFairQueue[*job](), stopped: make(chan struct{}), samples: newSampler(),
+						samples: newSampler(),
 					},
 					state: saved, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
 				}

@@ -78,16 +78,6 @@ func (d *daemon) tellHistory(ctx context.Context, is outcome) {
 	}
 }
 
-// tellWritten tells that something cannot be written, or can be again.
-func (d *daemon) tellWritten(ctx context.Context, what string, err error, kinds [2]event.Kind, failed, written string) {
-	kind, message := kinds[1], written
-	if err != nil {
-		kind, message = kinds[0], failed+": "+err.Error()
-		d.cfg.Logger.Error(what, "error", err)
-	}
-	_ = d.do(ctx, func(l *loop) { l.tell(kind, message) })
-}
-
 // add notes what a snapshot says, and says whether it is time to write.
 func (k *historyKeeper) add(cfg Config, s *api.Snapshot) (due bool) {
 	if k.recorder == nil {

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +32,7 @@ const (
 )
 
 // loop is what one goroutine owns, the only one that calls its methods. All others
-// have a daemon, and reach it by do.
+// have a door, and reach it by do.
 type loop struct {
 	*daemon
 	now          time.Time // when this turn of it began
@@ -69,12 +72,34 @@ type job struct {
 	mine atomic.Bool
 }
 
+// door is the only way of other goroutines to the loop.
+type door struct {
+	jobs    *fairQueue[*job]
+	stopped chan struct{}  // closed when the loop has ended
+	uid     int            // of the agent
+	tasks   sync.WaitGroup // that serve waits for
+	logger  *slog.Logger
+}
+
+func newDoor(logger *slog.Logger) *door {
+	return &door{jobs: newFairQueue[*job](), stopped: make(chan struct{}), uid: os.Geteuid(), logger: logger}
+}
+
+// task starts a goroutine that serve waits for.
+func (d *door) task(f func()) {
+	d.tasks.Add(1)
+	go func() {
+		defer d.tasks.Done()
+		f()
+	}()
+}
+
 // do runs f in the loop and returns when its consequences are carried out:
 // saved, on the pages, told. It gives up when ctx ends first.
-func (d *daemon) do(ctx context.Context, f func(*loop)) error { return d.doFor(ctx, d.uid, f) }
+func (d *door) do(ctx context.Context, f func(*loop)) error { return d.doFor(ctx, d.uid, f) }
 
 // doFor is do for a user. The users have turns, so that nobody starves anybody.
-func (d *daemon) doFor(ctx context.Context, user int, f func(*loop)) error {
+func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {
 	j := &job{f: f, done: make(chan struct{})}
 	d.jobs.put(user, j)
 	select {
@@ -89,6 +114,16 @@ func (d *daemon) doFor(ctx context.Context, user int, f func(*loop)) error {
 	// The loop has it: it will be done.
 	<-j.done
 	return nil
+}
+
+// tellWritten tells that something cannot be written, or can be again.
+func (d *door) tellWritten(ctx context.Context, what string, err error, kinds [2]event.Kind, failed, written string) {
+	kind, message := kinds[1], written
+	if err != nil {
+		kind, message = kinds[0], failed+": "+err.Error()
+		d.logger.Error(what, "error", err)
+	}
+	_ = d.do(ctx, func(l *loop) { l.tell(kind, message) })
 }
 
 // begin has f run beside the loop, which it reaches by do, until ctx ends with the agent.
@@ -323,7 +358,7 @@ func (l *loop) log(e core.Event) {
 		Time: e.Time, Kind: e.Kind, Share: e.Share, Labels: e.Labels, CardUUID: e.Card, PID: e.PID, UID: e.UID, Bytes: e.Bytes, XID: e.XID, Class: e.Class, Life: l.life,
 		Message: e.Message,
 	})
-	l.noteEvent(e)
+	l.audit.noteEvent(e)
 	l.cfg.Logger.Debug("event", "kind", e.Kind, "share", e.Share, "card", e.Card, "pid", e.PID, "bytes", e.Bytes, "message", e.Message)
 }
 

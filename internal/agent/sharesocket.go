@@ -135,12 +135,12 @@ func (d *daemon) acceptClients(ctx context.Context, share string, listener *sock
 		// More connections than there may be clients: somebody opens them
 		// without end.
 		if !enter(slots) {
-			d.noteTurnedAway(accepted.Peer, payer, viaShare, share)
+			d.audit.noteTurnedAway(accepted.Peer, payer, viaShare, share)
 			accepted.Close()
 			return
 		}
 		if !d.attachments.enter(payer) {
-			d.noteTurnedAway(accepted.Peer, payer, viaShare, share)
+			d.audit.noteTurnedAway(accepted.Peer, payer, viaShare, share)
 			leave(slots)
 			accepted.Close()
 			return

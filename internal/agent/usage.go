@@ -83,7 +83,7 @@ func (d *daemon) noteClosed(ctx context.Context) {
 	}
 	for _, c := range hours {
 		detail, _ := json.Marshal(map[string]string{"digest": c.Digest}) // of a text
-		ticket := d.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.itself(), Verb: "usage.closed", Object: c.Hour.Format(time.RFC3339), Outcome: audit.Done, Detail: detail}})
+		ticket := d.audit.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.audit.itself(), Verb: "usage.closed", Object: c.Hour.Format(time.RFC3339), Outcome: audit.Done, Detail: detail}})
 		if d.audit.noted(ctx, ticket) != nil {
 			return
 		}
