@@ -140,20 +140,17 @@ type daemon struct {
 
 	idle    chan struct{} // closed when the loop decides to leave
 	turns   atomic.Uint64 // that processes have been given
-	sick    atomic.Bool   // a card was not well when last looked at
 	syncing sync.Mutex    // one at a time waits for the journal to be on disk
 	usage   usageKeeper
 	history historyKeeper
 	audit   *auditKeeper
-	shared  atomic.Bool   // there are shares
-	sharing chan struct{} // holds one when shared has become true
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
 	samples            *sampler
 	requests           requestCounts
 	handles            *handles
-	environments       *process.Environments
+	driverWatch        *driverWatch
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -184,13 +181,14 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		daemon: &daemon{
 			door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
 			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic,
-			idle: make(chan struct{}), sharing: make(chan struct{}, 1),
+			idle:        make(chan struct{}),
 			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-			samples: newSampler(), audit: newAuditKeeper(door, cfg), environments: process.NewEnvironments(process.New("/proc")),
+			samples: newSampler(), audit: newAuditKeeper(door, cfg),
 		},
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 		idleExit: cfg.IdleExit,
 	}
+	l.driverWatch = newDriverWatch(l.daemon)
 	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
 	l.core = core.New(core.Config{
 		MaxShares: cfg.MaxShares, MaxClients: cfg.MaxClients, MaxShareClients: cfg.MaxShareClients,
@@ -340,12 +338,12 @@ func serve(ctx context.Context, l *loop) error {
 	for _, w := range l.releases {
 		r := w.reminder
 		d.task(r.awaitTimer)
-		d.task(func() { d.watchReleases(alive, r) })
+		d.task(func() { d.driverWatch.watchReleases(alive, r) })
 	}
-	d.task(func() { d.watchCards(alive) })
+	d.task(func() { d.driverWatch.watchCards(alive) })
 	d.task(func() { d.watchMPS(alive) })
 	d.task(func() { d.takeSamples(alive) })
-	d.task(func() { d.divideTimes(alive) })
+	d.task(func() { d.driverWatch.divideTimes(alive) })
 	var writers sync.WaitGroup
 	for _, keep := range []func(context.Context){d.keepUsage, d.keepHistory} {
 		writers.Add(1)

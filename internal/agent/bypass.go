@@ -151,7 +151,7 @@ func send(w http.ResponseWriter, stream *http.ResponseController, n api.Notice) 
 
 // compare compares the ledger of a card with the driver's account, and looks who the
 // processes are that are on none: which belong to runs and shares whose front they bypass.
-func (d *daemon) compare(ctx context.Context, card string, account core.Account) {
+func (d *driverWatch) compare(ctx context.Context, card string, account core.Account) {
 	var unaccounted []core.Holding
 	var runs []*attendee
 	var enforcements map[string]enforcement
@@ -190,7 +190,7 @@ func (l *loop) compared(card string, account core.Account, found []bypass) {
 
 // unaccounted looks who a process on no ledger is: the share and the run that it belongs to,
 // if any. One that is not there any more has no start.
-func (d *daemon) unaccounted(ctx context.Context, h core.Holding, runs []*attendee) (bypass, core.Owner) {
+func (d *driverWatch) unaccounted(ctx context.Context, h core.Holding, runs []*attendee) (bypass, core.Owner) {
 	owner := core.Owner{UID: -1}
 	start, err := d.table.Start(h.PID)
 	if err != nil || !d.table.Running(h.PID, start) {
@@ -226,7 +226,7 @@ func (d *daemon) unaccounted(ctx context.Context, h core.Holding, runs []*attend
 
 // bypasses says whether a process on no ledger belongs to one of the shares and is held
 // less than that.
-func (d *daemon) bypasses(ctx context.Context, b *bypass, enforcements map[string]enforcement) bool {
+func (d *driverWatch) bypasses(ctx context.Context, b *bypass, enforcements map[string]enforcement) bool {
 	g, known := enforcements[b.share]
 	if !known {
 		return false
@@ -244,7 +244,7 @@ func (d *daemon) bypasses(ctx context.Context, b *bypass, enforcements map[strin
 // shareAround is the share of a process whose run is not among its ancestors, as of one
 // that has become a daemon: that whose control group it is in, or whose socket it was
 // started with by a user who may come to it. Empty: none.
-func (d *daemon) shareAround(ctx context.Context, pid int) string {
+func (d *driverWatch) shareAround(ctx context.Context, pid int) string {
 	for _, m := range d.enforcers.all {
 		if groups, ok := m.(interface{ ShareOf(pid int) (string, bool) }); ok {
 			if name, in := groups.ShareOf(pid); in {
@@ -273,7 +273,7 @@ func (d *daemon) shareAround(ctx context.Context, pid int) string {
 
 // onlyRun is the run of a share that has no other, by the user of a process; nil: that
 // cannot be told.
-func (d *daemon) onlyRun(pid int, share string, runs []*attendee) *attendee {
+func (d *driverWatch) onlyRun(pid int, share string, runs []*attendee) *attendee {
 	var only *attendee
 	for _, r := range runs {
 		if r.share != share {

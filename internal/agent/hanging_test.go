@@ -113,7 +113,8 @@ func TestHangingDriver(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		end := make(chan struct{})
-		d := l.daemon
+		l.driverWatch = newDriverWatch(l.daemon)
+		d := l.driverWatch
 		go l.run(ctx, end)
 		watched := make(chan struct{})
 		go func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/health"
+	"github.com/divvy-gpu/divvy/internal/process"
 )
 
 const (
@@ -30,6 +31,25 @@ const (
 	faultEvery = faultPatience
 )
 
+// driverWatch compares what the loop has with what drivers say of their GPUs.
+type driverWatch struct {
+	*door
+	cfg          Config
+	cards        []gpu.Card
+	driver       *driver
+	enforcers    enforcers
+	table        process.Table
+	environments *process.Environments
+	sick         atomic.Bool   // a card was not well when last looked at
+	shared       atomic.Bool   // there are shares
+	sharing      chan struct{} // holds one when that has changed
+}
+
+func newDriverWatch(d *daemon) *driverWatch {
+	return &driverWatch{door: d.door, cfg: d.cfg, cards: d.cards, driver: d.driver, enforcers: d.enforcers, table: d.table,
+		environments: process.NewEnvironments(d.table), sharing: make(chan struct{}, 1)}
+}
+
 // heard is what a driver answered when it was asked for faults.
 type heard struct {
 	faults []gpu.Fault
@@ -37,7 +57,7 @@ type heard struct {
 }
 
 // hearFaults asks the driver for faults, beside everybody else: one that hangs keeps nobody.
-func (d *daemon) hearFaults() <-chan heard {
+func (d *driverWatch) hearFaults() <-chan heard {
 	answer := make(chan heard, 1)
 	go func() {
 		faults, err := d.driver.source.Faults(faultPatience)
@@ -51,7 +71,7 @@ func (d *daemon) hearFaults() <-chan heard {
 // before a share is made, for as long as it is not well, and now and then: no driver
 // tells that somebody divided a card, or set its compute mode. Nor does any tell that
 // somebody takes memory past all ledgers: the same goes for that.
-func (d *daemon) watchCards(ctx context.Context) {
+func (d *driverWatch) watchCards(ctx context.Context) {
 	d.reconcile(ctx)
 	asked, answer := time.Now(), d.hearFaults()
 	looked := time.Now()
@@ -116,7 +136,7 @@ func (d *daemon) watchCards(ctx context.Context) {
 	}
 }
 
-func (d *daemon) memoryEvery() time.Duration {
+func (d *driverWatch) memoryEvery() time.Duration {
 	if d.shared.Load() {
 		return min(memoryEvery, d.cfg.LookEvery)
 	}
@@ -125,7 +145,7 @@ func (d *daemon) memoryEvery() time.Duration {
 
 // eachCard calls f for every card, for all at once: one whose driver hangs keeps the
 // others from nothing.
-func (d *daemon) eachCard(f func(card string)) {
+func (d *driverWatch) eachCard(f func(card string)) {
 	var all sync.WaitGroup
 	for _, c := range d.cards {
 		all.Go(func() { f(c.UUID) })
@@ -134,7 +154,7 @@ func (d *daemon) eachCard(f func(card string)) {
 }
 
 // examine looks at all cards, and notes whether one is not well.
-func (d *daemon) examine(ctx context.Context) {
+func (d *driverWatch) examine(ctx context.Context) {
 	var sick atomic.Bool
 	d.eachCard(func(card string) {
 		is, err := d.driver.health(ctx, card, answerFor)
@@ -202,7 +222,7 @@ func (l *loop) classed(card string, class health.Class, xid uint64, what, advice
 
 // findStuck tells of programs of which nothing ends, though the card works for them. Where its driver does
 // not say for whom it works, a program is believed that needs leases: it looks whether its work has ended.
-func (d *daemon) findStuck(ctx context.Context) {
+func (d *driverWatch) findStuck(ctx context.Context) {
 	var found []core.Stuck
 	if d.do(ctx, func(l *loop) { found = l.core.StuckFor(l.now, l.core.ClientIDs(), d.cfg.StuckAfter) }) != nil || len(found) == 0 {
 		return

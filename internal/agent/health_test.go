@@ -260,7 +260,8 @@ func TestHastyDriver(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				s.enough = leave
 				end := make(chan struct{})
-				d := l.daemon
+				l.driverWatch = newDriverWatch(l.daemon)
+				d := l.driverWatch
 				go l.run(ctx, end)
 				go d.watchCards(ctx)
 				const seconds = 100

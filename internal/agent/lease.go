@@ -326,7 +326,7 @@ const (
 // measureRound has the journal keep what clients say, of those that come after the last one of
 // the round before: of one that ends while there is no agent, nobody else knows. It returns
 // the last of this one.
-func (d *daemon) measureRound(ctx context.Context, after core.ClientID) core.ClientID {
+func (d *driverWatch) measureRound(ctx context.Context, after core.ClientID) core.ClientID {
 	var ids []core.ClientID
 	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil || len(ids) == 0 {
 		return after

@@ -203,7 +203,7 @@ func (l *loop) tick() {
 		if !l.reconciling { // a driver may take long
 			l.reconciling = true
 			l.begin(func(ctx context.Context, d *daemon) {
-				d.reconcile(ctx)
+				d.driverWatch.reconcile(ctx)
 				_ = d.do(ctx, func(l *loop) {
 					if l.reconciling = false; len(l.runs)+len(l.bypasses) > 0 {
 						l.wantReconcile() // of what runs start nobody else tells, nor of its end
@@ -273,10 +273,10 @@ func (l *loop) carryOut() {
 		l.writeLeases(name) // how many processes there are has changed, perhaps
 	}
 	l.carryOutLeases()
-	if shared := len(l.sockets) > 0; shared != l.shared.Load() {
-		l.shared.Store(shared)
+	if shared := len(l.sockets) > 0; shared != l.driverWatch.shared.Load() {
+		l.driverWatch.shared.Store(shared)
 		select {
-		case l.sharing <- struct{}{}:
+		case l.driverWatch.sharing <- struct{}{}:
 		default: // watchCards has not seen the one before
 		}
 	}

@@ -74,7 +74,7 @@ func (m *division) correct(since *core.Correction, measured, now time.Duration) 
 }
 
 // divideTimes divides the time of cards between programs that no lease keeps apart.
-func (d *daemon) divideTimes(ctx context.Context) {
+func (d *driverWatch) divideTimes(ctx context.Context) {
 	if d.cfg.DivideEvery < 0 {
 		return
 	}
@@ -94,7 +94,7 @@ func (d *daemon) divideTimes(ctx context.Context) {
 
 // divideTime does so with one card. Where no more than one program has launched anything, nobody
 // is asked.
-func (d *daemon) divideTime(ctx context.Context, card string) {
+func (d *driverWatch) divideTime(ctx context.Context, card string) {
 	var still, ask bool
 	if d.do(ctx, func(l *loop) {
 		k, now := l.leasedCard(card), l.clock()

@@ -116,7 +116,7 @@ func (r reminder) awaitTimer() {
 }
 
 // watchReleases asks the driver whenever it is to be asked.
-func (d *daemon) watchReleases(ctx context.Context, r reminder) {
+func (d *driverWatch) watchReleases(ctx context.Context, r reminder) {
 	for {
 		select {
 		case <-r.ask:
@@ -191,7 +191,7 @@ func (l *loop) findHolders(id core.ClientID) {
 }
 
 // awaitDeath tells the core when a client's process has ended.
-func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) (ended bool) {
+func (d *door) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) (ended bool) {
 	if p.Wait() != nil {
 		return false // closed: the client is off the ledger, or the agent ends
 	}
@@ -213,7 +213,7 @@ func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Pro
 
 // hearLastWords lets the connection of a process that has died read what the
 // process had sent before: its events would be lost otherwise.
-func (d *daemon) hearLastWords(ctx context.Context, id core.ClientID, p *socket.Process) {
+func (d *door) hearLastWords(ctx context.Context, id core.ClientID, p *socket.Process) {
 	var last *connection
 	_ = d.do(ctx, func(l *loop) {
 		if m := l.members[id]; m != nil && m.process == p {
@@ -233,13 +233,13 @@ func (d *daemon) hearLastWords(ctx context.Context, id core.ClientID, p *socket.
 }
 
 // reconcile compares the ledger of every card with the driver, and looks how they are.
-func (d *daemon) reconcile(ctx context.Context) {
+func (d *driverWatch) reconcile(ctx context.Context) {
 	d.compareAll(ctx)
 	d.examine(ctx)
 }
 
 // compareAll compares the ledger of every card with the driver.
-func (d *daemon) compareAll(ctx context.Context) {
+func (d *driverWatch) compareAll(ctx context.Context) {
 	d.eachCard(func(card string) {
 		account, err := d.driver.account(ctx, card, answerFor)
 		if err != nil {

@@ -150,7 +150,7 @@ func (d *daemon) sampleEvery() time.Duration {
 	switch {
 	case d.samples.lookedLately():
 		return sampleLooked
-	case d.shared.Load():
+	case d.driverWatch.shared.Load():
 		return sampleEvery
 	}
 	return sampleIdle

@@ -16,7 +16,7 @@ import (
 )
 
 func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) error {
-	h.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
+	h.driverWatch.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
 	levels := map[string]share.Enforcement{}
 	for _, c := range h.cards { // not in the loop: a driver and a control daemon are asked
 		levels[c.UUID] = h.enforcers.strongest(r.Context(), c.UUID)
@@ -137,7 +137,7 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also f
 	if err := h.mayCreate(peer, spec); err != nil {
 		return api.Share{}, enforcement{}, err
 	}
-	h.examine(r.Context())
+	h.driverWatch.examine(r.Context())
 	var view core.ShareView
 	if err := h.promise(r, func(l *loop) (err error) {
 		view, err = l.core.CreateShare(l.now, h.coreSpec(spec, peer), peer.UID)
@@ -191,7 +191,7 @@ func (h handlers) promise(r *http.Request, f func(*loop) error) error {
 	if !held {
 		return err
 	}
-	h.compareAll(r.Context())
+	h.driverWatch.compareAll(r.Context())
 	return h.ask(r, f)
 }
 
@@ -219,7 +219,7 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	if err := h.mayCreate(peer, spec); err != nil {
 		return err
 	}
-	h.examine(r.Context())
+	h.driverWatch.examine(r.Context())
 	var view core.ShareView
 	var made bool
 	if err := h.promise(r, func(l *loop) (err error) {
@@ -523,7 +523,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 	if err != nil {
 		return err
 	}
-	h.reconcile(r.Context())
+	h.driverWatch.reconcile(r.Context())
 	h.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
