@@ -177,18 +177,21 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		})
 	}
 	door := newDoor(cfg.Logger)
+	d := &daemon{
+		door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
+		table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic, idle: make(chan struct{}),
+		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
+		audit: newAuditKeeper(door, cfg),
+	}
+	d.driverWatch = newDriverWatch(d)
+	d.samples = newSampler(d)
+	d.usage = usageKeeper{door: door, cfg: cfg, life: d.life, beganNs: d.beganNs, samples: d.samples, audit: d.audit}
+	d.history = historyKeeper{door: door, cfg: cfg, samples: d.samples, events: d.events}
 	l := &loop{
-		daemon: &daemon{
-			door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
-			table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic,
-			idle:        make(chan struct{}),
-			attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-			samples: newSampler(), audit: newAuditKeeper(door, cfg),
-		},
+		daemon:  d,
 		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 		idleExit: cfg.IdleExit,
 	}
-	l.driverWatch = newDriverWatch(l.daemon)
 	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
 	l.core = core.New(core.Config{
 		MaxShares: cfg.MaxShares, MaxClients: cfg.MaxClients, MaxShareClients: cfg.MaxShareClients,
@@ -245,8 +248,8 @@ func (c Config) contextBytes(card gpu.Card) uint64 {
 }
 
 // simulated says whether any card is.
-func (d *daemon) simulated() bool {
-	return slices.ContainsFunc(d.cards, func(c gpu.Card) bool { return c.Simulated })
+func simulated(cards []gpu.Card) bool {
+	return slices.ContainsFunc(cards, func(c gpu.Card) bool { return c.Simulated })
 }
 
 // recover takes over what the journal and the store have of an earlier agent.
@@ -342,10 +345,10 @@ func serve(ctx context.Context, l *loop) error {
 	}
 	d.task(func() { d.driverWatch.watchCards(alive) })
 	d.task(func() { d.watchMPS(alive) })
-	d.task(func() { d.takeSamples(alive) })
+	d.task(func() { d.samples.run(alive) })
 	d.task(func() { d.driverWatch.divideTimes(alive) })
 	var writers sync.WaitGroup
-	for _, keep := range []func(context.Context){d.keepUsage, d.keepHistory} {
+	for _, keep := range []func(context.Context){d.usage.keep, d.history.keep} {
 		writers.Add(1)
 		d.task(func() {
 			defer writers.Done()
@@ -386,7 +389,7 @@ func serve(ctx context.Context, l *loop) error {
 	l.measure(l.core.ClientIDs())
 	writers.Wait()
 	l.lastUsage()
-	d.lastHistory()
+	d.history.last()
 	endAudit()
 	auditors.Wait()
 	if err := l.state.compact(l.core); err != nil { // with the counts of today

@@ -300,7 +300,7 @@ func TestClosedHours(t *testing.T) {
 		return closed > 0
 	})
 	for range 2 {
-		r.daemon.noteClosed(context.Background())
+		r.daemon.usage.noteClosed(context.Background())
 	}
 	lines, _, err := audit.Read(r.cfg.auditFolder(), audit.Wanted{Last: 10, Verb: "usage.closed"})
 	must(t, err)
@@ -323,14 +323,14 @@ func TestWhoReadsTheAudit(t *testing.T) {
 	if head.Sequence < a.Lines[0].Sequence || head.Directory != r.cfg.auditFolder() {
 		t.Errorf("%+v", head)
 	}
-	d := &daemon{door: &door{uid: 4711}}
+	h := handlers{daemon: &daemon{door: &door{uid: 4711}}}
 	stranger := asker{}
 	stranger.UID = 12001
-	if d.trusted(stranger) {
+	if h.trusted(stranger) {
 		t.Error("anybody may")
 	}
 	stranger.operator = true
-	if !d.trusted(stranger) || d.rights(stranger) != 4711 {
+	if !h.trusted(stranger) || h.rights(stranger) != 4711 {
 		t.Error("an operator may not")
 	}
 }

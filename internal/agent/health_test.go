@@ -253,7 +253,6 @@ func TestHastyDriver(t *testing.T) {
 					slowed: map[string]bool{},
 					daemon: &daemon{door: newDoor(defaults().Logger), clock: monotonic,
 						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
-						samples: newSampler(),
 					},
 					state: saved, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
 				}
@@ -261,6 +260,7 @@ func TestHastyDriver(t *testing.T) {
 				s.enough = leave
 				end := make(chan struct{})
 				l.driverWatch = newDriverWatch(l.daemon)
+				l.samples = newSampler(l.daemon)
 				d := l.driverWatch
 				go l.run(ctx, end)
 				go d.watchCards(ctx)

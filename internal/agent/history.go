@@ -22,6 +22,10 @@ const historyEvery = history.Finest - time.Second/2
 // historyKeeper has the database of figures. A goroutine beside the loop writes it, and who ends the
 // agent when that has ended.
 type historyKeeper struct {
+	*door
+	cfg      Config
+	samples  *sampler
+	events   *eventLog
 	recorder *history.Recorder // of the writer alone, and what follows
 	told     uint64            // number of the last event that is written
 	written  uint64            // monotonic ns of the last snapshot that is
@@ -46,18 +50,18 @@ func (k *historyKeeper) state() (failed bool, bytes uint64) {
 
 func (c Config) historyFile() string { return filepath.Join(c.JournalDirectory, "history.db") }
 
-// keepHistory writes the figures of all snapshots until ctx ends.
-func (d *daemon) keepHistory(ctx context.Context) {
-	if d.cfg.History.Off() {
+// keep writes the figures of all snapshots until ctx ends.
+func (k *historyKeeper) keep(ctx context.Context) {
+	if k.cfg.History.Off() {
 		return
 	}
 	var before *api.Snapshot
 	for {
-		last, more := d.samples.follow()
+		last, more := k.samples.follow()
 		if last != nil && last != before {
 			before = last
-			if d.history.add(d.cfg, last) {
-				d.tellHistory(ctx, d.history.write(d.cfg, d.events, last))
+			if k.add(k.cfg, last) {
+				k.tell(ctx, k.write(k.cfg, k.events, last))
 			}
 		}
 		select {
@@ -68,12 +72,12 @@ func (d *daemon) keepHistory(ctx context.Context) {
 	}
 }
 
-func (d *daemon) tellHistory(ctx context.Context, is outcome) {
+func (k *historyKeeper) tell(ctx context.Context, is outcome) {
 	if is.aside != "" {
-		_ = d.do(ctx, func(l *loop) { l.tell(event.HistoryCut, is.aside) })
+		_ = k.do(ctx, func(l *loop) { l.tell(event.HistoryCut, is.aside) })
 	}
 	if is.changed {
-		d.tellWritten(ctx, "history", is.err, [2]event.Kind{event.HistoryFailed, event.HistoryWritten},
+		k.tellWritten(ctx, "history", is.err, [2]event.Kind{event.HistoryFailed, event.HistoryWritten},
 			"figures over time cannot be written", "figures over time are written again")
 	}
 }
@@ -155,17 +159,16 @@ func putAside(path string, db *history.FiguresFile, why error) (none *history.Fi
 	return nil, fmt.Sprintf("the history was damaged, and begins anew: %v; as it was it is kept in %s", why, kept), nil
 }
 
-// lastHistory writes what came since, when all else has ended.
-func (d *daemon) lastHistory() {
-	k := &d.history
-	if last := d.samples.latest(); last != nil && !d.cfg.History.Off() {
-		k.add(d.cfg, last)
-		if is := k.write(d.cfg, d.events, last); is.err != nil {
-			d.cfg.Logger.Warn("history", "error", is.err)
+// last writes what came since, when all else has ended.
+func (k *historyKeeper) last() {
+	if last := k.samples.latest(); last != nil && !k.cfg.History.Off() {
+		k.add(k.cfg, last)
+		if is := k.write(k.cfg, k.events, last); is.err != nil {
+			k.cfg.Logger.Warn("history", "error", is.err)
 		}
 	}
 	if err := k.close(); err != nil {
-		d.cfg.Logger.Warn("history", "error", err)
+		k.cfg.Logger.Warn("history", "error", err)
 	}
 }
 

@@ -298,7 +298,7 @@ func read(w http.ResponseWriter, r *http.Request, into any) error {
 func (h handlers) version() api.Version {
 	v := api.Version{
 		Schema: api.SchemaVersion, Version: h.cfg.ProductVersion, Wire: wire.Version, PID: os.Getpid(), Life: h.life,
-		Simulated: h.simulated(), DriverDirectory: h.cfg.DriverDirectory,
+		Simulated: simulated(h.cards), DriverDirectory: h.cfg.DriverDirectory,
 	}
 	if v.Simulated {
 		v.Simulator = simulatorSocket()

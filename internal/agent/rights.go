@@ -45,21 +45,21 @@ const (
 )
 
 // trusted says whether who asks may do all that the agent can.
-func (d *daemon) trusted(peer asker) bool { return core.Trusted(peer.UID, d.uid) || peer.operator }
+func (h handlers) trusted(peer asker) bool { return core.Trusted(peer.UID, h.uid) || peer.operator }
 
 // rights is the user whose rights who asks has on shares.
-func (d *daemon) rights(peer asker) int {
+func (h handlers) rights(peer asker) int {
 	if peer.operator {
-		return d.uid
+		return h.uid
 	}
 	return peer.UID
 }
 
 // mayHavePriority says whether a user may give a share this priority. What is out of
 // range is for the ledger to refuse.
-func (d *daemon) mayHavePriority(peer asker, priority int) error {
-	most := d.cfg.PriorityLimits.of(peer.UID)
-	if d.trusted(peer) || priority <= most || share.Priority.Check(priority) != nil {
+func (h handlers) mayHavePriority(peer asker, priority int) error {
+	most := h.cfg.PriorityLimits.of(peer.UID)
+	if h.trusted(peer) || priority <= most || share.Priority.Check(priority) != nil {
 		return nil
 	}
 	e := &api.Error{Code: api.CodeNotAllowed, Message: fmt.Sprintf("priority %d: uid %d may have %d at most on this machine", priority, peer.UID, most)}
@@ -68,8 +68,8 @@ func (d *daemon) mayHavePriority(peer asker, priority int) error {
 }
 
 // commandFor is what a user is shown of the command line of a process.
-func (d *daemon) commandFor(peer asker, c core.ClientView) string {
-	if d.trusted(peer) || peer.UID == c.UID {
+func (h handlers) commandFor(peer asker, c core.ClientView) string {
+	if h.trusted(peer) || peer.UID == c.UID {
 		return c.Command
 	}
 	return c.Name

@@ -44,8 +44,11 @@ const (
 
 // sampler has the last snapshot. A goroutine beside the loop makes them.
 type sampler struct {
-	wake  chan struct{} // holds one when somebody looks
-	stale atomic.Bool   // shares have changed since the last was begun
+	*driverWatch
+	life  string
+	agent func(*api.SnapshotAgent) // says how the agent is
+	wake  chan struct{}            // holds one when somebody looks
+	stale atomic.Bool              // shares have changed since the last was begun
 
 	mutex  sync.Mutex // guards everything below
 	last   *api.Snapshot
@@ -53,7 +56,9 @@ type sampler struct {
 	looked time.Time
 }
 
-func newSampler() *sampler { return &sampler{wake: make(chan struct{}, 1), more: make(chan struct{})} }
+func newSampler(d *daemon) *sampler {
+	return &sampler{driverWatch: d.driverWatch, life: d.life, agent: d.shown, wake: make(chan struct{}, 1), more: make(chan struct{})}
+}
 
 // instruments are what the driver of a card said last, and when it was asked.
 type instruments struct {
@@ -69,7 +74,7 @@ type readings struct {
 }
 
 // ask asks all drivers, and returns when all have answered, or after a while.
-func (r *readings) ask(ctx context.Context, d *daemon) {
+func (r *readings) ask(ctx context.Context, d *driverWatch) {
 	var all sync.WaitGroup
 	for _, c := range d.cards {
 		r.mutex.Lock()
@@ -112,8 +117,8 @@ func (r *readings) last(card string) (instruments, bool) {
 	return i, ok
 }
 
-// takeSamples makes snapshots until ctx ends.
-func (d *daemon) takeSamples(ctx context.Context) {
+// run makes snapshots until ctx ends.
+func (s *sampler) run(ctx context.Context) {
 	var series sample.Series
 	r := &readings{of: map[string]instruments{}, asked: map[string]bool{}}
 	timer := time.NewTimer(0)
@@ -124,10 +129,10 @@ func (d *daemon) takeSamples(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-d.samples.wake:
+		case <-s.wake:
 		}
 		least := sampleLooked
-		if d.samples.stale.Load() {
+		if s.stale.Load() {
 			least = sampleStale
 		}
 		if soon := time.Until(begun.Add(least)); soon > 0 {
@@ -135,22 +140,22 @@ func (d *daemon) takeSamples(ctx context.Context) {
 			continue
 		}
 		begun = time.Now()
-		d.samples.stale.Store(false)
-		r.ask(ctx, d)
-		read, err := d.readSnapshot(ctx, r)
+		s.stale.Store(false)
+		r.ask(ctx, s.driverWatch)
+		read, err := s.read(ctx, r)
 		if err != nil {
 			return // the agent ends
 		}
-		d.samples.put(series.Next(read))
-		timer.Reset(time.Until(begun.Add(d.sampleEvery())))
+		s.put(series.Next(read))
+		timer.Reset(time.Until(begun.Add(s.every())))
 	}
 }
 
-func (d *daemon) sampleEvery() time.Duration {
+func (s *sampler) every() time.Duration {
 	switch {
-	case d.samples.lookedLately():
+	case s.lookedLately():
 		return sampleLooked
-	case d.driverWatch.shared.Load():
+	case s.shared.Load():
 		return sampleEvery
 	}
 	return sampleIdle
@@ -246,30 +251,30 @@ func (s *sampler) snapshot(ctx context.Context) (*api.Snapshot, error) {
 
 var errNoSnapshot = &api.Error{Code: api.CodeUnavailable, Message: "the agent has measured nothing yet", Hint: "ask again"}
 
-// readSnapshot reads core and arbiters in portions, so that no turn of the loop takes long. A
+// read reads core and arbiters in portions, so that no turn of the loop takes long. A
 // share's figures are read in one turn.
-func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, error) {
-	read := api.Snapshot{Life: d.life, Simulated: d.simulated(), Cards: []api.SnapshotCard{}, Shares: []api.SnapshotShare{}, Gone: []api.SnapshotGone{},
-		Agent: api.SnapshotAgent{Version: d.cfg.ProductVersion, PID: os.Getpid(), QuantumNs: uint64(d.cfg.arbiter().Quantum)}}
+func (s *sampler) read(ctx context.Context, r *readings) (api.Snapshot, error) {
+	read := api.Snapshot{Life: s.life, Simulated: simulated(s.cards), Cards: []api.SnapshotCard{}, Shares: []api.SnapshotShare{}, Gone: []api.SnapshotGone{},
+		Agent: api.SnapshotAgent{Version: s.cfg.ProductVersion, PID: os.Getpid(), QuantumNs: uint64(s.cfg.arbiter().Quantum)}}
 	payer := payers("/etc/passwd")
 	var names []string
-	if err := d.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
+	if err := s.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return read, err
 	}
 	for some := range slices.Chunk(names, sharesAtOnce) {
-		if err := d.do(ctx, func(l *loop) {
+		if err := s.do(ctx, func(l *loop) {
 			for _, name := range some {
 				if v, err := l.core.Share(name); err == nil {
-					s := l.snapshotShare(v)
-					s.Tenant = payer(v.Tenant, v.Owner)
-					read.Shares = append(read.Shares, s)
+					of := l.snapshotShare(v)
+					of.Tenant = payer(v.Tenant, v.Owner)
+					read.Shares = append(read.Shares, of)
 				}
 			}
 		}); err != nil {
 			return read, err
 		}
 	}
-	err := d.do(ctx, func(l *loop) {
+	err := s.do(ctx, func(l *loop) {
 		read.Time, read.MonotonicNs = l.now, uint64(monotonic())
 		l.snapshotCards(&read, r)
 		for key, gone := range l.core.Gone() {
@@ -282,32 +287,36 @@ func (d *daemon) readSnapshot(ctx context.Context, r *readings) (api.Snapshot, e
 	if err != nil {
 		return read, err
 	}
+	s.agent(&read.Agent)
+	for i := range read.Cards {
+		c := &read.Cards[i]
+		for n := range c.Unaccounted {
+			s.nameUnaccounted(&c.Unaccounted[n])
+		}
+	}
+	return read, nil
+}
+
+// shown says how the agent's own parts are.
+func (d *daemon) shown(of *api.SnapshotAgent) {
 	failed, committed := d.usage.state()
-	read.Agent.UsageFailed = failed
+	of.UsageFailed = failed
 	if !committed.IsZero() {
-		read.Agent.UsageWritten = &committed
+		of.UsageWritten = &committed
 	}
 	if d.cfg.Audit != AuditOff {
 		head, failed := d.audit.state()
-		if read.Agent.AuditFailed = failed != nil; head.Sequence > 0 {
-			read.Agent.AuditSequence = &head.Sequence
+		if of.AuditFailed = failed != nil; head.Sequence > 0 {
+			of.AuditSequence = &head.Sequence
 		}
 	}
 	if !d.cfg.History.Off() {
 		failed, bytes := d.history.state()
-		if read.Agent.HistoryFailed = failed; bytes > 0 {
-			read.Agent.HistoryBytes = &bytes
+		if of.HistoryFailed = failed; bytes > 0 {
+			of.HistoryBytes = &bytes
 		}
 	}
-	kinds := d.events.counts()
-	read.Agent.Events, read.Agent.Requests = kinds, d.requests.all()
-	for i := range read.Cards {
-		c := &read.Cards[i]
-		for n := range c.Unaccounted {
-			d.nameUnaccounted(&c.Unaccounted[n])
-		}
-	}
-	return read, nil
+	of.Events, of.Requests = d.events.counts(), d.requests.all()
 }
 
 func denials(by map[core.Reason]uint64) map[string]uint64 {
@@ -425,7 +434,7 @@ func apiInstruments(t gpu.Telemetry) *api.Instruments {
 }
 
 // nameUnaccounted says who a process on no ledger is, as far as the kernel tells.
-func (d *daemon) nameUnaccounted(s *api.CardUnaccounted) {
+func (d *driverWatch) nameUnaccounted(s *api.CardUnaccounted) {
 	s.Command = d.table.Name(s.PID)
 	if uid, err := d.table.Owner(s.PID); err == nil {
 		s.UID = &uid

@@ -21,7 +21,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) er
 	for _, c := range h.cards { // not in the loop: a driver and a control daemon are asked
 		levels[c.UUID] = h.enforcers.strongest(r.Context(), c.UUID)
 	}
-	devices := api.Devices{Schema: api.SchemaDevices, Simulated: h.simulated(), Cards: []api.Card{}}
+	devices := api.Devices{Schema: api.SchemaDevices, Simulated: simulated(h.cards), Cards: []api.Card{}}
 	if err := h.ask(r, func(l *loop) error {
 		for i, c := range l.core.Cards() {
 			told := l.cards[i] // the core has them in the same order
@@ -77,7 +77,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 		return err
 	}
 	h.lookAtAll(r.Context())
-	shares := api.Shares{Schema: api.SchemaShares, Simulated: h.simulated(), Shares: []api.Share{}}
+	shares := api.Shares{Schema: api.SchemaShares, Simulated: simulated(h.cards), Shares: []api.Share{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, v := range l.core.Shares() {
 			if !v.Labels.Match(wanted) {
@@ -525,7 +525,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 	}
 	h.driverWatch.reconcile(r.Context())
 	h.lookAtAll(r.Context())
-	clients := api.Clients{Schema: api.SchemaClients, Simulated: h.simulated(), Clients: []api.Client{}}
+	clients := api.Clients{Schema: api.SchemaClients, Simulated: simulated(h.cards), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {
 			labels := l.core.Labels(c.Share)

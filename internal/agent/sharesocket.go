@@ -80,7 +80,7 @@ func (c Config) apiMode() fs.FileMode {
 
 // listen takes over a kept socket if its path still leads to it, else makes a
 // new one and stores it.
-func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, kept *os.File) (*socket.Listener, error) {
+func (l *loop) listen(kind socket.Kind, key, path string, mode fs.FileMode, kept *os.File) (*socket.Listener, error) {
 	if kept != nil {
 		if listener, err := socket.ListenerOf(kept); err == nil {
 			if _, err := os.Lstat(path); err == nil {
@@ -90,17 +90,17 @@ func (d *daemon) listen(kind socket.Kind, key, path string, mode fs.FileMode, ke
 		}
 	}
 	listener, err := socket.Listen(kind, path, mode)
-	if err != nil || d.store == nil {
+	if err != nil || l.store == nil {
 		return listener, err
 	}
 	file, err := listener.File()
 	if err == nil {
-		err = d.store.Put(key, file)
+		err = l.store.Put(key, file)
 		_ = file.Close()
 	}
 	if err != nil {
 		// Without it a crash would cost a moment; serving goes on.
-		d.cfg.Logger.Warn("store descriptor", "socket", path, "error", err)
+		l.cfg.Logger.Warn("store descriptor", "socket", path, "error", err)
 	}
 	return listener, nil
 }
@@ -115,14 +115,14 @@ func (l *loop) removeSocket(name string) {
 	l.dropSocket(name)
 }
 
-func (d *daemon) dropSocket(name string) {
-	if d.store != nil {
-		_ = d.store.Drop(shareKey(name))
+func (l *loop) dropSocket(name string) {
+	if l.store != nil {
+		_ = l.store.Drop(shareKey(name))
 	}
-	path := d.cfg.ShareSocket(name)
+	path := l.cfg.ShareSocket(name)
 	for _, p := range []string{path, filepath.Dir(path)} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.cfg.Logger.Warn("remove socket", "path", p, "error", err)
+			l.cfg.Logger.Warn("remove socket", "path", p, "error", err)
 			return
 		}
 	}

@@ -32,6 +32,12 @@ const (
 // usageKeeper has the database of usage. A goroutine beside the loop writes it, and the loop's last
 // when both have ended.
 type usageKeeper struct {
+	*door
+	cfg     Config
+	life    string
+	beganNs int64
+	samples *sampler
+	audit   *auditKeeper
 	pending []history.Counters // of the writer alone: what had ended and is not written
 
 	keeper[*history.Usage]
@@ -44,21 +50,21 @@ func (k *usageKeeper) state() (failed bool, committed time.Time) {
 	return k.failed, k.committed
 }
 
-// keepUsage writes until ctx ends.
-func (d *daemon) keepUsage(ctx context.Context) {
+// keep writes until ctx ends.
+func (k *usageKeeper) keep(ctx context.Context) {
 	timer := time.NewTicker(usageEvery)
 	defer timer.Stop()
 	for {
-		d.samples.refresh(ctx)
-		m := history.Moment{Life: d.life, BeganNs: d.beganNs}
-		if d.readUsage(ctx, &m) != nil {
+		k.samples.refresh(ctx)
+		m := history.Moment{Life: k.life, BeganNs: k.beganNs}
+		if k.read(ctx, &m) != nil {
 			return
 		}
-		if changed, err := d.usage.write(d.cfg.usageFile(), m); changed {
-			d.tellWritten(ctx, "usage", err, [2]event.Kind{event.UsageFailed, event.UsageWritten},
+		if changed, err := k.write(k.cfg.usageFile(), m); changed {
+			k.tellWritten(ctx, "usage", err, [2]event.Kind{event.UsageFailed, event.UsageWritten},
 				"what shares book and use cannot be written, and waits", "what shares book and use is written again; nothing is missing")
 		}
-		d.noteClosed(ctx)
+		k.noteClosed(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -72,23 +78,23 @@ const closedAtOnce = 100
 
 // noteClosed puts the digests of hours into the audit that do not change any more. One is told
 // again whose line is written and that is not noted.
-func (d *daemon) noteClosed(ctx context.Context) {
-	db := d.usage.database()
-	if db == nil || d.cfg.Audit == AuditOff {
+func (k *usageKeeper) noteClosed(ctx context.Context) {
+	db := k.database()
+	if db == nil || k.cfg.Audit == AuditOff {
 		return
 	}
 	hours, err := db.Untold(closedAtOnce)
 	if err != nil {
-		d.cfg.Logger.Warn("usage", "error", err)
+		k.cfg.Logger.Warn("usage", "error", err)
 	}
 	for _, c := range hours {
 		detail, _ := json.Marshal(map[string]string{"digest": c.Digest}) // of a text
-		ticket := d.audit.note(audit.Entry{AuditLine: api.AuditLine{Actor: d.audit.itself(), Verb: "usage.closed", Object: c.Hour.Format(time.RFC3339), Outcome: audit.Done, Detail: detail}})
-		if d.audit.noted(ctx, ticket) != nil {
+		ticket := k.audit.note(audit.Entry{AuditLine: api.AuditLine{Actor: k.audit.itself(), Verb: "usage.closed", Object: c.Hour.Format(time.RFC3339), Outcome: audit.Done, Detail: detail}})
+		if k.audit.noted(ctx, ticket) != nil {
 			return
 		}
 		if err := db.Told(c.Hour); err != nil {
-			d.cfg.Logger.Warn("usage", "error", err)
+			k.cfg.Logger.Warn("usage", "error", err)
 			return
 		}
 	}
@@ -118,20 +124,20 @@ func (k *usageKeeper) write(path string, m history.Moment) (changed bool, err er
 	return k.wroteLocked(db, err), err
 }
 
-// readUsage reads what all shares booked and used, in portions, so that no turn of the loop takes
+// read reads what all shares booked and used, in portions, so that no turn of the loop takes
 // long, and at last what ended meanwhile.
-func (d *daemon) readUsage(ctx context.Context, m *history.Moment) error {
+func (k *usageKeeper) read(ctx context.Context, m *history.Moment) error {
 	var names []string
-	if err := d.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
+	if err := k.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return err
 	}
 	payer := payers("/etc/passwd")
 	for some := range slices.Chunk(names, sharesAtOnce) {
-		if err := d.do(ctx, func(l *loop) { l.billShares(some, m, payer) }); err != nil {
+		if err := k.do(ctx, func(l *loop) { l.billShares(some, m, payer) }); err != nil {
 			return err
 		}
 	}
-	return d.do(ctx, func(l *loop) { l.billRest(m, payer) })
+	return k.do(ctx, func(l *loop) { l.billRest(m, payer) })
 }
 
 // billShares adds what these shares did.
