@@ -86,10 +86,11 @@ var rooms = []room{
 	{path: "internal/signals", thirdParty: []string{"C", "golang.org/x/sys"}},
 	{path: "internal/program"},
 	{path: "internal/process", thirdParty: []string{"golang.org/x/sys"}},
+	{path: "internal/admission", may: []string{"internal/api", "internal/core", "internal/enforce", "internal/share"}},
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/admission", "internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},

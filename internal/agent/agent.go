@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -130,7 +131,7 @@ type daemon struct {
 	life      string // tells this agent's events from those of the one before
 	cards     []gpu.Card
 	driver    *driver
-	enforcers enforcers
+	enforcers admission.Enforcers
 	events    *eventLog
 	table     process.Table
 	dying     func(pid int, start uint64) bool // by the kernel's account
@@ -151,6 +152,23 @@ type daemon struct {
 	requests           requestCounts
 	handles            *handles
 	driverWatch        *driverWatch
+	enforcementWatch   enforcementWatch
+}
+
+// newDaemon makes what all goroutines of an agent share.
+func newDaemon(cfg Config, source gpu.Source, cards []gpu.Card, store *socket.Store) *daemon {
+	door := newDoor(cfg.Logger)
+	d := &daemon{
+		door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: admission.Enforcers{All: cfg.Enforcers, Front: cfg.Front}, events: newEventLog(cfg.MaxEvents),
+		table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic, idle: make(chan struct{}),
+		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
+		audit: newAuditKeeper(door, cfg),
+	}
+	d.driverWatch, d.enforcementWatch = newDriverWatch(d), enforcementWatch{door, d.enforcers, cfg.LookEvery}
+	d.samples = newSampler(d)
+	d.usage = usageKeeper{door: door, cfg: cfg, life: d.life, beganNs: d.beganNs, samples: d.samples, audit: d.audit}
+	d.history = historyKeeper{door: door, cfg: cfg, samples: d.samples, events: d.events}
+	return d
 }
 
 // newLoop makes an agent that is to serve, and takes over what one before it left.
@@ -176,20 +194,9 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c), Island: islands[i],
 		})
 	}
-	door := newDoor(cfg.Logger)
-	d := &daemon{
-		door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: enforcers{cfg.Enforcers, cfg.Front}, events: newEventLog(cfg.MaxEvents),
-		table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic, idle: make(chan struct{}),
-		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
-		audit: newAuditKeeper(door, cfg),
-	}
-	d.driverWatch = newDriverWatch(d)
-	d.samples = newSampler(d)
-	d.usage = usageKeeper{door: door, cfg: cfg, life: d.life, beganNs: d.beganNs, samples: d.samples, audit: d.audit}
-	d.history = historyKeeper{door: door, cfg: cfg, samples: d.samples, events: d.events}
 	l := &loop{
-		daemon:  d,
-		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
+		daemon:  newDaemon(cfg, source, cards, store),
+		members: map[core.ClientID]*member{}, sockets: map[string]*shareSocket{}, enforcements: map[string]admission.Enforcement{}, releases: map[string]*releaseWatch{}, bypasses: bypasses{}, slowed: map[string]bool{},
 		idleExit: cfg.IdleExit,
 	}
 	l.pages = &pages{of: l.members, clock: func() time.Duration { return l.clock() }}
@@ -337,14 +344,14 @@ func serve(ctx context.Context, l *loop) error {
 	defer endAudit()
 	timer := l.time.timer
 	l.openDivisions()
-	d.task(func() { d.awaitLeaseTimer(alive, timer) })
+	d.task(func() { d.awaitLeaseTimer(alive, timer, d.cfg.SlowHost) })
 	for _, w := range l.releases {
 		r := w.reminder
 		d.task(r.awaitTimer)
 		d.task(func() { d.driverWatch.watchReleases(alive, r) })
 	}
 	d.task(func() { d.driverWatch.watchCards(alive) })
-	d.task(func() { d.watchMPS(alive) })
+	d.task(func() { d.enforcementWatch.watchMPS(alive) })
 	d.task(func() { d.samples.run(alive) })
 	d.task(func() { d.driverWatch.divideTimes(alive) })
 	var writers sync.WaitGroup
@@ -400,8 +407,8 @@ func serve(ctx context.Context, l *loop) error {
 	d.audit.last(context.WithoutCancel(ctx))
 	d.acceptor.close()
 	for _, g := range l.enforcements {
-		if err := d.enforcers.rest(g); err != nil {
-			d.cfg.Logger.Warn("rest", "share", g.share.Name, "error", err)
+		if err := d.enforcers.Rest(g); err != nil {
+			d.cfg.Logger.Warn("rest", "share", g.Share.Name, "error", err)
 		}
 	}
 	return left

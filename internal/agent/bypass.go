@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -76,11 +77,11 @@ func (all bypasses) of(share string) (found []bypass) {
 // of its runs is. And why no stronger.
 func (l *loop) shown(name string) (share.Enforcement, string) {
 	g := l.enforcements[name]
-	level, why := g.level, g.why()
+	level, why := g.Level, g.Why()
 	for _, b := range l.bypasses.of(name) {
 		if !b.level.Meets(level) {
 			level = b.level
-			why = joinReason(string(g.level)+": "+b.String(), why)
+			why = admission.JoinReason(string(g.Level)+": "+b.String(), why)
 		}
 	}
 	return level, why
@@ -154,7 +155,7 @@ func send(w http.ResponseWriter, stream *http.ResponseController, n api.Notice) 
 func (d *driverWatch) compare(ctx context.Context, card string, account core.Account) {
 	var unaccounted []core.Holding
 	var runs []*attendee
-	var enforcements map[string]enforcement
+	var enforcements map[string]admission.Enforcement
 	if d.do(ctx, func(l *loop) {
 		if unaccounted = l.core.Unaccounted(card, account); len(unaccounted) > 0 {
 			runs, enforcements = slices.Clone(l.runs), maps.Clone(l.enforcements)
@@ -226,26 +227,26 @@ func (d *driverWatch) unaccounted(ctx context.Context, h core.Holding, runs []*a
 
 // bypasses says whether a process on no ledger belongs to one of the shares and is held
 // less than that.
-func (d *driverWatch) bypasses(ctx context.Context, b *bypass, enforcements map[string]enforcement) bool {
+func (d *driverWatch) bypasses(ctx context.Context, b *bypass, enforcements map[string]admission.Enforcement) bool {
 	g, known := enforcements[b.share]
 	if !known {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdFor)
+	ctx, cancel := context.WithTimeout(ctx, admission.HoldFor)
 	defer cancel()
-	for _, m := range g.enforcers {
-		if m.Level().Meets(b.level) && m.Verify(ctx, g.share, b.PID) == nil {
+	for _, m := range g.Enforcers {
+		if m.Level().Meets(b.level) && m.Verify(ctx, g.Share, b.PID) == nil {
 			b.level = m.Level()
 		}
 	}
-	return !b.level.Meets(g.level)
+	return !b.level.Meets(g.Level)
 }
 
 // shareAround is the share of a process whose run is not among its ancestors, as of one
 // that has become a daemon: that whose control group it is in, or whose socket it was
 // started with by a user who may come to it. Empty: none.
 func (d *driverWatch) shareAround(ctx context.Context, pid int) string {
-	for _, m := range d.enforcers.all {
+	for _, m := range d.enforcers.All {
 		if groups, ok := m.(interface{ ShareOf(pid int) (string, bool) }); ok {
 			if name, in := groups.ShareOf(pid); in {
 				return name
@@ -340,7 +341,7 @@ func (l *loop) tellBypass(card string, b bypass) {
 		return
 	}
 	n := api.Notice{PID: b.PID, Start: b.start, Command: b.name, Bytes: b.Bytes, Level: b.level}
-	if demanded := l.enforcements[b.share].demanded; !b.level.Meets(demanded) {
+	if demanded := l.enforcements[b.share].Demanded; !b.level.Meets(demanded) {
 		n.Demanded = demanded
 	}
 	if len(b.run.said) < mostNotices {

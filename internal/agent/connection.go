@@ -232,7 +232,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	}
 	refused := errStopped
 	held, err := c.inspect(ctx, a.process.PID, a.process.UID)
-	a.member.level = held.level
+	a.member.level = held.Level
 	if err == nil {
 		err = c.do(ctx, func(l *loop) { refused = l.admit(c, a) })
 	} else {
@@ -275,7 +275,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 			}
 		})
 	}
-	if len(held.pending) > 0 || held.why != "" {
+	if len(held.Pending) > 0 || held.Why != "" {
 		c.task(func() { c.verify(ctx, a.id, a.process.PID, held) })
 	}
 	if err != nil {

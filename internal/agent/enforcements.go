@@ -10,19 +10,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
+// enforcementWatch asks enforcers beside the loop, which keeps what they answer.
+type enforcementWatch struct {
+	*door
+	enforcers admission.Enforcers
+	every     time.Duration
+}
+
 // recoverEnforcements holds the shares of an earlier agent again.
 func (l *loop) recoverEnforcements(ctx context.Context) {
 	for _, v := range l.core.Shares() {
-		g := l.enforcers.take(ctx, v)
-		if !g.level.Meets(g.demanded) {
+		g := l.enforcers.Take(ctx, v)
+		if !g.Level.Meets(g.Demanded) {
 			l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: v.Name, Card: v.CardUUID,
-				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.level, g.demanded, g.why())})
+				Message: fmt.Sprintf("held at level %q, and %q was asked for: %s", g.Level, g.Demanded, g.Why())})
 		}
 		l.enforcements[v.Name] = g
 	}
@@ -30,42 +38,42 @@ func (l *loop) recoverEnforcements(ctx context.Context) {
 
 // setEnforcement keeps what was found, and tells of a change: container runtimes first, so
 // that they have what the event says. The share may be gone.
-func (l *loop) setEnforcement(g enforcement) {
-	old, ok := l.enforcements[g.share.Name]
+func (l *loop) setEnforcement(g admission.Enforcement) {
+	old, ok := l.enforcements[g.Share.Name]
 	if !ok {
 		return
 	}
-	l.enforcements[g.share.Name] = g
-	if _, before := old.by(share.EnforcedMPS); !before {
+	l.enforcements[g.Share.Name] = g
+	if _, before := old.By(share.EnforcedMPS); !before {
 		l.verifyAgain(g)
 	}
-	if !reflect.DeepEqual(old.inside(), g.inside()) || !old.share.Equal(g.share) {
-		if v, err := l.core.Share(g.share.Name); err == nil {
+	if !reflect.DeepEqual(old.Inside(), g.Inside()) || !old.Share.Equal(g.Share) {
+		if v, err := l.core.Share(g.Share.Name); err == nil {
 			l.offer(v)
 		}
 	}
-	if old.level != g.level {
-		l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.share.Name, Card: g.share.CardUUIDs[0],
-			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.level, old.level, g.why())})
+	if old.Level != g.Level {
+		l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.Share.Name, Card: g.Share.CardUUIDs[0],
+			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.Level, old.Level, g.Why())})
 	}
 }
 
 // verifyAgain looks at the processes that MPS held before it had gone from a share:
 // they need not be clients of the daemon that is there now.
-func (l *loop) verifyAgain(g enforcement) {
-	m, under := g.by(share.EnforcedMPS)
+func (l *loop) verifyAgain(g admission.Enforcement) {
+	m, under := g.By(share.EnforcedMPS)
 	if !under {
 		return
 	}
 	for _, v := range l.core.Clients() {
 		was := l.members[v.ID]
-		if v.Share != g.share.Name || was == nil || was.level != share.EnforcedMPS {
+		if v.Share != g.Share.Name || was == nil || was.level != share.EnforcedMPS {
 			continue
 		}
-		was.level = g.base.level
+		was.level = g.Base.Level
 		if c := was.conn; c != nil {
 			l.begin(func(ctx context.Context, _ *daemon) {
-				c.verify(ctx, v.ID, v.PID, admitted{enforcement: g, level: g.base.level, pending: []enforce.Enforcer{m}})
+				c.verify(ctx, v.ID, v.PID, admission.Admitted{Enforcement: g, Level: g.Base.Level, Pending: []enforce.Enforcer{m}})
 			})
 		}
 	}
@@ -75,9 +83,9 @@ func (l *loop) verifyAgain(g enforcement) {
 func (l *loop) dropEnforcement(share string) {
 	g, ok := l.enforcements[share]
 	delete(l.enforcements, share)
-	if ok && len(l.enforcers.all) > 0 {
+	if ok && len(l.enforcers.All) > 0 {
 		l.begin(func(ctx context.Context, d *daemon) {
-			if err := d.enforcers.release(ctx, g); err != nil {
+			if err := d.enforcers.Release(ctx, g); err != nil {
 				d.cfg.Logger.Warn("let a share go", "share", share, "error", err)
 			}
 		})
@@ -85,36 +93,36 @@ func (l *loop) dropEnforcement(share string) {
 }
 
 // allEnforcements is a copy of them, for whoever looks; nil when the agent or ctx ends.
-func (d *daemon) allEnforcements(ctx context.Context) (all []enforcement) {
+func (d enforcementWatch) allEnforcements(ctx context.Context) (all []admission.Enforcement) {
 	_ = d.do(ctx, func(l *loop) { all = slices.Collect(maps.Values(l.enforcements)) })
 	return all
 }
 
 // lookAtAll finds out for a reader how strongly shares are held now. What does not answer
 // in time leaves what is known.
-func (d *daemon) lookAtAll(ctx context.Context) {
+func (d enforcementWatch) lookAtAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerFor)
 	defer cancel()
 	d.lookAgain(ctx, d.allEnforcements(ctx))
 }
 
 // lookAgain brings enforcements up to date, and what the loop has of them.
-func (d *daemon) lookAgain(ctx context.Context, enforcements []enforcement) {
+func (d enforcementWatch) lookAgain(ctx context.Context, enforcements []admission.Enforcement) {
 	if len(enforcements) == 0 {
 		return
 	}
-	base := d.enforcers.fallback()
+	base := d.enforcers.Fallback()
 	for i := range enforcements {
-		enforcements[i].base = base
-		enforcements[i] = d.enforcers.rate(ctx, enforcements[i], enforce.Enforcer.Holds)
+		enforcements[i].Base = base
+		enforcements[i] = d.enforcers.Rate(ctx, enforcements[i], enforce.Enforcer.Holds)
 	}
 	if ctx.Err() != nil {
 		return // which may be what failed
 	}
 	_ = d.do(ctx, func(l *loop) {
 		for _, g := range enforcements {
-			old := l.enforcements[g.share.Name]
-			if old.share.Equal(g.share) && old.demanded == g.demanded { // else it is another one by now
+			old := l.enforcements[g.Share.Name]
+			if old.Share.Equal(g.Share) && old.Demanded == g.Demanded { // else it is another one by now
 				l.setEnforcement(g)
 			}
 		}
@@ -124,12 +132,12 @@ func (d *daemon) lookAgain(ctx context.Context, enforcements []enforcement) {
 // watchMPS notices that MPS has come to a card with shares, or has gone from it: its
 // daemons are started and ended by others, and nobody tells. Other enforcers stay what
 // they are for as long as nobody meddles with them.
-func (d *daemon) watchMPS(ctx context.Context) {
-	i := slices.IndexFunc(d.enforcers.all, func(m enforce.Enforcer) bool { return m.Level() == share.EnforcedMPS })
+func (d enforcementWatch) watchMPS(ctx context.Context) {
+	i := slices.IndexFunc(d.enforcers.All, func(m enforce.Enforcer) bool { return m.Level() == share.EnforcedMPS })
 	if i < 0 {
 		return
 	}
-	look := time.NewTicker(d.cfg.LookEvery)
+	look := time.NewTicker(d.every)
 	defer look.Stop()
 	for {
 		select {
@@ -138,15 +146,15 @@ func (d *daemon) watchMPS(ctx context.Context) {
 			return
 		}
 		serves := map[string]bool{} // by card
-		d.lookAgain(ctx, slices.DeleteFunc(d.allEnforcements(ctx), func(g enforcement) bool {
-			card := g.share.CardUUIDs[0]
+		d.lookAgain(ctx, slices.DeleteFunc(d.allEnforcements(ctx), func(g admission.Enforcement) bool {
+			card := g.Share.CardUUIDs[0]
 			now, asked := serves[card]
 			if !asked {
-				now = d.enforcers.all[i].Serves(ctx, card)
+				now = d.enforcers.All[i].Serves(ctx, card)
 				serves[card] = now
 			}
-			_, before := g.by(share.EnforcedMPS)
-			return now == before || len(g.share.CardUUIDs) > 1 // which MPS does not hold
+			_, before := g.By(share.EnforcedMPS)
+			return now == before || len(g.Share.CardUUIDs) > 1 // which MPS does not hold
 		}))
 	}
 }

@@ -103,17 +103,13 @@ func TestHangingDriver(t *testing.T) {
 		must(t, err)
 		l := &loop{
 			slowed: map[string]bool{},
-			daemon: &daemon{door: newDoor(defaults().Logger), clock: monotonic,
-				cfg: defaults(), cards: cards, driver: newDriver(s, cards), events: newEventLog(10),
-			},
-			state: saved, pages: &pages{}, core: core.New(core.Config{MaxShares: 10}, []core.Card{
+			daemon: newDaemon(defaults(), s, cards, nil),
+			state:  saved, pages: &pages{}, core: core.New(core.Config{MaxShares: 10}, []core.Card{
 				{UUID: testUUID, Name: "one", UsableBytes: 80 * gib}, {UUID: otherUUID, Name: "the other", UsableBytes: 80 * gib},
 			}, &pages{}),
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		end := make(chan struct{})
-		l.driverWatch = newDriverWatch(l.daemon)
-		l.samples = newSampler(l.daemon)
 		d := l.driverWatch
 		go l.run(ctx, end)
 		watched := make(chan struct{})

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/health"
@@ -37,7 +38,7 @@ type driverWatch struct {
 	cfg          Config
 	cards        []gpu.Card
 	driver       *driver
-	enforcers    enforcers
+	enforcers    admission.Enforcers
 	table        process.Table
 	environments *process.Environments
 	sick         atomic.Bool   // a card was not well when last looked at
@@ -173,7 +174,7 @@ func (d *driverWatch) examine(ctx context.Context) {
 		case err != nil:
 			d.cfg.Logger.Debug("health", "card", card, "error", err)
 			return
-		case is.Exclusive && d.enforcers.serve(ctx, card):
+		case is.Exclusive && d.enforcers.Serve(ctx, card):
 			condition, is.Detail = core.ConditionWell, ""
 		}
 		if ctx.Err() != nil {

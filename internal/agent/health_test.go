@@ -251,16 +251,12 @@ func TestHastyDriver(t *testing.T) {
 				defer saved.journal.Close()
 				l := &loop{
 					slowed: map[string]bool{},
-					daemon: &daemon{door: newDoor(defaults().Logger), clock: monotonic,
-						cfg: defaults(), cards: cards, driver: newDriver(&s, cards), events: newEventLog(10),
-					},
-					state: saved, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
+					daemon: newDaemon(defaults(), &s, cards, nil),
+					state:  saved, pages: &pages{}, core: core.New(core.Config{}, []core.Card{{UUID: testUUID}}, &pages{}),
 				}
 				ctx, leave := context.WithCancel(t.Context())
 				s.enough = leave
 				end := make(chan struct{})
-				l.driverWatch = newDriverWatch(l.daemon)
-				l.samples = newSampler(l.daemon)
 				d := l.driverWatch
 				go l.run(ctx, end)
 				go d.watchCards(ctx)

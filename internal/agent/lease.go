@@ -252,9 +252,9 @@ func (l *loop) clientReleased(of core.Slot) {
 }
 
 // awaitLeaseTimer wakes the arbiters, until the timer is closed.
-func (d *daemon) awaitLeaseTimer(ctx context.Context, timer *leaseTimer) {
+func (d *door) awaitLeaseTimer(ctx context.Context, timer *leaseTimer, host lateness.Profile) {
 	for timer.wait() {
-		oversleep(d.cfg.SlowHost)
+		oversleep(host)
 		if d.do(ctx, func(l *loop) {
 			l.time.next = 0
 			at := l.clock()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -41,10 +42,10 @@ type loop struct {
 	pages        *pages
 	sockets      map[string]*shareSocket // by share
 	state        *state
-	saveAgainAt  time.Time                // zero: the journal lacks nothing
-	slowToldAt   time.Time                // zero: the disk was never slow
-	releases     map[string]*releaseWatch // by card
-	enforcements map[string]enforcement   // by share
+	saveAgainAt  time.Time                        // zero: the journal lacks nothing
+	slowToldAt   time.Time                        // zero: the disk was never slow
+	releases     map[string]*releaseWatch         // by card
+	enforcements map[string]admission.Enforcement // by share
 	runs         []*attendee
 	bypasses     bypasses
 	pipes        int       // in the store

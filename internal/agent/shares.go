@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/admission"
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/share"
@@ -19,7 +20,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) er
 	h.driverWatch.reconcile(r.Context()) // a driver that does not answer in time leaves the figures of last time
 	levels := map[string]share.Enforcement{}
 	for _, c := range h.cards { // not in the loop: a driver and a control daemon are asked
-		levels[c.UUID] = h.enforcers.strongest(r.Context(), c.UUID)
+		levels[c.UUID] = h.enforcers.Strongest(r.Context(), c.UUID)
 	}
 	devices := api.Devices{Schema: api.SchemaDevices, Simulated: simulated(h.cards), Cards: []api.Card{}}
 	if err := h.ask(r, func(l *loop) error {
@@ -51,7 +52,7 @@ func (l *loop) apiShare(v core.ShareView) api.Share {
 			Weight: v.Weight, Priority: v.Priority, Tenant: v.Tenant, Labels: v.Labels, Enforce: v.Enforce, Exclusive: v.Exclusive, Ephemeral: v.Ephemeral,
 			Open: v.Open, JoinUID: v.JoinUID, ThreadsPercent: v.ThreadsPercent,
 		},
-		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].inside(),
+		CardUUID: v.CardUUID, CardName: v.CardName, Socket: l.cfg.ShareSocket(v.Name), Enforcement: level, EnforcementWhy: why, MPS: l.enforcements[v.Name].Inside(),
 		State: v.State, LimitBytes: v.LimitBytes, UsedBytes: v.UsedBytes, ContextBytes: v.ContextBytes, PeakBytes: v.PeakBytes,
 		Clients: v.Clients, Denials: v.Denials, Launches: v.Launches, Created: v.Created, OwnerUID: v.Owner,
 		CardTimeAtNs: uint64(monotonic()), WaitNs: v.WaitNs,
@@ -76,7 +77,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 	if err != nil {
 		return err
 	}
-	h.lookAtAll(r.Context())
+	h.enforcementWatch.lookAtAll(r.Context())
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: simulated(h.cards), Shares: []api.Share{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, v := range l.core.Shares() {
@@ -95,7 +96,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 }
 
 func (h handlers) getShare(w http.ResponseWriter, r *http.Request, _ asker) error {
-	h.lookAtAll(r.Context())
+	h.enforcementWatch.lookAtAll(r.Context())
 	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
 		return l.core.Share(r.PathValue("name"))
 	})
@@ -133,9 +134,9 @@ func (h handlers) postShare(w http.ResponseWriter, r *http.Request, peer asker) 
 
 // create makes a share, calls also in the loop as soon as it is there, and returns
 // what holds it. A failure leaves nothing behind.
-func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also func(*loop, string) error) (api.Share, enforcement, error) {
+func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also func(*loop, string) error) (api.Share, admission.Enforcement, error) {
 	if err := h.mayCreate(peer, spec); err != nil {
-		return api.Share{}, enforcement{}, err
+		return api.Share{}, admission.Enforcement{}, err
 	}
 	h.driverWatch.examine(r.Context())
 	var view core.ShareView
@@ -143,17 +144,17 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also f
 		view, err = l.core.CreateShare(l.now, h.coreSpec(spec, peer), peer.UID)
 		return err
 	}); err != nil {
-		return api.Share{}, enforcement{}, err
+		return api.Share{}, admission.Enforcement{}, err
 	}
 	return h.secure(r, view, peer, also)
 }
 
 // secure has a share held that the ledger has got, and lets processes come to it. A
 // failure takes it off the ledger again.
-func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also func(*loop, string) error) (api.Share, enforcement, error) {
+func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also func(*loop, string) error) (api.Share, admission.Enforcement, error) {
 	// Not in the loop: a driver and a control daemon are asked.
-	g := h.enforcers.take(r.Context(), view)
-	failed := g.short()
+	g := h.enforcers.Take(r.Context(), view)
+	failed := g.Short()
 	var share api.Share
 	if failed == nil {
 		failed = h.ask(r, func(l *loop) (err error) {
@@ -172,7 +173,7 @@ func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also 
 			_ = l.core.DeleteShare(l.now, view.Name, true, peer.UID)
 		})
 		if !known {
-			failed = errors.Join(failed, h.enforcers.release(r.Context(), g))
+			failed = errors.Join(failed, h.enforcers.Release(r.Context(), g))
 		}
 	}
 	return share, g, failed
@@ -235,7 +236,7 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	}
 	if !made {
 		auditOf(r).unchanged()
-		h.lookAtAll(r.Context())
+		h.enforcementWatch.lookAtAll(r.Context())
 		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
 	}
 	share, _, err := h.secure(r, view, peer, func(*loop, string) error { return nil })
@@ -441,7 +442,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer asker) er
 		return err
 	}
 	run := api.Run{Version: h.version()}
-	var g enforcement
+	var g admission.Enforcement
 	var err error
 	hold := func(l *loop, name string) error { return l.core.Hold(name, h.rights(peer)) }
 	switch {
@@ -457,7 +458,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer asker) er
 	}
 	auditOf(r).about(run.Share.Name)
 	defer h.letGo(r, run.Share.Name)
-	if run.Entry, err = g.enter(r.Context(), peer.PID); err != nil {
+	if run.Entry, err = g.Enter(r.Context(), peer.PID); err != nil {
 		return err
 	}
 	attended := h.attend(r, run.Share.Name, peer)
@@ -468,7 +469,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer asker) er
 }
 
 // join is create for a share that is there.
-func (h handlers) join(r *http.Request, name string, also func(*loop, string) error) (api.Share, enforcement, error) {
+func (h handlers) join(r *http.Request, name string, also func(*loop, string) error) (api.Share, admission.Enforcement, error) {
 	g, err := h.enforcementNow(r, name, func(l *loop) error {
 		_, err := l.core.Share(name)
 		return err
@@ -489,15 +490,15 @@ func (h handlers) join(r *http.Request, name string, also func(*loop, string) er
 }
 
 // enforcementNow finds out what holds a share now, if may allows it.
-func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) error) (enforcement, error) {
-	found := make([]enforcement, 1)
+func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) error) (admission.Enforcement, error) {
+	found := make([]admission.Enforcement, 1)
 	if err := h.ask(r, func(l *loop) error {
 		found[0] = l.enforcements[name]
 		return may(l)
 	}); err != nil {
 		return found[0], err
 	}
-	h.lookAgain(r.Context(), found)
+	h.enforcementWatch.lookAgain(r.Context(), found)
 	return found[0], nil
 }
 
@@ -524,7 +525,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 		return err
 	}
 	h.driverWatch.reconcile(r.Context())
-	h.lookAtAll(r.Context())
+	h.enforcementWatch.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: simulated(h.cards), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {
@@ -554,7 +555,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 
 // levelOf is how strongly a process is held: no more than its share is now.
 func (l *loop) levelOf(c core.ClientView) share.Enforcement {
-	level := l.enforcements[c.Share].level
+	level := l.enforcements[c.Share].Level
 	if m := l.members[c.ID]; m != nil && m.level != "" && !m.level.Meets(level) {
 		level = m.level
 	}
@@ -563,7 +564,7 @@ func (l *loop) levelOf(c core.ClientView) share.Enforcement {
 
 // secureAgain holds a share whose limits have changed.
 func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
-	g := h.enforcers.take(r.Context(), v)
+	g := h.enforcers.Take(r.Context(), v)
 	return h.ask(r, func(l *loop) error {
 		l.setEnforcement(g)
 		return nil
@@ -577,7 +578,7 @@ func (h handlers) enterShare(w http.ResponseWriter, r *http.Request, peer asker)
 	if err != nil {
 		return err
 	}
-	entry, err := g.enter(r.Context(), peer.PID)
+	entry, err := g.Enter(r.Context(), peer.PID)
 	if err != nil {
 		return err
 	}
