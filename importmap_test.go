@@ -130,7 +130,7 @@ var rooms = []room{
 	{path: "internal/partition/replicas", may: []string{"internal/cdi", "internal/gpu", "internal/partition"}, tests: []string{"internal/partition/mig"}},
 	{path: "internal/partition/guest", may: []string{"internal/partition", "internal/partition/sriov", "internal/partition/vfio", "internal/partition/vgpu"}, pure: true},
 	{path: "internal/partition/machine", may: []string{
-		"internal/cdi", "internal/gpu", "internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/journal", "internal/mig", "internal/partition",
+		"internal/api", "internal/cdi", "internal/gpu", "internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/sysfs", "internal/journal", "internal/mig", "internal/partition",
 		"internal/partition/amd", "internal/partition/kernel", "internal/partition/mig", "internal/partition/mps", "internal/partition/replicas", "internal/partition/sriov",
 		"internal/partition/tool", "internal/partition/vfio", "internal/partition/vgpu",
 	}, tests: []string{"internal/gpu/nvml", "internal/partition/fakekernel"}, thirdParty: []string{"golang.org/x/sys"}},

@@ -15,8 +15,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cdi"
-	"github.com/divvy-gpu/divvy/internal/gpu"
-	"github.com/divvy-gpu/divvy/internal/gpu/inventory"
 	"github.com/divvy-gpu/divvy/internal/library"
 	"github.com/divvy-gpu/divvy/internal/private"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
@@ -151,18 +149,13 @@ func (a *app) generate(ctx context.Context, folder string, classes []string) (cd
 	}
 	if known.sockets != "" && slices.Contains(classes, cdi.ClassShare) {
 		o.Sockets = known.sockets
-		if err := a.generateShares(o, known); err != nil {
+		if err := o.Shares(known.shares, known.devices.Cards, func(err error) { a.note("%v", err) }); err != nil {
 			return list, err
 		}
 	}
 	if slices.Contains(classes, cdi.ClassCard) {
-		for _, c := range merge(known.devices, inventory.Machine{Devices: o.Devices}).Cards {
-			if !c.Simulated && (c.Hardware == nil || len(c.Hardware.Nodes) == 0) {
-				continue
-			}
-			if err := o.Whole(cdi.ClassCard, c.id(), gpu.Card{UUID: c.UUID, PCIAddress: c.PCIAddress, Simulated: c.Simulated}); err != nil {
-				return list, err
-			}
+		if err := o.Cards(known.devices.Cards); err != nil {
+			return list, err
 		}
 	}
 	if slices.Contains(classes, classPart) {
@@ -170,12 +163,8 @@ func (a *app) generate(ctx context.Context, folder string, classes []string) (cd
 			return list, err
 		}
 	}
-	all, err := o.Folder.Devices()
-	for _, d := range all {
-		if slices.Contains(o.Written, d.Path) {
-			list.add(d)
-		}
-	}
+	made, err := o.Made()
+	list.add(made...)
 	return list, err
 }
 
@@ -278,39 +267,6 @@ func (a *app) containerState(ctx context.Context) (s agentState, err error) {
 		return s, at.explain(err)
 	}
 	all, err := at.client.Shares(ctx)
-	for _, share := range all.Shares {
-		if !share.Ephemeral {
-			s.shares = append(s.shares, share)
-		}
-	}
+	s.shares = all.Shares
 	return s, at.explain(err)
-}
-
-func (a *app) generateShares(o *cdi.Offers, known agentState) error {
-	var names []string
-	for _, s := range known.shares {
-		names = append(names, s.Name)
-	}
-	if err := o.Keep(names); err != nil {
-		return err
-	}
-	for _, s := range known.shares {
-		var cards []gpu.Card
-		for _, uuid := range s.CardUUIDs() {
-			if i := slices.IndexFunc(known.devices.Cards, func(c api.Card) bool { return c.UUID == uuid }); i >= 0 {
-				c := known.devices.Cards[i]
-				cards = append(cards, gpu.Card{UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated})
-			}
-		}
-		if len(cards) == 0 {
-			continue
-		}
-		err := o.Offer(s, cards)
-		if errors.Is(err, cdi.ErrName) {
-			a.note("%v", err)
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
 }

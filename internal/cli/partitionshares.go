@@ -6,16 +6,14 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/agent"
 	"github.com/divvy-gpu/divvy/internal/client"
-	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/partition"
+	"github.com/divvy-gpu/divvy/internal/partition/machine"
 )
 
-// addShares notes on cards which shares the agents here have on them. A card that its agent knows to be divided holds none, whatever was
-// declared of it once. An agent that does not answer has no say.
+// addShares notes on cards which shares the agents here have on them. An agent that does not answer has no say.
 func (a *app) addShares(ctx context.Context, cards []partition.Card) error {
 	agents, err := a.agents(ctx)
 	if err != nil {
@@ -68,17 +66,7 @@ func (a *app) addSharesOf(ctx context.Context, c *client.Client, cards []partiti
 	if err != nil {
 		return err
 	}
-	for _, k := range devices.Cards {
-		i := slices.IndexFunc(cards, func(o partition.Card) bool { return o.UUID == k.UUID })
-		if i < 0 || k.Health == string(gpu.Unshareable) {
-			continue
-		}
-		for _, s := range shares.Shares {
-			if s.CardUUID == k.UUID {
-				cards[i].Shares = append(cards[i].Shares, s.Name)
-			}
-		}
-	}
+	machine.AddShares(cards, devices.Cards, shares.Shares)
 	return nil
 }
 
