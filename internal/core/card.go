@@ -80,7 +80,7 @@ func (c *Core) Cards() []CardView {
 	for i, k := range c.cards {
 		v := CardView{
 			Card: k.Card, DriverUsedBytes: k.driverUsed, UnledgeredBytes: k.unaccounted.bytes, DriftBytes: k.drift,
-			BookedBytes: c.booked(k), FreeToBookBytes: c.freeToBook(k), CoresBooked: c.coresBooked(k, nil),
+			BookedBytes: c.booked(k), FreeToBookBytes: c.vacancy(k, nil).MemoryBytes, CoresBooked: c.coresBooked(k, nil),
 			Condition: k.condition, Detail: k.detail, Cordon: k.cordon, Faults: maps.Clone(k.faults), XIDs: maps.Clone(k.xids), LastXID: k.lastXID,
 		}
 		for _, s := range c.shares {
@@ -109,13 +109,33 @@ func (c *Core) booked(k *card) uint64 {
 	return sum
 }
 
-// freeToBook is what a new share can be promised: unused credit of shares
-// without a promise does not stand in its way, memory that no ledger knows does.
-func (c *Core) freeToBook(k *card) uint64 {
-	if c.exclusive(k) != nil {
-		return 0
+// inTheWay is what of a card cannot be promised to a new share, or to one that has a slot there:
+// what others are promised, and what those use that have no promise. Their unused credit can.
+func (c *Core) inTheWay(k *card, except *slot) (booked, inUse uint64) {
+	booked, inUse = c.booked(k), c.used(k.rest)
+	switch {
+	case except == nil:
+	case except.promised():
+		booked -= max(except.limit, except.pool.granted)
+	default:
+		inUse -= c.usedIn(except)
 	}
-	return less(k.UsableBytes, c.booked(k)+c.used(k.rest)+k.unaccounted.unpromised)
+	return booked, inUse
+}
+
+// vacancy is what a new share can be promised of a card, or one that has a slot there. Memory
+// that no ledger knows is in its way.
+func (c *Core) vacancy(k *card, except *slot) placement.Vacancy {
+	v := placement.Vacancy{Island: k.Island, Model: k.Name}
+	var share *share
+	if except != nil {
+		share = except.share
+	}
+	v.GPUMilli = percentMilli(100 - c.coresBooked(k, share))
+	if booked, inUse := c.inTheWay(k, except); c.exclusive(k) == nil {
+		v.MemoryBytes = less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised)
+	}
+	return v
 }
 
 func (c *Core) coresBooked(k *card, except *share) int {
@@ -153,10 +173,18 @@ func (c *Core) checkExclusive(k *card, spec *Spec) *Failure {
 		return nil
 	}
 	for t := range c.slotsOn(k) {
-		return noRoom(Missing{MemoryBytes: less(k.UsableBytes, c.freeToBook(k)), CoresPercent: c.coresBooked(k, nil)},
+		return noRoom(Missing{MemoryBytes: less(k.UsableBytes, c.vacancy(k, nil).MemoryBytes), CoresPercent: c.coresBooked(k, nil)},
 			"share %q is on %s: an exclusive one is made where none is", t.share.Name, k.Name).hint("divvy share list")
 	}
 	return nil
+}
+
+// milli is what a share is promised of a card's cores, in thousandths.
+func (s Spec) milli() int64 {
+	if s.Policy != terms.Fixed {
+		return 0
+	}
+	return percentMilli(s.CoresPercent)
 }
 
 func percentMilli(percent int) int64 { return int64(percent) * placement.WholeCard / 100 }
@@ -185,35 +213,43 @@ func (c *Core) find(word string) (*card, *Failure) {
 	return nil, refuse(Usage, "%q means %d GPUs", word, len(found)).hint("divvy devices shows their full UUIDs")
 }
 
-// checkRoom says why card k cannot promise need bytes more, if it cannot.
-func (c *Core) checkRoom(k *card, need uint64, except *slot) *Failure {
+// checkRoom says why a card cannot promise so much more, if it cannot: to a new share, or to one
+// that has a slot there.
+func (c *Core) checkRoom(k *card, milli int64, bytes uint64, except *slot) *Failure {
+	v := c.vacancy(k, except)
+	if v.Hosts(milli, bytes) {
+		return nil
+	}
+	if v.GPUMilli < milli {
+		percent, left := int(milli*100/placement.WholeCard), int(v.GPUMilli*100/placement.WholeCard)
+		return noRoom(Missing{CoresPercent: percent - left}, "%s has %d%% of its cores left to promise, not %d%%", k.Name, left, percent).
+			hint("ask for at most %d%%, or for another policy than fixed", left)
+	}
+	return c.lacksMemory(k, bytes, except)
+}
+
+// lacksMemory says why a card cannot promise need bytes more.
+func (c *Core) lacksMemory(k *card, need uint64, except *slot) *Failure {
 	if need > k.UsableBytes {
 		return refuse(NotAllowed, "a share of %s is larger than the GPU: %s has %s", size.Short(need), k.Name, size.Short(k.UsableBytes)).
 			hint("ask for at most %s", size.Format(k.UsableBytes/size.MiB*size.MiB))
 	}
-	booked := c.booked(k)
-	if except != nil && except.promised() {
-		booked -= max(except.limit, except.pool.granted)
+	booked, inUse := c.inTheWay(k, except)
+	unledgered := k.unaccounted.unpromised
+	why, who := "", "end those programs"
+	room := less(k.UsableBytes, booked)
+	switch {
+	case need > room:
+		who = "see who holds the rest: divvy share list"
+	case unledgered > 0:
+		room = less(room, inUse+unledgered)
+		why = fmt.Sprintf(": %s of it are held and on no ledger (%s)", size.Short(unledgered), k.unaccounted.largest())
+	default:
+		room = less(room, inUse)
+		why = fmt.Sprintf(": shares without a quota use %s (%s)", size.Short(inUse), c.holders(k.rest, except))
 	}
-	if room := less(k.UsableBytes, booked); need > room {
-		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s", k.Name, size.Short(room), size.Short(need)).
-			hint("ask for at most %s, or see who holds the rest: divvy share list", size.Format(room/size.MiB*size.MiB))
-	}
-	inUse := c.used(k.rest)
-	if except != nil && !except.promised() {
-		inUse -= c.usedIn(except)
-	}
-	if room := less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised); need > room && k.unaccounted.unpromised > 0 {
-		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s: %s of it are held and on no ledger (%s)",
-			k.Name, size.Short(room), size.Short(need), size.Short(k.unaccounted.unpromised), k.unaccounted.largest()).
-			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
-	}
-	if room := less(k.UsableBytes, booked+inUse); need > room {
-		return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s: shares without a quota use %s (%s)",
-			k.Name, size.Short(room), size.Short(need), size.Short(inUse), c.holders(k.rest, except)).
-			hint("ask for at most %s, or end those programs", size.Format(room/size.MiB*size.MiB))
-	}
-	return nil
+	return noRoom(Missing{MemoryBytes: need - room}, "%s has %s left to promise, not %s%s", k.Name, size.Short(room), size.Short(need), why).
+		hint("ask for at most %s, or %s", size.Format(room/size.MiB*size.MiB), who)
 }
 
 // holders names the largest users of a pool.

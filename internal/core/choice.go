@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/placement"
-	terms "github.com/divvy-gpu/divvy/internal/share"
 )
 
 // choose finds the cards for a new share: those that are named, or of those that have
@@ -81,15 +80,10 @@ func (c *Core) named(spec *Spec, among []*card) ([]*card, *Failure) {
 // place has placement choose so many cards of those that have room.
 func (c *Core) place(spec *Spec, cards []*card, count int) ([]*card, *Failure) {
 	var able, lacking []placement.Vacancy
-	milli := int64(0)
-	if spec.Policy == terms.Fixed {
-		milli = percentMilli(spec.CoresPercent)
-	}
 	for i, k := range cards {
-		v := placement.Vacancy{
-			Card: i, GPUMilli: percentMilli(100 - c.coresBooked(k, nil)), MemoryBytes: c.freeToBook(k), Island: k.Island, Model: k.Name,
-		}
-		if v.Hosts(milli, spec.MemoryBytes) && c.checkExclusive(k, spec) == nil {
+		v := c.vacancy(k, nil)
+		v.Card = i
+		if v.Hosts(spec.milli(), spec.MemoryBytes) && c.checkExclusive(k, spec) == nil {
 			able = append(able, v)
 		} else {
 			lacking = append(lacking, v)
@@ -134,11 +128,5 @@ func (c *Core) lacks(k *card, spec *Spec) *Failure {
 	if failure := c.checkExclusive(k, spec); failure != nil {
 		return failure
 	}
-	if failure := c.checkCores(k, spec.Policy, spec.CoresPercent, nil); failure != nil {
-		return failure
-	}
-	if spec.MemoryBytes > 0 {
-		return c.checkRoom(k, spec.MemoryBytes, nil)
-	}
-	return nil
+	return c.checkRoom(k, spec.milli(), spec.MemoryBytes, nil)
 }

@@ -418,17 +418,6 @@ func checkContext(k *card, memoryBytes uint64) *Failure {
 		hint("ask for %s or more", size.Format(2*k.ContextBytes))
 }
 
-func (c *Core) checkCores(k *card, policy terms.Policy, percent int, except *share) *Failure {
-	if policy != terms.Fixed {
-		return nil
-	}
-	if sum := c.coresBooked(k, except); sum+percent > 100 {
-		return noRoom(Missing{CoresPercent: sum + percent - 100}, "%s has %d%% of its cores left to promise, not %d%%", k.Name, 100-sum, percent).
-			hint("ask for at most %d%%, or for another policy than fixed", 100-sum)
-	}
-	return nil
-}
-
 func (c *Core) mayChange(s *share, uid int) *Failure {
 	if uid == s.owner || c.trusted(uid) {
 		return nil
@@ -475,7 +464,7 @@ func (c *Core) ChangeShare(now time.Time, name string, change Change, uid int) (
 		return ShareView{}, failure
 	}
 	for _, t := range s.slots {
-		if failure := c.checkCores(t.card, next.Policy, next.CoresPercent, s); failure != nil {
+		if failure := c.checkRoom(t.card, next.milli(), 0, t); failure != nil {
 			return ShareView{}, failure
 		}
 	}
@@ -513,7 +502,7 @@ func (c *Core) resize(now time.Time, s *share, bytes uint64) *Failure {
 			continue
 		}
 		if !t.promised() || bytes > t.limit {
-			if failure := c.checkRoom(t.card, bytes, t); failure != nil {
+			if failure := c.checkRoom(t.card, 0, bytes, t); failure != nil {
 				return failure
 			}
 		}
