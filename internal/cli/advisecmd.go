@@ -292,7 +292,7 @@ func least(m *estimate.Memory) uint64 {
 }
 
 // byServing asks what an engine takes.
-func (f *adviseFlags) byServing(e *estimate.Estimator, model *estimate.Model, largest *estimate.Card) error {
+func (f *adviseFlags) byServing(e *estimate.Estimator, model *estimate.Model, largest *estimate.Datasheet) error {
 	ef := estimateFlags{kind: ofServing, precision: f.precision, isl: advisedTokens, osl: advisedTokens, concurrency: advisedRequests}
 	q, err := ef.serving(model, largest)
 	if err != nil {
@@ -324,7 +324,7 @@ func (f *adviseFlags) byServing(e *estimate.Estimator, model *estimate.Model, la
 }
 
 // byTraining asks what training of all weights takes.
-func (f *adviseFlags) byTraining(e *estimate.Estimator, model *estimate.Model, largest *estimate.Card) error {
+func (f *adviseFlags) byTraining(e *estimate.Estimator, model *estimate.Model, largest *estimate.Datasheet) error {
 	ef := estimateFlags{kind: ofTraining, precision: f.precision, seq: advisedSequence, optimizer: "adamw", offload: "none"}
 	q, err := ef.training(model, largest)
 	if err != nil {
@@ -335,7 +335,7 @@ func (f *adviseFlags) byTraining(e *estimate.Estimator, model *estimate.Model, l
 }
 
 // byTuning asks what adapters take.
-func (f *adviseFlags) byTuning(e *estimate.Estimator, model *estimate.Model, largest *estimate.Card) error {
+func (f *adviseFlags) byTuning(e *estimate.Estimator, model *estimate.Model, largest *estimate.Datasheet) error {
 	ef := estimateFlags{kind: ofTuning, precision: f.precision, seq: advisedSequence, optimizer: "adamw", offload: "none", lora: defaultLoRARank, fused: true, batch: 1}
 	q, err := ef.training(model, largest)
 	if err != nil {
@@ -367,8 +367,8 @@ func (f *adviseFlags) trained(e *estimate.Estimator, q estimate.Training, what s
 }
 
 // largestCard is the kind of the largest card that is known.
-func largestCard(inv advise.Inventory, file *reference.File) *estimate.Card {
-	var largest *estimate.Card
+func largestCard(inv advise.Inventory, file *reference.File) *estimate.Datasheet {
+	var largest *estimate.Datasheet
 	for _, c := range inv.Cards {
 		for _, kind := range file.CardsNamed(c.Kind) {
 			if largest == nil || kind.MemoryGiB > largest.MemoryGiB {

@@ -121,7 +121,7 @@ func (a *app) adviseJob(ctx context.Context, f *adviseFlags) error {
 }
 
 // jobCard is the kind of card that jobs run on.
-func (a *app) jobCard(ctx context.Context, f *adviseFlags, jobs *advise.Jobs, file *reference.File) (*estimate.Card, error) {
+func (a *app) jobCard(ctx context.Context, f *adviseFlags, jobs *advise.Jobs, file *reference.File) (*estimate.Datasheet, error) {
 	if jobs.Card != "" {
 		kinds := file.CardsNamed(jobs.Card)
 		if len(kinds) == 0 {
@@ -140,7 +140,7 @@ func (a *app) jobCard(ctx context.Context, f *adviseFlags, jobs *advise.Jobs, fi
 }
 
 // jobSteps estimates the stages of a job.
-func jobSteps(job *advise.Job, model *estimate.Model, card *estimate.Card, disk float64) ([]advise.Step, error) {
+func jobSteps(job *advise.Job, model *estimate.Model, card *estimate.Datasheet, disk float64) ([]advise.Step, error) {
 	e := estimate.New()
 	var steps []advise.Step
 	last := advise.Step{}
@@ -206,7 +206,7 @@ func adapterBytes(r *estimate.TrainingResult) float64 {
 	return 0
 }
 
-func jobTraining(e *estimate.Estimator, job *advise.Job, s *advise.Stage, model *estimate.Model, card *estimate.Card) (estimate.TrainingResult, error) {
+func jobTraining(e *estimate.Estimator, job *advise.Job, s *advise.Stage, model *estimate.Model, card *estimate.Datasheet) (estimate.TrainingResult, error) {
 	ef := estimateFlags{kind: ofTraining, precision: job.Precision, seq: advisedSequence, optimizer: "adamw", offload: "none", gpus: job.Cards}
 	if s.Stage == "finetune" {
 		ef.kind, ef.lora, ef.fused = ofTuning, s.LoRA, true

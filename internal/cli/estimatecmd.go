@@ -283,7 +283,7 @@ func (f *estimateFlags) shape(given []string) (*estimate.Model, []string, error)
 
 // format is the precision that is meant: what is given, else 16 bits as the card
 // has them.
-func (f *estimateFlags) format(card *estimate.Card) (estimate.Format, error) {
+func (f *estimateFlags) format(card *estimate.Datasheet) (estimate.Format, error) {
 	name := f.precision
 	switch {
 	case f.qlora && name != "" && name != "nf4":
@@ -300,7 +300,7 @@ func (f *estimateFlags) format(card *estimate.Card) (estimate.Format, error) {
 }
 
 // setup is what all kinds have in common.
-func (f *estimateFlags) setup(m *estimate.Model, card *estimate.Card) (estimate.Setup, error) {
+func (f *estimateFlags) setup(m *estimate.Model, card *estimate.Datasheet) (estimate.Setup, error) {
 	s := estimate.Setup{Model: m, Card: card, Cards: max(f.gpus, 1), TFLOPS: f.tflops, Measured: map[string]float64{}}
 	s.Split = estimate.Split{TP: f.tp, PP: f.pp, CP: f.cp, EP: f.ep, ZeRO: f.zero}
 	for _, n := range []struct {
@@ -329,7 +329,7 @@ func (f *estimateFlags) setup(m *estimate.Model, card *estimate.Card) (estimate.
 }
 
 // training is the question of train and finetune.
-func (f *estimateFlags) training(m *estimate.Model, card *estimate.Card) (estimate.Training, error) {
+func (f *estimateFlags) training(m *estimate.Model, card *estimate.Datasheet) (estimate.Training, error) {
 	q := estimate.Training{MicroBatch: f.micro, GlobalBatch: f.batch, Seq: f.seq, Recompute: f.recompute, Eager: f.kind == ofTuning && !f.fused, ChunkedLoss: f.fused}
 	var err error
 	if q.Setup, err = f.setup(m, card); err != nil {
@@ -376,7 +376,7 @@ func (f *estimateFlags) training(m *estimate.Model, card *estimate.Card) (estima
 const defaultLoRARank = 16
 
 // serving is the question of serve.
-func (f *estimateFlags) serving(m *estimate.Model, card *estimate.Card) (estimate.Serving, error) {
+func (f *estimateFlags) serving(m *estimate.Model, card *estimate.Datasheet) (estimate.Serving, error) {
 	q := estimate.Serving{In: f.isl, Out: f.osl, Concurrency: f.concurrency}
 	var err error
 	if q.Setup, err = f.setup(m, card); err != nil {

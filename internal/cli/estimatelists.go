@@ -180,7 +180,7 @@ func (a *app) estimateCardsCommand() *cobra.Command {
 		if asJSON {
 			return a.writeJSON(struct {
 				Schema  string                      `json:"schema"`
-				Cards   []estimate.Card             `json:"cards"`
+				Cards   []estimate.Datasheet        `json:"cards"`
 				Sources map[string]reference.Source `json:"sources"`
 			}{"divvy.estimate.cards/v1", file.Cards, file.Sources})
 		}

@@ -80,7 +80,7 @@ var commonCards = []string{"B200-SXM-180GB", "H200-SXM-141GB", "H100-SXM-80GB", 
 
 // askedCard is a kind of card to estimate for.
 type askedCard struct {
-	card  *estimate.Card
+	card  *estimate.Datasheet
 	there int // on this machine; 0: it was asked for by name
 }
 

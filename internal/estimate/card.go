@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Card is a kind of card, as its maker describes it. Rates are dense.
-type Card struct {
+// Datasheet is a kind of GPU as its maker describes it. Rates are dense.
+type Datasheet struct {
 	Name         string  `yaml:"name" json:"name"`
 	Vendor       string  `yaml:"vendor" json:"vendor"`
 	Architecture string  `yaml:"architecture" json:"architecture"`
@@ -45,7 +45,7 @@ type Link struct {
 const CardsPerMachine = 8
 
 // domain is how many cards its link joins; 1: it has none.
-func (c *Card) domain() int {
+func (c *Datasheet) domain() int {
 	switch {
 	case c.Link.Each == 0:
 		return 1
@@ -58,7 +58,7 @@ func (c *Card) domain() int {
 }
 
 // pcieGeneration is 3, 4 or 5; 4 where it was not found.
-func (c *Card) pcieGeneration() int {
+func (c *Datasheet) pcieGeneration() int {
 	if len(c.PCIe) > 0 && c.PCIe[0] >= '3' && c.PCIe[0] <= '6' {
 		return int(c.PCIe[0] - '0')
 	}
@@ -66,14 +66,14 @@ func (c *Card) pcieGeneration() int {
 }
 
 // pcie is a x16 slot each way in bytes per second: 16, 32, 64 GB/s.
-func (c *Card) pcie() float64 { return 16e9 * float64(int(1)<<(c.pcieGeneration()-3)) }
+func (c *Datasheet) pcie() float64 { return 16e9 * float64(int(1)<<(c.pcieGeneration()-3)) }
 
 // network is one adapter a card: 100, 200, 400 Gbit/s, the generation that goes
 // with its PCIe.
-func (c *Card) network() float64 { return 12.5e9 * float64(int(1)<<(c.pcieGeneration()-3)) }
+func (c *Datasheet) network() float64 { return 12.5e9 * float64(int(1)<<(c.pcieGeneration()-3)) }
 
 // sparseOnly are figures that makers print with sparsity, by the dense one.
-func (c *Card) rate(k class) float64 {
+func (c *Datasheet) rate(k class) float64 {
 	switch k {
 	case class4:
 		return c.FP4 * 1e12
@@ -88,7 +88,7 @@ func (c *Card) rate(k class) float64 {
 }
 
 // Supports says why a card cannot work in a format.
-func (c *Card) Supports(f Format) error {
+func (c *Datasheet) Supports(f Format) error {
 	if c.Architecture == "" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (c *Card) Supports(f Format) error {
 }
 
 // TFLOPSError says that a rate can only be one with sparsity, or none at all.
-func (c *Card) TFLOPSError(given float64, f Format) error {
+func (c *Datasheet) TFLOPSError(given float64, f Format) error {
 	dense := c.rate(f.class) / 1e12
 	switch {
 	case !(given > 0 && given < 1e6):
@@ -126,7 +126,7 @@ func (c *Card) TFLOPSError(given float64, f Format) error {
 }
 
 // visible is the memory that a program finds, in bytes.
-func (c *Card) visible(k *Constants) Range {
+func (c *Datasheet) visible(k *Constants) Range {
 	if c.VisibleGiB > 0 {
 		return exactly(c.VisibleGiB * gib)
 	}
@@ -138,11 +138,11 @@ func (c *Card) visible(k *Constants) Range {
 }
 
 // Visible is the memory that a program finds, in bytes.
-func (c *Card) Visible(k *Constants) Range { return c.visible(k) }
+func (c *Datasheet) Visible(k *Constants) Range { return c.visible(k) }
 
 // visibleOf says how that comes about.
 type visibleOf struct {
-	c *Card
+	c *Datasheet
 	k *Constants
 }
 

@@ -50,7 +50,7 @@ const leastPerWatt = 0.78
 // matmul is the part of its dense rate that a card reaches in matrix products,
 // of whatever width: the more operations of 16 bits a watt of its limit is to
 // pay, the less.
-func (k *Constants) matmul(c *Card) Range {
+func (k *Constants) matmul(c *Datasheet) Range {
 	perWatt := 1.0
 	if c.Watts > 0 {
 		perWatt = c.rate(class16) / 1e12 / c.Watts

@@ -70,7 +70,7 @@ func (o Optimizer) With(gradient, state float64) Optimizer {
 func (e *Estimator) Overhead() Range { return e.K.overhead() }
 
 // TFLOPS is a card's dense rate in a format.
-func (c *Card) TFLOPS(f Format) float64 { return c.rate(f.class) / 1e12 }
+func (c *Datasheet) TFLOPS(f Format) float64 { return c.rate(f.class) / 1e12 }
 
 // KVBytesPerCardToken is what a token takes of the cache of one of tp cards.
 func (a *Arch) KVBytesPerCardToken(bytes float64, tp int) float64 {

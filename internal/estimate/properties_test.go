@@ -27,7 +27,7 @@ func tries(t *testing.T) int {
 	return *rounds
 }
 
-func cards(t testing.TB) []estimate.Card {
+func cards(t testing.TB) []estimate.Datasheet {
 	t.Helper()
 	f, err := reference.Default()
 	if err != nil {
@@ -84,7 +84,7 @@ func optimizer(t testing.TB, name string) estimate.Optimizer {
 }
 
 // randomTraining makes a question that is not always a sensible one.
-func randomTraining(t testing.TB, r *rand.Rand, all []estimate.Card) estimate.Training {
+func randomTraining(t testing.TB, r *rand.Rand, all []estimate.Datasheet) estimate.Training {
 	a := randomArch(r)
 	tp, pp, cp, dp := pick(r, 1, 1, 2, 4, 8), pick(r, 1, 1, 2, 3, 8), pick(r, 1, 1, 1, 2), pick(r, 1, 2, 3, 8, 64)
 	q := estimate.Training{Setup: estimate.Setup{Model: &estimate.Model{Name: "random", Arch: a}, Cards: tp * pp * cp * dp, Format: format(t, pick(r, "bf16", "bf16", "fp16", "fp32", "fp8")),

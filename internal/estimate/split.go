@@ -7,7 +7,7 @@ import "fmt"
 // Setup is what every question has: a model, and what it is to run on.
 type Setup struct {
 	Model  *Model
-	Card   *Card // nil: unknown, so no times
+	Card   *Datasheet // nil: unknown, so no times
 	Cards  int
 	Format Format
 	Split  Split

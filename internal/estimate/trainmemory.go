@@ -26,7 +26,7 @@ const (
 )
 
 // close adds the parts up.
-func (m *Memory) close(k *Constants, card *Card) {
+func (m *Memory) close(k *Constants, card *Datasheet) {
 	for _, t := range m.Parts {
 		m.Total = m.Total.plus(t.Range)
 		if t.Name != "overhead" {

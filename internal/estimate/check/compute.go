@@ -290,7 +290,7 @@ func overhead(e *estimate.Estimator, a *asked, _ *estimate.Model) (estimate.Rang
 // visible leaves the table's own figure out.
 func visible(e *estimate.Estimator, a *asked, _ *estimate.Model) (estimate.Range, error) {
 	a.card, a.cards = a.name, a.file.CardsNamed(a.name)
-	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+	return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 		label := *c
 		label.VisibleGiB = 0
 		return label.Visible(&e.K), nil

@@ -50,7 +50,7 @@ func (a *asked) served(e *estimate.Estimator, m *estimate.Model, of func(q estim
 	if err := needShape(m); err != nil {
 		return estimate.Range{}, err
 	}
-	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+	return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 		q, err := a.serving(m)
 		if err != nil {
 			return estimate.Range{}, err

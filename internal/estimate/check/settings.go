@@ -17,7 +17,7 @@ import (
 // asked is a row's settings, understood. Zero means not stated.
 type asked struct {
 	file  *reference.File
-	cards []*estimate.Card // that the name may mean; empty: none is named, or it is not known
+	cards []*estimate.Datasheet // that the name may mean; empty: none is named, or it is not known
 	card  string
 
 	n, nodes, perNode                        int

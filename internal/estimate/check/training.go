@@ -11,7 +11,7 @@ import (
 
 // overCards asks for each card that a name may mean: expected is the geometric
 // mean, low and high are those of all.
-func (a *asked) overCards(ask func(c *estimate.Card) (estimate.Range, error)) (estimate.Range, error) {
+func (a *asked) overCards(ask func(c *estimate.Datasheet) (estimate.Range, error)) (estimate.Range, error) {
 	if len(a.cards) == 0 {
 		if a.card == "" {
 			return estimate.Range{}, unclearf("no GPU is stated")
@@ -32,7 +32,7 @@ func (a *asked) overCards(ask func(c *estimate.Card) (estimate.Range, error)) (e
 }
 
 // question is the training that the settings describe.
-func (a *asked) question(m *estimate.Model, c *estimate.Card, pre bool) (estimate.Training, error) {
+func (a *asked) question(m *estimate.Model, c *estimate.Datasheet, pre bool) (estimate.Training, error) {
 	q := estimate.Training{Setup: estimate.Setup{Model: m, Card: c, Cards: max(a.n, 1), NoLink: a.pcie, PerMachine: a.perNode},
 		Seq: a.seq, MicroBatch: a.micro, Recompute: a.recompute, Tokens: a.tokens,
 		Unfused:     a.attention == "unfused" || a.recompute == estimate.RecomputeSelective && a.attention == "",
@@ -67,7 +67,7 @@ const defaultSeq = 2048
 const longestUnfused = 2048
 
 // trained estimates pre-training.
-func (a *asked) trained(e *estimate.Estimator, m *estimate.Model, c *estimate.Card) (estimate.TrainingResult, error) {
+func (a *asked) trained(e *estimate.Estimator, m *estimate.Model, c *estimate.Datasheet) (estimate.TrainingResult, error) {
 	if m.Arch == nil { // times need layers: those that a model of its size has
 		m = m.Typical()
 	}
@@ -117,7 +117,7 @@ func (a *asked) trained(e *estimate.Estimator, m *estimate.Model, c *estimate.Ca
 func training(of func(estimate.TrainingResult) estimate.Range) computed {
 	return func(e *estimate.Estimator, a *asked, m *estimate.Model) (estimate.Range, error) {
 		a.perCardAlready = true
-		return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+		return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 			r, err := a.trained(e, m, c)
 			return of(r), err
 		})
@@ -131,7 +131,7 @@ func teraflops(of func(estimate.TrainingResult) estimate.Range) computed {
 		if err != nil {
 			return estimate.Range{}, err
 		}
-		return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+		return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 			r, err := a.trained(e, m, c)
 			x, k := of(r), c.TFLOPS(f)/100
 			return estimate.Range{Low: x.Low * k, Mid: x.Mid * k, High: x.High * k}, err
@@ -143,7 +143,7 @@ func trainDays(e *estimate.Estimator, a *asked, m *estimate.Model) (estimate.Ran
 	if a.n == 0 || a.tokens == 0 {
 		return estimate.Range{}, unclearf("GPUs or tokens are not stated")
 	}
-	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+	return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 		r, err := a.trained(e, m, c)
 		k := 1 / (24 * float64(a.n))
 		return estimate.Range{Low: r.RunHours.Low * k, Mid: r.RunHours.Mid * k, High: r.RunHours.High * k}, err
@@ -159,7 +159,7 @@ const (
 
 // tuning estimates fine-tuning; the card changes times only.
 func (a *asked) tuning(e *estimate.Estimator, m *estimate.Model) (estimate.TrainingResult, error) {
-	var card *estimate.Card
+	var card *estimate.Datasheet
 	if len(a.cards) > 0 {
 		card = a.cards[0]
 	}
@@ -231,9 +231,9 @@ func tuned(e *estimate.Estimator, a *asked, m *estimate.Model) (estimate.Range, 
 	if a.unpacked {
 		return estimate.Range{}, unclearf("how much of an unpacked sequence is text is not stated")
 	}
-	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+	return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 		one := *a
-		one.cards = []*estimate.Card{c}
+		one.cards = []*estimate.Datasheet{c}
 		r, err := one.tuning(e, m)
 		n := float64(max(a.n, 1))
 		return estimate.Range{Low: r.Rate.Low * n, Mid: r.Rate.Mid * n, High: r.Rate.High * n}, err
@@ -255,7 +255,7 @@ func layerTime(e *estimate.Estimator, a *asked, m *estimate.Model) (estimate.Ran
 	default:
 		return estimate.Range{}, unclearf("setting what: %q is not base, sp or full-recompute", how)
 	}
-	return a.overCards(func(c *estimate.Card) (estimate.Range, error) {
+	return a.overCards(func(c *estimate.Datasheet) (estimate.Range, error) {
 		q, err := a.question(m, c, true)
 		if err != nil {
 			return estimate.Range{}, err

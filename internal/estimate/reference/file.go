@@ -67,7 +67,7 @@ type File struct {
 	Tolerances map[string]float64 // relative, by kind
 	Models     []Model
 	Rows       []Row
-	Cards      []estimate.Card
+	Cards      []estimate.Datasheet
 }
 
 // Default is the file that is built in.
@@ -107,7 +107,7 @@ type document struct {
 		Confidence string    `yaml:"confidence"`
 		Note       string    `yaml:"note"`
 	} `yaml:"measurements"`
-	Cards []estimate.Card `yaml:"cards"`
+	Cards []estimate.Datasheet `yaml:"cards"`
 }
 
 // Bounds of a file's lists.
@@ -200,7 +200,7 @@ func Number(n yaml.Node) (float64, bool) {
 }
 
 // checkCard holds a card's figures in bounds.
-func checkCard(c *estimate.Card) error {
+func checkCard(c *estimate.Datasheet) error {
 	for _, f := range []struct {
 		name        string
 		value, most float64

@@ -103,14 +103,14 @@ func takeApart(name string) cardName {
 // CardsNamed finds the kinds of card that a name may mean: as papers, drivers and
 // this file write them. A name without a form means the one for sockets where
 // there is one; a name without its memory may mean several.
-func (f *File) CardsNamed(name string) []*estimate.Card {
+func (f *File) CardsNamed(name string) []*estimate.Datasheet {
 	for i := range f.Cards {
 		if strings.EqualFold(f.Cards[i].Name, name) {
-			return []*estimate.Card{&f.Cards[i]}
+			return []*estimate.Datasheet{&f.Cards[i]}
 		}
 	}
 	wanted := takeApart(name)
-	var found []*estimate.Card
+	var found []*estimate.Datasheet
 	socket := false
 	for i := range f.Cards {
 		known := takeApart(f.Cards[i].Name)
@@ -121,7 +121,7 @@ func (f *File) CardsNamed(name string) []*estimate.Card {
 		socket = socket || known.form == "sxm"
 	}
 	if wanted.form == "" && socket {
-		found = slices.DeleteFunc(found, func(c *estimate.Card) bool { return takeApart(c.Name).form != "sxm" })
+		found = slices.DeleteFunc(found, func(c *estimate.Datasheet) bool { return takeApart(c.Name).form != "sxm" })
 	}
 	return found
 }

@@ -85,10 +85,10 @@ type Hosts struct {
 // Host is a function that carries virtual cards: the card itself, or a virtual
 // function, which carries one.
 type Host struct {
-	Address string `yaml:"address" json:"address"`
-	Single  bool   `yaml:"single,omitempty" json:"single,omitempty"` // carries one
-	Types   []Type `yaml:"types,omitempty" json:"types,omitempty"`   // that it offers now
-	Made    []Card `yaml:"made,omitempty" json:"made,omitempty"`
+	Address string     `yaml:"address" json:"address"`
+	Single  bool       `yaml:"single,omitempty" json:"single,omitempty"` // carries one
+	Types   []Type     `yaml:"types,omitempty" json:"types,omitempty"`   // that it offers now
+	Made    []Instance `yaml:"made,omitempty" json:"made,omitempty"`
 }
 
 // Type is a type and how many more can be made of it now.
@@ -98,8 +98,8 @@ type Type struct {
 	Available int    `yaml:"available" json:"available"`
 }
 
-// Card is one that exists. UUID is of mediated devices.
-type Card struct {
+// Instance is a virtual GPU that exists. UUID is of mediated devices.
+type Instance struct {
 	UUID      string              `yaml:"uuid,omitempty" json:"uuid,omitempty"`
 	Type      string              `yaml:"type" json:"type"` // its id
 	Processes []partition.Process `yaml:"processes,omitempty" json:"processes,omitempty"`

@@ -100,7 +100,7 @@ func byMediated(bus *sysfs.Bus, f sysfs.Function, types []sysfs.MdevType) Host {
 	for _, offer := range types {
 		host.Types = append(host.Types, Type{ID: offer.ID, Name: offer.Name, Available: offer.Available.Value})
 		for _, uuid := range offer.Devices {
-			card := Card{UUID: uuid, Type: offer.ID}
+			card := Instance{UUID: uuid, Type: offer.ID}
 			card.Processes = kernel.Users(bus, uuid, bus.VFIONodes(path.Join(mediated, uuid)))
 			host.Made = append(host.Made, card)
 		}
@@ -114,7 +114,7 @@ func byFunction(bus *sysfs.Bus, f sysfs.Function, current string) Host {
 		host.Types = append(host.Types, Type{ID: offer.ID, Name: offer.Name, Available: 1})
 	}
 	if current != "0" && current != "" {
-		host.Made = []Card{{Type: current, Processes: kernel.Users(bus, f.Address, bus.VFIONodes(f.Folder))}}
+		host.Made = []Instance{{Type: current, Processes: kernel.Users(bus, f.Address, bus.VFIONodes(f.Folder))}}
 	}
 	return host
 }

@@ -167,7 +167,7 @@ func planned(c partition.Card) bool {
 func keep(after *Hosts, now Hosts, missing map[string]int) (inUse []string) {
 	for _, host := range now.On {
 		cards := slices.Clone(host.Made)
-		slices.SortStableFunc(cards, func(a, b Card) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
+		slices.SortStableFunc(cards, func(a, b Instance) int { return min(len(b.Processes), 1) - min(len(a.Processes), 1) })
 		host.Made = nil
 		for _, card := range cards {
 			switch {
@@ -290,7 +290,7 @@ func (t Technique) size(c partition.Card, after, hosts Hosts, counts map[string]
 // there will be room for.
 func place(after *Hosts, now Hosts, missing map[string]int) error {
 	unknown := after.Placement != now.Placement
-	each(now, *after, func(Host, Card) { unknown = true })
+	each(now, *after, func(Host, Instance) { unknown = true })
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
 		name := now.Name(id)
 		for n := range missing[id] {
@@ -301,7 +301,7 @@ func place(after *Hosts, now Hosts, missing map[string]int) error {
 				return fmt.Errorf("%w: %d more of %s are wanted, there is room for %d", partition.ErrImpossible, missing[id], name, n)
 			}
 			host := &after.On[at]
-			card := Card{Type: id}
+			card := Instance{Type: id}
 			if after.By == ByMediated {
 				card.UUID = fresh(*after, now, host.Address, id)
 			}
@@ -356,7 +356,7 @@ func fresh(after, now Hosts, address, id string) string {
 
 func has(hosts Hosts, uuid string) bool {
 	return slices.ContainsFunc(hosts.On, func(h Host) bool {
-		return slices.ContainsFunc(h.Made, func(c Card) bool { return c.UUID == uuid })
+		return slices.ContainsFunc(h.Made, func(c Instance) bool { return c.UUID == uuid })
 	})
 }
 
@@ -373,7 +373,7 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 		after = &Hosts{} // without functions there are none
 	}
 	var steps []partition.Step
-	each(*before, *after, func(host Host, card Card) {
+	each(*before, *after, func(host Host, card Instance) {
 		s := partition.Step{Action: partition.ActionWrite, File: path.Join(mediated, card.UUID, "remove"), Value: "1", Why: before.Name(card.Type) + " is not wanted"}
 		if before.By == ByFunction {
 			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), "0"
@@ -387,7 +387,7 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 	}
 	set(SettingPlacement, before.Placement, after.Placement)
 	set(SettingScheduler, before.Scheduler, after.Scheduler)
-	each(*after, *before, func(host Host, card Card) {
+	each(*after, *before, func(host Host, card Instance) {
 		s := partition.Step{Action: partition.ActionWrite, File: sysfs.Attribute(host.Address, path.Join("mdev_supported_types", card.Type, "create")), Value: card.UUID, Why: after.Name(card.Type) + " is wanted"}
 		if after.By == ByFunction {
 			s.File, s.Value = sysfs.Attribute(host.Address, "nvidia/current_vgpu_type"), card.Type
@@ -398,11 +398,11 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 }
 
 // each calls f for the virtual cards of one state that the other has not.
-func each(of, without Hosts, f func(Host, Card)) {
+func each(of, without Hosts, f func(Host, Instance)) {
 	for _, host := range of.On {
 		others := same(without, host).Made
 		for _, card := range host.Made {
-			if !slices.ContainsFunc(others, func(o Card) bool { return o.UUID == card.UUID && o.Type == card.Type }) {
+			if !slices.ContainsFunc(others, func(o Instance) bool { return o.UUID == card.UUID && o.Type == card.Type }) {
 				f(host, card)
 			}
 		}
@@ -433,6 +433,6 @@ func (t Technique) Busy(c partition.Card, steps []partition.Step) string {
 	return strings.Join(words, "; ")
 }
 
-func used(hosts Hosts, host Host, card Card) string {
+func used(hosts Hosts, host Host, card Instance) string {
 	return fmt.Sprintf("%s on %s is used by %s", hosts.Name(card.Type), host.Address, partition.Describe(card.Processes))
 }
