@@ -419,7 +419,7 @@ func remoteFiles(symbols []symbol, table map[string]carriage, cuda, nvml *abi) (
 func remoteDocument(symbols []symbol, table map[string]carriage) string {
 	how := map[string]string{
 		"local":    "answered by the library on the program's machine",
-		"oneway":   "sent, and nobody waits; a failure comes with the next call on the context",
+		"oneway":   "sent without waiting for an answer; a failure comes with the next call on the context",
 		"deferred": "sent, and what it brings comes with a later call",
 		"sync":     "one round trip",
 		"refused":  "CUDA_ERROR_NOT_SUPPORTED (801), NVML_ERROR_NOT_SUPPORTED (3)",
