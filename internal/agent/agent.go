@@ -152,7 +152,6 @@ type daemon struct {
 	requests           requestCounts
 	handles            *handles
 	driverWatch        *driverWatch
-	enforcementWatch   enforcementWatch
 }
 
 // newDaemon makes what all goroutines of an agent share.
@@ -164,7 +163,7 @@ func newDaemon(cfg Config, source gpu.Source, cards []gpu.Card, store *socket.St
 		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
 		audit: newAuditKeeper(door, cfg),
 	}
-	d.driverWatch, d.enforcementWatch = newDriverWatch(d), enforcementWatch{door, d.enforcers, cfg.LookEvery}
+	d.driverWatch = newDriverWatch(d)
 	d.samples = newSampler(d)
 	d.usage = usageKeeper{door: door, cfg: cfg, life: d.life, beganNs: d.beganNs, samples: d.samples, audit: d.audit}
 	d.history = historyKeeper{door: door, cfg: cfg, samples: d.samples, events: d.events}
@@ -351,7 +350,7 @@ func serve(ctx context.Context, l *loop) error {
 		d.task(func() { d.driverWatch.watchReleases(alive, r) })
 	}
 	d.task(func() { d.driverWatch.watchCards(alive) })
-	d.task(func() { d.enforcementWatch.watchMPS(alive) })
+	d.task(func() { d.driverWatch.watchMPS(alive) })
 	d.task(func() { d.samples.run(alive) })
 	d.task(func() { d.driverWatch.divideTimes(alive) })
 	var writers sync.WaitGroup

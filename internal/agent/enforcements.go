@@ -17,13 +17,6 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
-// enforcementWatch asks enforcers beside the loop, which keeps what they answer.
-type enforcementWatch struct {
-	*door
-	enforcers admission.Enforcers
-	every     time.Duration
-}
-
 // recoverEnforcements holds the shares of an earlier agent again.
 func (l *loop) recoverEnforcements(ctx context.Context) {
 	for _, v := range l.core.Shares() {
@@ -93,21 +86,21 @@ func (l *loop) dropEnforcement(share string) {
 }
 
 // allEnforcements is a copy of them, for whoever looks; nil when the agent or ctx ends.
-func (d enforcementWatch) allEnforcements(ctx context.Context) (all []admission.Enforcement) {
+func (d *driverWatch) allEnforcements(ctx context.Context) (all []admission.Enforcement) {
 	_ = d.do(ctx, func(l *loop) { all = slices.Collect(maps.Values(l.enforcements)) })
 	return all
 }
 
 // lookAtAll finds out for a reader how strongly shares are held now. What does not answer
 // in time leaves what is known.
-func (d enforcementWatch) lookAtAll(ctx context.Context) {
+func (d *driverWatch) lookAtAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerFor)
 	defer cancel()
 	d.lookAgain(ctx, d.allEnforcements(ctx))
 }
 
 // lookAgain brings enforcements up to date, and what the loop has of them.
-func (d enforcementWatch) lookAgain(ctx context.Context, enforcements []admission.Enforcement) {
+func (d *driverWatch) lookAgain(ctx context.Context, enforcements []admission.Enforcement) {
 	if len(enforcements) == 0 {
 		return
 	}
@@ -132,12 +125,12 @@ func (d enforcementWatch) lookAgain(ctx context.Context, enforcements []admissio
 // watchMPS notices that MPS has come to a card with shares, or has gone from it: its
 // daemons are started and ended by others, and nobody tells. Other enforcers stay what
 // they are for as long as nobody meddles with them.
-func (d enforcementWatch) watchMPS(ctx context.Context) {
+func (d *driverWatch) watchMPS(ctx context.Context) {
 	i := slices.IndexFunc(d.enforcers.All, func(m enforce.Enforcer) bool { return m.Level() == share.EnforcedMPS })
 	if i < 0 {
 		return
 	}
-	look := time.NewTicker(d.every)
+	look := time.NewTicker(d.cfg.LookEvery)
 	defer look.Stop()
 	for {
 		select {

@@ -32,7 +32,8 @@ const (
 	faultEvery = faultPatience
 )
 
-// driverWatch compares what the loop has with what drivers say of their GPUs.
+// driverWatch compares what the loop has with what drivers say of their GPUs, and enforcers
+// of shares.
 type driverWatch struct {
 	*door
 	cfg          Config

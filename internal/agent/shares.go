@@ -77,7 +77,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 	if err != nil {
 		return err
 	}
-	h.enforcementWatch.lookAtAll(r.Context())
+	h.driverWatch.lookAtAll(r.Context())
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: simulated(h.cards), Shares: []api.Share{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, v := range l.core.Shares() {
@@ -96,7 +96,7 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 }
 
 func (h handlers) getShare(w http.ResponseWriter, r *http.Request, _ asker) error {
-	h.enforcementWatch.lookAtAll(r.Context())
+	h.driverWatch.lookAtAll(r.Context())
 	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
 		return l.core.Share(r.PathValue("name"))
 	})
@@ -236,7 +236,7 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	}
 	if !made {
 		auditOf(r).unchanged()
-		h.enforcementWatch.lookAtAll(r.Context())
+		h.driverWatch.lookAtAll(r.Context())
 		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
 	}
 	share, _, err := h.secure(r, view, peer, func(*loop, string) error { return nil })
@@ -498,7 +498,7 @@ func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) e
 	}); err != nil {
 		return found[0], err
 	}
-	h.enforcementWatch.lookAgain(r.Context(), found)
+	h.driverWatch.lookAgain(r.Context(), found)
 	return found[0], nil
 }
 
@@ -525,7 +525,7 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 		return err
 	}
 	h.driverWatch.reconcile(r.Context())
-	h.enforcementWatch.lookAtAll(r.Context())
+	h.driverWatch.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: simulated(h.cards), Clients: []api.Client{}}
 	if err := h.ask(r, func(l *loop) error {
 		for _, c := range l.core.Clients() {

@@ -121,13 +121,13 @@ func TestOutdatedLook(t *testing.T) {
 	r, driver, mps := heldRig(t)
 	mps.comes(false)
 	r.share(api.ShareSpec{Name: "a", MemoryBytes: gib})
-	old := r.daemon.enforcementWatch.allEnforcements(t.Context())
+	old := r.daemon.driverWatch.allEnforcements(t.Context())
 	larger := uint64(2 * gib)
 	_, err := r.client.ChangeShare(t.Context(), "a", api.ShareChange{MemoryBytes: &larger})
 	must(t, err)
 	driver.set(func(f *fakeEnforcer) { f.holds = errors.New("as of then") })
-	r.daemon.enforcementWatch.lookAgain(t.Context(), old)
-	now := r.daemon.enforcementWatch.allEnforcements(t.Context())
+	r.daemon.driverWatch.lookAgain(t.Context(), old)
+	now := r.daemon.driverWatch.allEnforcements(t.Context())
 	if len(now) != 1 || now[0].Share.MemoryBytes != larger || now[0].Level != share.EnforcedDriver {
 		t.Errorf("%+v", now)
 	}

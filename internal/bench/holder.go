@@ -181,12 +181,6 @@ func (h *Holder) Kill() {
 	h.reap()
 }
 
-// Close lets it end by itself and returns how it ended.
-func (h *Holder) Close() error {
-	_ = h.input.Close()
-	return h.process.Wait()
-}
-
 func (h *Holder) reap() {
 	_ = h.input.Close()
 	_ = h.process.Wait()

@@ -126,23 +126,18 @@ func (c *Core) inTheWay(k *card, except *slot) (booked, inUse uint64) {
 // vacancy is what a new share can be promised of a card, or one that has a slot there. Memory
 // that no ledger knows is in its way.
 func (c *Core) vacancy(k *card, except *slot) placement.Vacancy {
-	v := placement.Vacancy{Island: k.Island, Model: k.Name}
-	var share *share
-	if except != nil {
-		share = except.share
-	}
-	v.GPUMilli = percentMilli(100 - c.coresBooked(k, share))
+	v := placement.Vacancy{GPUMilli: percentMilli(100 - c.coresBooked(k, except)), Island: k.Island, Model: k.Name}
 	if booked, inUse := c.inTheWay(k, except); c.exclusive(k) == nil {
 		v.MemoryBytes = less(k.UsableBytes, booked+inUse+k.unaccounted.unpromised)
 	}
 	return v
 }
 
-func (c *Core) coresBooked(k *card, except *share) int {
+func (c *Core) coresBooked(k *card, except *slot) int {
 	sum := 0
 	for t := range c.slotsOn(k) {
 		switch s := t.share; {
-		case s == except || s.revoked:
+		case t == except || s.revoked:
 		case s.Exclusive:
 			return 100
 		case s.Policy == terms.Fixed:

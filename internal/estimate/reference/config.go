@@ -43,16 +43,6 @@ func gatedRMS(norms int, tied bool, qkNorm string) family {
 	return family{mlp: estimate.SwiGLU, norm: estimate.RMSNorm, norms: norms, tied: tied, qkNorm: qkNorm, positions: -1}
 }
 
-// Families lists the values of model_type that are known.
-func Families() []string {
-	var names []string
-	for name := range families {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // config is a config.json, read field by field.
 type config struct {
 	fields map[string]any
