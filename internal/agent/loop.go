@@ -268,7 +268,9 @@ func (l *loop) carryOut() {
 	}
 	if len(orders.SaveShares) > 0 {
 		l.setTerms()
-		l.samples.stale.Store(true)
+	}
+	if len(orders.SaveShares)+len(orders.SaveCards) > 0 {
+		l.samples.changes.Add(1)
 	}
 	for _, name := range orders.Limits {
 		l.writeLeases(name) // how many processes there are has changed, perhaps

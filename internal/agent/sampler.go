@@ -45,13 +45,14 @@ const (
 // sampler has the last snapshot. A goroutine beside the loop makes them.
 type sampler struct {
 	*driverWatch
-	life  string
-	agent func(*api.SnapshotAgent) // says how the agent is
-	wake  chan struct{}            // holds one when somebody looks
-	stale atomic.Bool              // shares have changed since the last was begun
+	life    string
+	agent   func(*api.SnapshotAgent) // says how the agent is
+	wake    chan struct{}            // holds one when somebody looks
+	changes atomic.Uint64            // of shares and GPUs
 
 	mutex  sync.Mutex // guards everything below
 	last   *api.Snapshot
+	has    uint64        // of the changes, the last
 	more   chan struct{} // closed and replaced when there is another
 	looked time.Time
 }
@@ -123,7 +124,7 @@ func (s *sampler) run(ctx context.Context) {
 	r := &readings{of: map[string]instruments{}, asked: map[string]bool{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	begun := time.Time{}
+	begun, has := time.Time{}, uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,21 +133,20 @@ func (s *sampler) run(ctx context.Context) {
 		case <-s.wake:
 		}
 		least := sampleLooked
-		if s.stale.Load() {
+		if s.changes.Load() != has {
 			least = sampleStale
 		}
 		if soon := time.Until(begun.Add(least)); soon > 0 {
 			timer.Reset(soon)
 			continue
 		}
-		begun = time.Now()
-		s.stale.Store(false)
+		begun, has = time.Now(), s.changes.Load()
 		r.ask(ctx, s.driverWatch)
 		read, err := s.read(ctx, r)
 		if err != nil {
 			return // the agent ends
 		}
-		s.put(series.Next(read))
+		s.put(series.Next(read), has)
 		timer.Reset(time.Until(begun.Add(s.every())))
 	}
 }
@@ -167,10 +167,10 @@ func (s *sampler) lookedLately() bool {
 	return time.Since(s.looked) < lookedFor
 }
 
-func (s *sampler) put(snapshot api.Snapshot) {
+func (s *sampler) put(snapshot api.Snapshot, has uint64) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.last = &snapshot
+	s.last, s.has = &snapshot, has
 	close(s.more)
 	s.more = make(chan struct{})
 }
@@ -221,7 +221,7 @@ func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) 
 	defer s.mutex.Unlock()
 	lately := time.Since(s.looked) < lookedFor
 	s.looked = time.Now()
-	fresh = s.last != nil && time.Since(s.last.Time) < sampleLooked && !s.stale.Load()
+	fresh = s.last != nil && time.Since(s.last.Time) < sampleLooked && s.has == s.changes.Load()
 	if !fresh || !lately {
 		select {
 		case s.wake <- struct{}{}:
@@ -231,22 +231,23 @@ func (s *sampler) look() (last *api.Snapshot, more <-chan struct{}, fresh bool) 
 	return s.last, s.more, fresh
 }
 
-// snapshot returns one that is no older than a second and has all shares, or the last one where no other comes
-// in time.
+// snapshot returns one that is no older than a second and has all that was changed before, or the last one
+// where no other comes in time.
 func (s *sampler) snapshot(ctx context.Context) (*api.Snapshot, error) {
+	asked, changes := time.Now(), s.changes.Load()
 	last, more, fresh := s.look()
-	if fresh {
-		return last, nil
+	for has := false; !fresh && !has && time.Since(asked) < lookPatience; {
+		if err := await(ctx, more); err != nil {
+			return nil, err
+		}
+		s.mutex.Lock()
+		last, more, has = s.last, s.more, s.has >= changes
+		s.mutex.Unlock()
 	}
-	if err := await(ctx, more); err != nil {
-		return nil, err
-	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.last == nil {
+	if last == nil {
 		return nil, errNoSnapshot
 	}
-	return s.last, nil
+	return last, nil
 }
 
 var errNoSnapshot = &api.Error{Code: api.CodeUnavailable, Message: "the agent has measured nothing yet", Hint: "ask again"}
