@@ -75,7 +75,7 @@ func (d *daemon) dispatch() {
 		select {
 		case <-d.acceptor.queue.some:
 			if c, ok := d.acceptor.queue.take(); ok {
-				if of := payer(d.table, c.Peer); d.acceptor.limiter.unknown(c.Peer) {
+				if of := payer(d.table, &d.subordinates, d.uid, c.Peer); d.acceptor.limiter.unknown(c.Peer) {
 					c.Close()
 				} else {
 					c.serve(c, of)

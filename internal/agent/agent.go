@@ -148,6 +148,7 @@ type daemon struct {
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
+	subordinates       subordinates
 	samples            *sampler
 	requests           requestCounts
 	handles            *handles
@@ -160,7 +161,7 @@ func newDaemon(cfg Config, source gpu.Source, cards []gpu.Card, store *socket.St
 	d := &daemon{
 		door: door, cfg: cfg, life: rand.Text(), beganNs: int64(monotonic()), cards: cards, driver: newDriver(source, cards), enforcers: admission.Enforcers{All: cfg.Enforcers, Front: cfg.Front}, events: newEventLog(cfg.MaxEvents),
 		table: process.New("/proc"), dying: process.New("/proc").Dying, store: store, clock: monotonic, idle: make(chan struct{}),
-		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(),
+		attachments: newLimiter(cfg.MaxClients+4*pendingHandshakes, os.Geteuid()), conns: newLimiter(maxAPIConnections, os.Geteuid()), acceptor: newAcceptor(os.Geteuid()), handles: openHandles(), subordinates: subordinates{path: "/etc/subuid", users: "/etc/passwd"},
 		audit: newAuditKeeper(door, cfg),
 	}
 	d.driverWatch = newDriverWatch(d)

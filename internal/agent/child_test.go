@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("AGENT_TEST_PROGRAM") != "":
 		program(os.Getenv("AGENT_TEST_PROGRAM"))
+	case os.Getenv("AGENT_TEST_IDS") != "":
+		manyIDs(os.Getenv("AGENT_TEST_IDS"))
 	case os.Getenv("AGENT_TEST_HOLDER") != "":
 		holder()
 	case os.Getenv("AGENT_TEST_WORKER") != "":

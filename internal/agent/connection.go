@@ -222,7 +222,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 		peer, _ := socket.PeerOf(c.conn) // 0 where it cannot be told
 		c.actor.UID, c.actor.PID, c.actor.Name = peer.UID, peer.PID, c.table.Name(peer.PID)
 		_ = c.do(ctx, func(l *loop) {
-			l.otherVersion(core.ClientID(m.Token), c.share, core.Process{PID: peer.PID, UID: c.payer}, why)
+			l.otherVersion(core.ClientID(m.Token), c.share, core.Process{PID: peer.PID, UID: peer.UID, Payer: c.payer}, why)
 		})
 		return c.refuse(m, wire.StatusVersion, why)
 	}

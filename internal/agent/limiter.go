@@ -60,19 +60,28 @@ func (l *limiter) unknown(peer socket.Peer) bool {
 	return peer.PID > 0 && !l.trusted(peer.UID) && errors.Is(unix.Kill(peer.PID, 0), unix.ESRCH)
 }
 
-// namespaces tells who made the user namespace of a process that is not in the agent's.
+// namespaces tells which user namespace a process is in that is not in the agent's, and who made it.
 type namespaces interface {
-	NamespaceOwner(pid int) (uid int, ok bool)
+	UserNamespace(pid int) (number uint64, owner int, ok bool)
+}
+
+// persons tells who has a user id.
+type persons interface {
+	person(uid int) int
 }
 
 // payer is whose part of the connections a peer takes: who made the user namespace that it lives in, for
-// one user may have many ids there; else itself.
-func payer(table namespaces, peer socket.Peer) int {
-	if peer.UID == 0 {
-		return 0
+// one user may have many ids there; of one that root made, all who live in it together; else who has its id.
+func payer(table namespaces, persons persons, own int, peer socket.Peer) int {
+	if core.Trusted(peer.UID, own) {
+		return peer.UID
 	}
-	if owner, ok := table.NamespaceOwner(peer.PID); ok && owner != 0 {
-		return owner
+	switch number, owner, ok := table.UserNamespace(peer.PID); {
+	case !ok:
+		return persons.person(peer.UID)
+	case owner == 0:
+		return core.OfNamespace(number)
+	default:
+		return persons.person(owner)
 	}
-	return peer.UID
 }

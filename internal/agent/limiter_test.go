@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -33,12 +34,30 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// fakeNamespaces are who made the user namespaces of processes; of others nothing is told.
+// A hundred users who take all that they get leave a place for another one, and root's.
+func TestManyUsers(t *testing.T) {
+	const most = 4096
+	l := newLimiter(most, 0)
+	for uid := 1; uid <= 100; uid++ {
+		for l.enter(uid) {
+		}
+	}
+	if !l.enter(101) {
+		t.Errorf("a hundred users have %d of %d places, and another one gets none", l.sum, most)
+	}
+	for n := range most / 8 {
+		if !l.enter(0) {
+			t.Fatalf("root has %d places, and gets no more", n)
+		}
+	}
+}
+
+// fakeNamespaces are who made the user namespaces of processes, numbered as they are; of others nothing is told.
 type fakeNamespaces map[int]int
 
-func (n fakeNamespaces) NamespaceOwner(pid int) (uid int, ok bool) {
-	uid, ok = n[pid]
-	return uid, ok
+func (n fakeNamespaces) UserNamespace(pid int) (number uint64, owner int, ok bool) {
+	owner, ok = n[pid]
+	return uint64(pid), owner, ok
 }
 
 // A connection whose maker has ended is nobody's: it could be of any id of a user namespace.
@@ -62,27 +81,41 @@ func TestLeftConnection(t *testing.T) {
 	}
 }
 
-// Who made a user namespace pays for all its ids, if it is not root; root never pays for others.
+// Who made a user namespace pays for all its ids, and who has subordinate ids for those; all who live in a
+// namespace of root's are one; root never pays for others, and nobody becomes root.
 func TestPayer(t *testing.T) {
-	made := fakeNamespaces{1: 12001, 2: 12001, 3: 0, 4: 12002}
+	made := fakeNamespaces{1: 12001, 2: 12001, 3: 0, 4: 12002, 6: 165540}
+	given := subordinatesOf(t, "ada:x:12001:12001::/:/bin/sh\n", "ada:165536:65536\nroot:231072:65536\n12002:400000:10\n# no:line\n:1:1\nada\n")
 	for _, c := range []struct{ pid, uid, want int }{
 		{1, 165536, 12001}, {2, 165537, 12001}, {1, 12001, 12001},
-		{3, 231072, 231072}, // of a container that root made
-		{4, 0, 0},           // root, wherever it has gone
+		{3, 231072, -3}, {3, 231073, -3}, // of a container that root made
+		{4, 0, 0}, {4, 4711, 4711}, // root, and the agent's own, wherever they have gone
 		{5, 12003, 12003}, {0, 12004, 12004},
+		{5, 165535, 165535}, {5, 165536, 12001}, {5, 231071, 12001}, {5, 231072, 231072},
+		{5, 400009, 12002}, {5, 400010, 400010}, {6, 500000, 12001},
 	} {
-		if got := payer(made, socket.Peer{PID: c.pid, UID: c.uid}); got != c.want {
+		if got := payer(made, given, 4711, socket.Peer{PID: c.pid, UID: c.uid}); got != c.want {
 			t.Errorf("for process %d of uid %d pays %d, want %d", c.pid, c.uid, got, c.want)
 		}
 	}
-	// So many ids have no more connections than one user.
-	l := newLimiter(6, 0)
-	for id := range 3 {
-		l.enter(payer(made, socket.Peer{PID: 1, UID: 165536 + id}))
+	must(t, os.WriteFile(given.path, []byte("ada:400000:10\n"), 0o600))
+	must(t, os.Chtimes(given.path, time.Time{}, time.Unix(1000, 0)))
+	if got := given.person(400009); got != 12001 {
+		t.Errorf("uid %d has what was given to another one meanwhile", got)
 	}
-	if l.enter(payer(made, socket.Peer{PID: 2, UID: 165540})) || !l.enter(payer(made, socket.Peer{PID: 5, UID: 12003})) {
-		t.Error("the ids of one user have the places of others")
+	must(t, os.Remove(given.path))
+	if got := given.person(400009); got != 400009 {
+		t.Errorf("uid %d has an id of a list that is gone", got)
 	}
+}
+
+// subordinatesOf are those of lists of users and of their ids.
+func subordinatesOf(t *testing.T, users, ids string) *subordinates {
+	folder := t.TempDir()
+	s := &subordinates{path: filepath.Join(folder, "subuid"), users: filepath.Join(folder, "passwd")}
+	must(t, os.WriteFile(s.users, []byte(users), 0o600))
+	must(t, os.WriteFile(s.path, []byte(ids), 0o600))
+	return s
 }
 
 // However often a process attaches and hangs up, of which the driver shows more than it

@@ -3,18 +3,15 @@
 package agent
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -453,14 +450,9 @@ const (
 // list of users does not have him: a directory service may hang.
 func payers(path string) func(tenant string, owner int) string {
 	names := map[string]string{}
-	if file, err := os.Open(path); err == nil {
-		defer file.Close()
-		lines := bufio.NewScanner(io.LimitReader(file, maxUsersBytes))
-		for lines.Scan() && len(names) < maxUsers {
-			fields := strings.SplitN(lines.Text(), ":", 4)
-			if len(fields) == 4 && names[fields[2]] == "" {
-				names[fields[2]] = fields[0]
-			}
+	for _, fields := range fieldsOfLines(path, maxUsersBytes, maxUsers) {
+		if len(fields) == 4 && names[fields[2]] == "" {
+			names[fields[2]] = fields[0]
 		}
 	}
 	return func(tenant string, owner int) string {

@@ -201,7 +201,7 @@ func (h handlers) coreSpec(spec api.ShareSpec, peer asker) core.Spec {
 		Name: spec.Name, GPU: spec.GPU, GPUs: spec.GPUs, Among: spec.Among, MemoryBytes: spec.MemoryBytes, CoresPercent: spec.CoresPercent,
 		Policy: spec.Policy, Weight: spec.Weight, Priority: spec.Priority, Tenant: spec.Tenant, Labels: spec.Labels,
 		Enforce: spec.Enforce, ThreadsPercent: spec.ThreadsPercent, Exclusive: spec.Exclusive, Ephemeral: spec.Ephemeral, Open: spec.Open, JoinUID: spec.JoinUID,
-		Payer: payer(h.table, peer.Peer),
+		Payer: peer.payer,
 	}
 }
 

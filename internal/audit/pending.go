@@ -194,10 +194,14 @@ func (p *Pending) tellSums(now time.Time) {
 			sum += n
 		}
 		detail, _ := json.Marshal(u.sums) // of numbers
-		reason := fmt.Sprintf("uid %d did more than is recorded one by one, since %s", who, u.since.UTC().Format(time.RFC3339))
-		if who == others {
-			reason = "too many users did more than is recorded one by one"
+		user := fmt.Sprintf("uid %d", who)
+		switch {
+		case who < others:
+			user = fmt.Sprintf("user namespace %d", -who)
+		case who == others:
+			user = "too many users"
 		}
+		reason := fmt.Sprintf("%s did more than is recorded one by one, since %s", user, u.since.UTC().Format(time.RFC3339))
 		u.sums = nil
 		p.lines = append(p.lines, api.AuditLine{Time: now, Actor: p.Agent, Verb: Summed, Outcome: Done, Count: sum, Reason: reason, Detail: detail})
 	}

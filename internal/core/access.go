@@ -41,19 +41,29 @@ func checkAccess(spec *Spec) *Failure {
 }
 
 // Parts of a table that users but root get: one of them at most half; of the last entries
-// that they may have, only who has few; the rest is root's.
+// that they may have, only who has few, and the fewer the less is left; the rest is root's.
 const (
 	maxUserPart = 2
 	rootPart    = 8
 	lastPart    = 8
-	fewPart     = 64
 )
 
 // MayEnter says whether a user but root, who has so many of all entries of a table, may
 // have one more when all users but root have so many.
 func MayEnter(all, has, users int) bool {
 	left := all - all/rootPart - users
-	return has < max(all/maxUserPart, 1) && left > 0 && (left > all/lastPart || has < max(all/fewPart, 1))
+	return has < max(all/maxUserPart, 1) && left > 0 && (left > all/lastPart || has < max(left*left/all, 1))
+}
+
+// OfNamespace is the user that all who live in a user namespace of root's are together.
+func OfNamespace(number uint64) int { return -int(number) }
+
+// userName is what a user is called.
+func userName(user int) string {
+	if user < 0 {
+		return fmt.Sprintf("user namespace %d", -user)
+	}
+	return fmt.Sprintf("uid %d", user)
 }
 
 // part counts what users have of a table.
@@ -101,7 +111,7 @@ func (c *Core) checkPart(user int) *Failure {
 	if MayEnter(c.config.MaxShares, has, users) {
 		return nil
 	}
-	return refuse(NotAllowed, "uid %d has %d shares already", user, has).hint("divvy share list")
+	return refuse(NotAllowed, "%s has %d shares already", userName(user), has).hint("divvy share list")
 }
 
 // maxProcessClients is how often one process of a user but root may be a client: once, as a
@@ -119,7 +129,7 @@ func (c *Core) checkConnections(s *share, process Process) string {
 	case own >= maxProcessClients:
 		return fmt.Sprintf("%d of this process", own)
 	case !MayEnter(c.config.MaxClients, has, c.attached.ofUsers):
-		return fmt.Sprintf("%d of uid %d, %d in all", has, user, len(c.clients))
+		return fmt.Sprintf("%d of %s, %d in all", has, userName(user), len(c.clients))
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ type Process struct {
 	UID     int
 	Start   uint64 // tells a process from a later one with its number
 	Command string
-	Payer   int    `json:",omitempty"` // who made the user namespace that it lives in; 0: it lives in none
+	Payer   int    `json:",omitempty"` // whose it is, where that is not its user: of whom it has its id, or its user namespace
 	Name    string // what everybody is told instead of its command line
 }
 

@@ -100,7 +100,7 @@ func (c *Core) tellDropped(now time.Time) {
 	}
 	f.tellAt = time.Time{}
 	for _, user := range slices.Sorted(maps.Keys(f.dropped)) {
-		c.event(now, Event{Kind: event.EventsDropped, Message: fmt.Sprintf("%d events that uid %d caused were left out: too many", f.dropped[user], user)})
+		c.event(now, Event{Kind: event.EventsDropped, Message: fmt.Sprintf("%d events that %s caused were left out: too many", f.dropped[user], userName(user))})
 	}
 	for _, share := range slices.Sorted(maps.Keys(f.droppedOf)) {
 		c.event(now, Event{Kind: event.EventsDropped, Share: share, Message: fmt.Sprintf("%d events of its processes together were left out: too many", f.droppedOf[share])})

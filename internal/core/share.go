@@ -41,7 +41,7 @@ type Spec struct {
 	JoinUID        *int         // besides its owner's and root's only this user's
 	Paused         bool         // its programs get no time
 	Labels         terms.Labels `json:",omitempty"`
-	Payer          int          `json:",omitempty"` // who made the user namespace that its owner lives in; 0: its owner lives in none
+	Payer          int          `json:",omitempty"` // whose it is, where that is not its owner's: of whom he has his id, or his user namespace
 }
 
 // Change changes a share in place; nil fields stay.

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -308,34 +309,32 @@ func (t Table) Namespace(pid int) (string, error) {
 // maxNested is how deep the kernel lets user namespaces be in each other.
 const maxNested = 32
 
-// NamespaceOwner is who made the user namespace of a process, or the outermost of
-// several; false: it lives in ours, or the kernel does not tell.
-func (t Table) NamespaceOwner(pid int) (uid int, ok bool) {
+// UserNamespace is the number of the user namespace of a process, or of the outermost of
+// several, and who made it; false: it lives in ours, or the kernel does not tell.
+func (t Table) UserNamespace(pid int) (number uint64, owner int, ok bool) {
 	ours, err := os.Stat(t.path(os.Getpid(), "ns/user"))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	file, err := os.Open(t.path(pid, "ns/user"))
 	for range maxNested + 1 {
 		if err != nil {
-			return 0, false
+			return 0, 0, false
 		}
 		defer file.Close()
-		if s, err := file.Stat(); err != nil || os.SameFile(ours, s) {
-			return uid, err == nil && ok
+		s, err2 := file.Stat()
+		if err2 != nil || os.SameFile(ours, s) {
+			return number, owner, err2 == nil && ok
 		}
-		owner, err := unix.IoctlGetUint32(int(file.Fd()), unix.NS_GET_OWNER_UID)
-		if err != nil {
-			return 0, false
+		uid, err2 := unix.IoctlGetUint32(int(file.Fd()), unix.NS_GET_OWNER_UID)
+		if err2 != nil {
+			return 0, 0, false
 		}
-		uid, ok = int(owner), true
-		parent, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_PARENT)
-		if err != nil {
-			return 0, false
-		}
-		file = os.NewFile(uintptr(parent), "user namespace")
+		number, owner, ok = s.Sys().(*syscall.Stat_t).Ino, int(uid), true
+		parent, err2 := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_PARENT)
+		file, err = os.NewFile(uintptr(parent), "user namespace"), err2
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // Inside returns the number of a process in its own pid namespace.

@@ -5,6 +5,7 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,10 +29,10 @@ func write(t *testing.T, path, text string) {
 }
 
 // A process in a user namespace is that of who made the namespace; one in ours is its own.
-func TestNamespaceOwner(t *testing.T) {
+func TestUserNamespace(t *testing.T) {
 	table := New("/proc")
-	if uid, ok := table.NamespaceOwner(os.Getpid()); ok {
-		t.Errorf("this process is said to be in a user namespace of uid %d", uid)
+	if number, uid, ok := table.UserNamespace(os.Getpid()); ok {
+		t.Errorf("this process is said to be in user namespace %d of uid %d", number, uid)
 	}
 	child := exec.Command("sleep", "60")
 	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
@@ -39,8 +40,9 @@ func TestNamespaceOwner(t *testing.T) {
 		t.Skipf("no user namespaces here: %v", err)
 	}
 	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
-	if uid, ok := table.NamespaceOwner(child.Process.Pid); !ok || uid != os.Geteuid() {
-		t.Errorf("the namespace is said to be of uid %d, %v", uid, ok)
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", child.Process.Pid))
+	if number, uid, ok := table.UserNamespace(child.Process.Pid); err != nil || !ok || uid != os.Geteuid() || link != fmt.Sprintf("user:[%d]", number) {
+		t.Errorf("the namespace is said to be %d of uid %d, %v; the kernel says %s (%v)", number, uid, ok, link, err)
 	}
 }
 
