@@ -9,9 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
+	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
@@ -355,5 +358,41 @@ func TestStrongestOfDevices(t *testing.T) {
 		if s.Enforcement != c.want {
 			t.Errorf("a share is held at %s, devices said %s", s.Enforcement, c.want)
 		}
+	}
+}
+
+// A process that is seen past the library again and again, and a daemon that comes and goes, fill no
+// log: of both together a share, of root's too, has as many events as one may have.
+func TestFloodOfLevels(t *testing.T) {
+	r := newRig(t)
+	s := r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	const rounds = 500
+	r.do(func(l *loop) {
+		past := bypass{Holding: core.Holding{PID: 1 << 30, Bytes: gib}, share: s.Name, level: share.Booked}
+		for range rounds {
+			for range 2 { // only then it is sure
+				past.at = past.at.Add(time.Second)
+				l.setBypasses(s.CardUUID, past.at, []bypass{past})
+			}
+			past.at = past.at.Add(time.Second)
+			l.setBypasses(s.CardUUID, past.at, nil)
+			g := l.enforcements[s.Name]
+			was := g.Level
+			g.Level = share.Booked
+			l.setEnforcement(g)
+			g.Level = was
+			l.setEnforcement(g)
+		}
+	})
+	events, err := r.client.Events(t.Context(), 0)
+	must(t, err)
+	told := 0
+	for _, e := range events.Events {
+		if e.Kind == event.EnforcementChanged && e.Share == s.Name {
+			told++
+		}
+	}
+	if told == 0 || told > 25 {
+		t.Errorf("%d changes of %d are told", told, 4*rounds)
 	}
 }

@@ -46,7 +46,7 @@ func (l *loop) setEnforcement(g admission.Enforcement) {
 		}
 	}
 	if old.Level != g.Level {
-		l.log(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.Share.Name, Card: g.Share.CardUUIDs[0],
+		l.logBounded(core.Event{Time: l.now, Kind: event.EnforcementChanged, Share: g.Share.Name, Card: g.Share.CardUUIDs[0],
 			Message: fmt.Sprintf("held at level %q instead of %q: %s", g.Level, old.Level, g.Why())})
 	}
 }

@@ -16,10 +16,16 @@ import (
 // What is left out is told, in one event of each user and share a second.
 type flood struct {
 	processes, users map[int]*bucket
-	shares           map[string]*bucket
+	shares           map[kindOf]*bucket
 	dropped          map[int]int    // by user, not told
 	droppedOf        map[string]int // by share, not told
 	tellAt           time.Time      // zero: nothing was dropped
+}
+
+// kindOf is a kind of a share's events: nobody hides one behind many of another.
+type kindOf struct {
+	share string
+	kind  event.Kind
 }
 
 const (
@@ -38,12 +44,14 @@ func ofCard(kind event.Kind) bool {
 
 // ofShare is true of events about a share which do not say what process caused them: that is
 // anybody's who may join, whosever the share is.
-func ofShare(kind event.Kind) bool { return kind == event.LeaseOverrun }
+func ofShare(kind event.Kind) bool {
+	return kind == event.LeaseOverrun || kind == event.EnforcementChanged
+}
 
 // MayTell says whether an event is one too many of its share, its process or its user, and counts it.
 func (c *Core) MayTell(now time.Time, e Event) bool {
 	f := &c.flood
-	if ofShare(e.Kind) && !bucketOf(&f.shares, e.Share).takeOf(now, shareBucketSize, shareBucketPerSecond) {
+	if ofShare(e.Kind) && !bucketOf(&f.shares, kindOf{e.Share, e.Kind}).takeOf(now, shareBucketSize, shareBucketPerSecond) {
 		drop(f, &f.droppedOf, e.Share, now)
 		return false
 	}

@@ -70,13 +70,15 @@ func TestFloodOfSharesAndRefusals(t *testing.T) {
 	}
 }
 
-// Work that outlasts its lease without end, in a share of root that everybody may join, fills no
-// log: what is told of it is bounded, whosever the share is, and what is left out is counted. The
-// control is another share, of which all is told.
-func TestFloodOfOverruns(t *testing.T) {
+// What any process of a share may cause without end, in a share of root that everybody may join,
+// fills no log: what is told of each kind is bounded, whosever the share is, and what is left out is
+// counted. The control is another share, of which all is told, and another kind.
+func TestFloodOfAShare(t *testing.T) {
 	const attacked, well, rounds = "attacked", "well", 2000
-	for name, owner := range map[string]int{"of root": 0, "of a user": 7} {
-		t.Run(name, func(t *testing.T) {
+	kinds := []event.Kind{event.LeaseOverrun, event.EnforcementChanged}
+	for n, owner := range []int{0, 7, 0, 7} {
+		kind, other := kinds[n/2], kinds[1-n/2]
+		t.Run(fmt.Sprintf("%s of uid %d", kind, owner), func(t *testing.T) {
 			pages := newFakePages()
 			c := New(Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10, AgentUID: -1}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, pages)
 			pages.core = c
@@ -88,18 +90,21 @@ func TestFloodOfOverruns(t *testing.T) {
 			}
 			c.Drain()
 			told, left := map[string]int{}, 0
-			overrun := func(share string) {
-				if c.MayTell(now, Event{Kind: event.LeaseOverrun, Share: share}) {
+			tell := func(share string, kind event.Kind) {
+				if c.MayTell(now, Event{Kind: kind, Share: share}) {
 					told[share]++
 				}
 			}
 			for i := range rounds {
 				now = now.Add(5 * time.Millisecond)
-				overrun(attacked)
+				tell(attacked, kind)
 				if i%(rounds/10) == 0 {
-					overrun(well)
+					tell(well, kind)
 				}
 				c.Tick(now)
+			}
+			if !c.MayTell(now, Event{Kind: other, Share: attacked}) {
+				t.Errorf("%s is not told any more", other)
 			}
 			now = now.Add(tellDropped)
 			c.Tick(now)
