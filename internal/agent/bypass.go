@@ -44,6 +44,7 @@ type attendee struct {
 type bypass struct {
 	core.Holding
 	start uint64
+	uid   int // below 0: not known
 	name  string
 	share string
 	level share.Enforcement // what holds it all the same
@@ -197,7 +198,7 @@ func (d *driverWatch) unaccounted(ctx context.Context, h core.Holding, runs []*a
 	if err != nil || !d.table.Running(h.PID, start) {
 		return bypass{}, owner
 	}
-	b := bypass{Holding: h, start: start, name: d.table.Name(h.PID), level: share.Booked}
+	b := bypass{Holding: h, start: start, uid: owner.UID, name: d.table.Name(h.PID), level: share.Booked}
 	byPID := map[int]*attendee{}
 	for _, r := range runs {
 		byPID[r.pid] = r
@@ -220,7 +221,7 @@ func (d *driverWatch) unaccounted(ctx context.Context, h core.Holding, runs []*a
 	}
 	owner.Name, owner.Share = b.name, b.share
 	if uid, err := d.table.Owner(h.PID); err == nil {
-		owner.UID = uid
+		owner.UID, b.uid = uid, uid
 	}
 	return b, owner
 }
@@ -335,8 +336,12 @@ func (l *loop) setBypasses(card string, at time.Time, found []bypass) {
 
 // tellBypass says that a process is not held as its share is.
 func (l *loop) tellBypass(card string, b bypass) {
-	l.logBounded(core.Event{Time: l.now, Kind: event.NotEnforced, Share: b.share, Card: card, PID: b.PID, Bytes: b.Bytes,
-		Message: fmt.Sprintf("held at level %q: %s", b.level, b)})
+	e := core.Event{Time: l.now, Kind: event.NotEnforced, Share: b.share, Card: card, PID: b.PID, Bytes: b.Bytes,
+		Message: fmt.Sprintf("held at level %q: %s", b.level, b)}
+	if b.uid >= 0 {
+		e.UID = &b.uid // its flood, whosever the share is
+	}
+	l.logBounded(e)
 	if b.run == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -394,5 +395,35 @@ func TestFloodOfLevels(t *testing.T) {
 	}
 	if told == 0 || told > 25 {
 		t.Errorf("%d changes of %d are told", told, 4*rounds)
+	}
+}
+
+// Of processes past the library, in a share of root, a user has as many events as of his own share's.
+func TestFloodOfBypasses(t *testing.T) {
+	r := newRig(t)
+	s := r.share(api.ShareSpec{Name: "s", MemoryBytes: gib})
+	const attacker, processes = 12001, 1000
+	r.do(func(l *loop) {
+		var found []bypass
+		for n := range processes {
+			found = append(found, bypass{Holding: core.Holding{PID: 1<<30 + n, Bytes: gib}, uid: attacker, share: s.Name, level: share.Booked})
+		}
+		for n := range 2 { // only then they are sure
+			for i := range found {
+				found[i].at = time.Time{}.Add(time.Duration(n+1) * time.Second)
+			}
+			l.setBypasses(s.CardUUID, found[0].at, slices.Clone(found))
+		}
+	})
+	events, err := r.client.Events(t.Context(), 0)
+	must(t, err)
+	told := 0
+	for _, e := range events.Events {
+		if e.Kind == event.NotEnforced && e.UID != nil && *e.UID == attacker {
+			told++
+		}
+	}
+	if told != 256 {
+		t.Errorf("%d of %d processes are told of, want 256", told, processes)
 	}
 }
