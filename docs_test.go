@@ -184,7 +184,7 @@ func tableBelow(t *testing.T, page, heading string) (rows [][]string) {
 // decompresses what it reads, all its columns, and the constants as they are.
 func TestReadersStateTheirBounds(t *testing.T) {
 	sources := map[string]source{}
-	for _, s := range goSources(t) {
+	for _, s := range slices.Concat(goSources(t), goSourcesOf(t, "kube")) {
 		sources[s.path] = s
 	}
 	stated := map[string]bool{}
@@ -221,7 +221,6 @@ func TestReadersStateTheirBounds(t *testing.T) {
 		"internal/partition/mig/driver.go":            "comm, at most 16 bytes",
 		"internal/partition/fakekernel/fakekernel.go": "of tests",
 		"internal/scenario/scenario.go":               "of tests",
-		"kube/internal/deviceplugin/holders.go":       "the kubelet's, and its size is looked at before",
 	}
 	for name, s := range sources {
 		room := strings.HasPrefix(name, "internal/") || strings.HasPrefix(name, "kube/") || strings.HasPrefix(name, "cmd/")

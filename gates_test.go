@@ -64,14 +64,20 @@ func (s source) imports() map[string]string {
 // build outputs, hidden folders, testdata and other modules are left out.
 func walkSources(t *testing.T, visit func(name string)) {
 	t.Helper()
-	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+	walkModule(t, ".", visit)
+}
+
+// walkModule is walkSources of one module.
+func walkModule(t *testing.T, folder string, visit func(name string)) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if entry.IsDir() {
 			base := entry.Name()
 			switch {
-			case name == ".":
+			case name == folder:
 				return nil
 			case name == "bin", name == "lib", name == "build", base == "testdata", base == "node_modules",
 				strings.HasPrefix(base, ".") && base != ".ci":
@@ -94,8 +100,13 @@ func walkSources(t *testing.T, visit func(name string)) {
 
 func goSources(t *testing.T) []source {
 	t.Helper()
+	return goSourcesOf(t, ".")
+}
+
+func goSourcesOf(t *testing.T, folder string) []source {
+	t.Helper()
 	var sources []source
-	walkSources(t, func(name string) {
+	walkModule(t, folder, func(name string) {
 		if path.Ext(name) != ".go" {
 			return
 		}

@@ -5,6 +5,7 @@ package deviceplugin
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 )
@@ -23,16 +24,17 @@ type holders struct {
 // check-point is read, which it writes before it starts a container. Its format has no
 // version: what is not understood is an error, never a guess.
 func readHolders(file, resource string, ids []string) (holders, error) {
-	info, err := os.Stat(file)
+	from, err := os.Open(file)
 	if err != nil {
 		return holders{}, fmt.Errorf("read the kubelet's check-point: %w", err)
 	}
-	if info.Size() > maxCheckpointBytes {
-		return holders{}, fmt.Errorf("the kubelet's check-point has %d bytes: %d are the most", info.Size(), maxCheckpointBytes)
-	}
-	raw, err := os.ReadFile(file)
+	defer from.Close() // only read from: nothing is lost
+	raw, err := io.ReadAll(io.LimitReader(from, maxCheckpointBytes+1))
 	if err != nil {
 		return holders{}, fmt.Errorf("read the kubelet's check-point: %w", err)
+	}
+	if len(raw) > maxCheckpointBytes {
+		return holders{}, fmt.Errorf("the kubelet's check-point has more than %d bytes", maxCheckpointBytes)
 	}
 	return parseHolders(raw, resource, ids)
 }

@@ -357,3 +357,17 @@ func FuzzHolders(f *testing.F) {
 		}
 	})
 }
+
+// A check-point that grows beyond its bound is refused, not read.
+func TestEndlessCheckpoint(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "checkpoint")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, maxCheckpointBytes+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHolders(file, "", nil); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("a check-point of a byte too many: %v", err)
+	}
+}
