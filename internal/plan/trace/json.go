@@ -20,11 +20,19 @@ type document struct {
 	file string
 	text []byte
 	*json.Decoder
+
+	counted  int64 // bytes, for line
+	newlines int   // in those
 }
 
-// line is where the byte at offset stands.
+// line is where the byte at offset stands: after what was asked about before, as a rule.
 func (d *document) line(offset int64) int {
-	return 1 + bytes.Count(d.text[:min(offset, int64(len(d.text)))], []byte("\n"))
+	if offset = min(offset, int64(len(d.text))); offset < d.counted {
+		d.counted, d.newlines = 0, 0
+	}
+	d.newlines += bytes.Count(d.text[d.counted:offset], []byte("\n"))
+	d.counted = offset
+	return 1 + d.newlines
 }
 
 // next is the offset of the next token, past white space and separators.
@@ -77,6 +85,8 @@ type visitor struct {
 	element func(d *document) error             // of that
 	object  func(o *kubeObject, line int) error // of a cluster's list, whatever its kind
 	watched watched
+	objects int // so far
+	parts   int // in those
 }
 
 func (v *visitor) wanted() string { return "want an object with " + v.own + " or items" }
@@ -89,7 +99,6 @@ func walkJSON(in *input, v *visitor) error {
 		return &InputError{in.file, 0, err.Error()}
 	}
 	d := &document{file: in.file, text: text, Decoder: json.NewDecoder(bytes.NewReader(text))}
-	d.DisallowUnknownFields()
 	for first := true; ; first = false {
 		at := d.next()
 		if at >= int64(len(text)) && !first {
@@ -161,6 +170,12 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 	if kind == "" && !event {
 		return false, &errNone{&InputError{d.file, d.line(start), v.wanted()}, nil}
 	}
+	if d.InputOffset()-start > maxObjectBytes {
+		return false, tooLarge(d.file, d.line(start))
+	}
+	if err := v.count(d, start, d.text[start:d.InputOffset()]); err != nil {
+		return false, err
+	}
 	var o kubeObject
 	if err := json.Unmarshal(d.text[start:d.InputOffset()], &o); err != nil {
 		return false, d.wrong(start, err)
@@ -168,7 +183,7 @@ func (d *document) walk(v *visitor) (cluster bool, err error) {
 	if kind == "" && !o.isEvent() {
 		return false, &errNone{&InputError{d.file, d.line(start), v.wanted()}, nil}
 	}
-	return true, v.take(d.file, &o, d.line(start), "")
+	return true, v.take(d.file, &o, d.line(start), "", 0)
 }
 
 // refusal is the kind of what a cluster answers instead of a list.
@@ -230,38 +245,110 @@ func (d *document) array(v *visitor, kind string) error {
 
 // object is the next element of a cluster's list of a kind.
 func (d *document) object(v *visitor, kind string) error {
-	var o kubeObject
-	line, err := element(d, &o)
-	if err != nil {
+	at := d.next()
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return d.wrong(at, err)
+	}
+	if err := v.count(d, at, raw); err != nil {
 		return err
 	}
-	return v.take(d.file, &o, line, strings.TrimSuffix(kind, "List"))
+	return v.read(d.file, raw, d.line(at), strings.TrimSuffix(kind, "List"), 0)
+}
+
+// count adds to what there is in a cluster's objects: one of few bytes may take a hundred times as many.
+func (v *visitor) count(d *document, at int64, raw []byte) error {
+	if v.parts += bytes.Count(raw, []byte(",")) + bytes.Count(raw, []byte("{")); v.parts > maxParts {
+		return &InputError{d.file, d.line(at), fmt.Sprintf("more than %d fields and elements of objects", maxParts)}
+	}
+	return nil
+}
+
+// read hands on an object in a list, which is so deep in others.
+func (v *visitor) read(file string, raw []byte, line int, kind string, depth int) error {
+	var o kubeObject
+	var err error
+	if len(raw) <= maxObjectBytes {
+		err = json.Unmarshal(raw, &o)
+	} else {
+		var list struct {
+			Kind  string          `json:"kind"`
+			Items json.RawMessage `json:"items"`
+		}
+		err = json.Unmarshal(raw, &list)
+		if o.Kind, o.Items = list.Kind, list.Items; err == nil && len(raw)-len(o.Items) > maxObjectBytes {
+			return tooLarge(file, line)
+		}
+	}
+	if err != nil {
+		return misread(file, line, err)
+	}
+	return v.take(file, &o, line, kind, depth)
+}
+
+// misread explains a failed read of what begins in a line.
+func misread(file string, line int, err error) error {
+	d := document{file: file, text: bytes.Repeat([]byte("\n"), line-1)}
+	return d.wrong(int64(line-1), err)
+}
+
+func tooLarge(file string, line int) error {
+	return &InputError{file, line, fmt.Sprintf("an object of more than %d MiB", maxObjectBytes>>20)}
 }
 
 // take hands an object on, or what is in it if it is a list. The interface behind kubectl
 // leaves the kind of a list's elements out.
-func (v *visitor) take(file string, o *kubeObject, line int, kind string) error {
+func (v *visitor) take(file string, o *kubeObject, line int, kind string, depth int) error {
+	if v.objects++; v.objects > maxObjects {
+		return &InputError{file, line, fmt.Sprintf("more than %d objects", maxObjects)}
+	}
 	if o.isEvent() {
 		if wrong := v.watched.take(o, line); wrong != "" {
 			return &InputError{file, line, wrong}
 		}
 		return nil
 	}
+	items, err := o.items()
+	if err != nil {
+		return misread(file, line, err)
+	}
 	if o.Kind == "" {
 		o.Kind = kind
 	}
-	if o.Kind == "" || o.Kind == "List" && len(o.Items) == 0 {
+	if o.Kind == "" || o.Kind == "List" && items == nil {
 		o.Kind = o.looksLike()
 	}
-	if len(o.Items) == 0 {
+	if items == nil {
 		return v.object(o, line)
 	}
-	for i := range o.Items {
-		if err := v.take(file, &o.Items[i], line, strings.TrimSuffix(o.Kind, "List")); err != nil {
+	if depth == maxLists {
+		return &InputError{file, line, fmt.Sprintf("more than %d lists in each other", maxLists)}
+	}
+	for items.More() {
+		var raw json.RawMessage
+		if err := items.Decode(&raw); err != nil {
+			return misread(file, line, err)
+		}
+		if err := v.read(file, raw, line, strings.TrimSuffix(o.Kind, "List"), depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// items reads the elements of a list that has some; nil: it is none.
+func (o *kubeObject) items() (*json.Decoder, error) {
+	if len(o.Items) == 0 || string(o.Items) == "null" {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(o.Items))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return nil, errors.Join(err, errors.New("items is no array"))
+	}
+	if !d.More() {
+		return nil, nil
+	}
+	return d, nil
 }
 
 // looksLike tells the kind of an object that does not say it.
@@ -278,7 +365,16 @@ func (o *kubeObject) looksLike() string {
 // element decodes the next element of a list and returns its line.
 func element[T any](d *document, into *T) (int, error) {
 	at := d.next()
-	if err := d.Decode(into); err != nil {
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return 0, d.wrong(at, err)
+	}
+	if len(raw) > maxObjectBytes {
+		return 0, tooLarge(d.file, d.line(at))
+	}
+	strict := json.NewDecoder(bytes.NewReader(raw))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(into); err != nil {
 		return 0, d.wrong(at, err)
 	}
 	return d.line(at), nil

@@ -14,17 +14,11 @@ import (
 // kubeObject has the fields of a Node, Pod, claim or list of such that matter. It takes
 // any others: the decoder's strictness is for our own shapes.
 type kubeObject struct {
-	kubeFields
-}
-
-func (o *kubeObject) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &o.kubeFields) }
-
-type kubeFields struct {
-	Kind     string       `json:"kind"`
-	Type     string       `json:"type"`    // of an event
-	Object   *kubeObject  `json:"object"`  // of an event
-	Message  string       `json:"message"` // of an answer in the place of an object
-	Items    []kubeObject `json:"items"`
+	Kind     string          `json:"kind"`
+	Type     string          `json:"type"`    // of an event
+	Object   *kubeObject     `json:"object"`  // of an event
+	Message  string          `json:"message"` // of an answer in the place of an object
+	Items    json.RawMessage `json:"items"`   // of a list: read one by one
 	Metadata struct {
 		Name              string            `json:"name"`
 		Namespace         string            `json:"namespace"`

@@ -33,10 +33,14 @@ import (
 const (
 	maxRecords     = 2_000_000
 	maxFieldBytes  = 4096
-	maxFileBytes   = 4 << 30 // CSV, after decompression
+	maxFileBytes   = 1 << 30 // CSV, after decompression
 	maxJSONBytes   = 256 << 20
-	maxInflation   = 100      // of a compressed file: lists shrink to a tenth or a thirtieth
-	leastInflated  = 16 << 20 // that any may become
+	maxObjectBytes = 4 << 20   // of one node, job, or object of a cluster that is no list: a cluster keeps 1.5 at most
+	maxObjects     = 500_000   // of a cluster
+	maxParts       = 8_000_000 // fields and elements of those: 32 bytes each in the longest list
+	maxLists       = 8         // in each other
+	maxInflation   = 100       // of a compressed file: lists shrink to a tenth or a thirtieth
+	leastInflated  = 16 << 20  // that any may become
 	secondsForever = 1 << 53
 	mostMilli      = 1 << 40
 	mostMiB        = 1 << 40

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,14 +14,21 @@ import (
 	"github.com/divvy-gpu/divvy/internal/yamldoc"
 )
 
-// maxYAMLBytes bounds what is read of YAML, whose reader takes more memory than that of JSON.
-const maxYAMLBytes = 64 << 20
+// Bounds of what is read of YAML, whose reader takes some 200 bytes for each of its parts.
+const (
+	maxYAMLBytes   = 64 << 20
+	maxYAMLMarks   = 6_000_000 // of which each begins one part, or a pair: 11 bytes each in the longest text
+	maxObjectParts = 1 << 18
+)
 
 // walkYAML reads what kubectl prints as YAML: documents that are lists or objects.
 func walkYAML(in *input, v *visitor) error {
 	text, err := io.ReadAll(&bounded{in, maxYAMLBytes, errYAMLTooLarge})
 	if err != nil {
 		return &InputError{in.file, 0, err.Error()}
+	}
+	if marks(text) > maxYAMLMarks {
+		return &InputError{in.file, 0, errYAMLTooLarge.Error()}
 	}
 	documents, err := yamldoc.ParseAll(text, maxYAMLBytes)
 	if err != nil {
@@ -35,6 +43,23 @@ func walkYAML(in *input, v *visitor) error {
 		}
 	}
 	return v.watched.settle(v.object)
+}
+
+// marks counts what begins parts of a text, before it is read.
+func marks(text []byte) (n int) {
+	for _, mark := range []string{"\n", ",", ":", "[", "{", "- ", "? "} {
+		n += bytes.Count(text, []byte(mark))
+	}
+	return n
+}
+
+// parts counts those of an object.
+func parts(n *yaml.Node) int {
+	sum := 1
+	for _, c := range n.Content {
+		sum += parts(c)
+	}
+	return sum
 }
 
 // walkNode reads an object, the elements of a list one by one.
@@ -68,6 +93,9 @@ func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
 	if own == "" && kind == "" && !event {
 		return &InputError{file, n.Line, v.wanted()}
 	}
+	if parts(n) > maxObjectParts {
+		return &InputError{file, n.Line, fmt.Sprintf("an object of more than %d parts", maxObjectParts)}
+	}
 	var value any
 	if err := n.Decode(&value); err != nil {
 		return &InputError{file, n.Line, "not YAML: " + yamldoc.FirstLine(err)}
@@ -81,11 +109,10 @@ func walkNode(file string, n *yaml.Node, v *visitor, kind string) error {
 	}
 	var o kubeObject
 	if err := json.Unmarshal(raw, &o); err != nil {
-		d := document{file: file, text: []byte(strings.Repeat("\n", n.Line-1))}
-		return d.wrong(int64(n.Line-1), err)
+		return misread(file, n.Line, err)
 	}
 	if own == "" && kind == "" && !o.isEvent() {
 		return &InputError{file, n.Line, v.wanted()}
 	}
-	return v.take(file, &o, n.Line, kind)
+	return v.take(file, &o, n.Line, kind, 0)
 }
