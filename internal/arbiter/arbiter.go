@@ -210,6 +210,7 @@ type Arbiter struct {
 	config Config
 	meter  Meter
 	shares []*share
+	named  map[string]*share // the same, by name
 	gated  bool
 
 	phase    phase
@@ -244,7 +245,7 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	a.fill(now)
 	fixed := 0
 	partly, changed := false, false
-	kept := make([]*share, 0, len(all))
+	kept, named := make([]*share, 0, len(all)), make(map[string]*share, len(all))
 	for _, t := range all {
 		s := a.find(t.Name)
 		if s == nil {
@@ -273,12 +274,13 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			partly = partly || s.percent < 100
 		}
 		kept = append(kept, s)
+		named[t.Name] = s
 	}
 	gone := a.holder != nil && !slices.Contains(kept, a.holder)
 	if a.last != nil && !slices.Contains(kept, a.last) {
 		a.last = nil
 	}
-	a.shares = kept
+	a.shares, a.named = kept, named
 	if gone {
 		a.phase, a.holder = free, nil
 	}
@@ -359,14 +361,7 @@ func (a *Arbiter) Lease(name string) Lease {
 	return Lease{}
 }
 
-func (a *Arbiter) find(name string) *share {
-	for _, s := range a.shares {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
+func (a *Arbiter) find(name string) *share { return a.named[name] }
 
 // Want: launches of a process of a share wait. Processes are numbered from 1.
 func (a *Arbiter) Want(now time.Duration, name string, process uint64) {
