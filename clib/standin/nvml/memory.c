@@ -8,7 +8,7 @@
 #include "nvml.h"
 
 #define NO_INSTANCE 0xffffffffu /* no MIG instance */
-#define MORE_PROCESSES 16       /* room for those that come while we look */
+#define MORE_PROCESSES 256 /* as room at first: most lists fit, and are asked for once */
 
 static nvmlReturn_t read_card(nvmlDevice_t device, struct divvy_sim_card *now)
 {
