@@ -119,14 +119,15 @@ func (d *driverWatch) watchCards(ctx context.Context) {
 			}
 		}
 		since := time.Since(looked)
-		if d.do(ctx, func(l *loop) { l.core.LiftCordons(l.now) }) != nil {
+		look, compare := told || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery, time.Since(compared) >= d.memoryEvery()
+		if (look || compare) && d.do(ctx, func(l *loop) { l.core.LiftCordons(l.now) }) != nil {
 			return
 		}
-		if told || since >= d.cfg.LookEvery || d.sick.Load() && since >= sickEvery {
+		if look {
 			d.examine(ctx)
 			looked = time.Now()
 		}
-		if time.Since(compared) >= d.memoryEvery() {
+		if compare {
 			d.compareAll(ctx)
 			measured = d.measureRound(ctx, measured)
 			d.findStuck(ctx)
