@@ -127,6 +127,7 @@ func (k *usageKeeper) write(path string, m history.Moment) (changed bool, err er
 // read reads what all shares booked and used, in portions, so that no turn of the loop takes
 // long, and at last what ended meanwhile.
 func (k *usageKeeper) read(ctx context.Context, m *history.Moment) error {
+	m.FromNs = int64(monotonic())
 	var names []string
 	if err := k.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (l *loop) billRest(m *history.Moment, payer func(string, int) string) {
 
 // lastUsage writes what came since, when the loop has ended.
 func (l *loop) lastUsage() {
-	m := history.Moment{Life: l.life, BeganNs: l.beganNs}
+	m := history.Moment{Life: l.life, BeganNs: l.beganNs, FromNs: int64(monotonic())}
 	payer := payers("/etc/passwd")
 	l.now = time.Now()
 	l.billShares(l.core.ShareNames(), &m, payer)

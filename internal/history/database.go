@@ -39,6 +39,7 @@ type format struct {
 	version int // user_version
 	schema  string
 	begin   string // what comes before all else in a new file
+	later   string // what a file of the version before lacks
 	pragmas string // of each connection, as the driver takes them
 }
 
@@ -85,7 +86,7 @@ func (f format) prepare(db *sql.DB) error {
 		return err
 	}
 	switch {
-	case id == f.id && version != f.version:
+	case id == f.id && version != f.version && version != f.version-1:
 		return fmt.Errorf("version %d: %w", version, ErrNewer)
 	case id != f.id && (id != 0 || tables > 0):
 		return ErrForeign
@@ -95,11 +96,15 @@ func (f format) prepare(db *sql.DB) error {
 	if id == f.id {
 		begin = ""
 	}
-	if _, err := db.Exec(begin + "PRAGMA journal_mode = WAL"); err != nil || id == f.id {
+	if _, err := db.Exec(begin + "PRAGMA journal_mode = WAL"); err != nil || id == f.id && version == f.version {
 		return err
 	}
+	lacks := f.schema
+	if id == f.id {
+		lacks = f.later
+	}
 	return inTransaction(db, func(tx *sql.Tx) error {
-		_, err := tx.Exec(f.schema + fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", f.id, f.version))
+		_, err := tx.Exec(lacks + fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", f.id, f.version))
 		return err
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	usageID      = 0x44565559 // application_id of the file
-	usageVersion = 1
+	usageVersion = 2
 	// awayMost is for how long an agent may be away until that is a gap, which nobody pays for.
 	awayMost = time.Minute
 	// closeAfter is how long after its end an hour does not change any more.
@@ -51,6 +51,7 @@ type Moment struct {
 	Time        time.Time
 	MonotonicNs int64
 	BeganNs     int64 // monotonic, too: when this life of the agent began
+	FromNs      int64 // monotonic, too: before the first share was read
 	Cards       []CardCounters
 	Shares      []Counters
 	Ended       []Counters
@@ -71,6 +72,7 @@ type Usage struct {
 type base struct {
 	mark
 	open     map[key]Counters
+	calm     map[key]calm
 	energies map[string]int64 // µJ, of GPUs
 }
 
@@ -82,15 +84,15 @@ CREATE TABLE card (hour INTEGER, card TEXT, model TEXT, memoryKiB INTEGER, ms IN
 CREATE TABLE open (share TEXT, created INTEGER, card TEXT, ms INTEGER, bookedKiBMs INTEGER, bookedPercentMs INTEGER, usedKiBMs INTEGER,
 	cardTimeNs INTEGER, waitNs INTEGER, promisedKiB INTEGER, promisedPercent INTEGER, PRIMARY KEY (share, created, card)) WITHOUT ROWID;
 CREATE TABLE energy (card TEXT PRIMARY KEY, energyUJ INTEGER) WITHOUT ROWID;
-CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), life TEXT, wallNs INTEGER, monotonicNs INTEGER, hour INTEGER);
+CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), life TEXT, wallNs INTEGER, monotonicNs INTEGER, hour INTEGER, calmNs INTEGER);
 CREATE TABLE gap (fromNs INTEGER, toNs INTEGER);
 CREATE TABLE closed (hour INTEGER PRIMARY KEY, digest TEXT);
-`
+` + calmSchema
 
 // OpenUsage opens the database, or makes it. One that is not ours or of a newer version is left
 // alone.
 func OpenUsage(path string) (*Usage, error) {
-	db, err := open(path, format{id: usageID, version: usageVersion, schema: usageSchema, pragmas: "&_pragma=synchronous(FULL)"})
+	db, err := open(path, format{id: usageID, version: usageVersion, schema: usageSchema, later: usageCalm, pragmas: "&_pragma=synchronous(FULL)"})
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +177,7 @@ func (u *Usage) Add(m Moment) error {
 
 // base is what the moment after goes on from.
 func (m Moment) base() *base {
-	b := &base{mark: mark{monotonic: m.MonotonicNs}, open: make(map[key]Counters, len(m.Shares)), energies: map[string]int64{}}
+	b := &base{mark: mark{monotonic: m.MonotonicNs}, open: make(map[key]Counters, len(m.Shares)), calm: make(map[key]calm, len(m.Shares)), energies: map[string]int64{}}
 	for _, c := range m.Shares {
 		b.open[c.key()] = c
 	}
@@ -200,8 +202,11 @@ func (u *Usage) before(tx *sql.Tx, m Moment) (*base, error) {
 	}
 	u.bases = slices.DeleteFunc(u.bases, func(one *base) bool { return b.life != m.Life || one.monotonic != b.monotonic })
 	if len(u.bases) > 0 {
-		b.open, b.energies = u.bases[0].open, u.bases[0].energies
+		b.open, b.calm, b.energies = u.bases[0].open, u.bases[0].calm, u.bases[0].energies
 		return b, nil
+	}
+	if err := settleCalm(tx); err != nil {
+		return nil, err
 	}
 	if b.open, err = readOpen(tx); err != nil {
 		return nil, err
@@ -245,6 +250,7 @@ func (u *Usage) add(tx *sql.Tx, m Moment) error {
 	}
 	gap := away > awayMost
 	s := newHourWriter(tx, parts(m.Time, passed, was.hour))
+	calms := calmWriter{hours: s, was: was, next: next, at: m.MonotonicNs, rows: inserter{tx: tx, into: "INSERT OR REPLACE INTO calm", columns: 10}, may: !anew && len(s.parts) == 1 && s.parts[0].hour == was.hour}
 	if gap {
 		if _, err := tx.Exec("INSERT INTO gap VALUES (?, ?)", m.Time.Add(-passed).UnixNano(), m.Time.Add(away-passed).UnixNano()); err != nil {
 			return err
@@ -274,6 +280,12 @@ func (u *Usage) add(tx *sql.Tx, m Moment) error {
 			return err
 		}
 		for _, d := range deltas[c.UUID] {
+			if waits, err := calms.keep(d); waits || err != nil {
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			if d.q == (usage.Quantities{}) {
 				continue
 			}
@@ -282,7 +294,7 @@ func (u *Usage) add(tx *sql.Tx, m Moment) error {
 			}
 		}
 	}
-	if err := errors.Join(s.rows.flush(), writeOpen(tx, was, next)); err != nil {
+	if err := errors.Join(calms.rest(), s.rows.flush(), writeOpen(tx, was, next)); err != nil {
 		return err
 	}
 	if err := writeMark(tx, m, s.parts); err != nil {
@@ -293,7 +305,7 @@ func (u *Usage) add(tx *sql.Tx, m Moment) error {
 
 // writeMark notes that all is written up to a moment.
 func writeMark(tx *sql.Tx, m Moment, parts []hourPart) error {
-	_, err := tx.Exec("INSERT OR REPLACE INTO mark VALUES (1, ?, ?, ?, ?)", m.Life, m.Time.UnixNano(), m.MonotonicNs, lastHour(parts))
+	_, err := tx.Exec("INSERT OR REPLACE INTO mark (one, life, wallNs, monotonicNs, hour, calmNs) VALUES (1, ?, ?, ?, ?, ?)", m.Life, m.Time.UnixNano(), m.MonotonicNs, lastHour(parts), m.FromNs)
 	return err
 }
 
@@ -382,10 +394,16 @@ type hourWriter struct {
 	rows  inserter // of shares
 }
 
-func newHourWriter(tx *sql.Tx, parts []hourPart) *hourWriter {
-	return &hourWriter{tx, parts, inserter{tx: tx, into: "INSERT INTO hour", columns: 12, after: `ON CONFLICT DO UPDATE SET ms = ms + excluded.ms,
+// hourInsert and hourAdds add to the rows of an hour.
+const (
+	hourInsert = "INSERT INTO hour"
+	hourAdds   = `ON CONFLICT DO UPDATE SET ms = ms + excluded.ms,
 		bookedKiBMs = bookedKiBMs + excluded.bookedKiBMs, bookedPercentMs = bookedPercentMs + excluded.bookedPercentMs, usedKiBMs = usedKiBMs + excluded.usedKiBMs,
-		cardTimeNs = cardTimeNs + excluded.cardTimeNs, waitNs = waitNs + excluded.waitNs, energyUJ = energyUJ + excluded.energyUJ`}}
+		cardTimeNs = cardTimeNs + excluded.cardTimeNs, waitNs = waitNs + excluded.waitNs, energyUJ = energyUJ + excluded.energyUJ`
+)
+
+func newHourWriter(tx *sql.Tx, parts []hourPart) *hourWriter {
+	return &hourWriter{tx, parts, inserter{tx: tx, into: hourInsert, columns: 12, after: hourAdds}}
 }
 
 // of is the part of an amount that belongs to one of the hours: all of them add up to it.
@@ -393,19 +411,27 @@ func (p hourPart) of(amount int64) int64 {
 	return usage.Part(amount, p.to, p.whole) - usage.Part(amount, p.from, p.whole)
 }
 
-func (s *hourWriter) addShare(d delta) error {
-	name := d.of.Share
-	if d.of.Unnamed {
-		name = sample.Unnamed
+// shown is the name under which hours have it.
+func (c Counters) shown() string {
+	if c.Unnamed {
+		return sample.Unnamed
 	}
+	return c.Share
+}
+
+func (s *hourWriter) addShare(d delta) error {
 	for _, p := range s.parts {
 		q := d.q
-		if err := s.rows.insert(p.hour, name, d.of.Tenant, d.of.Owner, d.of.Card, p.of(q.Ms), p.of(q.BookedKiBMs), p.of(q.BookedPercentMs), p.of(q.UsedKiBMs), p.of(q.CardTimeNs),
-			p.of(q.WaitNs), p.of(q.EnergyUJ)); err != nil {
+		if err := s.add(p.hour, d.of, usage.Quantities{Ms: p.of(q.Ms), BookedKiBMs: p.of(q.BookedKiBMs), BookedPercentMs: p.of(q.BookedPercentMs), UsedKiBMs: p.of(q.UsedKiBMs),
+			CardTimeNs: p.of(q.CardTimeNs), WaitNs: p.of(q.WaitNs), EnergyUJ: p.of(q.EnergyUJ)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *hourWriter) add(hour int64, of Counters, q usage.Quantities) error {
+	return s.rows.insert(hour, of.shown(), of.Tenant, of.Owner, of.Card, q.Ms, q.BookedKiBMs, q.BookedPercentMs, q.UsedKiBMs, q.CardTimeNs, q.WaitNs, q.EnergyUJ)
 }
 
 func (s *hourWriter) addCard(c CardCounters, ms, energy int64) error {

@@ -29,6 +29,7 @@ func openUsage(t testing.TB, path string) *Usage {
 
 // world is a machine with one GPU and shares, of which what they did is known.
 type world struct {
+	path   string
 	t      testing.TB
 	u      *Usage
 	life   string
@@ -38,10 +39,13 @@ type world struct {
 	shares []Counters
 	ended  []Counters
 	energy int64
+	idle   map[string]bool // shares that use nothing
+	reads  time.Duration   // how long it takes to read all shares
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, u: openUsage(t, filepath.Join(t.TempDir(), "usage.db")), life: "a", wall: begin, mono: time.Hour, began: time.Hour}
+	path := filepath.Join(t.TempDir(), "usage.db")
+	w := &world{path: path, t: t, u: openUsage(t, path), life: "a", wall: begin, mono: time.Hour, began: time.Hour}
 	w.tick()
 	return w
 }
@@ -61,7 +65,9 @@ func (w *world) pass(d time.Duration) {
 		c.BookedKiBMs += ms << 20
 		c.BookedPercentMs += 25 * ms
 		c.UsedKiBMs += ms << 19
-		c.CardTimeNs += int64(d) / 5
+		if !w.idle[c.Share] {
+			c.CardTimeNs += int64(d) / 5
+		}
 	}
 	w.energy += 100 * ms * 1000 // 100 W
 }
@@ -74,7 +80,9 @@ func (w *world) restart(away time.Duration) {
 	for i := range w.shares {
 		c := &w.shares[i]
 		c.Ms, c.BookedKiBMs, c.BookedPercentMs, c.UsedKiBMs = 0, 0, 0, 0
-		c.CardTimeNs += int64(away) / 5 // programs go on
+		if !w.idle[c.Share] {
+			c.CardTimeNs += int64(away) / 5 // programs go on
+		}
 	}
 }
 
@@ -87,7 +95,7 @@ func (w *world) tick() {
 }
 
 func (w *world) moment() Moment {
-	return Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), BeganNs: int64(w.began), Shares: w.shares, Ended: w.ended,
+	return Moment{Life: w.life, Time: w.wall, MonotonicNs: int64(w.mono), FromNs: int64(w.mono - w.reads), BeganNs: int64(w.began), Shares: w.shares, Ended: w.ended,
 		Cards: []CardCounters{{UUID: "GPU-a", Model: "A100", MemoryKiB: 40 << 20, EnergyUJ: w.energy}}}
 }
 

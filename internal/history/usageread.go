@@ -63,8 +63,8 @@ func (u *Usage) Read(ctx context.Context, from, to time.Time) (shares []usage.Ro
 	if err := verify(tx, from, to); err != nil {
 		return nil, nil, nil, err
 	}
-	rows, err := tx.Query(`SELECT hour, share, tenant, owner, card, ms, bookedKiBMs, bookedPercentMs, usedKiBMs, cardTimeNs, waitNs, energyUJ FROM hour
-		WHERE hour >= ? AND hour < ? ORDER BY hour, card, share, tenant, owner`, from.Unix(), to.Unix())
+	rows, err := tx.Query(`SELECT hour, share, tenant, owner, card, sum(ms), sum(bookedKiBMs), sum(bookedPercentMs), sum(usedKiBMs), sum(cardTimeNs), sum(waitNs), sum(energyUJ)
+		FROM (SELECT * FROM hour UNION ALL `+calmHours+`) WHERE hour >= ? AND hour < ? GROUP BY hour, card, share, tenant, owner ORDER BY hour, card, share, tenant, owner`, from.Unix(), to.Unix())
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("read usage: %w", err)
 	}
