@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// tails are of each level.
+type tails [len(levels)]tail
+
 // buckets are one time of each level; the finest has none.
 type buckets [len(levels)]bucketRows
 
@@ -22,7 +25,7 @@ type bucketRows struct {
 
 // addRows adds rows to those that each level has of their times, and returns what the coarser ones
 // have of the last.
-func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*buckets, error) {
+func (f *FiguresFile) addRows(tx *sql.Tx, tails *tails, all map[int64]map[Series]Row) (*buckets, error) {
 	open, err := f.opened(tx)
 	if err != nil {
 		return nil, err
@@ -31,10 +34,10 @@ func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*bucket
 		for i := 1; i < len(levels); i++ {
 			at := &open[i]
 			if is := bucket(begin, levels[i].seconds); at.begin != is {
-				if err := f.writeBucket(tx, levels[i], *at); err != nil {
+				if tails[i], err = f.writeBucket(tx, tails[i], levels[i], *at); err != nil {
 					return nil, err
 				}
-				if *at, err = loadBucket(tx, levels[i], is); err != nil {
+				if *at, err = f.has(tx, tails[i], levels[i], is); err != nil {
 					return nil, err
 				}
 			}
@@ -45,12 +48,16 @@ func (f *FiguresFile) addRows(tx *sql.Tx, all map[int64]map[Series]Row) (*bucket
 			}
 			at.merge(all[begin])
 		}
-		finest, err := loadBucket(tx, levels[0], begin)
+		finest, err := f.has(tx, tails[0], levels[0], begin)
 		if err != nil {
 			return nil, err
 		}
-		finest.merge(all[begin])
-		if err := f.writeBucket(tx, levels[0], finest); err != nil {
+		if len(finest.rows) == 0 {
+			finest.rows = all[begin] // nobody changes it
+		} else {
+			finest.merge(all[begin])
+		}
+		if tails[0], err = f.writeBucket(tx, tails[0], levels[0], finest); err != nil {
 			return nil, err
 		}
 	}
@@ -129,41 +136,20 @@ func (b *bucketRows) merge(rows map[Series]Row) {
 	}
 }
 
-// writeBuckets writes what the coarser levels have.
-func (f *FiguresFile) writeBuckets(tx *sql.Tx, open *buckets) error {
-	for i := 1; i < len(levels); i++ {
-		if err := f.writeBucket(tx, levels[i], open[i]); err != nil {
+// writeBuckets writes what the coarser levels have, to the last of them.
+func (f *FiguresFile) writeBuckets(tx *sql.Tx, tails *tails, open *buckets, last int) (err error) {
+	for i := 1; i <= last; i++ {
+		if tails[i], err = f.writeBucket(tx, tails[i], levels[i], open[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeBucket writes what a level has of a time.
-func (f *FiguresFile) writeBucket(tx *sql.Tx, l level, b bucketRows) error {
-	points := inserter{tx: tx, into: "INSERT OR REPLACE INTO point", columns: 3 + len(pointColumns())}
-	values := make([]any, 0, points.columns)
-	names := make(map[int64]Series, len(b.rows))
-	for name := range b.rows {
-		id, err := f.id(tx, name)
-		if err != nil {
-			return err
-		}
-		names[id] = name
-	}
-	for _, id := range slices.Sorted(maps.Keys(names)) { // as the file has them: each is written behind the last
-		values = b.rows[names[id]].values(append(values[:0], l.seconds, b.begin, id))
-		if err := points.insert(values...); err != nil {
-			return err
-		}
-	}
-	return points.flush()
-}
-
 // loadBucket reads what a level has of a time.
 func loadBucket(tx *sql.Tx, l level, begin int64) (bucketRows, error) {
 	b := bucketRows{begin: begin, rows: map[Series]Row{}}
-	rows, err := tx.Query("SELECT share, tenant, card, "+strings.Join(pointColumns(), ", ")+" FROM point JOIN series ON id = series WHERE step = ? AND time = ?", l.seconds, begin)
+	rows, err := tx.Query("SELECT share, tenant, card, "+strings.Join(pointColumns(), ", ")+" FROM "+points(pointColumns()[2:])+" JOIN series ON id = series", pointArgs(l, begin, begin+1)...)
 	if err != nil {
 		return b, err
 	}

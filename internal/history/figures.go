@@ -19,7 +19,7 @@ import (
 
 const (
 	figuresID      = 0x44565648 // application_id of the file
-	figuresVersion = 1
+	figuresVersion = 2
 
 	eventsKept = 7 * 24 * time.Hour
 	mostEvents = 100_000
@@ -31,6 +31,9 @@ const (
 	leastBytes = 8 << 20
 	longest    = 400 // days
 	readAtOnce = 2
+	// hourEvery is after how many minutes what the hour has is written: a killed agent's comes from the
+	// finer levels, of which spared is more.
+	hourEvery = 5
 )
 
 // Bounds are how much is kept at most.
@@ -95,11 +98,11 @@ func pointColumns() []string {
 func figuresSchema() string {
 	return `
 CREATE TABLE series (id INTEGER PRIMARY KEY, share TEXT, tenant TEXT, card TEXT, until INTEGER, UNIQUE (share, tenant, card));
-CREATE TABLE point (step INTEGER, time INTEGER, series INTEGER, ` + strings.Join(pointColumns(), " NUMERIC, ") + ` NUMERIC, PRIMARY KEY (step, time, series)) WITHOUT ROWID;
+CREATE TABLE point (step INTEGER, time INTEGER, series INTEGER, ` + strings.Join(pointColumns(), " NUMERIC, ") + ` NUMERIC, until INTEGER, PRIMARY KEY (step, time, series)) WITHOUT ROWID;
 CREATE TABLE open (share TEXT, created INTEGER, card TEXT, ` + strings.Join(counterColumns[:], " INTEGER, ") + ` INTEGER, PRIMARY KEY (share, created, card)) WITHOUT ROWID;
 CREATE TABLE mark (one INTEGER PRIMARY KEY CHECK (one = 1), life TEXT, wallNs INTEGER, monotonicNs INTEGER);
 CREATE TABLE event (timeNs INTEGER, life TEXT, sequence INTEGER, kind TEXT, share TEXT, card TEXT, event TEXT, PRIMARY KEY (timeNs, life, sequence)) WITHOUT ROWID;
-`
+` + runsSchema
 }
 
 // FiguresFile is the database of figures.
@@ -115,15 +118,16 @@ type FiguresFile struct {
 	open atomic.Pointer[buckets]
 
 	// What follows is of the one who writes.
-	ids  map[Series]int64
-	left map[slot]totals // as the file has them; nil: not known
-	kept int64           // the minute in which all was written, and what is too old went
+	ids   map[Series]int64
+	tails tails
+	left  map[slot]totals // as the file has them; nil: not known
+	kept  int64           // the minute in which all was written, and what is too old went
 }
 
 // OpenFigures opens the database, or makes it. One that is not ours or of a newer version is left
 // alone.
 func OpenFigures(path string, bounds Bounds) (*FiguresFile, error) {
-	db, err := open(path, format{id: figuresID, version: figuresVersion, schema: figuresSchema(), begin: "PRAGMA auto_vacuum = INCREMENTAL; ",
+	db, err := open(path, format{id: figuresID, version: figuresVersion, schema: figuresSchema(), later: figuresRuns, begin: "PRAGMA auto_vacuum = INCREMENTAL; ",
 		pragmas: "&_pragma=synchronous(NORMAL)&_pragma=wal_autocheckpoint(256)&_pragma=journal_size_limit(1048576)"})
 	if err != nil {
 		return nil, err
@@ -138,7 +142,7 @@ func OpenFigures(path string, bounds Bounds) (*FiguresFile, error) {
 func (f *FiguresFile) Close() error {
 	var err error
 	if open := f.open.Load(); open != nil {
-		err = inTransaction(f.db, func(tx *sql.Tx) error { return f.writeBuckets(tx, open) })
+		err = inTransaction(f.db, func(tx *sql.Tx) error { return f.writeBuckets(tx, &f.tails, open, len(levels)-1) })
 	}
 	return errors.Join(err, f.db.Close())
 }
@@ -155,7 +159,7 @@ func SetAside(path string) (kept string, err error) {
 }
 
 // forget lets go of what the file may have otherwise.
-func (f *FiguresFile) forget() { f.ids, f.left = map[Series]int64{}, nil }
+func (f *FiguresFile) forget() { f.ids, f.left, f.tails = map[Series]int64{}, nil, tails{} }
 
 // Left is what the recorder of the agent before knew last.
 func (f *FiguresFile) Left() (Left, error) {
@@ -196,8 +200,9 @@ func (f *FiguresFile) Write(b Batch, events []api.Event, now time.Time) error {
 		}
 	}
 	var open *buckets
+	ends := f.tails
 	err := inTransaction(f.db, func(tx *sql.Tx) (err error) {
-		if open, err = f.addRows(tx, b.rows); err != nil {
+		if open, err = f.addRows(tx, &ends, b.rows); err != nil {
 			return err
 		}
 		if err := f.writeLeft(tx, b.Left); err != nil {
@@ -209,10 +214,14 @@ func (f *FiguresFile) Write(b Batch, events []api.Event, now time.Time) error {
 		if minute == f.kept {
 			return nil
 		}
-		if err := f.writeBuckets(tx, open); err != nil {
+		last := len(levels) - 1
+		if minute%hourEvery != 0 && f.kept != 0 {
+			last--
+		}
+		if err := f.writeBuckets(tx, &ends, open, last); err != nil {
 			return err
 		}
-		return f.prune(tx, now)
+		return f.prune(tx, &ends, now)
 	})
 	if err != nil {
 		f.forget()
@@ -220,7 +229,7 @@ func (f *FiguresFile) Write(b Batch, events []api.Event, now time.Time) error {
 		return fmt.Errorf("write history: %w", err)
 	}
 	f.open.Store(open)
-	f.kept = minute
+	f.kept, f.tails = minute, ends
 	if b.wallNs != 0 {
 		f.left = maps.Clone(b.had)
 	}
@@ -355,9 +364,13 @@ func writeEvents(tx *sql.Tx, events []api.Event) error {
 }
 
 // prune lets go of what is too old, and of what is too much.
-func (f *FiguresFile) prune(tx *sql.Tx, now time.Time) error {
+func (f *FiguresFile) prune(tx *sql.Tx, ends *tails, now time.Time) error {
 	for _, l := range levels {
-		if _, err := tx.Exec("DELETE FROM point WHERE step = ? AND time < ?", l.seconds, f.bounds.oldest(l, now)); err != nil {
+		before := f.bounds.oldest(l, now)
+		if _, err := tx.Exec("DELETE FROM point WHERE step = ? AND time < ? AND (until IS NULL OR until <= ?)", l.seconds, before, before); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("DELETE FROM tick WHERE step = ? AND time < ?", l.seconds, before); err != nil {
 			return err
 		}
 	}
@@ -385,7 +398,7 @@ func (f *FiguresFile) prune(tx *sql.Tx, now time.Time) error {
 		if !ok {
 			break
 		}
-		if _, err := tx.Exec("DELETE FROM point WHERE step = ? AND time < ?", levels[i].seconds, before); err != nil {
+		if err := cutRuns(tx, &ends[i], levels[i], before); err != nil {
 			return err
 		}
 	}

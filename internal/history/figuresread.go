@@ -214,7 +214,7 @@ func (f *FiguresFile) Read(ctx context.Context, q Query) (api.History, error) {
 	if last := f.open.Load(); last != nil { // before the file is read, which may have it by then
 		open = last[level]
 	}
-	if err := f.readLevel(ctx, q.Figure, levels[level].seconds, from, to, open, all, shown); err != nil {
+	if err := f.readLevel(ctx, q.Figure, levels[level], from, to, open, all, shown); err != nil {
 		return answer, fmt.Errorf("read history: %w", err)
 	}
 	var oldest sql.NullInt64
@@ -293,7 +293,7 @@ func (f *FiguresFile) find(ctx context.Context, q Query, from int64) ([]found, e
 
 // readLevel gives what a level has of a time to those that show it; of the open time, what open has
 // is newer than what the file has.
-func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level, from, to int64, open bucketRows, all []found, shown map[Series]*thinned) error {
+func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level level, from, to int64, open bucketRows, all []found, shown map[Series]*thinned) error {
 	of := map[int64]found{}
 	ids := []int64{}
 	for _, s := range all {
@@ -315,14 +315,17 @@ func (f *FiguresFile) readLevel(ctx context.Context, figure Figure, level, from,
 	}
 	var column string
 	least, most := "NULL", "NULL"
+	var columns []string
 	if figure.Counter {
 		column = counterColumns[figure.column]
+		columns = []string{column}
 	} else {
 		column = gaugeColumns[figure.column]
 		least, most = column+"Min", column+"Max"
+		columns = []string{column, least, most}
 	}
-	rows, err := f.db.QueryContext(ctx, "SELECT time, series, ms, seenMs, "+column+", "+least+", "+most+
-		" FROM point WHERE step = ? AND time >= ? AND time < ? AND series IN (SELECT value FROM json_each(?)) AND "+column+" IS NOT NULL ORDER BY time, series", level, from, to, string(list))
+	rows, err := f.db.QueryContext(ctx, "SELECT time, series, ms, seenMs, "+column+", "+least+", "+most+" FROM "+points(columns)+
+		" WHERE series IN (SELECT value FROM json_each(?)) AND "+column+" IS NOT NULL ORDER BY time, series", append(pointArgs(level, from, to), string(list))...)
 	if err != nil {
 		return err
 	}

@@ -124,19 +124,13 @@ func (r *Recorder) Add(s *api.Snapshot) {
 
 // put adds rows to those that wait, of which there are so many at most: the oldest go.
 func (r *Recorder) put(at int64, rows map[Series]Row) {
-	have := r.pending[at]
-	if have == nil {
-		have = map[Series]Row{}
-		r.pending[at] = have
+	if have := (bucketRows{rows: r.pending[at]}); have.rows != nil {
+		r.rows -= len(have.rows)
+		have.merge(rows)
+		rows = have.rows
 	}
-	for name, row := range rows {
-		if before, is := have[name]; is {
-			have[name] = merge(before, row)
-			continue
-		}
-		have[name] = row
-		r.rows++
-	}
+	r.pending[at] = rows
+	r.rows += len(rows)
 	for r.rows > pendingRows && len(r.pending) > 1 {
 		oldest := at
 		for begin := range r.pending {
