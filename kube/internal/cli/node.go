@@ -233,23 +233,27 @@ func cdiFolders() []cdi.Folder { return []cdi.Folder{cdi.StaticFolder, cdi.Dynam
 
 // migDevices are those that the agent knows and CDI files name.
 func (f nodeFlags) migDevices() *mig.Devices {
-	return &mig.Devices{Folders: cdiFolders(), Blind: f.inPod(), Agent: func(ctx context.Context) (devices []mig.Device, silent []string, err error) {
+	return &mig.Devices{Folders: cdiFolders(), Blind: f.inPod(), Agent: func(ctx context.Context) (mig.Answer, error) {
 		snapshot, err := client.New(f.agent).Snapshot(ctx)
 		if err != nil {
-			return nil, nil, err
+			return mig.Answer{}, err
 		}
+		told := mig.Answer{At: snapshot.Time}
 		for _, card := range snapshot.Cards {
 			if card.Instruments == nil || !card.Answers {
-				silent = append(silent, card.UUID)
+				told.Silent = append(told.Silent, card.UUID)
 			}
 			if card.Instruments == nil {
 				continue
 			}
+			if card.SampledAt != nil && card.SampledAt.Before(told.At) {
+				told.At = *card.SampledAt
+			}
 			for _, d := range card.Instruments.Devices {
-				devices = append(devices, mig.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.MemoryBytes, CardUUID: card.UUID})
+				told.Devices = append(told.Devices, mig.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.MemoryBytes, CardUUID: card.UUID})
 			}
 		}
-		return devices, silent, nil
+		return told, nil
 	}}
 }
 

@@ -32,8 +32,15 @@ type Device struct {
 // CDI is the name of a device for container runtimes.
 func CDI(id string) string { return cdi.Vendor + "/" + gpu.PartitionMIG + "=" + id }
 
-// Agent lists MIG devices, ready or not, and the GPUs that do not answer.
-type Agent func(context.Context) (devices []Device, silent []string, err error)
+// Agent lists MIG devices, ready or not.
+type Agent func(context.Context) (Answer, error)
+
+// Answer is what an agent knows of MIG devices.
+type Answer struct {
+	Devices []Device
+	Silent  []string  // GPUs that do not answer
+	At      time.Time // when the driver was asked of the GPU that it was asked of first
+}
 
 // Devices looks for MIG devices. It is safe for concurrent use.
 type Devices struct {
@@ -44,13 +51,16 @@ type Devices struct {
 
 	mu      sync.Mutex
 	known   map[string]Device
-	strange []string // of files, not known to the agent
-	silent  bool     // a GPU was, when last asked
+	strange map[string]time.Time // of files, not known to the agent, and when each was first seen
+	silent  bool                 // a GPU was, when last asked
+	at      time.Time            // of the last answer
 	asked   time.Time
 }
 
 // List looks for the devices now, by their UUIDs. The agent is asked when files name a device that
-// it has not told of, and else now and then: asking has it look at its GPUs more often for a while.
+// it has not told of, until its answer is younger than the file: where a driver takes its time, an
+// agent answers with what the driver said before. Else it is asked now and then: asking has it look
+// at its GPUs more often for a while.
 func (d *Devices) List(ctx context.Context) ([]Device, error) {
 	ready, err := d.named()
 	if err != nil {
@@ -96,7 +106,10 @@ func (d *Devices) dueLocked(ready map[string]bool) bool {
 		return true
 	}
 	for id := range ready {
-		if _, ok := d.known[id]; !ok && !slices.Contains(d.strange, id) {
+		if _, ok := d.known[id]; ok {
+			continue
+		}
+		if since, ok := d.strange[id]; !ok || !d.at.After(since) {
 			return true
 		}
 	}
@@ -105,24 +118,28 @@ func (d *Devices) dueLocked(ready map[string]bool) bool {
 
 // askLocked leaves what was known of a GPU that does not answer.
 func (d *Devices) askLocked(ctx context.Context, ready map[string]bool) error {
-	told, silent, err := d.Agent(ctx)
+	now := time.Now()
+	told, err := d.Agent(ctx)
 	if err != nil {
 		return fmt.Errorf("ask for MIG devices: %w", err)
 	}
-	known := map[string]Device{}
+	known, strange := map[string]Device{}, map[string]time.Time{}
 	for id, device := range d.known {
-		if slices.Contains(silent, device.CardUUID) {
+		if slices.Contains(told.Silent, device.CardUUID) {
 			known[id] = device
 		}
 	}
-	for _, device := range told {
+	for _, device := range told.Devices {
 		known[device.ID] = device
 	}
-	d.known, d.strange, d.silent, d.asked = known, nil, len(silent) > 0, time.Now()
 	for id := range ready {
-		if _, ok := known[id]; !ok {
-			d.strange = append(d.strange, id)
+		if _, ok := known[id]; ok {
+			continue
+		}
+		if strange[id] = now; !d.strange[id].IsZero() {
+			strange[id] = d.strange[id]
 		}
 	}
+	d.known, d.strange, d.silent, d.at, d.asked = known, strange, len(told.Silent) > 0, told.At, now
 	return nil
 }

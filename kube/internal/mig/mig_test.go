@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/divvy-gpu/divvy/internal/cdi"
 )
@@ -18,6 +19,7 @@ type node struct {
 	Devices
 	told   []Device
 	silent []string
+	at     time.Time // zero: of now
 	fails  error
 	asked  int
 }
@@ -26,9 +28,13 @@ func newNode(t *testing.T) (*node, func(id, needs string)) {
 	t.Helper()
 	folder := t.TempDir()
 	n := &node{Devices: Devices{Folders: []cdi.Folder{cdi.Folder(folder), cdi.Folder(filepath.Join(folder, "none"))}}}
-	n.Agent = func(context.Context) ([]Device, []string, error) {
+	n.Agent = func(context.Context) (Answer, error) {
 		n.asked++
-		return n.told, n.silent, n.fails
+		at := n.at
+		if at.IsZero() {
+			at = time.Now()
+		}
+		return Answer{n.told, n.silent, at}, n.fails
 	}
 	return n, func(id, needs string) {
 		t.Helper()
@@ -86,6 +92,27 @@ func TestAsksSeldom(t *testing.T) {
 		if n.ids(t); n.asked != step.asked {
 			t.Errorf("after %q: asked %d times, want %d", step.id, n.asked, step.asked)
 		}
+	}
+}
+
+// An agent whose driver takes its time tells what it knew before a device was made: it is asked
+// again.
+func TestOldAnswer(t *testing.T) {
+	n, write := newNode(t)
+	n.told, n.at = []Device{{ID: "MIG-a"}}, time.Now()
+	write("MIG-a", "/")
+	write("MIG-b", "/")
+	for range 2 {
+		if got := n.ids(t); !slices.Equal(got, []string{"MIG-a"}) {
+			t.Fatalf("%v", got)
+		}
+	}
+	n.told, n.at = append(n.told, Device{ID: "MIG-b"}), time.Time{}
+	if got := n.ids(t); !slices.Equal(got, []string{"MIG-a", "MIG-b"}) {
+		t.Errorf("%v", got)
+	}
+	if n.ids(t); n.asked != 3 {
+		t.Errorf("asked %d times, want 3", n.asked)
 	}
 }
 
