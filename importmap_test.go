@@ -176,7 +176,7 @@ var rooms = []room{
 	{path: "test/fakemps", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster", thirdParty: []string{"golang.org/x/sys"}, executes: true},
 	{path: "test/cluster/pause", thirdParty: []string{"golang.org/x/sys"}},
-	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/gpu/nvml", "internal/library", "internal/mig", "internal/mps", "internal/partition", "internal/partition/machine", "internal/partition/mig", "internal/process", "internal/race", "internal/remote/certificates", "internal/remote/network", "internal/remote/protocol", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
+	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/library", "internal/mps", "internal/process", "internal/race", "internal/remote/certificates", "internal/remote/network", "internal/remote/protocol", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "deploy/prometheus", thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
 }

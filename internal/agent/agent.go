@@ -353,6 +353,7 @@ func serve(ctx context.Context, l *loop) error {
 	d.task(func() { d.driverWatch.watchCards(alive) })
 	d.task(func() { d.driverWatch.watchMPS(alive) })
 	d.task(func() { d.samples.run(alive) })
+	d.task(func() { d.settleInstances(alive) })
 	d.task(func() { d.driverWatch.divideTimes(alive) })
 	var writers sync.WaitGroup
 	for _, keep := range []func(context.Context){d.usage.keep, d.history.keep} {

@@ -100,6 +100,9 @@ type Config struct {
 	// is.
 	Containers Containers
 
+	// Instances makes MIG instances; nil: nobody does.
+	Instances Instances
+
 	// Health says what faults of GPUs mean, and what is done about them.
 	Health health.Policy
 	// StuckAfter is for how long a program must have had work in flight of which none ended

@@ -18,6 +18,9 @@
 //	POST   /v1/runs                 RunSpec -> Run, then a stream of Notice; all that a command needs to
 //	                                run under a share, which is held while the connection is open
 //	GET    /v1/runs/notices         Notices: what runs that the asking process holds have been told
+//	GET    /v1/instances            Instances; ?label= as above
+//	PUT    /v1/instances/{name}     InstanceSpec -> Instance: 201 made, 200 there already as asked for
+//	DELETE /v1/instances/{name}     -> 204; refused while a program uses it
 //	GET    /v1/clients              Clients; ?label= as above, of their shares
 //	GET    /v1/snapshot             Snapshot; with ?follow=1 a stream of them, one per line
 //	GET    /metrics                 the same for Prometheus
@@ -41,6 +44,8 @@ const (
 	SchemaShares  = "divvy.shares/v1"
 	SchemaClients = "divvy.ps/v1"
 	SchemaEvents  = "divvy.events/v1"
+
+	SchemaInstances = "divvy.instances/v1"
 )
 
 // Code says what kind of failure an Error is; the command line maps it to an
@@ -51,7 +56,7 @@ const (
 	CodeUsage       Code = "usage"       // the request makes no sense: exit 2
 	CodeNotFound    Code = "not-found"   // no such share or card: exit 3
 	CodeNotAllowed  Code = "not-allowed" // over a bound, not yours: exit 4
-	CodeExists      Code = "exists"      // a share of that name is there, and another one: exit 4
+	CodeExists      Code = "exists"      // a share or instance of that name is there, and another one: exit 4
 	CodeNoRoom      Code = "no-room"     // less is left than is asked for: exit 4
 	CodeUnavailable Code = "unavailable" // the agent cannot do it now: exit 5
 )
@@ -63,7 +68,7 @@ type Error struct {
 	Hint    string `json:"hint,omitempty"` // an exact command or change that helps
 	// Missing is how much more would have to be left; with CodeNoRoom alone.
 	Missing *Missing `json:"missing,omitempty"`
-	// Differs are the fields in which a share that exists is not as asked for; with
+	// Differs are the fields in which what exists is not as asked for; with
 	// CodeExists alone.
 	Differs []string `json:"differs,omitempty"`
 	// Leaving is true when the agent is on its way out: ask the one that comes next.
@@ -290,6 +295,68 @@ type Shares struct {
 	// Unresponsive are the cards whose driver does not answer, by UUID: what is said of
 	// them is from before.
 	Unresponsive []string `json:"unresponsive,omitempty"`
+}
+
+// InstanceSpec asks for a MIG instance of a GPU in MIG mode, made for who asks. Its name is of
+// the same kind as a share's.
+type InstanceSpec struct {
+	Name    string       `json:"name,omitempty"`  // that of the path
+	GPU     string       `json:"gpu"`             // UUID
+	Profile string       `json:"profile"`         // 1g.5gb
+	Start   *int         `json:"start,omitempty"` // placement unit; absent: where it leaves the most room
+	Labels  share.Labels `json:"labels,omitempty"`
+}
+
+// Instance is a MIG instance that was made for somebody; it lasts until it is deleted, over
+// restarts of the agent. One that a reset or a reboot has taken is made anew by the next PUT.
+type Instance struct {
+	InstanceSpec
+	Devices   []string `json:"devices"`             // UUIDs (MIG-...) by which programs ask for it
+	CDIDevice string   `json:"cdiDevice,omitempty"` // for container runtimes; absent: the agent writes no CDI files
+}
+
+// Instances answers GET /v1/instances.
+type Instances struct {
+	Schema    string     `json:"schema"`
+	Instances []Instance `json:"instances"`
+	// Cards are the GPUs in MIG mode; nil: their driver does not answer.
+	Cards []MIGCard `json:"cards"`
+}
+
+// MIGCard is what MIG instances a GPU has, and which it can have.
+type MIGCard struct {
+	CardUUID string       `json:"cardUuid"`
+	Units    int          `json:"units"` // placement units
+	All      MIGAmounts   `json:"all"`
+	Profiles []MIGProfile `json:"profiles"`
+	Has      []MIGPart    `json:"has"`
+}
+
+// MIGAmounts is what instances take of a GPU besides placement units.
+type MIGAmounts struct {
+	Slices   int `json:"slices"` // of compute
+	Decoders int `json:"decoders"`
+	Encoders int `json:"encoders"`
+	JPEG     int `json:"jpeg"`
+	OFA      int `json:"ofa"`
+}
+
+// MIGProfile is one kind of instance.
+type MIGProfile struct {
+	Name        string     `json:"name"`
+	MemoryBytes uint64     `json:"memoryBytes"`
+	Takes       MIGAmounts `json:"takes"`
+	Size        int        `json:"size"`   // placement units
+	Starts      []int      `json:"starts"` // that it may have
+	Most        int        `json:"most"`   // of them on a GPU
+}
+
+// MIGPart is an instance that a GPU has.
+type MIGPart struct {
+	Profile string   `json:"profile"`
+	Start   int      `json:"start"`
+	Devices []string `json:"devices"`
+	Name    string   `json:"name,omitempty"` // of the Instance that it was made as; absent: somebody else made it
 }
 
 // Client is one process attached to a share, or one that died and whose memory

@@ -39,6 +39,8 @@ const (
 	ClassCard  = "card"
 	// ClassReplica is one of several names of a whole card.
 	ClassReplica = "replica"
+	// ClassInstance is a MIG instance that was made for somebody, by the name that he gave it.
+	ClassInstance = "instance"
 )
 
 // Where things are inside a container. The front looks for its share's socket

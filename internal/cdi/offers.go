@@ -139,19 +139,7 @@ func (o *Offers) Parts() error {
 			if len(p.Nodes) == 0 {
 				continue
 			}
-			h := Hardware{Class: p.Kind, Name: p.ID, Nodes: append([]string{}, p.Nodes...)}
-			switch p.Kind {
-			case gpu.PartitionMIG:
-				h.Nodes = append(h.Nodes, cardNodes(d)...)
-				if strings.HasPrefix(p.ID, "MIG-") {
-					h.Env = []string{visible + p.ID}
-				}
-			case gpu.PartitionCompute:
-				// The door to all AMD cards; the driver lets a program use those
-				// whose other file it can open.
-				h.Nodes = append(h.Nodes, "/dev/kfd")
-			}
-			if err := o.put(h, o.driverFor(d)); err != nil {
+			if err := o.put(part(d, p), o.driverFor(d)); err != nil {
 				return err
 			}
 		}
@@ -160,6 +148,60 @@ func (o *Offers) Parts() error {
 		return o.forgetMIG("")
 	}
 	return nil // no driver tells of MIG
+}
+
+// part is a part of a card that has device files of its own, by its own name.
+func part(d gpu.Device, p gpu.Partition) Hardware {
+	h := Hardware{Class: p.Kind, Name: p.ID, Nodes: append([]string{}, p.Nodes...)}
+	switch p.Kind {
+	case gpu.PartitionMIG:
+		h.Nodes = append(h.Nodes, cardNodes(d)...)
+		if strings.HasPrefix(p.ID, "MIG-") {
+			h.Env = []string{visible + p.ID}
+		}
+	case gpu.PartitionCompute:
+		// The door to all AMD cards; the driver lets a program use those
+		// whose other file it can open.
+		h.Nodes = append(h.Nodes, "/dev/kfd")
+	}
+	return h
+}
+
+// Instance offers a MIG device by the name under which its instance was made.
+func (o *Offers) Instance(name, device string) error {
+	if o.Driver != nil && o.Driver.Simulator != "" {
+		return o.put(Hardware{Class: ClassInstance, Name: name, Env: []string{visible + device}}, o.Driver)
+	}
+	for _, d := range o.Devices {
+		for _, p := range d.Partitions {
+			if p.Kind == gpu.PartitionMIG && p.ID == device && len(p.Nodes) > 0 {
+				h := part(d, p)
+				h.Class, h.Name = ClassInstance, name
+				return o.put(h, o.driverFor(d))
+			}
+		}
+	}
+	return fmt.Errorf("the kernel shows no device files of MIG device %s: %w", device, os.ErrNotExist)
+}
+
+// KeepInstances removes the files of MIG instances of this driver but for the named ones.
+func (o *Offers) KeepInstances(names []string) error {
+	devices, err := o.Folder.Devices()
+	if err != nil {
+		return err
+	}
+	simulator := ""
+	if o.Driver != nil {
+		simulator = o.Driver.Simulator
+	}
+	for _, d := range devices {
+		if d.Class == ClassInstance && d.Simulator == simulator && !slices.Contains(names, d.ID) {
+			if err := o.Folder.Remove(d.Class, d.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // SimulatedMIG offers the MIG devices of simulated cards, by their UUIDs, and no

@@ -195,6 +195,9 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 		}
 		cfg.Containers = offers
 	}
+	if f.private == "" && f.worker {
+		cfg.Instances = newInstances(a, f, cfg)
+	}
 	return cfg, nil
 }
 

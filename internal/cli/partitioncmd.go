@@ -32,6 +32,7 @@ func (a *app) partitionCommand() *cobra.Command {
 // partitionInput is what plan and show read.
 type partitionInput struct {
 	state, driver, root, mps, cdi, selected string
+	library                                 string // folder of NVIDIA's, where driver is none; empty: the linker knows
 	force, asJSON                           bool
 	lock                                    *os.File // of an apply; programs that it runs hold it too
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -30,7 +31,7 @@ func (a *app) openCards(in partitionInput) (cards *machine.Machine, closeCards f
 		return nil, nil, err
 	}
 	if in.root == "" {
-		c.Library = func() (mig.Source, func() error, error) { return a.openLibrary(in.driver) }
+		c.Library = func() (mig.Source, func() error, error) { return a.openLibrary(cmp.Or(in.driver, in.library)) }
 		if c.MPS = in.mps; c.MPS == "" {
 			c.MPS = agent.System().MPSFolder()
 		}

@@ -185,6 +185,32 @@ func (c *Client) cordon(ctx context.Context, method, card string, in any) (api.C
 	return is, err
 }
 
+// Instances lists the MIG instances that were made by name, and what GPUs in MIG mode can have.
+func (c *Client) Instances(ctx context.Context) (api.Instances, error) {
+	var i api.Instances
+	err := c.call(ctx, http.MethodGet, "/v1/instances"+c.query(nil), nil, &i)
+	return i, err
+}
+
+// EnsureInstance makes a MIG instance, or finds it, as EnsureShare does a share.
+func (c *Client) EnsureInstance(ctx context.Context, spec api.InstanceSpec) (i api.Instance, made bool, err error) {
+	path, err := instancePath(spec.Name)
+	if err != nil {
+		return i, false, err
+	}
+	status, err := c.exchangeJSON(ctx, http.MethodPut, path, spec, &i)
+	return i, status == http.StatusCreated, err
+}
+
+// DeleteInstance destroys one that no program uses.
+func (c *Client) DeleteInstance(ctx context.Context, name string) error {
+	path, err := instancePath(name)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
 // Clients lists the attached processes.
 func (c *Client) Clients(ctx context.Context) (api.Clients, error) {
 	var l api.Clients
@@ -306,6 +332,15 @@ func sharePath(name string) (string, error) {
 		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no share %q", name), Hint: "divvy share list"}
 	}
 	return "/v1/shares/" + url.PathEscape(name), nil
+}
+
+// instancePath leads to one MIG instance.
+func instancePath(name string) (string, error) {
+	switch name {
+	case "", ".", "..":
+		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no instance %q", name)}
+	}
+	return "/v1/instances/" + url.PathEscape(name), nil
 }
 
 // call does one request and decodes its answer into out, if out is not nil.

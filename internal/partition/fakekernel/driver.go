@@ -4,6 +4,7 @@ package fakekernel
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/divvy-gpu/divvy/internal/gpu"
@@ -23,6 +24,8 @@ type Driver struct {
 	// Left is how many changes it lives for, of which the last one fails; 0: for ever.
 	Left int
 	Dead bool
+	// Before is called before each change; nil: nothing is.
+	Before func()
 
 	next int
 }
@@ -32,6 +35,9 @@ var ErrDead = errors.New("dead")
 
 func (d *Driver) change(do func()) error {
 	d.Changes++
+	if d.Before != nil {
+		d.Before()
+	}
 	if d.Left > 0 {
 		d.Left--
 		d.Dead = d.Left == 0
@@ -86,7 +92,7 @@ func (d *Driver) DestroyInstance(_ string, kind, start int, computeOnly bool) er
 	}
 	return d.change(func() {
 		if computeOnly {
-			d.MIGNow.Instances[n].Compute = []int{}
+			d.MIGNow.Instances[n].Compute, d.MIGNow.Instances[n].Devices = []int{}, nil
 		} else {
 			d.MIGNow.Instances = slices.Delete(d.MIGNow.Instances, n, n+1)
 		}
@@ -99,7 +105,9 @@ func (d *Driver) CreateCompute(_ string, kind, start, size int) error {
 		return gpu.ErrNoCard
 	}
 	return d.change(func() {
-		d.MIGNow.Instances[n].Compute = append(slices.Clone(d.MIGNow.Instances[n].Compute), size)
+		i := &d.MIGNow.Instances[n]
+		i.Compute = append(slices.Clone(i.Compute), size)
+		i.Devices = append(slices.Clone(i.Devices), fmt.Sprintf("MIG-%d-%d", i.ID, len(i.Compute)))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,9 @@ import (
 
 // DefaultJournal is where an interrupted change is taken up from.
 const DefaultJournal = "/var/lib/divvy/partition.journal"
+
+// BookingsSuffix is what the file of bookings has behind the journal's name.
+const BookingsSuffix = ".bookings"
 
 // ErrBusy says that another process changes cards by this journal.
 var ErrBusy = errors.New("another divvy partition apply is running, or a program that one started")
@@ -31,6 +35,12 @@ type Journal struct {
 
 	kept    *journal.Journal
 	records [][]byte // that it has
+
+	booked   *journal.Journal // of bookings, beside the other one
+	bookings map[string]Booking
+	notes    int // records of bookings
+	// unsettled says why bookings are neither made nor gone.
+	unsettled map[string]error
 }
 
 var _ partition.Log = (*Journal)(nil)
@@ -50,6 +60,12 @@ func OpenJournal(path string) (j *Journal, err error) {
 	if j.kept, j.records, j.Lost, err = journal.Open(path); err != nil {
 		return nil, errors.Join(err, j.Lock.Close())
 	}
+	booked, records, lost, err := journal.Open(path + BookingsSuffix)
+	if err != nil {
+		return nil, errors.Join(err, j.kept.Close(), j.Lock.Close())
+	}
+	j.booked, j.bookings, j.notes = booked, readBookings(records), len(records)
+	j.Lost += lost
 	return j, nil
 }
 
@@ -63,13 +79,22 @@ func (j *Journal) Append(record []byte) error {
 }
 
 // Close lets others change cards.
-func (j *Journal) Close() error { return errors.Join(j.kept.Close(), j.Lock.Close()) }
+func (j *Journal) Close() error {
+	return errors.Join(j.kept.Close(), j.booked.Close(), j.Lock.Close())
+}
 
 // Recover ends what an interrupted change began, as partition.Recover does, before the
-// next one.
+// next one, and what there is of bookings that were not made or destroyed to their end.
+// From then on instances that are booked count as in use.
 func (m *Machine) Recover(ctx context.Context, j *Journal) (outcomes map[string]string, err error) {
+	m.journal = j
+	began := len(j.records) > 0 // else a booking that was to be made was not
 	if outcomes, err = partition.Recover(ctx, m.Techniques, m, j, j.records); err != nil {
 		return outcomes, err
+	}
+	m.settle(ctx, j, began)
+	if slices.ContainsFunc(j.Bookings(), func(b Booking) bool { return b.Stage == StageMaking }) {
+		return outcomes, nil // that it began is not to be forgotten
 	}
 	j.records = nil
 	return outcomes, j.kept.Replace(nil)

@@ -39,9 +39,10 @@ type Machine struct {
 	// Shares notes on cards which shares there are on them; nil: there are none.
 	Shares func(ctx context.Context, cards []partition.Card) error
 
-	kernel *kernel.Kernel            // nil: its files are not asked
-	driver *mig.Driver               // nil: NVIDIA's is not here, or not asked
-	known  map[string]partition.Card // as they were last observed, by ID
+	kernel  *kernel.Kernel            // nil: its files are not asked
+	driver  *mig.Driver               // nil: NVIDIA's is not here, or not asked
+	known   map[string]partition.Card // as they were last observed, by ID
+	journal *Journal                  // nil: what is booked is not known
 }
 
 var _ partition.Driver = (*Machine)(nil)
@@ -178,6 +179,7 @@ func (m *Machine) observe(ctx context.Context, c *partition.Card) error {
 			return err
 		}
 	}
+	*c = m.booked(*c)
 	m.known[c.ID()] = *c
 	return nil
 }

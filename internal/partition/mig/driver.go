@@ -121,7 +121,7 @@ func (t Technique) Observe(_ context.Context, c *partition.Card) error {
 		return fmt.Errorf("GPU %s: %w", c.UUID, err)
 	}
 	*c = c.With(t.Name(), s)
-	product, notKnown := t.product(*c)
+	product, notKnown := t.Product(*c)
 	for _, i := range m.Instances {
 		instance := Instance{
 			ID: i.ID, Start: i.Start, Compute: i.Compute, Devices: i.Devices, Processes: t.processes(i.Processes), Profile: fmt.Sprintf("unknown-%d", i.Kind),
@@ -141,7 +141,7 @@ func (t Technique) model(c partition.Card, told []facts.Profile) (*facts.Product
 	if len(told) == 0 {
 		return nil, nil
 	}
-	table, _ := t.product(c)
+	table, _ := t.Product(c)
 	model, differences, err := facts.WithDriver(table, c.Name, told)
 	if err != nil || len(differences) == 0 {
 		return model, err
@@ -185,7 +185,7 @@ func (t Technique) Do(_ context.Context, card partition.Card, s partition.Step) 
 		}
 		return err
 	}
-	product, err := t.product(card)
+	product, err := t.Product(card)
 	if err != nil {
 		return err
 	}

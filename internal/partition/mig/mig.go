@@ -94,6 +94,9 @@ type Instance struct {
 	// instances, where the driver tells.
 	Devices   []string            `yaml:"devices,omitempty,flow" json:"devices,omitempty"`
 	Processes []partition.Process `yaml:"processes,omitempty" json:"processes,omitempty"`
+	// Booked is the name of the booking that it was made for, empty: for none. It counts as
+	// in use.
+	Booked string `yaml:"booked,omitempty" json:"booked,omitempty"`
 }
 
 // Of is how a card is divided; unknown where nobody told.
@@ -178,6 +181,8 @@ func (i Instance) computes() []int {
 	return []int{}
 }
 
+func (i Instance) busy() bool { return len(i.Processes) > 0 || i.Booked != "" }
+
 // same says whether two instances are the same kind at the same place.
 func (i Instance) same(o Instance) bool { return i.Profile == o.Profile && i.Start == o.Start }
 
@@ -224,7 +229,7 @@ func (t Technique) Aim(c partition.Card, r partition.Rule, force bool) (partitio
 	if !m.Enabled && !s.On {
 		return c, nil
 	}
-	product, err := t.product(c)
+	product, err := t.Product(c)
 	if err != nil {
 		return c, err
 	}
@@ -273,7 +278,7 @@ func (t Technique) Steps(from, to partition.Card) []partition.Step {
 		} else {
 			add(partition.Step{Action: actionOff, Why: "the whole GPU is wanted"})
 		}
-		if product, err := t.product(to); err == nil && product.NeedsReset {
+		if product, err := t.Product(to); err == nil && product.NeedsReset {
 			add(partition.Step{Action: partition.ActionReset, Why: "this model changes its mode at a reset"})
 		}
 	}
@@ -308,8 +313,8 @@ func (Technique) Busy(c partition.Card, steps []partition.Step) string {
 	return busyOf(gone)
 }
 
-// product finds the model of a card: what its driver tells, else the table's.
-func (t Technique) product(c partition.Card) (*facts.Product, error) {
+// Product finds the model of a card: what its driver tells, else the table's.
+func (t Technique) Product(c partition.Card) (*facts.Product, error) {
 	if model := Of(c).Model; model != nil {
 		return model, nil
 	}
@@ -339,7 +344,7 @@ func (t Technique) instances(product *facts.Product, s State, want []item, force
 		if index < 0 || !slices.Contains(product.Profiles[index].Starts, i.Start) {
 			return nil, fmt.Errorf("%w: it has %s at %d, which %s does not have", partition.ErrImpossible, i.Profile, i.Start, product.Key)
 		}
-		have = append(have, held{item: item{profile: index, compute: i.computes()}, start: i.Start, busy: len(i.Processes) > 0})
+		have = append(have, held{item: item{profile: index, compute: i.computes()}, start: i.Start, busy: i.busy()})
 	}
 	a := arrange(product, have, want, force)
 	if a == nil {
@@ -381,8 +386,11 @@ func inTheWay(s State, have []held, want []item, forced *arrangement) string {
 func busyOf(instances []Instance) string {
 	var words []string
 	for _, i := range instances {
-		if len(i.Processes) > 0 {
+		switch {
+		case len(i.Processes) > 0:
 			words = append(words, fmt.Sprintf("%s at %d is used by %s", i.Profile, i.Start, partition.Describe(i.Processes)))
+		case i.Booked != "":
+			words = append(words, fmt.Sprintf("%s at %d is booked by %s", i.Profile, i.Start, i.Booked))
 		}
 	}
 	return strings.Join(words, "; ")
@@ -401,7 +409,7 @@ func reason(i Instance, to State) string {
 
 // layout is what a card's instances take of it.
 func (t Technique) layout(c partition.Card) (l facts.Layout, err error) {
-	if l.Product, err = t.product(c); err != nil {
+	if l.Product, err = t.Product(c); err != nil {
 		return l, err
 	}
 	for _, i := range Of(c).Instances {
@@ -489,4 +497,16 @@ func (s State) Find(o Instance) int {
 	return slices.IndexFunc(s.Instances, func(i Instance) bool {
 		return i.same(o) && (i.Devices == nil || o.Devices == nil || slices.Equal(i.Devices, o.Devices))
 	})
+}
+
+// Book notes on a card which of its instances are booked, by the names of the bookings.
+func Book(c partition.Card, bookings map[string]Instance) partition.Card {
+	s := Of(c)
+	s.Instances = slices.Clone(s.Instances)
+	for name, of := range bookings {
+		if i := s.Find(of); i >= 0 {
+			s.Instances[i].Booked = name
+		}
+	}
+	return c.With(partition.TechniqueMIG, &s)
 }
