@@ -40,7 +40,7 @@ var rooms = []room{
 	},
 	{
 		path:       "internal/cli",
-		may:        []string{"internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/host", "kube/internal/mig", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
+		may:        []string{"internal/api", "internal/cdi", "internal/client", "internal/share", "kube/internal/cri", "kube/internal/deviceplugin", "kube/internal/doctor", "kube/internal/dra", "kube/internal/host", "kube/internal/mig", "kube/internal/names", "kube/internal/nodeagent", "kube/internal/server"},
 		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/klog"},
 	},
 	{path: "cmd/divvy-kube", may: []string{"kube/internal/cli"}},

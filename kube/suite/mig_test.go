@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
@@ -210,6 +211,49 @@ func TestMIGClaims(t *testing.T) {
 	c.says("share", "main", fmt.Sprintf("sees 1 1 %d", 2*gib))
 	c.deletePod("one")
 	c.seesPart("three")
+}
+
+// On a GPU in MIG mode they are made for claims, and are gone after: of two that do not go together the
+// second waits until the first is released.
+func TestMIGMadeForClaims(t *testing.T) {
+	c, folder := newCluster(t), t.TempDir()
+	c.divided(folder, "mig: {enabled: true}", noParts)
+	agent := client.New("/run/divvy/agent.sock")
+	has := func(want string) {
+		t.Helper()
+		c.until("the GPU has "+want, patience, func() error {
+			all, err := agent.Instances(t.Context())
+			if err != nil || len(all.Cards) != 1 {
+				return fmt.Errorf("%+v (%w)", all, err)
+			}
+			var profiles []string
+			for _, part := range all.Cards[0].Has {
+				profiles = append(profiles, part.Profile)
+			}
+			if got := strings.Join(profiles, ","); got != want || len(all.Instances) != len(profiles) {
+				return fmt.Errorf("it has %q, of %d claims", got, len(all.Instances))
+			}
+			return nil
+		})
+	}
+	claim := func(name, profile string) {
+		t.Helper()
+		c.claim(name, request{name: "mig", class: names.DeviceClassMIG, selector: fmt.Sprintf(`device.attributes["divvy.dev"].profile == %q`, profile)})
+		c.pod(name, container{name: "main", claim: name, command: looks()})
+	}
+	claim("one", "3g.20gb")
+	c.seesPart("one")
+	has("3g.20gb")
+	claim("whole", "7g.40gb")
+	c.unschedulable("whole")
+	claim("small", "1g.5gb")
+	c.says("small", "main", "sees 1 ")
+	c.deletePod("small")
+	c.deletePod("one")
+	c.says("whole", "main", "sees 1 ")
+	has("7g.40gb")
+	c.deletePod("whole")
+	has("")
 }
 
 // A node part in a pod sees the files of MIG devices, and not what these need of the host.

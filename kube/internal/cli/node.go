@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/cdi"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/kube/internal/cri"
@@ -154,7 +155,7 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: nodeagent.New(f.agent), MIG: f.migDevices(), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
+		Node: f.node, Agent: nodeagent.New(f.agent), Instances: client.New(f.agent), MIG: f.migDevices(), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
 		Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {
@@ -231,12 +232,24 @@ func (f nodeFlags) inPod() bool { return f.kubeconfig == "" }
 
 func cdiFolders() []cdi.Folder { return []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder} }
 
-// migDevices are those that the agent knows and CDI files name.
+// migDevices are those that the agent knows and CDI files name, but for those that it made for
+// somebody.
 func (f nodeFlags) migDevices() *mig.Devices {
 	return &mig.Devices{Folders: cdiFolders(), Blind: f.inPod(), Agent: func(ctx context.Context) (mig.Answer, error) {
-		snapshot, err := client.New(f.agent).Snapshot(ctx)
+		agent := client.New(f.agent)
+		snapshot, err := agent.Snapshot(ctx)
 		if err != nil {
 			return mig.Answer{}, err
+		}
+		made, err := agent.Instances(ctx) // after the snapshot: one that came between is in none
+		if err != nil && nodeagent.Code(err) != api.CodeNotFound {
+			return mig.Answer{}, err
+		}
+		taken := map[string]bool{}
+		for _, i := range made.Instances {
+			for _, device := range i.Devices {
+				taken[device] = true
+			}
 		}
 		told := mig.Answer{At: snapshot.Time}
 		for _, card := range snapshot.Cards {
@@ -250,6 +263,9 @@ func (f nodeFlags) migDevices() *mig.Devices {
 				told.At = *card.SampledAt
 			}
 			for _, d := range card.Instruments.Devices {
+				if taken[d.ID] {
+					continue
+				}
 				told.Devices = append(told.Devices, mig.Device{ID: d.ID, Profile: d.Profile, MemoryBytes: d.MemoryBytes, CardUUID: card.UUID})
 			}
 		}

@@ -51,11 +51,12 @@ type MIG interface {
 
 // Config of a Driver.
 type Config struct {
-	Node   string // its name, and that of its pool
-	Agent  nodeagent.Agent
-	MIG    MIG
-	Server Server
-	Log    *slog.Logger
+	Node      string // its name, and that of its pool
+	Agent     nodeagent.Agent
+	Instances nodeagent.Instances
+	MIG       MIG
+	Server    Server
+	Log       *slog.Logger
 	// Settle is how long changes of what is free are gathered before they are published;
 	// health is published at once.
 	Settle time.Duration
@@ -68,7 +69,7 @@ type Config struct {
 
 // Validate says what is missing.
 func (c Config) Validate() error {
-	if c.Node == "" || c.Agent == nil || c.MIG == nil || c.Server == nil || c.Log == nil || c.Fatal == nil || c.Settle <= 0 || c.Patience < 0 {
+	if c.Node == "" || c.Agent == nil || c.Instances == nil || c.MIG == nil || c.Server == nil || c.Log == nil || c.Fatal == nil || c.Settle <= 0 || c.Patience < 0 {
 		return errors.New("node, agent, MIG devices, API server, log, what to do on fatal errors and a time to settle are needed")
 	}
 	return nil
@@ -79,7 +80,10 @@ type Driver struct {
 	config Config
 
 	claims claimLocks
-	migs   []mig.Device // that were published; only Run knows
+	// What was published of MIG; only Run knows.
+	migs  []mig.Device
+	parts api.Instances
+	inMIG bool // a GPU is in MIG mode
 
 	mu      sync.Mutex
 	health  []kubeletplugin.DeviceHealth
@@ -144,8 +148,17 @@ type given struct {
 	since       time.Time
 }
 
-// give makes the share of one request of a claim, or looks whether its MIG device is there.
+// give makes the share or the MIG device of one request of a claim, or looks whether its MIG device is
+// there.
 func (d *Driver) give(ctx context.Context, claim *resourceapi.ResourceClaim, w wanted) (given, error) {
+	since := claim.CreationTimestamp
+	if t := claim.Status.Allocation.AllocationTimestamp; t != nil {
+		since = *t
+	}
+	if w.part != nil {
+		i, err := nodeagent.EnsureInstance(ctx, d.config.Instances, *w.part, d.config.Patience)
+		return given{devices: w.devices, status: partStatusOf(i), enforcement: share.EnforcedMIG, since: since.Time}, err
+	}
 	if w.mig == "" {
 		s, err := nodeagent.Ensure(ctx, d.config.Agent, w.spec, d.config.Patience)
 		return given{devices: w.devices, status: statusOf(s), enforcement: s.Enforcement, since: s.Created}, err
@@ -158,21 +171,20 @@ func (d *Driver) give(ctx context.Context, claim *resourceapi.ResourceClaim, w w
 	if at < 0 || !known[at].Ready {
 		return given{}, fmt.Errorf("MIG device %s is not there, or lacks something of the host (divvy cdi list on node %s)", w.mig, d.config.Node)
 	}
-	since := claim.CreationTimestamp
-	if t := claim.Status.Allocation.AllocationTimestamp; t != nil {
-		since = *t
-	}
 	return given{devices: w.devices, status: migStatusOf(known[at]), enforcement: share.EnforcedMIG, since: since.Time}, nil
 }
 
-// UnprepareResourceClaims removes the shares of claims. Their programs have ended by then;
-// what the driver has not taken back yet stays booked until it has.
+// UnprepareResourceClaims removes the shares of claims, and the MIG devices that were made for them.
+// Their programs have ended by then; what the driver has not taken back yet stays booked until it has.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
 	for _, claim := range claims {
 		unlock := d.claims.lock(claim.UID)
-		err := nodeagent.Remove(ctx, d.config.Agent, share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim.UID)},
-			func(api.Share) bool { return true })
+		of := share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim.UID)}
+		err := nodeagent.Remove(ctx, d.config.Agent, of, func(api.Share) bool { return true })
+		if err == nil {
+			err = nodeagent.RemoveInstances(ctx, d.config.Instances, of, d.config.Patience)
+		}
 		unlock()
 		if err != nil {
 			err = fmt.Errorf("claim %s: %w", claim.NamespacedName, err)

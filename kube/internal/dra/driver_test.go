@@ -59,9 +59,9 @@ type fakeMIG struct{ devices []mig.Device }
 
 func (m *fakeMIG) List(context.Context) ([]mig.Device, error) { return m.devices, nil }
 
-func newDriver(t *testing.T, agent nodeagent.Agent, server Server) *Driver {
+func newDriver(t *testing.T, agent *fakeagent.Agent, server Server) *Driver {
 	t.Helper()
-	d, err := New(Config{Node: node, Agent: agent, MIG: &fakeMIG{}, Server: server, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Settle: time.Second, Patience: 0,
+	d, err := New(Config{Node: node, Agent: agent, Instances: agent, MIG: &fakeMIG{}, Server: server, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Settle: time.Second, Patience: 0,
 		Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		device := resources(node, cards, shares, nil).Pools[node].Slices[0].Devices[0]
+		device := resources(node, cards, shares, nil, api.Instances{}).Pools[node].Slices[0].Devices[0]
 		m, c := device.Capacity["memory"].Value, device.Capacity["cores"].Value
 		if policy := device.Capacity["memory"].RequestPolicy; policy.Default.Cmp(m) != 0 || policy.ValidRange.Max.Cmp(m) != 0 ||
 			(m.Value()-policy.ValidRange.Min.Value())%nodeagent.MiB != 0 {
@@ -349,7 +349,7 @@ func TestWholeGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, device := range resources(node, cards, shares, nil).Pools[node].Slices[0].Devices {
+	for _, device := range resources(node, cards, shares, nil, api.Instances{}).Pools[node].Slices[0].Devices {
 		if m := device.Capacity["memory"].Value; m.Value() != 10<<30 || len(device.Taints) != 0 || !*device.Attributes[names.AttributeWhole].BoolValue {
 			t.Errorf("%+v: the scheduler counts what claims have", device)
 		}
@@ -369,7 +369,7 @@ func TestWholeGPUs(t *testing.T) {
 	if cards, shares, err = d.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, device := range resources(node, cards, shares, nil).Pools[node].Slices[0].Devices {
+	for _, device := range resources(node, cards, shares, nil, api.Instances{}).Pools[node].Slices[0].Devices {
 		if got, want := *device.Attributes[names.AttributeWhole].BoolValue, device.Name == names.Device(gpuUUID); got != want {
 			t.Errorf("%s is whole: %v", device.Name, got)
 		}
@@ -430,7 +430,8 @@ func TestMIGPublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		devices := resources(node, cards, shares, migs).Pools[node].Slices[0].Devices
+		pool := resources(node, cards, shares, migs, api.Instances{}).Pools[node]
+		devices := pool.Slices[0].Devices
 		if len(devices) != 3 {
 			t.Fatalf("%d devices", len(devices))
 		}
@@ -443,7 +444,7 @@ func TestMIGPublished(t *testing.T) {
 		if (len(m.Taints) > 0) != (step.taint != "") || step.taint != "" && m.Taints[0].Value != step.taint {
 			t.Errorf("%+v: taints %v", step, m.Taints)
 		}
-		d.setHealth(cards, migs[:1])
+		d.setHealth(cards, pool)
 		if h := d.health[len(d.health)-1]; h.DeviceName != names.Device(migUUID) || h.Health != step.well {
 			t.Errorf("%+v: %+v", step, h)
 		}
@@ -458,7 +459,7 @@ func TestManyMIGDevices(t *testing.T) {
 		migs = append(migs, mig.Device{ID: fmt.Sprintf("MIG-6404041a-04cf-1ccf-9e70-%012d", i), CardUUID: gpuUUID})
 	}
 	all := 0
-	for _, slice := range resources(node, cards, nil, migs).Pools[node].Slices {
+	for _, slice := range resources(node, cards, nil, migs, api.Instances{}).Pools[node].Slices {
 		if all += len(slice.Devices); len(slice.Devices) > mostDevices || len(slice.Devices) == 0 {
 			t.Errorf("a slice of %d", len(slice.Devices))
 		}

@@ -19,15 +19,17 @@ import (
 
 const (
 	maxAttribute = 64 // characters
-	mostDevices  = 64 // of a slice in which one has a taint
+	mostDevices  = 64 // of a slice in which one has a taint or takes of a counter
+	mostSets     = 8  // of counters, in a slice, which has no devices then
 )
 
-// resources is what a node publishes: one pool, a device for each GPU, and one for each MIG device
-// behind them. The allocator takes the first device that fits, so the fullest GPU stands first.
+// resources is what a node publishes: one pool, a device for each GPU, one for each MIG device
+// behind them, and then one for each that can be made. The allocator takes the first device that
+// fits, so the fullest GPU stands first.
 //
 // What people and programs outside of the cluster have booked on a GPU is taken off its
 // capacity; what is booked for claims is not, since the scheduler counts that itself.
-func resources(pool string, cards []api.Card, shares []api.Share, migs []mig.Device) resourceslice.DriverResources {
+func resources(pool string, cards []api.Card, shares []api.Share, migs []mig.Device, made api.Instances) resourceslice.DriverResources {
 	type use struct {
 		memory        uint64
 		cores, shares int
@@ -72,11 +74,16 @@ func resources(pool string, cards []api.Card, shares []api.Share, migs []mig.Dev
 			devices = append(devices, migDevice(m, cards[at]))
 		}
 	}
-	made := []resourceslice.Slice{{Devices: devices[:min(len(devices), mostDevices)]}}
-	for rest := devices[len(made[0].Devices):]; len(rest) > 0; rest = rest[min(len(rest), mostDevices):] {
-		made = append(made, resourceslice.Slice{Devices: rest[:min(len(rest), mostDevices)]})
+	sets, possible := parts(cards, made)
+	devices = append(devices, possible...)
+	all := []resourceslice.Slice{{Devices: devices[:min(len(devices), mostDevices)]}}
+	for some := range slices.Chunk(devices[len(all[0].Devices):], mostDevices) {
+		all = append(all, resourceslice.Slice{Devices: some})
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: made}}}
+	for some := range slices.Chunk(sets, mostSets) {
+		all = append(all, resourceslice.Slice{SharedCounters: some})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool: {Slices: all}}}
 }
 
 // text is an attribute, cut to what one may have.

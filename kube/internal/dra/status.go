@@ -37,8 +37,17 @@ type migStatus struct {
 	Kind        string            `json:"kind"`
 	Device      string            `json:"device"`
 	Profile     string            `json:"profile"`
-	MemoryBytes uint64            `json:"memoryBytes"`
+	MemoryBytes uint64            `json:"memoryBytes,omitempty"` // of one that was there before
 	Enforcement share.Enforcement `json:"enforcement"`
+}
+
+// partStatusOf is of one that was made for the claim.
+func partStatusOf(i api.Instance) migStatus {
+	status := migStatusOf(mig.Device{Profile: i.Profile})
+	if len(i.Devices) > 0 {
+		status.Device = i.Devices[0]
+	}
+	return status
 }
 
 func statusOf(s api.Share) shareStatus {

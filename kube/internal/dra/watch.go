@@ -4,14 +4,15 @@ package dra
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/event"
-	"github.com/divvy-gpu/divvy/kube/internal/mig"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 	"github.com/divvy-gpu/divvy/kube/internal/nodeagent"
 )
@@ -66,7 +67,7 @@ func (d *Driver) Run(ctx context.Context, publisher Publisher) error {
 		case <-look.C:
 		case <-migs.C:
 			// An agent that is away is asked again; what was published stays.
-			if now, err := d.config.MIG.List(ctx); err != nil || slices.Equal(now, d.migs) {
+			if !d.changedMIG(ctx) {
 				continue
 			}
 		case <-timer.C:
@@ -109,12 +110,44 @@ func (d *Driver) publish(ctx context.Context, publisher Publisher) error {
 	if err != nil {
 		return err
 	}
-	d.setHealth(cards, migs)
-	if err := publisher.PublishResources(ctx, resources(d.config.Node, cards, shares, migs)); err != nil {
+	d.inMIG = slices.ContainsFunc(cards, func(c api.Card) bool { return c.Health == nodeagent.HealthUnshareable })
+	parts, err := d.lookAtParts(ctx)
+	if err != nil {
 		return err
 	}
-	d.migs = migs
+	resources := resources(d.config.Node, cards, shares, migs, parts)
+	d.setHealth(cards, resources.Pools[d.config.Node])
+	if err := publisher.PublishResources(ctx, resources); err != nil {
+		return err
+	}
+	d.migs, d.parts = migs, parts
 	return nil
+}
+
+// changedMIG says whether MIG devices have come or gone, or what can be made has changed. An agent that
+// is away is asked again; what was published stays.
+func (d *Driver) changedMIG(ctx context.Context) bool {
+	if now, err := d.config.MIG.List(ctx); err == nil && !slices.Equal(now, d.migs) {
+		return true
+	}
+	now, err := d.lookAtParts(ctx)
+	return err == nil && !reflect.DeepEqual(now, d.parts)
+}
+
+// lookAtParts asks for the MIG devices that are made and that can be. Where a driver does not answer
+// it is what was published.
+func (d *Driver) lookAtParts(ctx context.Context) (api.Instances, error) {
+	if !d.inMIG {
+		return api.Instances{}, nil
+	}
+	now, err := d.config.Instances.Instances(ctx)
+	switch {
+	case nodeagent.Code(err) == api.CodeNotFound: // an agent that makes none
+		return api.Instances{}, nil
+	case err == nil && now.Cards == nil:
+		return d.parts, nil
+	}
+	return now, err
 }
 
 const maxLooks = 5
@@ -150,12 +183,12 @@ func (d *Driver) look(ctx context.Context) ([]api.Card, []api.Share, error) {
 	}
 }
 
-func (d *Driver) setHealth(cards []api.Card, migs []mig.Device) {
+func (d *Driver) setHealth(cards []api.Card, pool resourceslice.Pool) {
 	now := time.Now()
 	var all []kubeletplugin.DeviceHealth
 	add := func(device string, card api.Card) {
 		h := kubeletplugin.DeviceHealth{
-			PoolName: d.config.Node, DeviceName: names.Device(device), Health: kubeletplugin.HealthStatusUnhealthy, LastUpdated: now,
+			PoolName: d.config.Node, DeviceName: device, Health: kubeletplugin.HealthStatusUnhealthy, LastUpdated: now,
 			Message: card.Health,
 		}
 		if card.HealthDetail != "" {
@@ -170,13 +203,15 @@ func (d *Driver) setHealth(cards []api.Card, migs []mig.Device) {
 		all = append(all, h)
 	}
 	for _, card := range cards {
-		add(card.UUID, card)
+		add(names.Device(card.UUID), card)
 		if card.Health == nodeagent.HealthUnshareable { // its MIG devices are well
 			card.Health, card.HealthDetail = nodeagent.HealthOK, ""
 		}
-		for _, m := range migs {
-			if m.CardUUID == card.UUID {
-				add(m.ID, card)
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				if of := device.Attributes[names.AttributeGPU].StringValue; of != nil && *of == card.UUID {
+					add(device.Name, card)
+				}
 			}
 		}
 	}

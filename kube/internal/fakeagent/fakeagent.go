@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +28,12 @@ type Agent struct {
 	// Full makes so many requests for a share find no room.
 	Full int
 
+	// Busy makes so many requests to destroy an instance find a program that uses it.
+	Busy int
+
 	mu     sync.Mutex
 	calls  int
+	made   []api.Instance
 	ledger *core.Core
 	health map[string]string
 }
@@ -115,6 +120,59 @@ func (a *Agent) EnsureShare(_ context.Context, spec api.ShareSpec) (made api.Sha
 // DeleteShare removes a share.
 func (a *Agent) DeleteShare(_ context.Context, name string, force bool) error {
 	return a.question(func() error { return a.ledger.DeleteShare(time.Unix(2, 0), name, force, 0) })
+}
+
+// Instances lists the MIG instances that were made.
+func (a *Agent) Instances(context.Context) (all api.Instances, err error) {
+	return all, a.question(func() error {
+		all.Instances = slices.Clone(a.made)
+		return nil
+	})
+}
+
+// EnsureInstance makes one, or finds it as asked for; no other starts at its place.
+func (a *Agent) EnsureInstance(_ context.Context, spec api.InstanceSpec) (made api.Instance, isNew bool, err error) {
+	err = a.question(func() error {
+		for _, i := range a.made {
+			same := i.GPU == spec.GPU && *i.Start == *spec.Start && i.Profile == spec.Profile
+			switch {
+			case i.Name == spec.Name && same:
+				made = i
+				return nil
+			case i.Name == spec.Name:
+				return &api.Error{Code: api.CodeExists, Message: "another"}
+			case i.GPU == spec.GPU && *i.Start == *spec.Start:
+				return &api.Error{Code: api.CodeNoRoom, Message: "no room"}
+			}
+		}
+		made, isNew = api.Instance{InstanceSpec: spec, Devices: []string{"MIG-" + spec.Name}}, true
+		a.made = append(a.made, made)
+		return nil
+	})
+	return made, isNew, err
+}
+
+// DeleteInstance destroys one.
+func (a *Agent) DeleteInstance(_ context.Context, name string) error {
+	return a.question(func() error {
+		at := slices.IndexFunc(a.made, func(i api.Instance) bool { return i.Name == name })
+		if at < 0 {
+			return &api.Error{Code: api.CodeNotFound, Message: "no " + name}
+		}
+		if a.Busy > 0 {
+			a.Busy--
+			return &api.Error{Code: api.CodeNotAllowed, Message: "in use"}
+		}
+		a.made = slices.Delete(a.made, at, at+1)
+		return nil
+	})
+}
+
+// Made lists them without counting as a question.
+func (a *Agent) Made() []api.Instance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.made)
 }
 
 // Follow waits.

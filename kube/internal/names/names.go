@@ -7,6 +7,7 @@ package names
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,11 +42,13 @@ const (
 	StatusKindMIG         = "MIGStatus"
 	sharePrefix           = "k8s-"
 	mostResults           = 32 // of one claim
+	maxDeviceName         = 63
 	uidPattern            = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 	DeviceClassShare      = "share.divvy.dev"
 	DeviceClassGPU        = "gpu.divvy.dev"
 	DeviceClassMIG        = "mig.divvy.dev"
 	CDIShare              = "divvy.dev/share="
+	CDIInstance           = "divvy.dev/instance="
 	ConditionEnforced     = "Enforced"
 	ReasonEnforcedByLevel = "Level"
 )
@@ -88,6 +91,8 @@ const (
 var (
 	claimUID   = regexp.MustCompile(`^` + uidPattern + `$`)
 	deviceName = regexp.MustCompile(`^gpu-[0-9a-f-]{36}$`)
+	partName   = regexp.MustCompile(`^(gpu-[0-9a-f-]{36})-([0-9]{1,2})-([0-9a-z-]+)$`)
+	hyphens    = regexp.MustCompile(`-+`)
 	migName    = regexp.MustCompile(`^mig-[0-9a-f-]{36}$`)
 	profile    = regexp.MustCompile(`^[0-9][0-9a-z.+]{0,40}[0-9a-z]$`) // 1g.5gb+me
 )
@@ -151,4 +156,41 @@ func MIG(device string) (string, bool) {
 		return "", false
 	}
 	return "MIG" + strings.TrimPrefix(device, "mig"), true
+}
+
+// What a profile's name has that a device's may not, as hyphens: one, two or three.
+var punctuation = [...]string{".", "+", "-"}
+
+// Part is the name of a MIG device of a GPU that can be made, of a profile and at a placement unit:
+// gpu-UUID-4-3g-20gb.
+func Part(uuid, profile string, start int) (string, bool) {
+	var encoded strings.Builder
+	for _, r := range profile {
+		n := slices.Index(punctuation[:], string(r)) + 1
+		if encoded.WriteString(strings.Repeat("-", n)); n == 0 {
+			encoded.WriteRune(r)
+		}
+	}
+	name := Device(uuid) + "-" + strconv.Itoa(start) + "-" + encoded.String()
+	gotUUID, gotProfile, gotStart, ok := PartOf(name)
+	return name, ok && len(name) <= maxDeviceName && gotUUID == uuid && gotProfile == profile && gotStart == start
+}
+
+// PartOf is what Part has named so.
+func PartOf(device string) (uuid, profile string, start int, ok bool) {
+	parts := partName.FindStringSubmatch(device)
+	if parts == nil || strings.HasPrefix(parts[3], "-") || strings.HasSuffix(parts[3], "-") {
+		return "", "", 0, false
+	}
+	ok = true
+	profile = hyphens.ReplaceAllStringFunc(parts[3], func(run string) string {
+		if len(run) > len(punctuation) {
+			ok = false
+			return ""
+		}
+		return punctuation[len(run)-1]
+	})
+	uuid, known := UUID(parts[1])
+	start, err := strconv.Atoi(parts[2])
+	return uuid, profile, start, ok && known && err == nil && strconv.Itoa(start) == parts[2]
 }

@@ -75,3 +75,27 @@ func TestResourceMIG(t *testing.T) {
 		}
 	}
 }
+
+// What can be made is named so that the name is a label of DNS, and says all of it.
+func TestPart(t *testing.T) {
+	gpu := "GPU-" + uid
+	for _, c := range []struct {
+		profile, want string
+		start         int
+	}{{"3g.20gb", "-4-3g-20gb", 4}, {"1g.5gb+me", "-0-1g-5gb--me", 0}, {"2g.48gb+me.all", "-10-2g-48gb--me-all", 10}, {"1g.24gb-me", "-3-1g-24gb---me", 3}} {
+		name, ok := Part(gpu, c.profile, c.start)
+		if uuid, profile, start, found := PartOf(name); !ok || !found || name != "gpu-"+uid+c.want || uuid != gpu || profile != c.profile || start != c.start {
+			t.Errorf("%q (%v) is %s of %s at %d (%v)", name, ok, profile, uuid, start, found)
+		}
+	}
+	for _, bad := range []string{"", "1g..5gb", "1g.5GB", "1g_5gb", ".5gb", "5gb.", strings.Repeat("g", 21)} {
+		if name, ok := Part(gpu, bad, 0); ok {
+			t.Errorf("%q is named %q", bad, name)
+		}
+	}
+	for _, bad := range []string{"gpu-" + uid, "gpu-" + uid + "-04-3g-20gb", "gpu-" + uid + "-4-3g----20gb", "mig-" + uid + "-4-3g-20gb", "gpu-" + uid + "-4-"} {
+		if uuid, profile, start, ok := PartOf(bad); ok {
+			t.Errorf("%q is %s of %s at %d", bad, profile, uuid, start)
+		}
+	}
+}

@@ -38,6 +38,13 @@ type Agent interface {
 	Follow(ctx context.Context, since uint64, handle func(api.Event) error) error
 }
 
+// Instances is what is needed of the node's agent to make MIG instances; client.Client is one.
+type Instances interface {
+	Instances(ctx context.Context) (api.Instances, error)
+	EnsureInstance(ctx context.Context, spec api.InstanceSpec) (i api.Instance, made bool, err error)
+	DeleteInstance(ctx context.Context, name string) error
+}
+
 // New returns the agent behind a socket.
 func New(socket string) Agent { return labelled{client.New(socket)} }
 
@@ -54,16 +61,12 @@ var ErrHeld = errors.New("its last programs are not gone")
 // the node has not taken back yet: a pod that was deleted by force, a program that does
 // not end. That is waited for, since the kubelet tries again only after a minute or so.
 func Ensure(ctx context.Context, a Agent, spec api.ShareSpec, patience time.Duration) (api.Share, error) {
-	deadline := time.Now().Add(patience)
-	for {
-		made, err := ensure(ctx, a, spec)
-		if err == nil || time.Now().After(deadline) || !errors.Is(err, ErrHeld) && Code(err) != api.CodeNoRoom {
-			return made, err
-		}
-		if !Pause(ctx, RetryFirst) {
-			return api.Share{}, err
-		}
-	}
+	var made api.Share
+	err := await(ctx, patience, func() (again bool, err error) {
+		made, err = ensure(ctx, a, spec)
+		return errors.Is(err, ErrHeld) || Code(err) == api.CodeNoRoom, err
+	})
+	return made, err
 }
 
 func ensure(ctx context.Context, a Agent, spec api.ShareSpec) (api.Share, error) {
@@ -123,6 +126,51 @@ func remove(ctx context.Context, a Agent, name string) error {
 		return err
 	}
 	return nil
+}
+
+// EnsureInstance makes a MIG instance, or finds it as it is wanted. As with shares, what the node has
+// not taken back yet is waited for.
+func EnsureInstance(ctx context.Context, a Instances, spec api.InstanceSpec, patience time.Duration) (made api.Instance, err error) {
+	err = await(ctx, patience, func() (again bool, err error) {
+		made, _, err = a.EnsureInstance(ctx, spec)
+		if Code(err) == api.CodeExists { // of an allocation before this one
+			if err = a.DeleteInstance(ctx, spec.Name); err == nil || Code(err) == api.CodeNotFound {
+				made, _, err = a.EnsureInstance(ctx, spec)
+			}
+		}
+		return Code(err) == api.CodeNoRoom || Code(err) == api.CodeUnavailable, Explain(err)
+	})
+	return made, err
+}
+
+// RemoveInstances destroys the MIG instances with these labels. One that a program uses is waited for.
+func RemoveInstances(ctx context.Context, a Instances, labels share.Labels, patience time.Duration) error {
+	return await(ctx, patience, func() (again bool, err error) {
+		all, err := a.Instances(ctx)
+		if Code(err) == api.CodeNotFound { // an agent that makes none
+			return false, nil
+		}
+		for _, i := range all.Instances {
+			if !i.Labels.Match(labels) {
+				continue
+			}
+			if failed := a.DeleteInstance(ctx, i.Name); Code(failed) != api.CodeNotFound {
+				err = errors.Join(err, failed)
+			}
+		}
+		return Code(err) == api.CodeNotAllowed, Explain(err)
+	})
+}
+
+// await tries until there is no use in trying again, or patience ends.
+func await(ctx context.Context, patience time.Duration, try func() (again bool, err error)) error {
+	deadline := time.Now().Add(patience)
+	for {
+		again, err := try()
+		if err == nil || !again || time.Now().After(deadline) || !Pause(ctx, RetryFirst) {
+			return err
+		}
+	}
 }
 
 // Follow calls handle for each event until ctx ends, and connected whenever it begins to hear
