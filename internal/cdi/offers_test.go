@@ -3,6 +3,7 @@
 package cdi_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,12 @@ func TestOffersOfHardware(t *testing.T) {
 	if err := o.Parts(); err != nil {
 		t.Fatal(err)
 	}
+	if err := o.Instance("pod", "MIG-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Instance("other", "MIG-none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a MIG device without files: %v", err)
+	}
 	got := map[string]string{}
 	for _, path := range o.Written {
 		spec, err := runtime.ReadSpec(path, 0)
@@ -75,6 +82,7 @@ func TestOffersOfHardware(t *testing.T) {
 		"divvy.dev/card=0000:c1:00.0":      "dri/renderD128 dri/renderD129 kfd",
 		"divvy.dev/card=0000:4d:00.0":      "dri/renderD130",
 		"divvy.dev/mig=MIG-1":              "nvidia-caps/nvidia-cap12 nvidia-uvm nvidia0 nvidiactl driver CUDA_VISIBLE_DEVICES=MIG-1",
+		"divvy.dev/instance=pod":           "nvidia-caps/nvidia-cap12 nvidia-uvm nvidia0 nvidiactl driver CUDA_VISIBLE_DEVICES=MIG-1",
 		"divvy.dev/compute=0000:c1:00.0-1": "dri/renderD129 kfd",
 		"divvy.dev/vf=0000:4d:00.2":        "dri/renderD131",
 	}
@@ -113,6 +121,23 @@ func TestOffersOfHardware(t *testing.T) {
 		}
 		if strings.Join(migs, " ") != step.want || others != len(want)-1 {
 			t.Errorf("MIG %q: offered %q and %d others, want %q", step.current, migs, others, step.want)
+		}
+	}
+
+	for _, step := range []struct {
+		names []string
+		left  int
+	}{{[]string{"pod"}, 1}, {nil, 0}} {
+		if err := o.KeepInstances(step.names); err != nil {
+			t.Fatal(err)
+		}
+		offered, err := o.Folder.Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := slices.DeleteFunc(offered, func(d cdi.Device) bool { return d.Class != cdi.ClassInstance })
+		if len(left) != step.left || len(offered) == 0 {
+			t.Errorf("kept %v: %+v", step.names, left)
 		}
 	}
 
