@@ -3,6 +3,8 @@
 package dra
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	facts "github.com/divvy-gpu/divvy/internal/mig"
@@ -238,4 +242,64 @@ func TestPartBroken(t *testing.T) {
 			}
 		}
 	}
+}
+
+// fixedInstances answers what it is told to.
+type fixedInstances struct {
+	*fakeagent.Agent
+	all api.Instances
+	err error
+}
+
+func (f *fixedInstances) Instances(context.Context) (api.Instances, error) { return f.all, f.err }
+
+// What can be made is published anew when it changes; an agent of before makes none, and while a driver
+// does not answer what was published stays.
+func TestPartsChange(t *testing.T) {
+	agent := fakeagent.New(10<<30, gpuUUID)
+	fixed := &fixedInstances{all: api.Instances{Cards: []api.MIGCard{inMIG(products(t)[0])}}}
+	d := newDriver(t, agent, &fakeServer{})
+	d.config.Instances = fixed
+	published := &publisher{}
+	publish := func(want bool) {
+		t.Helper()
+		if err := d.publish(t.Context(), published); err != nil {
+			t.Fatal(err)
+		}
+		can := false
+		for _, slice := range published.last.Pools[node].Slices {
+			can = can || len(slice.SharedCounters) > 0
+		}
+		if can != want || d.changedMIG(t.Context()) {
+			t.Errorf("can be made: %v, changed %v", can, d.changedMIG(t.Context()))
+		}
+	}
+	publish(false) // no GPU is in MIG mode
+	agent.Become(gpuUUID, "unshareable")
+	publish(true)
+	if d.health[len(d.health)-1].Health != kubeletplugin.HealthStatusHealthy || len(d.health) < 10 {
+		t.Errorf("%+v", d.health)
+	}
+	cards := fixed.all.Cards
+	fixed.all.Cards = nil
+	publish(true)
+	fixed.all.Cards = slices.Clone(cards)
+	fixed.all.Cards[0].Has = []api.MIGPart{{Profile: cards[0].Profiles[0].Name}}
+	if !d.changedMIG(t.Context()) {
+		t.Error("another's instance is no change")
+	}
+	publish(true)
+	fixed.err = &api.Error{Code: api.CodeNotFound}
+	publish(false)
+	fixed.err = errors.New("away")
+	if err := d.publish(t.Context(), published); err == nil || d.changedMIG(t.Context()) {
+		t.Errorf("%v", err)
+	}
+}
+
+type publisher struct{ last resourceslice.DriverResources }
+
+func (p *publisher) PublishResources(_ context.Context, resources resourceslice.DriverResources) error {
+	p.last = resources
+	return nil
 }
