@@ -37,13 +37,20 @@ const (
 	mostUnits       = 64
 )
 
-// settleInstances sees to the instances of an earlier agent, until ctx ends or it is done.
+// settleInstances sees to the instances of an earlier agent, until ctx ends or it is done. A driver
+// that does not answer does not keep the agent from ending.
 func (d *daemon) settleInstances(ctx context.Context) {
 	if d.cfg.Instances == nil {
 		return
 	}
 	for {
-		err := d.cfg.Instances.Settle(ctx)
+		settled := make(chan error, 1)
+		go func() { settled <- d.cfg.Instances.Settle(ctx) }()
+		var err error
+		select {
+		case err = <-settled:
+		case <-ctx.Done():
+		}
 		if err == nil || ctx.Err() != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,12 +26,14 @@ import (
 // divvy partition apply does, so that one of them changes GPUs at a time.
 type instances struct {
 	app       *app
+	log       *slog.Logger
 	driver    string // folder of its libraries
 	simulated bool
 	journal   string
 	mps       string
 	offers    func() (*cdi.Offers, error) // nil: none are written
 	turn      chan struct{}               // holds one while somebody changes
+	asking    chan struct{}               // holds one while the driver is asked
 
 	mutex sync.Mutex        // guards everything below
 	known []machine.Booking // as the journal had them last
@@ -41,8 +44,8 @@ var _ agent.Instances = (*instances)(nil)
 
 func newInstances(a *app, f *agentFlags, cfg agent.Config) *instances {
 	i := &instances{
-		app: a, driver: cfg.DriverDirectory, simulated: f.simulator != "", mps: cfg.MPSFolder(),
-		journal: filepath.Join(cfg.JournalDirectory, filepath.Base(machine.DefaultJournal)), turn: make(chan struct{}, 1),
+		app: a, log: cfg.Logger, driver: cfg.DriverDirectory, simulated: f.simulator != "", mps: cfg.MPSFolder(),
+		journal: filepath.Join(cfg.JournalDirectory, filepath.Base(machine.DefaultJournal)), turn: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 	}
 	if f.cdi != "" {
 		i.offers = func() (*cdi.Offers, error) { return f.offers(a, cfg) }
@@ -188,12 +191,36 @@ func (i *instances) List(ctx context.Context) (api.Instances, error) {
 		}
 		booked[b.Card][b.Name] = mig.Instance{Profile: b.Profile, Start: b.Start, Devices: b.Devices}
 	}
-	cards, err := i.cards(ctx, booked)
-	if err != nil {
-		i.app.note("MIG: %v", err)
-	}
-	list.Cards = cards
+	list.Cards = i.ask(ctx, booked)
 	return list, nil
+}
+
+// ask is cards for as long as who asks waits; nil: the driver does not answer. One that hangs is
+// asked once.
+func (i *instances) ask(ctx context.Context, booked map[string]map[string]mig.Instance) []api.MIGCard {
+	ctx, cancel := context.WithTimeout(ctx, libraryAnswersFor)
+	defer cancel()
+	select {
+	case i.asking <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	answered := make(chan []api.MIGCard, 1)
+	go func() { // ends when the driver answers
+		defer func() { <-i.asking }()
+		cards, err := i.cards(context.WithoutCancel(ctx), booked)
+		if err != nil {
+			i.log.Debug("how GPUs are divided by MIG", "error", err)
+			cards = nil
+		}
+		answered <- cards
+	}()
+	select {
+	case cards := <-answered:
+		return cards
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // cards asks the driver, and nothing else, how the GPUs in MIG mode are divided.
