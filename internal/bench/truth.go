@@ -36,7 +36,7 @@ const (
 	truthUnaccounted = 96 * mib               // what a program outside of Divvy holds
 	truthMeets       = 40                     // tries to read two views of one snapshot
 	truthMeet        = 100 * time.Millisecond // from one to the next
-	truthWritten     = 20 * time.Second       // until usage is written, which is every ten
+	truthWritten     = 20 * time.Second       // until usage or history is written, which is every ten
 	truthSettle      = 10 * time.Second       // until the agent has seen all programs go
 )
 
@@ -268,7 +268,11 @@ func (t *truth) run(ctx context.Context) error {
 	if err := t.look(ctx, "a second after the last death"); err != nil {
 		return err
 	}
-	return t.lookAtUsage(ctx)
+	since := time.Now()
+	if err := t.lookAtUsage(ctx); err != nil {
+		return err
+	}
+	return t.lookAtHistory(ctx, since)
 }
 
 func (t *truth) makeShares(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -480,6 +481,71 @@ func (t *truth) lookAtUsage(ctx context.Context) error {
 		t.report.Rows = append(t.report.Rows, row)
 	}
 	return nil
+}
+
+// keptFigures are figures by their names in the history, and what makes one of theirs one of ours.
+var keptFigures = map[string]struct {
+	of    string
+	scale float64
+}{
+	"card-time": {cardSeconds, 1e-9}, "launches": {launchCount, 1}, "denials": {denialCount, 1}, "memory-limit": {memoryLimit, 1},
+}
+
+// lookAtHistory compares what the history has of each share, when it is written until then.
+func (t *truth) lookAtHistory(ctx context.Context, until time.Time) error {
+	for _, name := range slices.Sorted(maps.Keys(keptFigures)) {
+		figures := keptFigures[name]
+		for _, l := range t.loads {
+			said, err := t.kept(ctx, name, l.name, until)
+			if err != nil {
+				return fmt.Errorf("history of %s of %s: %w", name, l.name, err)
+			}
+			if said != nil {
+				*said *= figures.scale
+			}
+			row := judge(figures.of, l.name, t.said[figure{figures.of, l.name}], said)
+			row.When, row.Shown = "all is written", "history"
+			t.report.Rows = append(t.report.Rows, row)
+		}
+	}
+	return nil
+}
+
+// kept is what a counter of a share has come to, or what a gauge was at last, when the history has it
+// until a time; nil: it has none.
+func (t *truth) kept(ctx context.Context, name, share string, until time.Time) (said *float64, err error) {
+	asked := url.Values{"figure": {name}, "share": {share}, "step": {"10"},
+		"from": {t.start.Add(-time.Hour).UTC().Format(time.RFC3339)}, "to": {until.Add(time.Hour).UTC().Format(time.RFC3339)}}
+	ctx, cancel := context.WithTimeout(ctx, truthWritten)
+	defer cancel()
+	for {
+		h, err := t.client().History(ctx, asked)
+		if err != nil {
+			return nil, err
+		}
+		if len(h.Series) == 1 && len(h.Series[0].Points) > 0 {
+			points := h.Series[0].Points
+			if last := points[len(points)-1]; !last.Time.Add(time.Duration(h.StepSeconds) * time.Second).Before(until) {
+				return sumOf(points), nil
+			}
+		}
+		if err := pause(ctx, truthMeet); err != nil {
+			return nil, fmt.Errorf("wait until the history is written: %w", err)
+		}
+	}
+}
+
+func sumOf(points []api.HistoryPoint) *float64 {
+	var sum float64
+	for _, p := range points {
+		switch {
+		case p.Sum != nil:
+			sum += float64(*p.Sum)
+		case p.Mean != nil:
+			sum = *p.Mean
+		}
+	}
+	return &sum
 }
 
 func compareFigures(a, b figure) int { return strings.Compare(a.of+a.name, b.of+b.name) }
