@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/share"
+)
+
+// However often the agent is killed while programs run and end, usage has no more of the GPU's time
+// than they had, of those that live all of it, and of one that ended while there was no agent up to ten
+// seconds less. The history has the same, and both files are whole.
+func TestUsageOverKills(t *testing.T) {
+	t.Parallel()
+	kills := fromEnvironment(t, "DIVVY_AUDIT_KILLS", 8)
+	h := newHost(t, hostOptions{})
+	truth := h.truth(t)
+	began := time.Now()
+	lives := h.spec(t, api.ShareSpec{Name: "lives", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 30})
+	ends := h.spec(t, api.ShareSpec{Name: "ends", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 40})
+	living, ending := h.load(t, lives, 1000), h.load(t, ends, 1000)
+	owner := map[int]string{living.pid: lives.Name, ending.pid: ends.Name}
+	away := 0
+	for range kills {
+		<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond)
+		worker, err := h.client.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		killed := rand.IntN(2) == 0
+		if killed {
+			ending.kill()
+			away++
+		}
+		eventually(t, "another agent answers", func() error {
+			next, err := h.client.Version(t.Context())
+			if err == nil && next.PID == worker.PID {
+				err = errors.New("the old one answers")
+			}
+			return err
+		}, h.agent)
+		if killed {
+			ending = h.load(t, ends, 1000)
+			owner[ending.pid] = ends.Name
+		}
+	}
+	living.kill()
+	ending.kill()
+	h.empty(t)
+	since := time.Now()
+	eventually(t, "usage is written with all of it", func() error {
+		s, err := h.client.Snapshot(t.Context())
+		if err == nil && (s.Agent.UsageWritten == nil || s.Agent.UsageWritten.Before(since)) {
+			err = errors.New("it is not yet")
+		}
+		return err
+	}, h.agent)
+	hours, err := h.client.Usage(t.Context(), began.Add(-time.Hour), began.Add(2*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, had := map[string]time.Duration{}, map[string]time.Duration{}
+	for _, row := range hours.Rows {
+		used[row.Share] += time.Duration(row.CardTimeNs)
+	}
+	states, err := truth.CardTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range states {
+		had[owner[s.PID]] += time.Duration(s.BusyNS)
+	}
+	t.Logf("%d kills, %d programs ended meanwhile: used %v, had %v", kills, away, used, had)
+	for name, is := range had {
+		slack := is/100 + 50*time.Millisecond
+		least := is - slack
+		if name == ends.Name {
+			least -= time.Duration(away) * 10 * time.Second
+		}
+		if got := used[name]; got > is+slack || got < least || is == 0 {
+			t.Errorf("usage of share %s is %v, its programs had %v", name, got, is)
+		}
+	}
+	eventually(t, "the history has what usage has", func() error {
+		for name, want := range used {
+			shown, err := h.history(t, "--share", name)
+			if err != nil || counted(shown) != uint64(want) {
+				return errors.Join(err, errors.New("the history of share "+name+" has another GPU time"))
+			}
+		}
+		return nil
+	}, h.agent)
+	for _, file := range []string{"usage.db", "history.db"} {
+		got := run(t, h.Unheld(), "python3", "-c", "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('PRAGMA integrity_check').fetchone())",
+			filepath.Join(h.directory, file))
+		if strings.TrimSpace(got.stdout) != "ok" {
+			t.Errorf("%s: %s%s", file, got.stdout, got.stderr)
+		}
+	}
+}
