@@ -83,8 +83,8 @@ func setClock(t *testing.T, pid int, ahead time.Duration) {
 }
 
 // The clock of the day jumps an hour forth and back under a running agent, and is another
-// one when it starts again: shares keep their time and memory, runs go on, nobody is
-// forgotten. That the clock has jumped is seen by the times of events.
+// one when it starts again: shares keep their time and memory, runs go on, no program is
+// forgotten, and usage has what they used, once. That the clock has jumped is seen by the times of events.
 func TestClockJumps(t *testing.T) {
 	const limit = 512 * mib
 	h := newHost(t, hostOptions{})
@@ -156,5 +156,22 @@ func TestClockJumps(t *testing.T) {
 	}
 	if late := h.events(t, event.ClientMissing, ""); len(late) > 0 {
 		t.Errorf("forgotten: %+v", late)
+	}
+	owner := map[int]string{}
+	for name, b := range f.burners {
+		owner[b.pid] = name
+		b.kill()
+	}
+	held.Kill()
+	_ = running.stdin.Close()
+	running.code()
+	used, had := h.usage(t, owner)
+	for name, is := range had {
+		if off := (used[name] - is).Abs(); off > is/100+50*time.Millisecond {
+			t.Errorf("usage of share %s is %v, its program had %v", name, used[name], is)
+		}
+	}
+	if len(had) != len(f.burners) {
+		t.Errorf("of %d programs %d had any time", len(f.burners), len(had))
 	}
 }

@@ -15,6 +15,39 @@ import (
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
+// usage is what shares used of the GPU, when all of it is written, and what their programs had by the
+// simulator's account. All have ended.
+func (h *host) usage(t testing.TB, shareOf map[int]string) (used, had map[string]time.Duration) {
+	t.Helper()
+	h.empty(t)
+	since := time.Now()
+	eventually(t, "usage is written with all of it", func() error {
+		s, err := h.client.Snapshot(t.Context())
+		if err == nil && (s.Agent.UsageWritten == nil || s.Agent.UsageWritten.Before(since)) {
+			err = errors.New("it is not yet")
+		}
+		return err
+	}, h.agent)
+	hours, err := h.client.Usage(t.Context(), since.Add(-24*time.Hour), since.Add(24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, had = map[string]time.Duration{}, map[string]time.Duration{}
+	for _, row := range hours.Rows {
+		used[row.Share] += time.Duration(row.CardTimeNs)
+	}
+	states, err := h.truth(t).CardTime(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range states {
+		if name, ok := shareOf[s.PID]; ok {
+			had[name] += time.Duration(s.BusyNS)
+		}
+	}
+	return used, had
+}
+
 // However often the agent is killed while programs run and end, usage has no more of the GPU's time
 // than they had, of those that live all of it, and of one that ended while there was no agent up to ten
 // seconds less. The history has the same, and both files are whole.
@@ -22,8 +55,6 @@ func TestUsageOverKills(t *testing.T) {
 	t.Parallel()
 	kills := fromEnvironment(t, "DIVVY_AUDIT_KILLS", 8)
 	h := newHost(t, hostOptions{})
-	truth := h.truth(t)
-	began := time.Now()
 	lives := h.spec(t, api.ShareSpec{Name: "lives", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 30})
 	ends := h.spec(t, api.ShareSpec{Name: "ends", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 40})
 	living, ending := h.load(t, lives, 1000), h.load(t, ends, 1000)
@@ -57,30 +88,7 @@ func TestUsageOverKills(t *testing.T) {
 	}
 	living.kill()
 	ending.kill()
-	h.empty(t)
-	since := time.Now()
-	eventually(t, "usage is written with all of it", func() error {
-		s, err := h.client.Snapshot(t.Context())
-		if err == nil && (s.Agent.UsageWritten == nil || s.Agent.UsageWritten.Before(since)) {
-			err = errors.New("it is not yet")
-		}
-		return err
-	}, h.agent)
-	hours, err := h.client.Usage(t.Context(), began.Add(-time.Hour), began.Add(2*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	used, had := map[string]time.Duration{}, map[string]time.Duration{}
-	for _, row := range hours.Rows {
-		used[row.Share] += time.Duration(row.CardTimeNs)
-	}
-	states, err := truth.CardTime(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range states {
-		had[owner[s.PID]] += time.Duration(s.BusyNS)
-	}
+	used, had := h.usage(t, owner)
 	t.Logf("%d kills, %d programs ended meanwhile: used %v, had %v", kills, away, used, had)
 	for name, is := range had {
 		slack := is/100 + 50*time.Millisecond
