@@ -83,8 +83,8 @@ struct ptx_op {
  * address's width, wd the columns' width, e their number, list where they are
  * when there are several; imm is added to the address. */
 enum ptx_memory { PTX_MEM_GLOBAL, PTX_MEM_SHARED, PTX_MEM_LOCAL, PTX_MEM_PARAM, PTX_MEM_GENERIC };
-#define PTX_MODE_SIGNED 1u /* extended with the sign */
-#define PTX_MODE_FRAME 2u  /* the address counts from the frame's local memory */
+#define PTX_MODE_SIGNED 1u	   /* extended with the sign; not of ATOM */
+#define PTX_MODE_FRAME 0x80000000u /* the address counts from the frame's local memory */
 /* ATOM: mode is operation | type << 8, d NOWHERE for red, e the bytes of a vector that
  * it is the first of, or NOWHERE; of 128 bits list has the low and high columns of what
  * comes back and of the operands */

@@ -227,6 +227,31 @@ static void functions_call(void)
 	CHECK(outcome.fault == PTX_FAULT_PC);
 }
 
+/* Where a function's frame has local memory below it, each atomic is still of the place that it names. */
+static void atoms_in_functions(void)
+{
+	static const char *const atoms[] = { "add.u32 %r2, [%d], %r1", "and.b32 %r2, [%d], %r1", "or.b32 %r2, [%d], %r1", "xor.b32 %r2, [%d], %r1",
+					     "exch.b32 %r2, [%d], %r1", "cas.b32 %r2, [%d], 5, %r1", "inc.u32 %r2, [%d], %r1",
+					     "dec.u32 %r2, [%d], %r1", "min.s32 %r2, [%d], %r1", "max.u32 %r2, [%d], %r1" };
+	static const uint32_t become[] = { 5 + 12, 5 & 12, 5 | 12, 5 ^ 12, 12, 12, 6, 4, 5, 12 };
+	char text[2048];
+
+	for (size_t i = 0; i < sizeof(atoms) / sizeof(*atoms); i++) {
+		snprintf(text, sizeof(text),
+			 HEADER ".func (.param .b32 old) f(.param .b64 at)\n{ .reg .b32 %%r<3>; .reg .b64 %%d; ld.param.b64 %%d, [at]; mov.u32 %%r1, 12;\n"
+				"atom.%s; st.param.b32 [old], %%r2; ret; }\n"
+				".visible .entry k(.param .u64 to)\n{ .reg .b32 %%r; .reg .b64 %%rd<2>; .local .align 8 .b8 room[64];\n"
+				"ld.param.u64 %%rd0, [to]; st.local.u32 [room], 1; st.global.u32 [%%rd0], 5;\n"
+				"{ .param .b64 x; .param .b32 y; st.param.b64 [x], %%rd0; call.uni (y), f, (x); ld.param.b32 %%r, [y]; }\n"
+				"st.global.u32 [%%rd0+4], %%r; ret; }\n",
+			 atoms[i]);
+		struct ptx_outcome outcome = once(text, 1, 1);
+
+		CHECK(outcome.fault == PTX_FAULT_NONE);
+		CHECK(word(0) == become[i] && word(1) == 5);
+	}
+}
+
 static void memory_faults(void)
 {
 	struct ptx_outcome outcome = once(KERNEL("mov.u32 %r9, 0; mov.u64 %rd2, 0; st.global.u32 [%rd2], %r9;"), 1, 32);
@@ -584,7 +609,7 @@ static const struct scenario scenarios[] = {
 	{ "memory_faults", memory_faults },
 	{ "memory_of_all_kinds", memory_of_all_kinds },
 	{ "copies_ignore_their_source", copies_ignore_their_source },
-	{ "atomics_add_up", atomics_add_up },
+	{ "atomics_add_up", atomics_add_up }, { "atoms_in_functions", atoms_in_functions },
 	{ "registers_say_where", registers_say_where },
 	{ "kernels_print", kernels_print },
 	{ "all_blocks_of_a_cooperative_grid_go_on", all_blocks_of_a_cooperative_grid_go_on },
