@@ -143,7 +143,7 @@ func rubbishOnSimulator(t *testing.T, socket string, random *rand.Rand, round in
 			t.Fatal(err)
 		}
 		answer := make([]byte, simwire.PacketBytes)
-		length, err := unix.Read(fd, answer)
+		length, err := readPacket(fd, answer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,11 +167,20 @@ func connected(t *testing.T, socket string) (fd int) {
 	return fd
 }
 
+// readPacket reads from a connection. With a time limit on it a signal interrupts that, and Go sends itself some.
+func readPacket(fd int, into []byte) (n int, err error) {
+	for {
+		if n, err = unix.Read(fd, into); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
 // hungUp waits until the other end has closed a connection.
 func hungUp(t *testing.T, fd int) {
 	t.Helper()
 	for {
-		n, err := unix.Read(fd, make([]byte, simwire.PacketBytes))
+		n, err := readPacket(fd, make([]byte, simwire.PacketBytes))
 		if err != nil && !errors.Is(err, unix.ECONNRESET) {
 			t.Fatalf("the connection goes on: %v", err)
 		}
@@ -244,7 +253,7 @@ func hello(t *testing.T, socket string, m wire.Message) (fd int, answer wire.Mes
 		t.Fatal(err)
 	}
 	var packet [wire.MessageSize]byte
-	if n, err := unix.Read(fd, packet[:]); err != nil || n != len(packet) {
+	if n, err := readPacket(fd, packet[:]); err != nil || n != len(packet) {
 		t.Fatalf("the answer to HELLO has %d bytes: %v", n, err)
 	}
 	answer, err := wire.Decode(packet[:])
