@@ -43,6 +43,9 @@ const (
 	ClassInstance = "instance"
 )
 
+// Name is how container runtimes call a device: divvy.dev/share=train.
+func Name(class, id string) string { return parser.QualifiedName(Vendor, class, id) }
+
 // Where things are inside a container. The front looks for its share's socket
 // in ShareFolder and then at ShareSocket: the folder shows the socket of an
 // agent that was started anew, the file alone would not.

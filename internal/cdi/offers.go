@@ -186,22 +186,11 @@ func (o *Offers) Instance(name, device string) error {
 
 // KeepInstances removes the files of MIG instances of this driver but for the named ones.
 func (o *Offers) KeepInstances(names []string) error {
-	devices, err := o.Folder.Devices()
-	if err != nil {
-		return err
-	}
 	simulator := ""
 	if o.Driver != nil {
 		simulator = o.Driver.Simulator
 	}
-	for _, d := range devices {
-		if d.Class == ClassInstance && d.Simulator == simulator && !slices.Contains(names, d.ID) {
-			if err := o.Folder.Remove(d.Class, d.ID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return o.forget(ClassInstance, simulator, func(d Device) bool { return slices.Contains(names, d.ID) })
 }
 
 // SimulatedMIG offers the MIG devices of simulated cards, by their UUIDs, and no
@@ -220,12 +209,18 @@ func (o *Offers) SimulatedMIG(devices []string) error {
 // cards or, for "", of hardware: the numbers of its devices' capabilities go to
 // others, which a container would get instead.
 func (o *Offers) forgetMIG(simulator string) error {
+	return o.forget(gpu.PartitionMIG, simulator, func(d Device) bool { return slices.Contains(o.Written, d.Path) })
+}
+
+// forget removes the files of a class, of a simulator's devices or, for "", of hardware's, but for those
+// that stay.
+func (o *Offers) forget(class, simulator string, stays func(Device) bool) error {
 	devices, err := o.Folder.Devices()
 	if err != nil {
 		return err
 	}
 	for _, d := range devices {
-		if d.Class == gpu.PartitionMIG && d.Simulator == simulator && !slices.Contains(o.Written, d.Path) {
+		if d.Class == class && d.Simulator == simulator && !stays(d) {
 			if err := o.Folder.Remove(d.Class, d.ID); err != nil {
 				return err
 			}

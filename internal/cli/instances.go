@@ -271,7 +271,7 @@ func (i *instances) instance(b machine.Booking) api.Instance {
 		Devices:      slices.Concat([]string{}, b.Devices),
 	}
 	if i.offers != nil {
-		made.CDIDevice = cdi.Vendor + "/" + cdi.ClassInstance + "=" + b.Name
+		made.CDIDevice = cdi.Name(cdi.ClassInstance, b.Name)
 	}
 	return made
 }

@@ -94,7 +94,7 @@ func (f *Files) Allocate(_ context.Context, asked *pluginapi.AllocateRequest) (*
 			if !slices.ContainsFunc(known, func(d *pluginapi.Device) bool { return d.ID == id }) {
 				return nil, fmt.Errorf("no %s is called %.80q (divvy cdi list)", f.Class, id)
 			}
-			given.CdiDevices = append(given.CdiDevices, &pluginapi.CDIDevice{Name: cdi.Vendor + "/" + f.Class + "=" + id})
+			given.CdiDevices = append(given.CdiDevices, &pluginapi.CDIDevice{Name: cdi.Name(f.Class, id)})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, given)
 	}

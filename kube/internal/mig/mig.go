@@ -30,7 +30,7 @@ type Device struct {
 }
 
 // CDI is the name of a device for container runtimes.
-func CDI(id string) string { return cdi.Vendor + "/" + gpu.PartitionMIG + "=" + id }
+func CDI(id string) string { return cdi.Name(gpu.PartitionMIG, id) }
 
 // Agent lists MIG devices, ready or not.
 type Agent func(context.Context) (Answer, error)
