@@ -87,9 +87,9 @@ func (h handlers) putInstance(w http.ResponseWriter, r *http.Request, peer asker
 	if err := h.read(w, r, &spec); err != nil {
 		return err
 	}
-	name := r.PathValue("name")
-	if spec.Name != "" && spec.Name != name {
-		return &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("the path names instance %q, the request %q", name, spec.Name)}
+	name, err := namedByPath(r, "instance", spec.Name)
+	if err != nil {
+		return err
 	}
 	spec.Name = name
 	auditOf(r).about(name)

@@ -205,6 +205,15 @@ func (h handlers) coreSpec(spec api.ShareSpec, peer asker) core.Spec {
 	}
 }
 
+// namedByPath is the name in the path of a request, which names what is to be made; the request may say it, too.
+func namedByPath(r *http.Request, what, said string) (string, error) {
+	name := r.PathValue("name")
+	if said != "" && said != name {
+		return "", &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("the path names %s %q, the request %q", what, name, said)}
+	}
+	return name, nil
+}
+
 // putShare makes a share, or finds it as asked for: who does not know what came of the
 // request before asks again.
 func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) error {
@@ -212,9 +221,9 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	if err := h.read(w, r, &spec); err != nil {
 		return err
 	}
-	name := r.PathValue("name")
-	if spec.Name != "" && spec.Name != name {
-		return &api.Error{Code: api.CodeUsage, Message: fmt.Sprintf("the path names share %q, the request %q", name, spec.Name)}
+	name, err := namedByPath(r, "share", spec.Name)
+	if err != nil {
+		return err
 	}
 	spec.Name = name
 	if err := h.mayCreate(peer, spec); err != nil {
