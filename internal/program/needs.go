@@ -22,7 +22,7 @@ const (
 // search is where the dynamic linker looks for what a program needs (ld.so(8)), but for its
 // cache, which says no more than the folders of its configuration.
 type search struct {
-	before []string // DT_RPATH of the program, and LD_LIBRARY_PATH
+	before []string // LD_LIBRARY_PATH
 	system []string
 	seen   map[string]bool // names that were looked for
 }
@@ -67,20 +67,22 @@ func configured(path string, includes bool) (folders []string) {
 }
 
 // paths are the folders that a file itself names, $ORIGIN being its own.
-func paths(image *elf.File, tag elf.DynTag, path string) (folders []string) {
-	all, err := image.DynString(tag)
-	if err != nil {
-		return nil
-	}
+func paths(image *elf.File, path string) (folders []string) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		real = path
 	}
 	origin := strings.NewReplacer("$ORIGIN", filepath.Dir(real), "${ORIGIN}", filepath.Dir(real))
-	for _, list := range all {
-		for folder := range strings.SplitSeq(list, ":") {
-			if folder = origin.Replace(folder); filepath.IsAbs(folder) && len(folders) < maxFolders {
-				folders = append(folders, folder)
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		all, err := image.DynString(tag)
+		if err != nil {
+			continue
+		}
+		for _, list := range all {
+			for folder := range strings.SplitSeq(list, ":") {
+				if folder = origin.Replace(folder); filepath.IsAbs(folder) && len(folders) < maxFolders {
+					folders = append(folders, folder)
+				}
 			}
 		}
 	}

@@ -103,7 +103,7 @@ func readFile(path string, isProgram bool) (found Found, own []string, err error
 	if found.Needs, err = image.ImportedLibraries(); err != nil {
 		found.Needs = nil // a static program has none
 	}
-	own = slices.Concat(paths(image, elf.DT_RPATH, path), paths(image, elf.DT_RUNPATH, path))
+	own = paths(image, path)
 	if i := slices.IndexFunc(found.Needs, carries); i >= 0 {
 		found.Runtime = found.Needs[i]
 	}
