@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -75,20 +74,7 @@ func TestAuditOverKills(t *testing.T) {
 			}
 			return nil
 		}, h.agent)
-		worker, err := h.client.Version(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "another agent answers", func() error {
-			next, err := h.client.Version(t.Context())
-			if err == nil && next.PID == worker.PID {
-				err = errors.New("the old one answers")
-			}
-			return err
-		}, h.agent)
+		h.killWorker(t, nil)
 	}
 	close(until)
 	all.Wait()

@@ -260,13 +260,7 @@ func killAgents(t *testing.T, h *host, duration time.Duration, random *rand.Rand
 			h.startAgent(t)
 			continue
 		}
-		eventually(t, "another agent answers", func() error {
-			next, err := h.client.Version(t.Context())
-			if err == nil && next.PID == worker.PID {
-				err = errors.New("the old one answers")
-			}
-			return err
-		}, h.agent)
+		h.awaitWorker(t, worker.PID)
 	}
 }
 

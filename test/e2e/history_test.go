@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -104,20 +103,7 @@ func TestHistory(t *testing.T) {
 	}
 	seconds(3)
 	equal("at first")
-	worker, err := h.client.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "another agent answers", func() error {
-		next, err := h.client.Version(t.Context())
-		if err == nil && next.PID == worker.PID {
-			err = fmt.Errorf("it is process %d still", next.PID)
-		}
-		return err
-	}, h.agent)
+	h.killWorker(t, nil)
 	seconds(1)
 	equal("after a kill")
 	eventually(t, "the last ten seconds are of what it holds", func() error {

@@ -175,6 +175,34 @@ func (h *host) killAgent(t testing.TB) {
 	}
 }
 
+// killWorker kills the agent's worker, calls meanwhile if it is given, and waits until another one answers.
+func (h *host) killWorker(t testing.TB, meanwhile func()) {
+	t.Helper()
+	worker, err := h.client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	h.awaitWorker(t, worker.PID)
+}
+
+// awaitWorker waits until another worker answers than one that was killed.
+func (h *host) awaitWorker(t testing.TB, killed int) {
+	t.Helper()
+	eventually(t, "another agent answers", func() error {
+		next, err := h.client.Version(t.Context())
+		if err == nil && next.PID == killed {
+			err = fmt.Errorf("it is process %d still", killed)
+		}
+		return err
+	}, h.agent)
+}
+
 // process is a daemon of the product.
 type process struct {
 	name  string

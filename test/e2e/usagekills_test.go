@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,26 +62,11 @@ func TestUsageOverKills(t *testing.T) {
 	away := 0
 	for range kills {
 		<-time.After(time.Duration(rand.IntN(700)) * time.Millisecond)
-		worker, err := h.client.Version(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(worker.PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		killed := rand.IntN(2) == 0
-		if killed {
-			ending.kill()
+		if rand.IntN(2) == 0 {
+			h.killWorker(t, nil)
+		} else {
+			h.killWorker(t, ending.kill)
 			away++
-		}
-		eventually(t, "another agent answers", func() error {
-			next, err := h.client.Version(t.Context())
-			if err == nil && next.PID == worker.PID {
-				err = errors.New("the old one answers")
-			}
-			return err
-		}, h.agent)
-		if killed {
 			ending = h.load(t, ends, 1000)
 			owner[ending.pid] = ends.Name
 		}
