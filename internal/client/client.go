@@ -324,23 +324,23 @@ func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) 
 	return follow(ctx, c, "/v1/snapshot?follow=1", "snapshots", handle)
 }
 
-// sharePath leads to one share. A path would not keep these names, and no share
-// has them.
+// sharePath leads to one share.
 func sharePath(name string) (string, error) {
-	switch name {
-	case "", ".", "..":
-		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no share %q", name), Hint: "divvy share list"}
-	}
-	return "/v1/shares/" + url.PathEscape(name), nil
+	return namedPath("/v1/shares/", name, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no share %q", name), Hint: "divvy share list"})
 }
 
 // instancePath leads to one MIG instance.
 func instancePath(name string) (string, error) {
+	return namedPath("/v1/instances/", name, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no instance %q", name)})
+}
+
+// namedPath leads to what has a name below a folder. A path would not keep some names, which nothing has.
+func namedPath(folder, name string, none *api.Error) (string, error) {
 	switch name {
 	case "", ".", "..":
-		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no instance %q", name)}
+		return "", none
 	}
-	return "/v1/instances/" + url.PathEscape(name), nil
+	return folder + url.PathEscape(name), nil
 }
 
 // call does one request and decodes its answer into out, if out is not nil.
