@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,14 @@ func TestUsageOverKills(t *testing.T) {
 			owner[ending.pid] = ends.Name
 		}
 	}
+	// What ends while its agent is away may miss seconds: it is back first.
+	eventually(t, "the program that lived is attached", func() error {
+		l, err := h.client.Clients(t.Context())
+		if err == nil && !slices.ContainsFunc(l.Clients, func(c api.Client) bool { return c.PID == living.pid && c.State == "attached" }) {
+			err = fmt.Errorf("the agent knows %+v", l.Clients)
+		}
+		return err
+	}, h.agent)
 	living.kill()
 	ending.kill()
 	used, had := h.usage(t, owner)
