@@ -199,7 +199,7 @@ func (a *Arbiter) beginTurn(now time.Duration, s *share, same bool) {
 	}
 	// Two that take turns may take twice as long.
 	rest := max(a.rest-now, 0)
-	s.turn.besideTo = now + 2*rest + a.config.Handover
+	s.turn.besideTo = now + 2*rest + a.handover.before
 	a.last.turn.besideFrom = now
 	if a.last != s {
 		a.tell(now, a.last, a.last.told.End)

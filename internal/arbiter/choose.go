@@ -203,8 +203,8 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.
-		if now < a.end-a.handover.before {
-			return max(first, a.end-a.handover.before)
+		if from := a.endsFrom(); now < from {
+			return max(first, from)
 		}
 		if next != nil && a.comesFirst(now, next) {
 			return a.end

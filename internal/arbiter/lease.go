@@ -30,7 +30,7 @@ func (a *Arbiter) step(now time.Duration) {
 		case next != a.holder && a.outranks(next, a.holder):
 		case !a.goesOn(next) && a.cut(now):
 			return
-		case a.end-now > a.handover.before, a.comesFirst(now, next):
+		case now < a.endsFrom(), a.comesFirst(now, next):
 			return
 		case a.goesOn(next):
 			a.prolong(now)
@@ -62,6 +62,13 @@ func (a *Arbiter) step(now time.Duration) {
 	if next := a.choose(now); next != nil {
 		a.grant(now, next)
 	}
+}
+
+// endsFrom is from when the next share may be admitted, though the holder's lease lasts. On a
+// busy host that is long before its end; but the holder has time to come, too, for what it
+// launches while its lease is taken from it nobody knows of.
+func (a *Arbiter) endsFrom() time.Duration {
+	return max(a.end-a.handover.before, min(a.end, a.begun+a.handover.before))
 }
 
 // comesFirst says whether the holder would go before another share at the end of its
