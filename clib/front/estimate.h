@@ -86,6 +86,30 @@ static inline uint64_t estimate_key(const void *function, uint32_t gridx, uint32
 	return estimate_mix(one, other + shared) | 1u << 31;
 }
 
+/*
+ * First timings that were not sure. A thread that the host stops in its call makes all but
+ * the end of a kernel look like waiting for the call, so that the next launch must say the same.
+ */
+#define FIRSTS 8u
+#define FIRST_TRIES 4u
+
+struct firsts {
+	unsigned next;
+	struct {
+		uint64_t key;
+		uint64_t said; /* last; 0: nothing */
+		uint64_t most; /* that it can have taken: the least of all tries */
+		unsigned tries;
+	} one[FIRSTS];
+};
+
+/*
+ * What to learn of a function that likely took so long, 0: nobody knows, and most at most. 0: it
+ * is to be timed again. Two that agree within a factor of two are believed; after FIRST_TRIES it
+ * takes what it can have taken, for one that seems short is launched too often.
+ */
+uint64_t firsts_note(struct firsts *firsts, uint64_t key, uint64_t likely, uint64_t most);
+
 /* The longest of what was launched in the last second or two. Finding may run beside noting, as above. */
 struct longest {
 	uint64_t since;

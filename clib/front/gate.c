@@ -43,8 +43,8 @@
 #define NOT_MEASURED (-1)
 #define MISSES 3u            /* bursts that have not ended, before the others are left for later */
 #define GAP_NS 5000
-#define FIRST_TRIES 4u
 #define DRIFT_NS 50000
+#define FAR_LONGER 4u        /* than usual: not by launching alone */
 
 #define WANT_AGAIN_NS 100000000ull
 #define SILENCE_NS 500000000ull          /* without a lease for so long: is the agent there? */
@@ -97,7 +97,7 @@ struct burst {
 	uint64_t admitted;
 	uint64_t opened;   /* and its start marked */
 	uint64_t due;      /* when it will have run, by the estimate */
-	uint64_t shut;     /* when it was closed */
+	uint64_t shut;     /* when it was closed, and its ends marked */
 	uint64_t returned; /* when the call of a single launch did; 0: that is not known */
 	uint32_t seen;     /* launches, when the monitor looked last */
 	uint8_t next;      /* index + 1 in the list of closed or free ones */
@@ -123,7 +123,6 @@ struct gate {
 	bool monitored;
 	bool backdue;         /* work was launched since LEASE_BACK */
 	bool sporadic;        /* launches come apart: the next one is timed alone */
-	uint8_t retries;      /* of timing a function for the first time */
 	bool away;            /* the agent did not answer, with these pages */
 	struct front_pages *awaypages;
 	uint64_t doubted;     /* when it was asked whether it is there */
@@ -160,6 +159,7 @@ struct gate {
 	struct bucket bucket;
 	struct gate_context context[GATE_CONTEXTS];
 	struct burst burst[GATE_BURSTS];
+	struct firsts firsts;
 	struct estimates estimates;
 };
 
@@ -463,6 +463,7 @@ static void burst_close(struct gate *gate, struct burst *burst, uint64_t now, bo
 		while (burst->ends < burst->streams && event_record(burst->end[burst->ends], burst->stream[burst->ends]))
 			burst->ends++;
 		burst->measured = burst->ends == burst->streams;
+		burst->shut = clock_now(); /* the host may have stopped the thread before its ends were marked */
 	}
 	if (!burst->measured)
 		events_return(gate, burst);
@@ -511,7 +512,7 @@ static bool measure(struct gate *gate, struct burst *burst, int64_t *from, int64
 	return true;
 }
 
-static void learn(struct gate *gate, const struct burst *burst, uint64_t took)
+static void learn(struct gate *gate, const struct burst *burst, uint64_t took, bool doubt)
 {
 	uint64_t high = GATE_GET(burst->high);
 	uint32_t keys = GATE_GET(burst->keys);
@@ -521,7 +522,7 @@ static void learn(struct gate *gate, const struct burst *burst, uint64_t took)
 	for (uint32_t i = 0; i < keys; i++) {
 		uint64_t ns = burst->unknown ? took : (uint64_t)((double)GATE_GET(burst->key[i].high) * (double)took / (double)high);
 
-		if (burst->beside && !burst->unknown)
+		if (doubt)
 			estimate_doubt(&gate->estimates, GATE_GET(burst->key[i].key), ns);
 		else
 			estimate_learn(&gate->estimates, GATE_GET(burst->key[i].key), ns);
@@ -541,42 +542,48 @@ static bool bubbled(const struct burst *burst, int64_t to)
 	       to < (int64_t)(burst->shut + 2 * GATE_GET(burst->high) / launches + GAP_NS);
 }
 
-/* How long a card that was idle may have waited for a single launch, while its call lasted. */
-static uint64_t waited(const struct burst *burst, int64_t from, uint64_t span)
+/*
+ * How long of its span the card may have done nothing for a single launch: until its call returned. All of it, where
+ * the end may have been marked after the work had ended.
+ */
+static uint64_t waited(const struct burst *burst, int64_t from, int64_t to, uint64_t span)
 {
 	uint64_t start = from > (int64_t)burst->opened ? (uint64_t)from : burst->opened;
 	uint64_t gap = burst->returned > start ? burst->returned - start : 0;
 
-	return gap < span ? gap : span;
+	if (GATE_GET(burst->launches) > 1)
+		return 0;
+	return to <= (int64_t)burst->shut + GAP_NS || gap > span ? span : gap;
 }
 
 /*
- * What of a measured span is charged; the sample of what is learned from it, 0: nothing.
+ * What of a measured span is charged; the sample of what is learned from it, and whether
+ * that may be too long.
  *
  * Work that went on when the launch had returned waited for all of the call (gap), for
- * a driver tells the card of a launch last; else nobody knows, and it is half of it. Where what is usual lies
- * within what is possible it is taken to be that; so is it where others' work may have
- * made the span longer.
+ * a driver tells the card of a launch last; else it may have taken none of the span, or all of it.
+ * What is usual is taken to be what it was where that is possible, and where others' work may
+ * have made the span longer.
  */
-static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t gap, uint64_t *sample)
+static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t gap, uint64_t *sample, bool *doubt)
 {
 	uint64_t typical = GATE_GET(burst->typical);
 	bool last = span > gap + GAP_NS;
 	uint64_t likely = span > 1 ? span - (last ? gap : gap / 2) : 1;
-	bool exact = last || gap <= span / 4;
 
-	*sample = exact ? likely : 0;
-	if (burst->unknown) {
-		/* timed again, but not for ever: then it may have taken all of it, for one that seems short is launched too often */
-		if (!exact && ++gate->retries >= FIRST_TRIES)
-			*sample = span;
-		if (*sample != 0)
-			gate->retries = 0;
+	*doubt = burst->beside && !burst->unknown;
+	*sample = likely;
+	if (burst->unknown && gap > span / 4)
+		*sample = firsts_note(&gate->firsts, GATE_GET(burst->key[0].key), last ? likely : 0, span);
+	if (burst->unknown || burst->weight != 0)
 		return likely;
+	if (!last && gap > span / 4) {
+		*doubt = true; /* where calls wait for their kernels it is so long each time, where the host stops a thread seldom */
+		*sample = span > FAR_LONGER * typical ? span : typical;
 	}
-	if (span > typical && (gap != 0 || burst->beside))
-		span = burst->beside || likely < typical ? typical : likely;
-	return span;
+	if (burst->beside || (gap != 0 && !last) || likely < typical)
+		return span < typical ? span : typical;
+	return likely;
 }
 
 /* Whether work of others may have run between its beginning and its end. */
@@ -614,7 +621,7 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 	uint64_t took = GATE_GET(burst->typical), sample = 0, span = took, gap = 0;
 	int64_t from = 0, to = 0;
 	uint64_t end;
-	bool measured = burst->measured && measure(gate, burst, &from, &to);
+	bool measured = burst->measured && measure(gate, burst, &from, &to), doubt = false;
 
 	end = measured ? (uint64_t)to : burst->due;
 	if (end > now) {
@@ -627,18 +634,18 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 		gate->backlog.lastend = end;
 	if (measured) {
 		span = cover_add(&gate->cover, from, to);
-		gap = waited(burst, from, span);
+		gap = waited(burst, from, to, span);
 		if (burst->weight == 0 && bubbled(burst, to)) {
 			gate->sporadic = true;
 			took = span < took ? span : took;
 			gap = span - took;
 		} else {
-			took = judge(gate, burst, span, gap, &sample);
+			took = judge(gate, burst, span, gap, &sample, &doubt);
 		}
 		if (sample != 0)
-			learn(gate, burst, sample);
+			learn(gate, burst, sample, doubt);
 	} else if (burst->unknown) {
-		learn(gate, burst, took);
+		learn(gate, burst, took, false);
 	}
 	for (uint32_t i = 0; i < GATE_GET(burst->keys); i++) {
 		const struct estimate *estimate = estimate_find(&gate->estimates, GATE_GET(burst->key[i].key));

@@ -141,7 +141,7 @@ static CUresult fake_destroy(CUevent gone)
 static CUresult fake_record(CUevent which, CUstream stream)
 {
 	unsigned at = index_of(stream);
-	uint64_t now = worked(RECORD_NS);
+	uint64_t now = worked(RECORD_NS + fakecard.marklag);
 
 	pthread_mutex_lock(&fakecard.mutex);
 	CHECK(event[(uintptr_t)which].live && !destroyed[at] && !capturing[at]);

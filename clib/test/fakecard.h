@@ -33,6 +33,7 @@ struct fakecard {
 	bool two;              /* there is a second card */
 	bool refusing;         /* launches fail */
 	uint64_t lag;          /* a launch returns so much later, ns */
+	uint64_t marklag;      /* the host stops a thread for so long before an event is in its stream, ns */
 	uint64_t asklag;       /* so does a question whether something has ended */
 	unsigned refused;
 	unsigned misplaced;    /* events in a stream of the other card, which were refused */

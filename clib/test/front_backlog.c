@@ -4,6 +4,7 @@
 #include "check.h"
 #include "estimate.h"
 
+#define US 1000ull
 #define MS 1000000ull
 
 static bool near(uint64_t one, uint64_t other, unsigned percent)
@@ -39,7 +40,7 @@ static void learns_quantiles(void)
 		qsort(sorted, count, sizeof(*sorted), by_size);
 		estimate_learn(&all, 77, ns);
 		found = estimate_find(&all, 77);
-		CHECK(found != NULL && found->typical == sorted[(count - 1) / 2]);
+		CHECK(found != NULL && found->typical == sorted[count == 2 ? 1 : (count - 1) / 2]);
 		for (unsigned i = 0; i < count; i++)
 			below += sorted[i] <= found->high;
 		CHECK(below * 10 >= count * 9);
@@ -77,6 +78,25 @@ static void doubts_long_ones(void)
 	for (unsigned i = 0; i < 10 * ESTIMATE_DOUBTS; i++)
 		estimate_doubt(&all, 5, 9 * MS);
 	CHECK(estimate_find(&all, 5)->typical == 9 * MS); /* it really takes longer now */
+}
+
+static void times_again_what_is_not_sure(void)
+{
+	static struct firsts firsts;
+
+	/* the thread was stopped in the first call, not in the second */
+	CHECK(firsts_note(&firsts, 7, 60 * US, 1 * MS) == 0);
+	CHECK(firsts_note(&firsts, 7, 1 * MS, 2 * MS) == 0);
+	CHECK(firsts_note(&firsts, 7, 900 * US, 2 * MS) == 1 * MS);
+	/* nothing agrees: the least that it can have taken at most */
+	for (unsigned i = 1; i < FIRST_TRIES; i++)
+		CHECK(firsts_note(&firsts, 7, i % 2 * 10 * US, i * MS) == 0);
+	CHECK(firsts_note(&firsts, 7, 100 * US, 9 * MS) == 1 * MS);
+	/* of several side by side */
+	for (uint64_t key = 1; key <= FIRSTS; key++)
+		CHECK(firsts_note(&firsts, key, key * US, 1 * MS) == 0);
+	for (uint64_t key = 1; key <= FIRSTS; key++)
+		CHECK(firsts_note(&firsts, key, key * US, 1 * MS) == key * US);
 }
 
 static void covers_once(void)
@@ -199,6 +219,7 @@ static const struct scenario scenarios[] = {
 	{"learns quantiles", learns_quantiles},
 	{"forgets the oldest", forgets_the_oldest},
 	{"doubts long ones", doubts_long_ones},
+	{"times again what is not sure", times_again_what_is_not_sure},
 	{"covers once", covers_once},
 	{"admits", admits},
 	{"knows how late it wakes", knows_how_late_it_wakes},

@@ -373,6 +373,28 @@ static void takes_no_slow_launch_for_a_short_kernel(void)
 	CHECK(!fakeclock_steady() || estimate_high(estimate) < 50 * US + 100 * US * 3 / 2 + LAUNCHING_NS);
 }
 
+/*
+ * The host stops the thread in a first launch until the kernel has nearly ended, so that it
+ * seems to have waited for the call: what is in flight would be 16 times as much.
+ */
+static void takes_no_stopped_thread_for_a_short_kernel(void)
+{
+	unsigned thread;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	fakecard.lag = 930 * US;
+	launches(1, 1 * MS, 3);
+	fakecard.lag = 0;
+	thread = fakeclock_start(many_launches, (void *)(uintptr_t)(1 * MS));
+	for (int i = 0; i < 20; i++) {
+		clock_pause(500 * US);
+		CHECK(fakecard_end() < clock_now() + GATE_BACKLOG_NS + 2 * MS);
+	}
+	fakeshare_gate(false);
+	fakeclock_join(thread);
+}
+
 /* As over the null driver: it is learned of once, and launched in bursts then. */
 static void learns_of_what_takes_no_time(void)
 {
@@ -436,6 +458,24 @@ static void does_not_charge_pauses(void)
 	}
 	WITHIN(SAID(inflightns) == 0 && fakeshare.backs > 0, 5 * MS);
 	CHECK(near(SAID(busyns), fakecard_busy(), 10));
+}
+
+/* Nor what passes until the end of what has ended is marked. */
+static void does_not_charge_late_marks(void)
+{
+	for (uint64_t ns = 1 * MS; ns >= 100 * US; ns /= 10) {
+		uint64_t before = SAID(busyns), busy = fakecard_busy();
+
+		fakeshare_gate(true);
+		fakeshare_lease(clock_now() + LONG_NS);
+		for (int i = 0; i < 200; i++) {
+			fakecard.marklag = i % 10 == 9 ? 3 * MS : 0;
+			launches(1, ns, 3);
+			synchronise();
+		}
+		WITHIN(SAID(inflightns) == 0, 50 * MS);
+		CHECK(!fakeclock_steady() || near(SAID(busyns) - before, fakecard_busy() - busy, 1));
+	}
 }
 
 /* Nor does launching more slowly than the card works. */
@@ -629,10 +669,12 @@ static const struct scenario scenarios[] = {
 	{"lets a tangle go", lets_a_tangle_go},
 	{"times an unknown one alone", times_an_unknown_one_alone},
 	{"takes no slow launch for a short kernel", takes_no_slow_launch_for_a_short_kernel},
+	{"takes no stopped thread for a short kernel", takes_no_stopped_thread_for_a_short_kernel},
 	{"learns of what takes no time", learns_of_what_takes_no_time},
 	{"accounts patterns", accounts_patterns},
 	{"accounts threads side by side", accounts_threads_side_by_side},
 	{"does not charge pauses", does_not_charge_pauses},
+	{"does not charge late marks", does_not_charge_late_marks},
 	{"does not charge launching", does_not_charge_launching},
 	{"counts no failed launch", counts_no_failed_launch},
 	{"counts long launches", counts_long_launches},
