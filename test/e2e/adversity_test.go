@@ -4,15 +4,7 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/simgpu"
@@ -73,94 +65,4 @@ func TestGPULostUnderAttack(t *testing.T) {
 		}
 	}
 	w.content(t, c.host)
-}
-
-// The disk of the journal is full, then has room again, and is read-only when the agent
-// starts: what would not outlive the agent is refused, what runs goes on, and each is
-// said. The control is the same disk with room.
-func TestFullAndReadOnlyDisk(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make a small disk")
-	}
-	disk := filepath.Join(t.TempDir(), "disk")
-	if err := os.Mkdir(disk, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("divvy-test", disk, "tmpfs", 0, "size=4m,mode=700"); errors.Is(err, unix.EPERM) {
-		t.Skip("this root may not mount")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	h := newHost(t, hostOptions{agentFlags: []string{"--journal-dir", disk}})
-	w := h.witness(t)
-	create := func(name string) outcome {
-		return run(t, []string{"DIVVY_AGENT=" + h.AgentSocket}, divvy(t), "share", "create", name, "--mem", "128MiB")
-	}
-	if made := create("control"); made.code != 0 {
-		t.Fatalf("on a disk with room: exit code %d\n%s", made.code, made.stderr)
-	}
-	filler := filepath.Join(disk, "filler")
-	if err := fill(filler); err != nil {
-		t.Fatal(err)
-	}
-	// The room of the last page takes some more.
-	refusedAt := -1
-	for i := range 64 {
-		if made := create(fmt.Sprint("full-", i)); made.code != 0 {
-			if !strings.Contains(made.stderr, disk) {
-				t.Errorf("a full disk: exit code %d\n%s", made.code, made.stderr)
-			}
-			refusedAt = i
-			break
-		}
-	}
-	if refusedAt < 0 {
-		t.Fatal("nothing is refused on a full disk")
-	}
-	h.event(t, "journal-failed", "")
-	w.content(t, h)
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	h.event(t, "journal-written", "")
-	if made := create("after"); made.code != 0 {
-		t.Errorf("with room again: exit code %d\n%s", made.code, made.stderr)
-	}
-	h.agent.stop(t)
-	if err := unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	agent := exec.Command(divvy(t), h.agentArgs...)
-	said, err := agent.CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !strings.Contains(string(said), disk) || !strings.Contains(string(said), "read-only") {
-		t.Errorf("an agent on a read-only disk: %v\n%s", err, said)
-	}
-	if err := unix.Mount("", disk, "", unix.MS_REMOUNT, ""); err != nil {
-		t.Fatal(err)
-	}
-	h.startAgent(t)
-	for _, name := range []string{"witness", "control", "after"} {
-		h.look(t, name)
-	}
-	w.pid = 0 // it is another agent
-	w.content(t, h)
-}
-
-// fill writes until there is no room.
-func fill(path string) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	for {
-		if _, err := file.Write(make([]byte, 4096)); errors.Is(err, syscall.ENOSPC) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }
