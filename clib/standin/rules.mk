@@ -63,8 +63,8 @@ lint-standin:
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code modules fault shared graph peer resources launches words
 standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
-standin_alone := pure fat lazy parser texture running lanes execution atoms language pressure forms
-standin_engine_tests := texture running lanes execution atoms language
+standin_alone := pure fat lazy parser texture running lanes execution atoms tensor language pressure forms
+standin_engine_tests := texture running lanes execution atoms tensor language
 standin_sanitizers := address thread
 standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # A fence of a kernel says nothing to it, which only loses what it could find.

@@ -43,6 +43,7 @@
 #define PTX_ENUM_SEMANTICS(name, text) PTX_SEM_##name,
 #define PTX_ENUM_OPERATION(name, text) PTX_DO_##name,
 #define PTX_ENUM_GEOMETRY(name, text) PTX_GEOM_##name,
+#define PTX_ENUM_SHAPE(name, text) PTX_SHAPE_##name,
 #define PTX_ENUM_SPECIAL(name, text) PTX_SR_##name,
 #define PTX_ENUM_FLAG(name, text) PTX_BIT_##name,
 
@@ -55,6 +56,7 @@ enum ptx_scope { PTX_SCOPE_NONE, PTX_SCOPES(PTX_ENUM_SCOPE) PTX_SCOPE_COUNT };
 enum ptx_semantics { PTX_SEM_NONE, PTX_SEMANTICS(PTX_ENUM_SEMANTICS) PTX_SEM_COUNT };
 enum ptx_operation { PTX_DO_NONE, PTX_OPERATIONS(PTX_ENUM_OPERATION) PTX_DO_COUNT };
 enum ptx_geometry { PTX_GEOM_NONE, PTX_GEOMETRIES(PTX_ENUM_GEOMETRY) PTX_GEOM_COUNT };
+enum ptx_shape { PTX_SHAPE_NONE, PTX_SHAPES(PTX_ENUM_SHAPE) PTX_SHAPE_COUNT };
 enum ptx_special { PTX_SR_NONE, PTX_SPECIALS(PTX_ENUM_SPECIAL) PTX_SR_COUNT };
 enum ptx_flag_bit { PTX_FLAGS(PTX_ENUM_FLAG) PTX_FLAG_COUNT };
 
@@ -175,7 +177,7 @@ struct ptx_instruction {
 	uint16_t opcode; /* enum ptx_opcode */
 	uint8_t typecount;
 	uint8_t types[PTX_TYPES_MOST]; /* enum ptx_type, in the order of the text */
-	uint8_t vector;    /* .v2 .v4 .v8: 2 4 8; else 1 */
+	uint8_t vector;    /* .v2 .v4 .v8: 2 4 8; .x2 .x4 of ldmatrix: 2 4; else 1 */
 	uint8_t space;     /* enum ptx_space */
 	uint8_t compare;   /* enum ptx_compare */
 	uint8_t round;     /* enum ptx_round */
@@ -184,6 +186,7 @@ struct ptx_instruction {
 	uint8_t operation; /* enum ptx_operation */
 	uint8_t operation2; /* a second one: setp has none, bar.red.popc none, redux none: refuse if set */
 	uint8_t geometry;  /* enum ptx_geometry */
+	uint8_t shape;     /* enum ptx_shape */
 	uint8_t space2;    /* a second space: cp.async.shared.global */
 	bool guardnot;
 	uint32_t guard;    /* register, PTX_NONE for none */

@@ -187,7 +187,7 @@ static void elect(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 	}
 }
 
-void ptx_collective(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
+bool ptx_collective(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 {
 	switch (op->code) {
 	case PTX_RUN_SHFL:
@@ -202,8 +202,14 @@ void ptx_collective(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mas
 	case PTX_RUN_REDUX:
 		reduce(warp, op, mask);
 		break;
+	case PTX_RUN_MMA:
+		ptx_mma(warp, op, mask);
+		break;
+	case PTX_RUN_MATRIX:
+		return ptx_matrix(warp, op, mask);
 	default:
 		elect(warp, op, mask);
 		break;
 	}
+	return true;
 }

@@ -63,6 +63,8 @@ static bool one(struct ptx_compiler *c)
 		return ptx_emit_flow(c);
 	case PTX_OP_SHFL: case PTX_OP_VOTE: case PTX_OP_MATCH: case PTX_OP_REDUX: case PTX_OP_ELECT: case PTX_OP_ACTIVEMASK:
 		return ptx_emit_warp(c);
+	case PTX_OP_MMA: case PTX_OP_LDMATRIX: case PTX_OP_STMATRIX: case PTX_OP_MOVMATRIX:
+		return ptx_emit_tensor(c);
 	case PTX_OP_TEX: case PTX_OP_TLD4: case PTX_OP_TXQ: case PTX_OP_SULD: case PTX_OP_SUST: case PTX_OP_SUQ:
 	case PTX_OP_SURED: case PTX_OP_ISTYPEP:
 		return ptx_emit_sample(c);
@@ -79,7 +81,7 @@ static bool parting(uint16_t opcode)
 	switch (opcode) {
 	case PTX_OP_BRX: case PTX_OP_CALL: case PTX_OP_RET: case PTX_OP_EXIT: case PTX_OP_BARRIER: case PTX_OP_BAR:
 	case PTX_OP_TRAP: case PTX_OP_BRKPT: case PTX_OP_NANOSLEEP: case PTX_OP_SHFL: case PTX_OP_VOTE: case PTX_OP_MATCH:
-	case PTX_OP_REDUX: case PTX_OP_ELECT:
+	case PTX_OP_REDUX: case PTX_OP_ELECT: case PTX_OP_MMA: case PTX_OP_LDMATRIX: case PTX_OP_STMATRIX: case PTX_OP_MOVMATRIX:
 		return true;
 	default:
 		return false;

@@ -110,6 +110,7 @@ bool ptx_emit_move(struct ptx_compiler *c);     /* emitmove.c: mov, cvt, cvta, i
 bool ptx_emit_memory(struct ptx_compiler *c);   /* emitmemory.c */
 bool ptx_emit_flow(struct ptx_compiler *c);     /* emitflow.c: bra, call, ret, bar ... */
 bool ptx_emit_warp(struct ptx_compiler *c);     /* emitwarp.c: shfl, vote ... */
+bool ptx_emit_tensor(struct ptx_compiler *c);   /* emittensor.c: mma, ldmatrix ... */
 bool ptx_emit_sample(struct ptx_compiler *c);   /* emitsample.c: tex, suld ... */
 bool ptx_fix(struct ptx_compiler *c, uint32_t op);
 bool ptx_emit_return(struct ptx_compiler *c);

@@ -20,9 +20,9 @@ static const struct {
 	{ PTX_OP_CVTA, 2, 2 },	   { PTX_OP_DIV, 3, 3 },	{ PTX_OP_DP2A, 4, 4 },	   { PTX_OP_DP4A, 4, 4 },
 	{ PTX_OP_ELECT, 2, 2 },	   { PTX_OP_EX2, 2, 2 },	{ PTX_OP_EXIT, 0, 0 },	   { PTX_OP_FMA, 4, 4 },
 	{ PTX_OP_FNS, 4, 4 },	   { PTX_OP_ISSPACEP, 2, 2 },	{ PTX_OP_ISTYPEP, 2, 2 },  { PTX_OP_LD, 2, 3 },
-	{ PTX_OP_LDU, 2, 2 },	   { PTX_OP_LG2, 2, 2 },	{ PTX_OP_LOP3, 5, 6 },	   { PTX_OP_MAD, 4, 4 },
+	{ PTX_OP_LDMATRIX, 2, 2 },  { PTX_OP_LDU, 2, 2 },	   { PTX_OP_LG2, 2, 2 },	{ PTX_OP_LOP3, 5, 6 },	   { PTX_OP_MAD, 4, 4 },
 	{ PTX_OP_MAD24, 4, 4 },	   { PTX_OP_MADC, 4, 4 },	{ PTX_OP_MATCH, 3, 3 },	   { PTX_OP_MAX, 3, 4 },
-	{ PTX_OP_MEMBAR, 0, 0 },   { PTX_OP_MIN, 3, 4 },	{ PTX_OP_MOV, 2, 2 },	   { PTX_OP_MUL, 3, 3 },
+	{ PTX_OP_MEMBAR, 0, 0 },   { PTX_OP_MIN, 3, 4 },	{ PTX_OP_MMA, 4, 7 },	{ PTX_OP_MOV, 2, 2 },	   { PTX_OP_MOVMATRIX, 2, 2 },	   { PTX_OP_MUL, 3, 3 },
 	{ PTX_OP_MUL24, 3, 3 },	   { PTX_OP_NANOSLEEP, 1, 1 },	{ PTX_OP_NEG, 2, 2 },	   { PTX_OP_NOT, 2, 2 },
 	{ PTX_OP_OR, 3, 3 },	   { PTX_OP_PMEVENT, 1, 1 },	{ PTX_OP_POPC, 2, 2 },	   { PTX_OP_PREFETCH, 1, 1 },
 	{ PTX_OP_PREFETCHU, 1, 1 }, { PTX_OP_PRMT, 4, 4 },	{ PTX_OP_RCP, 2, 2 },	   { PTX_OP_RED, 2, 3 },
@@ -31,7 +31,7 @@ static const struct {
 	{ PTX_OP_SHF, 4, 4 },	   { PTX_OP_SHFL, 4, 5 },	{ PTX_OP_SHL, 3, 3 },	   { PTX_OP_SHR, 3, 3 },
 	{ PTX_OP_GRIDDEPCONTROL, 0, 0 }, { PTX_OP_STACKRESTORE, 1, 1 }, { PTX_OP_STACKSAVE, 1, 1 },
 	{ PTX_OP_SIN, 2, 2 },	   { PTX_OP_SLCT, 4, 4 },	{ PTX_OP_SQRT, 2, 2 },	   { PTX_OP_ST, 2, 3 },
-	{ PTX_OP_SUB, 3, 3 },	   { PTX_OP_SUBC, 3, 3 },	{ PTX_OP_SULD, 2, 2 },	   { PTX_OP_SUQ, 2, 2 },
+	{ PTX_OP_STMATRIX, 2, 2 },  { PTX_OP_SUB, 3, 3 },	   { PTX_OP_SUBC, 3, 3 },	{ PTX_OP_SULD, 2, 2 },	   { PTX_OP_SUQ, 2, 2 },
 	{ PTX_OP_SURED, 2, 2 },	   { PTX_OP_SUST, 2, 2 },	{ PTX_OP_SZEXT, 3, 3 },	   { PTX_OP_TANH, 2, 2 },
 	{ PTX_OP_TESTP, 2, 2 },	   { PTX_OP_TEX, 2, 5 },	{ PTX_OP_TLD4, 2, 4 },	   { PTX_OP_TRAP, 0, 0 },
 	{ PTX_OP_TXQ, 2, 3 },	   { PTX_OP_VOTE, 2, 3 },	{ PTX_OP_XOR, 3, 3 },
@@ -98,6 +98,11 @@ static bool once(uint8_t *field, uint8_t value)
 	return true;
 }
 
+static bool moves_matrices(uint16_t opcode)
+{
+	return opcode == PTX_OP_LDMATRIX || opcode == PTX_OP_STMATRIX;
+}
+
 static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 {
 	bool compares = made->opcode == PTX_OP_SET || made->opcode == PTX_OP_SETP;
@@ -128,6 +133,12 @@ static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 		return once(&made->semantics, word->semantics);
 	if (word->geometry)
 		return once(&made->geometry, word->geometry);
+	if (word->shape)
+		return once(&made->shape, word->shape);
+	if (moves_matrices(made->opcode) && word->length == 2 && word->text[0] == 'x' && strchr("124", word->text[1])) {
+		made->vector = (uint8_t)(word->text[1] - '0');
+		return true;
+	}
 	if (word->operation)
 		return once(&made->operation, word->operation) || once(&made->operation2, word->operation);
 	if (word->flag) {

@@ -22,7 +22,7 @@ static bool writes_first(uint16_t opcode)
 	case PTX_OP_CVTA: case PTX_OP_ISSPACEP: case PTX_OP_LD: case PTX_OP_LDU: case PTX_OP_ATOM: case PTX_OP_SHFL:
 	case PTX_OP_VOTE: case PTX_OP_MATCH: case PTX_OP_REDUX: case PTX_OP_ELECT: case PTX_OP_ACTIVEMASK: case PTX_OP_TEX:
 	case PTX_OP_TLD4: case PTX_OP_TXQ: case PTX_OP_SULD: case PTX_OP_SUQ: case PTX_OP_CREATEPOLICY: case PTX_OP_ALLOCA:
-	case PTX_OP_STACKSAVE:
+	case PTX_OP_STACKSAVE: case PTX_OP_MMA: case PTX_OP_LDMATRIX: case PTX_OP_MOVMATRIX:
 		return true;
 	default:
 		return false;

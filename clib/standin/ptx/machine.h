@@ -197,8 +197,11 @@ bool ptx_builtin(struct ptx_warp *warp, const struct ptx_op *op);
 bool ptx_sample(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
 bool ptx_surface(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
 bool ptx_texture_query(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
-/* collective.c: shfl, vote, match, redux, elect */
-void ptx_collective(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
+/* collective.c: shfl, vote, match, redux, elect, and tensor.c; false after a fault */
+bool ptx_collective(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
+/* tensor.c: mma; and ldmatrix, stmatrix, movmatrix, false after a fault */
+void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
+bool ptx_matrix(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask);
 
 /* rounding.c: the modes of the host's arithmetic */
 int ptx_rounding_set(uint8_t round);

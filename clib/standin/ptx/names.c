@@ -136,6 +136,7 @@ struct word {
 #define WORD_SEMANTICS(name, text) { text, PTX_SEM_##name },
 #define WORD_OPERATION(name, text) { text, PTX_DO_##name },
 #define WORD_GEOMETRY(name, text) { text, PTX_GEOM_##name },
+#define WORD_SHAPE(name, text) { text, PTX_SHAPE_##name },
 #define WORD_SPECIAL(name, text) { "%" text, PTX_SR_##name },
 #define WORD_FLAG(name, text) { text, PTX_BIT_##name + 1 },
 
@@ -148,6 +149,7 @@ static const struct word scopes[] = { PTX_SCOPES(WORD_SCOPE) };
 static const struct word semantics[] = { PTX_SEMANTICS(WORD_SEMANTICS) };
 static const struct word operations[] = { PTX_OPERATIONS(WORD_OPERATION) };
 static const struct word geometries[] = { PTX_GEOMETRIES(WORD_GEOMETRY) };
+static const struct word shapes[] = { PTX_SHAPES(WORD_SHAPE) };
 static const struct word specials[] = { PTX_SPECIALS(WORD_SPECIAL) };
 static const struct word flags[] = { PTX_FLAGS(WORD_FLAG) };
 
@@ -165,7 +167,8 @@ static int names_open(struct ptx_module *module)
 	} lists[] = {
 		LIST(types, type),	     LIST(opcodes, opcode),	LIST(spaces, space),   LIST(comparisons, compare),
 		LIST(roundings, round),	     LIST(scopes, scope),	LIST(semantics, semantics),
-		LIST(operations, operation), LIST(geometries, geometry), LIST(specials, special), LIST(flags, flag),
+		LIST(operations, operation), LIST(geometries, geometry), LIST(shapes, shape),
+		LIST(specials, special),     LIST(flags, flag),
 	};
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {

@@ -46,6 +46,7 @@ enum ptx_width { PTX_W_PRED, PTX_W_16, PTX_W_32, PTX_W_64, PTX_W_NONE };
 /* A call per lane, or one for all lanes. */
 #define PTX_OTHER_OPS(X) \
 	X(LANE) X(LANE2) X(CARRY) X(SPECIAL) X(LOCALADDR) X(LOAD) X(STORE) X(LDPARAM) X(ATOM) X(COPY) X(SHFL) X(VOTE) X(MATCH) X(REDUX) X(ELECT) \
+	X(MMA) X(MATRIX) \
 	X(ACTIVEMASK) X(ISSPACE) X(STACK) X(TEX) X(SULD) X(SUST) X(TXQ) X(FENCE) X(WARPSYNC)
 
 /* Where lanes may part, meet or wait. The first ones are done in the engine as

@@ -45,15 +45,19 @@
 	FORM(60, 70, "wmma", "wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%d1];") \
 	FORM(62, 30, "activemask", "activemask.b32 %r1;") \
 	FORM(63, 70, "nanosleep, atom of f16 and f16x2, red.noftz", "nanosleep.u32 100; atom.add.noftz.f16x2 %r1, [%d1], %r2; red.global.add.noftz.f16x2 [%d1], %r1;") \
-	FORM(64, 70, "mma.m8n8k4", "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r8}, {%r1, %r2, %r3, %r4};") \
+	FORM(64, 70, "mma.m8n8k4 of f16", "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r8}, {%r1, %r2, %r3, %r4};") \
 	FORM(65, 72, "cvt.pack.sat", "cvt.pack.sat.u16.s32 %r1, %r2, %r3; cvt.pack.sat.s8.s32.b32 %r1, %r2, %r3, %r4;") \
 	FORM(65, 75, "cvt.pack.sat of 4 and 2 bits", "cvt.pack.sat.u4.s32.b32 %r1, %r2, %r3, %r4; cvt.pack.sat.s2.s32.b32 %r1, %r2, %r3, %r4;") \
-	FORM(65, 75, "ldmatrix", "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];") \
+	FORM(65, 75, "ldmatrix", "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; ldmatrix.sync.aligned.m8n8.x4.trans.b16 {%r1, %r2, %r3, %r4}, [%d1];") \
+	FORM(65, 75, "mma.m16n8k8 of f16, m8n8k16 of 8 bits", "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r3, %r4}, {%r5}, {%r1, %r2}; mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r3, %r4}, {%r5}, {%f1, %f2, %f3, %f4}; mma.sync.aligned.m8n8k16.row.col.satfinite.s32.s8.u8.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};") \
+	FORM(65, 75, "mma of 4 bits and 1", "mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};") \
 	FORM(70, 80, "cp.async, its groups", "cp.async.ca.shared.global [%r1], [%d1], 16; cp.async.cg.shared.global.L2::128B [%r1], [%d1], 16, %r2; cp.async.commit_group; cp.async.wait_group 0; cp.async.wait_all;") \
 	FORM(70, 80, "mbarrier", "mbarrier.init.shared.b64 [%r1], %r2;") \
+	FORM(70, 80, "mma.m16n8k16 of f16, bf16 and 8 bits, of tf32 and f64, m16n8k32 of 8 bits", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4}; mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7}, {%r1, %r2, %r3, %r4}; mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4}; mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d1, %d2}, {%d3}, {%d4}, {%d1, %d2}; mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, {%r1, %r2}, {%r1, %r2, %r3, %r4};") \
 	FORM(70, 80, "redux.sync", "redux.sync.add.s32 %r1, %r2, -1;") \
 	FORM(70, 80, "bf16: fma min max neg abs, conversions, .relu", "fma.rn.relu.bf16x2 %r1, %r2, %r3, %r4; min.NaN.bf16 %h1, %h2, %h3; max.f16x2 %r1, %r2, %r3; neg.bf16 %h1, %h2; abs.bf16x2 %r1, %r2; cvt.rn.relu.bf16x2.f32 %r1, %f1, %f2; cvt.rna.tf32.f32 %r1, %f1;") \
 	FORM(70, 75, "tanh, ex2 of halves", "tanh.approx.f32 %f1, %f2; tanh.approx.f16x2 %r1, %r2; ex2.approx.f16 %h1, %h2;") \
+	FORM(71, 80, "mma.sp", "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2, %f3, %f4}, %r5, 0;") \
 	FORM(72, 86, "min max .xorsign.abs", "max.xorsign.abs.f32 %f1, %f2, %f3; min.NaN.xorsign.abs.f16 %h1, %h2, %h3;") \
 	FORM(73, 52, "alloca stacksave stackrestore", "stacksave.u64 %d1; alloca.u64 %d2, %d3, 16; alloca.u64 %d2, %d3; stackrestore.u64 %d1;") \
 	FORM(74, 70, "ld and st with .L1 and .L2 evictions and prefetch sizes", "ld.global.L1::no_allocate.L2::256B.u32 {%r1}, [%d1]; ld.global.L1::evict_last.f32 %f1, [%d1]; st.global.L1::evict_first.u32 [%d1], %r1; ld.global.L2::128B.v2.b64 {%d1, %d2}, [%d3];") \
@@ -77,6 +81,7 @@
 	FORM(83, 70, "ld st mov of .b128", "ld.global.b128 %q1, [%d1]; mov.b128 {%d1, %d2}, %q1; mov.b128 %q2, {%d3, %d4}; st.global.b128 [%d1], %q2;") \
 	FORM(83, 90, "atom of .b128", "atom.global.exch.b128 %q1, [%d1], %q2; atom.global.cas.b128 %q1, [%d1], %q2, %q2;") \
 	FORM(83, 90, "tensormap", "tensormap.replace.tile.rank.global.b1024.b32 [%d1], 2;") \
+	FORM(84, 89, "mma.m16n8k32 of e4m3 and e5m2", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4};") \
 	FORM(86, 100, "add sub mul fma of .f32x2", "add.rn.f32x2 %d1, %d2, %d3; sub.rz.ftz.f32x2 %d1, %d2, %d3; mul.rm.f32x2 %d1, %d2, %d3; fma.rp.f32x2 %d1, %d2, %d3, %d4;") \
 	FORM(86, 100, "add sub fma of .f32 and a half", "add.f32.f16 %f1, %h1, %f2; sub.rz.sat.f32.bf16 %f1, %h1, %f2; fma.rn.f32.bf16 %f1, %h1, %h2, %f3;") \
 	FORM(86, 100, "clusterlaunchcontrol", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q1;") \

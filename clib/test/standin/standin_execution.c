@@ -341,7 +341,7 @@ static void what_cannot_run_is_refused(void)
 	static const char *const bodies[] = {
 		"mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, {%r1,%r2}, {%r1,%r2}, "
 		"{%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8};",
-		"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
+		"wgmma.fence.sync.aligned;",
 		"mbarrier.init.shared.b64 [%r1], 4;",
 		"vadd.s32.u32.s32.sat %r1, %r2.b0, -%r3.h1;",
 		"tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [picture, {%f5, %f6}];",

@@ -126,7 +126,7 @@ static const char winding[] =
 	" shape: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
 	" call (y), %a, (x), shape; ret; }\n"
 	".visible .entry tensor() { .reg .f32 %f<4>; .reg .b32 %r<6>;\n"
-	" mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1}, {%r2}, {%f0,%f1,%f2,%f3};\n"
+	" mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1}, {%r2,%r3}, {%f0,%f1,%f2,%f3}, %r4, 0;\n"
 	" ret; }\n"
 	".visible .entry wrong() { no such thing; ret; }\n"
 	".visible .entry nobody() { .param .b32 x; call (x), elsewhere, (x); ret; }\n"
@@ -182,7 +182,7 @@ static void one_at_a_time(void)
 	/* refused by themselves, again and again, with the instruction and its line */
 	for (int i = 0; i < 2; i++) {
 		CHECK(load(&image, "tensor", &log) == -EBADMSG);
-		CHECK(strstr(log.text, "mma.sync.aligned.m16n8k8") && strstr(log.text, "line 27:"));
+		CHECK(strstr(log.text, "mma.sp.sync.aligned.m16n8k16") && strstr(log.text, "line 27:"));
 		CHECK(load(&image, "wrong", &log) == -EBADMSG && strstr(log.text, "line 29:"));
 		CHECK(load(&image, "nobody", &log) == -EBADMSG && strstr(log.text, "elsewhere"));
 	}

@@ -109,7 +109,19 @@ def cases():
     a, b = f32(m, k), f32(k, n)
     out = Memory(numpy.zeros((m, n), numpy.float32))
     yield "matmul", (2, 2), [Memory(a), Memory(b), out, i32(m), i32(n), i32(k)], out, a @ b, 1e-4
-    yield "tensorcore", None, None, None, None, None
+    a, b = f32(32, 32).astype(numpy.float16), f32(32, 32).astype(numpy.float16)
+    out = Memory(numpy.zeros((32, 32), numpy.float32))
+    yield "tensorcore", (1, 1), [Memory(a), Memory(b), out], out, a.astype(numpy.float64) @ b, 1e-5
+    m, n, k = 100, 70, 200
+    a, b = f32(m, k).astype(numpy.float16), f32(k, n).astype(numpy.float16)
+    out = Memory(numpy.zeros((m, n), numpy.float16))
+    yield "gemm", (2, 2), [Memory(a), Memory(b), out, i32(m), i32(n), i32(k)], out, a.astype(numpy.float64) @ b, 3e-2
+    n, d = 150, 64
+    q, k, v = bf16(f32(n, d)), bf16(f32(n, d)), bf16(f32(n, d))
+    out = Memory(numpy.zeros((n, d), numpy.float32))
+    p = floats(q) @ floats(k).T / math.sqrt(d)
+    p = numpy.exp(numpy.where(numpy.tri(n) > 0, p, -numpy.inf))
+    yield "attention", (3, 1), [Memory(q), Memory(k), Memory(v), out, ctypes.c_float(1 / math.sqrt(d)), i32(n)], out, p / p.sum(1, keepdims=True) @ floats(v), 2e-2
 
 
 def load(path):

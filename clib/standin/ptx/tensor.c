@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor.c: products of small matrices, whose elements the lanes of a warp have among them,
+ * and matrices on their way there.
+ *
+ * MMA: d = a * b + c. sub and sub2 are the types of a and b, mode that of c and d, sub | PTX_TENSOR_SATURATES;
+ *   imm has the rows of a and, from bit 8, its columns; list the columns of d, of a, of b and of c
+ * MATRIX: c is what (enum ptx_matrix_use), imm how many matrices, sub2 whether they are transposed,
+ *   list the columns; in memory at a with width wa, space sub, and e2 added (mode)
+ * e is the column of the lanes that take part.
+ *
+ * Which lane has which element: "Matrix Fragments" of the PTX ISA. In all shapes that are taken, lane l has of
+ * an operand of 8 rows row l / 4, and of each 4 times as many columns as a register has elements
+ * the register's at l % 4; one of 16 rows has rows l / 4 and l / 4 + 8 in turns. b is that of its transpose.
+ */
+#include <math.h>
+
+#include "lane.h"
+#include "machine.h"
+#include "tensor.h"
+
+enum { COLUMNS = 8 }; /* of d */
+
+/* 1, 5, 10 bits: each value is a float. */
+static float half(uint32_t bits)
+{
+	uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023, sign = (bits & 0x8000) << 16;
+
+	if (exponent == 0)
+		return (sign ? -1.0f : 1.0f) * (float)mantissa * 0x1p-24f;
+	return ptx_f32(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13);
+}
+
+static double element(uint64_t bits, uint8_t type)
+{
+	switch (type) {
+	case PTX_F16:
+		return half((uint32_t)bits & 0xffff);
+	case PTX_BF16:
+		return ptx_f32(bits << 16 & 0xffff0000);
+	case PTX_TF32:
+		return ptx_f32(bits & 0xffffe000); /* the bits that it does not have are not read */
+	case PTX_F32:
+		return ptx_f32(bits);
+	case PTX_F64:
+		return ptx_f64(bits);
+	case PTX_S8:
+		return (int8_t)bits;
+	case PTX_U8:
+		return (uint8_t)bits;
+	case PTX_S32:
+		return (int32_t)bits;
+	default:
+		return ptx_to_double(bits & 255, type);
+	}
+}
+
+/* a, or the transpose of b: rows of it, with so many columns. */
+static void read_operand(const struct ptx_frame *frame, const uint32_t *list, uint8_t type, uint32_t rows, uint32_t columns,
+			 double out[PTX_TENSOR_ROWS][PTX_TENSOR_DEPTH])
+{
+	const uint32_t each = ptx_tensor_packed(type), bits = 32 / each, block = 4 * each, tall = rows / 8;
+	const uint8_t width = ptx_tensor_width(type);
+
+	for (uint32_t r = 0; r < tall * columns / block; r++) {
+		const unsigned char *column = ptx_column(frame, list[r]);
+
+		for (uint32_t l = 0; l < PTX_LANES; l++) {
+			uint64_t word = ptx_get(column, width, l);
+			double *to = &out[l / 4 + r % tall * 8][r / tall * block + l % 4 * each];
+
+			for (uint32_t i = 0; i < each; i++)
+				to[i] = element(word >> i * bits, type);
+		}
+	}
+}
+
+/* Where element i of a lane is in c and d. */
+static double *of_result(double all[PTX_TENSOR_ROWS][COLUMNS], uint32_t l, uint32_t i)
+{
+	return &all[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
+}
+
+static void read_result(const struct ptx_frame *frame, const uint32_t *list, uint8_t type, uint32_t rows,
+			double out[PTX_TENSOR_ROWS][COLUMNS])
+{
+	const uint32_t each = ptx_tensor_packed(type);
+
+	for (uint32_t i = 0; i < rows / 4; i++) {
+		const unsigned char *column = ptx_column(frame, list[i / each]);
+
+		for (uint32_t l = 0; l < PTX_LANES; l++)
+			*of_result(out, l, i) = element(ptx_get(column, ptx_tensor_width(type), l) >> i % each * 16, type);
+	}
+}
+
+static uint64_t rounded(double value, uint8_t type, bool saturates)
+{
+	switch (type) {
+	case PTX_F64:
+		return isnan(value) ? ptx_quiet(type) : ptx_bits64(value);
+	case PTX_F32:
+		return isnan(value) ? ptx_quiet(type) : ptx_bits32((float)value);
+	case PTX_F16:
+		return isnan(value) ? ptx_quiet(type) : ptx_from_double(value, type, PTX_ROUND_RN);
+	default:
+		if (saturates)
+			value = value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value;
+		return (uint32_t)(int64_t)value;
+	}
+}
+
+void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
+{
+	const struct ptx_frame *frame = warp->frame;
+	const uint8_t type = op->mode & 255;
+	const uint32_t rows = op->imm & 255, depth = op->imm >> 8 & 255, each = ptx_tensor_packed(type);
+	const uint32_t results = rows / 4 / each;
+	const uint32_t *a = op->list + results, *b = a + rows / 8 * depth / (4 * ptx_tensor_packed(op->sub)),
+		       *c = b + depth / (4 * ptx_tensor_packed(op->sub2));
+	double left[PTX_TENSOR_ROWS][PTX_TENSOR_DEPTH], right[PTX_TENSOR_ROWS][PTX_TENSOR_DEPTH], across[PTX_TENSOR_DEPTH][COLUMNS];
+	double sum[PTX_TENSOR_ROWS][COLUMNS];
+
+	read_operand(frame, a, op->sub, rows, depth, left);
+	read_operand(frame, b, op->sub2, COLUMNS, depth, right);
+	read_result(frame, c, type, rows, sum);
+	for (uint32_t k = 0; k < depth; k++) {
+		for (uint32_t n = 0; n < COLUMNS; n++)
+			across[k][n] = right[n][k];
+	}
+	/* products of small formats are exact, and their sum is rounded once, at its end; of f64 each step is */
+	for (uint32_t m = 0; m < rows; m++) {
+		for (uint32_t k = 0; k < depth; k++) {
+			for (uint32_t n = 0; n < COLUMNS; n++)
+				sum[m][n] = type == PTX_F64 ? fma(left[m][k], across[k][n], sum[m][n]) : sum[m][n] + left[m][k] * across[k][n];
+		}
+	}
+	for (uint32_t r = 0; r < results; r++) {
+		unsigned char *d = frame->columns + op->list[r];
+
+		for (uint32_t rest = mask; rest && op->list[r] != PTX_NOWHERE; rest &= rest - 1) {
+			const uint32_t l = (uint32_t)__builtin_ctz(rest);
+			uint64_t value = 0;
+
+			for (uint32_t i = 0; i < each; i++)
+				value |= rounded(*of_result(sum, l, r * each + i), type, op->mode & PTX_TENSOR_SATURATES) << 16 * i;
+			ptx_put(d, ptx_tensor_width(type), l, value);
+		}
+	}
+}
+
+/* Lane l has elements 2 (l % 4) and the next one of row l / 4; of the transpose, of column l / 4. */
+static uint16_t *of_matrix(uint16_t all[8][8], bool transposed, uint32_t l, uint32_t i)
+{
+	uint32_t row = l / 4, column = l % 4 * 2 + i;
+
+	return transposed ? &all[column][row] : &all[row][column];
+}
+
+static void take_matrix(uint16_t all[8][8], const unsigned char *column, bool transposed)
+{
+	for (uint32_t l = 0; l < PTX_LANES; l++) {
+		uint32_t word = (uint32_t)ptx_get(column, PTX_W_32, l);
+
+		*of_matrix(all, transposed, l, 0) = (uint16_t)word;
+		*of_matrix(all, transposed, l, 1) = (uint16_t)(word >> 16);
+	}
+}
+
+static void put_matrix(uint16_t all[8][8], unsigned char *column, bool transposed, uint32_t mask)
+{
+	for (uint32_t rest = mask; rest; rest &= rest - 1) {
+		const uint32_t l = (uint32_t)__builtin_ctz(rest);
+
+		ptx_put(column, PTX_W_32, l, *of_matrix(all, transposed, l, 0) | (uint32_t)*of_matrix(all, transposed, l, 1) << 16);
+	}
+}
+
+/* Row by row, whose addresses the lanes have: those of the first matrix the first eight. */
+static bool rows_of(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask, uint16_t all[][8][8], bool write)
+{
+	const unsigned char *column = ptx_column(warp->frame, op->a);
+
+	for (uint32_t l = 0; l < 8 * op->imm; l++) {
+		uint64_t address = ptx_get(column, op->wa, l) + (uint64_t)(int64_t)(int32_t)op->target;
+		uint16_t *row = all[l / 8][l % 8];
+		unsigned char *at;
+
+		if (!(mask >> l & 1)) {
+			memset(row, 0, sizeof(all[0][0]));
+			continue;
+		}
+		if (op->sub == PTX_MEM_SHARED)
+			address = (uint32_t)address | PTX_WINDOW_SHARED << PTX_WINDOW_SHIFT;
+		at = ptx_reach(warp, l, address, sizeof(all[0][0]), write);
+		if (!at)
+			return false;
+		memcpy(write ? (void *)at : row, write ? (void *)row : at, sizeof(all[0][0]));
+	}
+	return true;
+}
+
+bool ptx_matrix(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
+{
+	const struct ptx_frame *frame = warp->frame;
+	uint16_t all[4][8][8];
+
+	if (op->c == PTX_MATRIX_LOAD ? !rows_of(warp, op, mask, all, false) : false)
+		return false;
+	for (uint32_t i = 0; op->c != PTX_MATRIX_LOAD && i < op->imm; i++)
+		take_matrix(all[i], ptx_column(frame, op->list[op->c == PTX_MATRIX_MOVE ? 1 : i]), op->sub2 && op->c == PTX_MATRIX_STORE);
+	if (op->c == PTX_MATRIX_STORE)
+		return rows_of(warp, op, mask, all, true);
+	for (uint32_t i = 0; i < op->imm; i++) {
+		if (op->list[i] != PTX_NOWHERE)
+			put_matrix(all[i], frame->columns + op->list[i], op->sub2, mask);
+	}
+	return true;
+}
