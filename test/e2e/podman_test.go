@@ -223,9 +223,16 @@ func TestPodman(t *testing.T) {
 		}
 	})
 	t.Run("time", func(t *testing.T) {
-		whole, most := parts(h.containerBurn(t, p.run(t.Context(), append(device("share=train"), tools...), "/tools/burn", "--us", "1000", "--ahead-ms", "500", "--seconds", "3")))
-		if whole < 10 || most > 31 { // a busy host may starve the program, never feed it
-			t.Errorf("the share of 30 %% of the cores had %.1f %% of the card, and %.1f %% of a second", whole, most)
+		whole := 0.0
+		for try := 0; try < 3 && whole < 10; try++ { // a busy host may starve the program, never feed it
+			var most float64
+			whole, most = parts(h.containerBurn(t, p.run(t.Context(), append(device("share=train"), tools...), "/tools/burn", "--us", "1000", "--ahead-ms", "500", "--seconds", "3")))
+			if most > 31 {
+				t.Errorf("the share of 30 %% of the cores had %.1f %% of a second", most)
+			}
+		}
+		if whole < 10 {
+			t.Errorf("the share of 30 %% of the cores had %.1f %% of the card", whole)
 		}
 	})
 	t.Run("no device no GPU", func(t *testing.T) {
