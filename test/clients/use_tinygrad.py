@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tinygrad with DEV=CUDA:PTX: a step of training of a small network, by its own PTX."""
+"""tinygrad with DEV=CUDA:PTX: a step of training of a small network, by its own PTX, and a product of
+halves by tensor cores."""
 import numpy
 from tinygrad import Device, Tensor, dtypes
 from workload import driver_total, main
@@ -20,6 +21,9 @@ def work():
     softmax /= softmax.sum(1, keepdims=True)
     grad = (1 - 8 * softmax) / logits.size
     want = [x.T @ (grad @ v.T * (hidden > 0)), active.T @ grad]
+    left, right = (random.integers(-2, 3, (64, 64)).astype(numpy.float16) for _ in "ab")  # so that all sums are exact
+    grads.append(Tensor(left) @ Tensor(right))
+    want.append(left.astype(numpy.float64) @ right)
     return max(numpy.abs(have.numpy() - g).max() for have, g in zip(grads, want)), 1e-5
 
 
