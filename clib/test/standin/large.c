@@ -117,8 +117,10 @@ static int one(const char *path, struct totals *totals)
 	start = now();
 	for (size_t i = 0; result == 0 && path && !first_only && i < image.entrycount; i++) {
 		log = (struct ptx_log){ 0 };
-		if (sd_image_load(&image, &image.entries[i], NULL, NULL, &log) < 0)
+		if (sd_image_load(&image, &image.entries[i], NULL, NULL, &log) < 0) {
 			totals->refused++;
+			printf("refused: %s\n", log.text);
+		}
 	}
 	totals->all += now() - start;
 	if (result < 0)
