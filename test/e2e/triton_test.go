@@ -26,16 +26,20 @@ func TestTriton(t *testing.T) {
 			if got.code != 0 {
 				t.Fatalf("code %d\n%s\n%s", got.code, got.stdout, tail(got.stderr, 2000))
 			}
-			lines := 0
+			lines, refused := 0, 0
 			for line := range strings.Lines(got.stdout) {
 				lines++
 				name, said, _ := strings.Cut(strings.TrimSpace(line), " ")
 				if c.refused != "" && (name == "gemm" || name == "attention") && strings.HasPrefix(said, "error 218, line ") && strings.Contains(said, c.refused) {
+					refused++
 					continue
 				}
 				if said != "right" {
 					t.Errorf("%s: %s", name, said)
 				}
+			}
+			if want := map[bool]int{true: 2}[c.refused != ""]; refused != want {
+				t.Errorf("%d kernels are refused, want %d", refused, want)
 			}
 			if lines != 14 {
 				t.Errorf("%d kernels, want 14\n%s", lines, got.stdout)

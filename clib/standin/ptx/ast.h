@@ -177,7 +177,7 @@ struct ptx_instruction {
 	uint16_t opcode; /* enum ptx_opcode */
 	uint8_t typecount;
 	uint8_t types[PTX_TYPES_MOST]; /* enum ptx_type, in the order of the text */
-	uint8_t vector;    /* .v2 .v4 .v8: 2 4 8; .x2 .x4 of ldmatrix: 2 4; else 1 */
+	uint8_t vector;    /* .v2 .v4 .v8: 2 4 8; else 1 */
 	uint8_t space;     /* enum ptx_space */
 	uint8_t compare;   /* enum ptx_compare */
 	uint8_t round;     /* enum ptx_round */
@@ -186,7 +186,8 @@ struct ptx_instruction {
 	uint8_t operation; /* enum ptx_operation */
 	uint8_t operation2; /* a second one: setp has none, bar.red.popc none, redux none: refuse if set */
 	uint8_t geometry;  /* enum ptx_geometry */
-	uint8_t shape;     /* enum ptx_shape */
+	uint8_t shape;     /* enum ptx_shape, of instructions for matrices */
+	uint8_t matrices;  /* .x1 .x2 .x4 of these, else 0 */
 	uint8_t space2;    /* a second space: cp.async.shared.global */
 	bool guardnot;
 	uint32_t guard;    /* register, PTX_NONE for none */

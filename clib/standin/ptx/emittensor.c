@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* emittensor.c: products of small matrices, and matrices on their way there; see tensor.c for the operands. */
+#include <string.h>
+
 #include "compile.h"
 #include "tensor.h"
 
@@ -43,6 +45,18 @@ static bool taken(struct ptx_compiler *c)
 	return ptx_refuse(c, "this shape is not supported with these types");
 }
 
+/* Of all lanes together, and nothing that these instructions do not have. */
+static bool together(struct ptx_compiler *c, uint64_t flags)
+{
+	const struct ptx_instruction *now = c->now;
+	const uint64_t always = PTX_F(SYNC) | PTX_F(ALIGNED);
+
+	return ptx_flags(c, flags | always) &&
+	       (((now->flags & always) == always && now->vector == PTX_NOT_VECTOR && !now->round && !now->scope && !now->semantics &&
+		 !now->operation && !now->space2 && !now->geometry) ||
+		ptx_refuse(c, "this form is not supported"));
+}
+
 /* The columns of registers in braces, or of one alone, that hold a matrix. */
 static bool columns(struct ptx_compiler *c, uint32_t operand, uint8_t width, uint32_t count, bool out, uint32_t *list)
 {
@@ -57,7 +71,9 @@ static bool columns(struct ptx_compiler *c, uint32_t operand, uint8_t width, uin
 		struct ptx_place place;
 
 		list[i] = PTX_NOWHERE;
-		if (out && one->kind == PTX_OPERAND_SINK)
+		if (one->second != PTX_NONE || (one->kind != PTX_OPERAND_REGISTER && !(out && one->kind == PTX_OPERAND_SINK)))
+			return ptx_refuse(c, "a matrix is in registers");
+		if (one->kind == PTX_OPERAND_SINK)
 			continue;
 		if (out ? !ptx_out_operand(c, one, type, &place) : !ptx_in_operand(c, one, type, &place))
 			return false;
@@ -87,10 +103,10 @@ static bool product(struct ptx_compiler *c)
 	const uint8_t type = now->types[0];
 	uint32_t rows = 0, depth = 0, registers[4], *list;
 
-	if (!ptx_flags(c, PTX_F(SYNC) | PTX_F(ALIGNED) | PTX_F(ROW) | PTX_F(COL) | (type == PTX_S32 ? PTX_F(SATFINITE) : 0)) ||
-	    !ptx_operands(c, 4, 4))
+	if (!together(c, PTX_F(ROW) | PTX_F(COL) | (type == PTX_S32 ? PTX_F(SATFINITE) : 0)) || !ptx_operands(c, 4, 4))
 		return false;
-	if (!(now->flags & PTX_F(ROW)) || !(now->flags & PTX_F(COL)) || now->typecount != 4)
+	/* the other order has the same flags: it is told by the text */
+	if (!strstr(now->text, ".row.col") || now->typecount != 4 || now->matrices || now->space)
 		return ptx_refuse(c, "this form is not supported");
 	if (!taken(c))
 		return false;
@@ -100,9 +116,9 @@ static bool product(struct ptx_compiler *c)
 			depth = shapes[i].depth;
 		}
 	}
-	registers[0] = registers[3] = rows / 4 / ptx_tensor_packed(type);
-	registers[1] = rows / 8 * depth / (4 * ptx_tensor_packed(now->types[1]));
-	registers[2] = depth / (4 * ptx_tensor_packed(now->types[2]));
+	registers[0] = registers[3] = ptx_tensor_results(type, rows);
+	registers[1] = ptx_tensor_registers(now->types[1], rows, depth);
+	registers[2] = ptx_tensor_registers(now->types[2], 8, depth);
 	list = ptx_hold(c, (registers[0] + registers[1] + registers[2] + registers[3]) * sizeof(*list));
 	if (!list)
 		return false;
@@ -128,14 +144,15 @@ static bool matrix(struct ptx_compiler *c, enum ptx_matrix_use use)
 	const bool move = use == PTX_MATRIX_MOVE;
 	const uint32_t registers = use == PTX_MATRIX_STORE ? 1 : 0;
 	struct ptx_address address = { .at = PTX_NOWHERE };
-	uint32_t *list = ptx_hold(c, (now->vector + 1u) * sizeof(*list));
+	const uint32_t count = move ? 1 : now->matrices;
+	uint32_t *list = ptx_hold(c, (count + 1) * sizeof(*list));
 
-	if (!list || !ptx_flags(c, PTX_F(SYNC) | PTX_F(ALIGNED) | PTX_F(TRANS)) || !ptx_operands(c, 2, 2))
+	if (!list || !together(c, PTX_F(TRANS)) || !ptx_operands(c, 2, 2))
 		return false;
-	if (now->shape != PTX_SHAPE_M8N8 || now->typecount != 1 || now->types[0] != PTX_B16 || (move && !(now->flags & PTX_F(TRANS))))
+	if (!count || (move && (now->matrices || now->space)) || now->shape != PTX_SHAPE_M8N8 || now->typecount != 1 || now->types[0] != PTX_B16 || (move && !(now->flags & PTX_F(TRANS))))
 		return ptx_refuse(c, "this form is not supported");
 	if (!ptx_needs(c, use == PTX_MATRIX_LOAD ? 65 : 78, use == PTX_MATRIX_STORE ? 90 : 75) ||
-	    !columns(c, registers, PTX_W_32, now->vector, use != PTX_MATRIX_STORE, list) ||
+	    !columns(c, registers, PTX_W_32, count, use != PTX_MATRIX_STORE, list) ||
 	    (move && !columns(c, 1, PTX_W_32, 1, false, list + 1)) ||
 	    (!move && !ptx_address(c, &now->operands[1 - registers], now->space, &address)))
 		return false;
@@ -146,7 +163,7 @@ static bool matrix(struct ptx_compiler *c, enum ptx_matrix_use use)
 	if (!op)
 		return false;
 	op->c = use;
-	op->imm = now->vector;
+	op->imm = count;
 	op->sub = address.space;
 	op->sub2 = (now->flags & PTX_F(TRANS)) != 0;
 	op->a = address.at;

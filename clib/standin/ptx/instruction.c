@@ -22,7 +22,7 @@ static const struct {
 	{ PTX_OP_FNS, 4, 4 },	   { PTX_OP_ISSPACEP, 2, 2 },	{ PTX_OP_ISTYPEP, 2, 2 },  { PTX_OP_LD, 2, 3 },
 	{ PTX_OP_LDMATRIX, 2, 2 },  { PTX_OP_LDU, 2, 2 },	   { PTX_OP_LG2, 2, 2 },	{ PTX_OP_LOP3, 5, 6 },	   { PTX_OP_MAD, 4, 4 },
 	{ PTX_OP_MAD24, 4, 4 },	   { PTX_OP_MADC, 4, 4 },	{ PTX_OP_MATCH, 3, 3 },	   { PTX_OP_MAX, 3, 4 },
-	{ PTX_OP_MEMBAR, 0, 0 },   { PTX_OP_MIN, 3, 4 },	{ PTX_OP_MMA, 4, 7 },	{ PTX_OP_MOV, 2, 2 },	   { PTX_OP_MOVMATRIX, 2, 2 },	   { PTX_OP_MUL, 3, 3 },
+	{ PTX_OP_MEMBAR, 0, 0 },   { PTX_OP_MIN, 3, 4 },	{ PTX_OP_MMA, 4, 10 },	{ PTX_OP_MOV, 2, 2 },	   { PTX_OP_MOVMATRIX, 2, 2 },	   { PTX_OP_MUL, 3, 3 },
 	{ PTX_OP_MUL24, 3, 3 },	   { PTX_OP_NANOSLEEP, 1, 1 },	{ PTX_OP_NEG, 2, 2 },	   { PTX_OP_NOT, 2, 2 },
 	{ PTX_OP_OR, 3, 3 },	   { PTX_OP_PMEVENT, 1, 1 },	{ PTX_OP_POPC, 2, 2 },	   { PTX_OP_PREFETCH, 1, 1 },
 	{ PTX_OP_PREFETCHU, 1, 1 }, { PTX_OP_PRMT, 4, 4 },	{ PTX_OP_RCP, 2, 2 },	   { PTX_OP_RED, 2, 3 },
@@ -98,9 +98,9 @@ static bool once(uint8_t *field, uint8_t value)
 	return true;
 }
 
-static bool moves_matrices(uint16_t opcode)
+static bool of_matrices(uint16_t opcode)
 {
-	return opcode == PTX_OP_LDMATRIX || opcode == PTX_OP_STMATRIX;
+	return opcode == PTX_OP_MMA || opcode == PTX_OP_LDMATRIX || opcode == PTX_OP_STMATRIX || opcode == PTX_OP_MOVMATRIX;
 }
 
 static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
@@ -133,12 +133,10 @@ static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 		return once(&made->semantics, word->semantics);
 	if (word->geometry)
 		return once(&made->geometry, word->geometry);
-	if (word->shape)
+	if (word->shape && of_matrices(made->opcode))
 		return once(&made->shape, word->shape);
-	if (moves_matrices(made->opcode) && word->length == 2 && word->text[0] == 'x' && strchr("124", word->text[1])) {
-		made->vector = (uint8_t)(word->text[1] - '0');
-		return true;
-	}
+	if (of_matrices(made->opcode) && word->length == 2 && word->text[0] == 'x' && strchr("124", word->text[1]))
+		return once(&made->matrices, (uint8_t)(word->text[1] - '0'));
 	if (word->operation)
 		return once(&made->operation, word->operation) || once(&made->operation2, word->operation);
 	if (word->flag) {

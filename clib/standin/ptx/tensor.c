@@ -3,15 +3,15 @@
  * tensor.c: products of small matrices, whose elements the lanes of a warp have among them,
  * and matrices on their way there.
  *
- * MMA: d = a * b + c. sub and sub2 are the types of a and b, mode that of c and d, sub | PTX_TENSOR_SATURATES;
- *   imm has the rows of a and, from bit 8, its columns; list the columns of d, of a, of b and of c
- * MATRIX: c is what (enum ptx_matrix_use), imm how many matrices, sub2 whether they are transposed,
- *   list the columns; in memory at a with width wa, space sub, and e2 added (mode)
+ * MMA: d = a * b + c. sub and sub2 are the types of a and b; mode is the type of c and d, and
+ *   PTX_TENSOR_SATURATES; imm has the rows of a and, from bit 8, its columns; list has the columns of d, a, b, c
+ * MATRIX: c is what (enum ptx_matrix_use), imm how many matrices, sub2 whether they are transposed, list the
+ *   columns; memory is at column a of width wa, with target added, in space sub
  * e is the column of the lanes that take part.
  *
- * Which lane has which element: "Matrix Fragments" of the PTX ISA. In all shapes that are taken, lane l has of
- * an operand of 8 rows row l / 4, and of each 4 times as many columns as a register has elements
- * the register's at l % 4; one of 16 rows has rows l / 4 and l / 4 + 8 in turns. b is that of its transpose.
+ * Who has which element: "Matrix Fragments" of the PTX ISA. Lane l holds row l / 4 (of 16 rows also row
+ * l / 4 + 8, its registers in turns) and, of each block of 4 * packed columns, the packed ones from
+ * l % 4 * packed on. b is laid out as its transpose.
  */
 #include <math.h>
 
@@ -62,7 +62,7 @@ static void read_operand(const struct ptx_frame *frame, const uint32_t *list, ui
 	const uint32_t each = ptx_tensor_packed(type), bits = 32 / each, block = 4 * each, tall = rows / 8;
 	const uint8_t width = ptx_tensor_width(type);
 
-	for (uint32_t r = 0; r < tall * columns / block; r++) {
+	for (uint32_t r = 0; r < ptx_tensor_registers(type, rows, columns); r++) {
 		const unsigned char *column = ptx_column(frame, list[r]);
 
 		for (uint32_t l = 0; l < PTX_LANES; l++) {
@@ -115,9 +115,9 @@ void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 	const struct ptx_frame *frame = warp->frame;
 	const uint8_t type = op->mode & 255;
 	const uint32_t rows = op->imm & 255, depth = op->imm >> 8 & 255, each = ptx_tensor_packed(type);
-	const uint32_t results = rows / 4 / each;
-	const uint32_t *a = op->list + results, *b = a + rows / 8 * depth / (4 * ptx_tensor_packed(op->sub)),
-		       *c = b + depth / (4 * ptx_tensor_packed(op->sub2));
+	const uint32_t results = ptx_tensor_results(type, rows);
+	const uint32_t *a = op->list + results, *b = a + ptx_tensor_registers(op->sub, rows, depth),
+		       *c = b + ptx_tensor_registers(op->sub2, COLUMNS, depth);
 	double left[PTX_TENSOR_ROWS][PTX_TENSOR_DEPTH], right[PTX_TENSOR_ROWS][PTX_TENSOR_DEPTH], across[PTX_TENSOR_DEPTH][COLUMNS];
 	double sum[PTX_TENSOR_ROWS][COLUMNS];
 
@@ -136,15 +136,13 @@ void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 		}
 	}
 	for (uint32_t r = 0; r < results; r++) {
-		unsigned char *d = frame->columns + op->list[r];
-
-		for (uint32_t rest = mask; rest && op->list[r] != PTX_NOWHERE; rest &= rest - 1) {
+		for (uint32_t rest = op->list[r] == PTX_NOWHERE ? 0 : mask; rest; rest &= rest - 1) {
 			const uint32_t l = (uint32_t)__builtin_ctz(rest);
 			uint64_t value = 0;
 
 			for (uint32_t i = 0; i < each; i++)
 				value |= rounded(*of_result(sum, l, r * each + i), type, op->mode & PTX_TENSOR_SATURATES) << 16 * i;
-			ptx_put(d, ptx_tensor_width(type), l, value);
+			ptx_put(frame->columns + op->list[r], ptx_tensor_width(type), l, value);
 		}
 	}
 }
@@ -192,6 +190,10 @@ static bool rows_of(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mas
 		}
 		if (op->sub == PTX_MEM_SHARED)
 			address = (uint32_t)address | PTX_WINDOW_SHARED << PTX_WINDOW_SHIFT;
+		if (address >> PTX_WINDOW_SHIFT != PTX_WINDOW_SHARED) { /* matrices are nowhere else */
+			ptx_fault(warp, PTX_FAULT_ADDRESS, address);
+			return false;
+		}
 		at = ptx_reach(warp, l, address, sizeof(all[0][0]), write);
 		if (!at)
 			return false;
@@ -205,7 +207,7 @@ bool ptx_matrix(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 	const struct ptx_frame *frame = warp->frame;
 	uint16_t all[4][8][8];
 
-	if (op->c == PTX_MATRIX_LOAD ? !rows_of(warp, op, mask, all, false) : false)
+	if (op->c == PTX_MATRIX_LOAD && !rows_of(warp, op, mask, all, false))
 		return false;
 	for (uint32_t i = 0; op->c != PTX_MATRIX_LOAD && i < op->imm; i++)
 		take_matrix(all[i], ptx_column(frame, op->list[op->c == PTX_MATRIX_MOVE ? 1 : i]), op->sub2 && op->c == PTX_MATRIX_STORE);

@@ -15,6 +15,17 @@ static inline uint32_t ptx_tensor_packed(uint8_t type)
 	return type == PTX_F16 || type == PTX_BF16 ? 2 : ptx_type_bytes(type) == 1 ? 4 : 1;
 }
 
+/* Registers that hold an operand of so many rows and columns; of so many rows of the result. */
+static inline uint32_t ptx_tensor_registers(uint8_t type, uint32_t rows, uint32_t columns)
+{
+	return rows / 8 * columns / (4 * ptx_tensor_packed(type));
+}
+
+static inline uint32_t ptx_tensor_results(uint8_t type, uint32_t rows)
+{
+	return rows / 4 / ptx_tensor_packed(type);
+}
+
 static inline uint8_t ptx_tensor_width(uint8_t type)
 {
 	return type == PTX_F64 ? PTX_W_64 : PTX_W_32;

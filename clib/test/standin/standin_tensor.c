@@ -352,6 +352,19 @@ static void faults_and_forms(void)
 		"ldmatrix.sync.aligned.m8n8.x1.global.b16 {%r1}, [%d2];",
 		"stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r1};", /* for later cards */
 		"movmatrix.sync.aligned.m8n8.b16 %r1, %r2;",
+		"movmatrix.sync.aligned.m8n8.v2.trans.b16 {%r1, %r2}, %r3;",
+		"movmatrix.sync.aligned.m8n8.x1.trans.b16 %r1, %r3;",
+		"ldmatrix.sync.aligned.m8n8.v8.shared.b16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r9];",
+		"ldmatrix.sync.aligned.m8n8.shared.b16 {%r1}, [%r2];",
+		"ldmatrix.sync.aligned.m8n8.x2.x1.shared.b16 {%r1}, [%r2];",
+		"ldmatrix.sync.m8n8.x1.shared.b16 {%r1}, [%r2];",
+		"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {7}, [%r2];",
+		"mma.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};",
+		"mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};",
+		"mma.sync.aligned.m16n8k16.row.col.rz.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};",
+		"mma.sync.aligned.m16n8k16.v4.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};",
+		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%tid.x,%r2,%r3,%r4}, {%r1,%r2}, {%r1,%r2,%r3,%r4};",
+		"add.m8n8.s32 %r1, %r2, %r3;",
 	};
 	const uint64_t at = BASE;
 	struct program program;
@@ -365,12 +378,12 @@ static void faults_and_forms(void)
 		CHECK(program.code == NULL && program.log.text[0] != '\0');
 		ptx_module_free(program.module);
 	}
-	/* a row that begins anywhere, and one that is nowhere */
-	for (int i = 0; i < 2; i++) {
+	/* a row that begins anywhere, one that is nowhere, and one in other memory */
+	for (int i = 0; i < 3; i++) {
 		snprintf(source, sizeof(source),
 			 ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p)\n{ .reg .b32 %%r<16>; .shared .align 16 .b8 tile[128];\n"
-			 "mov.u32 %%r1, tile; add.u32 %%r1, %%r1, %d; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%%r2}, [%%r1]; ret; }\n",
-			 i == 0 ? 2 : 128);
+			 ".reg .b64 %%d<2>; ld.param.u64 %%d1, [p]; mov.u32 %%r1, tile; add.u32 %%r1, %%r1, %d; ldmatrix.sync.aligned.m8n8.x1%s.b16 {%%r2}, [%s]; ret; }\n",
+			 i == 0 ? 2 : 128, i < 2 ? ".shared" : "", i < 2 ? "%r1" : "%d1");
 		must_build(&program, source);
 		CHECK(run(&program, "k", 1, LANES, &at).fault == (i == 0 ? PTX_FAULT_MISALIGNED : PTX_FAULT_ADDRESS));
 		drop(&program);
