@@ -42,7 +42,7 @@ void estimate_learn(struct estimates *all, uint64_t key, uint64_t ns)
 	estimate->doubted = 0;
 	estimate->used = ++all->lessons;
 	__atomic_store_n(&estimate->high, sorted[(9 * count + 9) / 10 - 1], __ATOMIC_RELAXED);
-	/* of two nobody knows which is the odd one: the longer */
+	/* of two it is not known which is the odd one */
 	__atomic_store_n(&estimate->typical, sorted[count == 2 ? 1 : (count - 1) / 2], __ATOMIC_RELAXED);
 	__atomic_store_n(&estimate->key, key, __ATOMIC_RELAXED);
 }
@@ -57,29 +57,26 @@ void estimate_doubt(struct estimates *all, uint64_t key, uint64_t ns)
 
 uint64_t firsts_note(struct firsts *firsts, uint64_t key, uint64_t likely, uint64_t most)
 {
-	unsigned index = 0;
-	uint64_t said;
+	unsigned index = key % FIRSTS;
+	uint64_t said = firsts->one[index].said;
 
-	while (index < FIRSTS && firsts->one[index].key != key)
-		index++;
-	if (index == FIRSTS) {
-		index = firsts->next++ % FIRSTS;
+	if (firsts->one[index].key != key) {
 		firsts->one[index].key = key;
-		firsts->one[index].said = 0;
 		firsts->one[index].most = most;
-		firsts->one[index].tries = 0;
+		said = 0;
 	}
-	said = firsts->one[index].said;
 	if (most < firsts->one[index].most)
 		firsts->one[index].most = most;
-	else
-		most = firsts->one[index].most;
+	most = firsts->one[index].most;
 	firsts->one[index].said = likely;
-	if (said != 0 && likely != 0 && said <= 2 * likely && likely <= 2 * said)
-		most = said > likely ? said : likely;
-	else if (++firsts->one[index].tries < FIRST_TRIES)
+	if (said != 0 && likely != 0 && said <= 2 * likely && likely <= 2 * said) {
+		likely = said > likely ? said : likely;
+		most = likely < most ? likely : most;
+	} else if (++firsts->one[index].tries < FIRST_TRIES) {
 		return 0;
+	}
 	firsts->one[index].key = 0;
+	firsts->one[index].tries = 0;
 	return most;
 }
 

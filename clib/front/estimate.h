@@ -24,7 +24,7 @@
 struct estimate {
 	uint64_t key;      /* 0: free */
 	uint32_t high;     /* 9 of 10 take no longer, ns */
-	uint32_t typical;  /* the median */
+	uint32_t typical;  /* the median; of two the longer */
 	uint32_t used;     /* when it was last learned of, in lessons */
 	uint8_t samples;
 	uint8_t next;
@@ -87,26 +87,25 @@ static inline uint64_t estimate_key(const void *function, uint32_t gridx, uint32
 }
 
 /*
- * First timings that were not sure. A thread that the host stops in its call makes all but
- * the end of a kernel look like waiting for the call, so that the next launch must say the same.
+ * First timings that are not certain. A thread that the host stops in its call makes all but
+ * the end of a kernel look like the time of the call, so that the next launch must agree.
  */
-#define FIRSTS 8u
+#define FIRSTS 64u
 #define FIRST_TRIES 4u
 
 struct firsts {
-	unsigned next;
 	struct {
 		uint64_t key;
-		uint64_t said; /* last; 0: nothing */
+		uint64_t said; /* by the last one; 0: nothing */
 		uint64_t most; /* that it can have taken: the least of all tries */
 		unsigned tries;
 	} one[FIRSTS];
 };
 
 /*
- * What to learn of a function that likely took so long, 0: nobody knows, and most at most. 0: it
- * is to be timed again. Two that agree within a factor of two are believed; after FIRST_TRIES it
- * takes what it can have taken, for one that seems short is launched too often.
+ * likely: how long a launch seems to have taken, 0 if unknown; most: an upper bound. Returns what
+ * to learn, 0: time it again. Two that agree within a factor of two are believed. After FIRST_TRIES,
+ * of whatever functions share a place, the upper bound is: one that seems short is launched too often.
  */
 uint64_t firsts_note(struct firsts *firsts, uint64_t key, uint64_t likely, uint64_t most);
 

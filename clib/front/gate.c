@@ -44,7 +44,8 @@
 #define MISSES 3u            /* bursts that have not ended, before the others are left for later */
 #define GAP_NS 5000
 #define DRIFT_NS 50000
-#define FAR_LONGER 4u        /* than usual: not by launching alone */
+#define FAR_LONGER 2u        /* than usual, and by more than */
+#define LAUNCHING_NS 100000u /* a launch takes: not by launching alone */
 
 #define WANT_AGAIN_NS 100000000ull
 #define SILENCE_NS 500000000ull          /* without a lease for so long: is the agent there? */
@@ -544,28 +545,29 @@ static bool bubbled(const struct burst *burst, int64_t to)
 
 /*
  * How long of its span the card may have done nothing for a single launch: until its call returned. All of it, where
- * the end may have been marked after the work had ended.
+ * the end may have been marked after the work had ended. The scales of the card and of the host differ; of what
+ * began when it was marked the lengths are compared.
  */
 static uint64_t waited(const struct burst *burst, int64_t from, int64_t to, uint64_t span)
 {
 	uint64_t start = from > (int64_t)burst->opened ? (uint64_t)from : burst->opened;
 	uint64_t gap = burst->returned > start ? burst->returned - start : 0;
+	int64_t marked = burst->dry ? from + (int64_t)(burst->shut - burst->opened) : (int64_t)burst->shut;
 
 	if (GATE_GET(burst->launches) > 1)
 		return 0;
-	return to <= (int64_t)burst->shut + GAP_NS || gap > span ? span : gap;
+	return to <= marked + GAP_NS || gap > span ? span : gap;
 }
 
 /*
- * What of a measured span is charged; the sample of what is learned from it, and whether
- * that may be too long.
+ * What of a measured span is charged; the sample of what is learned from it, 0: nothing; and whether
+ * that may be too long. whole: the span with what work on other streams covers of it.
  *
- * Work that went on when the launch had returned waited for all of the call (gap), for
- * a driver tells the card of a launch last; else it may have taken none of the span, or all of it.
- * What is usual is taken to be what it was where that is possible, and where others' work may
- * have made the span longer.
+ * Work that went on when the launch had returned waited for all of the call (gap), for a driver tells the
+ * card of a launch last. Otherwise it may have taken any part of the span. Where the typical time
+ * is possible it is assumed, also where others' work may have made the span longer.
  */
-static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t gap, uint64_t *sample, bool *doubt)
+static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t span, uint64_t whole, uint64_t gap, uint64_t *sample, bool *doubt)
 {
 	uint64_t typical = GATE_GET(burst->typical);
 	bool last = span > gap + GAP_NS;
@@ -573,13 +575,14 @@ static uint64_t judge(struct gate *gate, const struct burst *burst, uint64_t spa
 
 	*doubt = burst->beside && !burst->unknown;
 	*sample = likely;
-	if (burst->unknown && gap > span / 4)
-		*sample = firsts_note(&gate->firsts, GATE_GET(burst->key[0].key), last ? likely : 0, span);
+	if (burst->unknown && (gap > span / 4 || span < whole))
+		*sample = firsts_note(&gate->firsts, GATE_GET(burst->key[0].key), last && span == whole ? likely : 0, whole);
 	if (burst->unknown || burst->weight != 0)
 		return likely;
 	if (!last && gap > span / 4) {
-		*doubt = true; /* where calls wait for their kernels it is so long each time, where the host stops a thread seldom */
-		*sample = span > FAR_LONGER * typical ? span : typical;
+		/* calls that wait for their kernels look like this each time, a stopped thread seldom */
+		*doubt = true;
+		*sample = span < typical || (span > FAR_LONGER * typical && span > typical + LAUNCHING_NS) ? span : typical;
 	}
 	if (burst->beside || (gap != 0 && !last) || likely < typical)
 		return span < typical ? span : typical;
@@ -640,7 +643,7 @@ static void finish(struct gate *gate, struct burst *burst, uint64_t now)
 			took = span < took ? span : took;
 			gap = span - took;
 		} else {
-			took = judge(gate, burst, span, gap, &sample, &doubt);
+			took = judge(gate, burst, span, (uint64_t)(to - from), gap, &sample, &doubt);
 		}
 		if (sample != 0)
 			learn(gate, burst, sample, doubt);

@@ -81,7 +81,7 @@ static CUresult fake_launch(CUfunction function, unsigned gx, unsigned gy, unsig
 			    unsigned shared, CUstream stream, void **parameters, void **extra)
 {
 	unsigned at = index_of(stream);
-	uint64_t now = worked(LAUNCH_NS + fakeclock_launch()), ns = (uintptr_t)function;
+	uint64_t now = worked(LAUNCH_NS + fakeclock_launch()), ns = fakecard.fixed ? fakecard.fixed : (uintptr_t)function;
 	CUresult result = CUDA_SUCCESS;
 
 	(void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)parameters, (void)extra;

@@ -32,6 +32,7 @@ struct fakecard {
 	} second;
 	bool two;              /* there is a second card */
 	bool refusing;         /* launches fail */
+	uint64_t fixed;        /* a kernel takes so long, ns, whatever its function says; 0: as that says */
 	uint64_t lag;          /* a launch returns so much later, ns */
 	uint64_t marklag;      /* the host stops a thread for so long before an event is in its stream, ns */
 	uint64_t asklag;       /* so does a question whether something has ended */

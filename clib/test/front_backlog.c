@@ -83,6 +83,7 @@ static void doubts_long_ones(void)
 static void times_again_what_is_not_sure(void)
 {
 	static struct firsts firsts;
+	unsigned left = 0, learned = 0;
 
 	/* the thread was stopped in the first call, not in the second */
 	CHECK(firsts_note(&firsts, 7, 60 * US, 1 * MS) == 0);
@@ -97,6 +98,17 @@ static void times_again_what_is_not_sure(void)
 		CHECK(firsts_note(&firsts, key, key * US, 1 * MS) == 0);
 	for (uint64_t key = 1; key <= FIRSTS; key++)
 		CHECK(firsts_note(&firsts, key, key * US, 1 * MS) == key * US);
+	/* of more than there are places: none is timed for ever */
+	for (uint64_t key = 1; key <= 3 * FIRSTS; key++)
+		left += firsts_note(&firsts, key, key * US, 1 * MS) == 0;
+	for (unsigned round = 0; round < 4; round++) {
+		for (uint64_t key = 1; key <= 3 * FIRSTS; key++)
+			learned += firsts_note(&firsts, key, key * US, 1 * MS) != 0;
+	}
+	CHECK(left == 3 * FIRSTS && learned >= 3 * FIRSTS);
+	/* never more than it can have taken */
+	memset(&firsts, 0, sizeof(firsts));
+	CHECK(firsts_note(&firsts, 7, 900 * US, 2 * MS) == 0 && firsts_note(&firsts, 7, 500 * US, 800 * US) == 800 * US);
 }
 
 static void covers_once(void)

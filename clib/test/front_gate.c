@@ -460,6 +460,27 @@ static void does_not_charge_pauses(void)
 	CHECK(near(SAID(busyns), fakecard_busy(), 10));
 }
 
+/* Where calls wait for their kernels, and these become longer or shorter, it is learned before long. */
+static void learns_of_calls_that_wait(void)
+{
+	static const uint64_t lengths[] = {60 * US, 190 * US, 30 * US};
+	const struct estimate *estimate;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		fakecard.fixed = fakecard.lag = lengths[i];
+		for (int n = 0; n < 150; n++) {
+			launches(1, 60 * US, 3);
+			synchronise();
+		}
+		estimate = estimate_find(front_gate_sight(0).estimates, estimate_key((void *)(uintptr_t)(60 * US), 1, 1, 1, 32, 1, 1, 0));
+		CHECK(estimate != NULL);
+		/* in others calls take another time than their kernels */
+		CHECK(fakeclock_schedule() != 0 || near(estimate_typical(estimate), lengths[i], 20));
+	}
+}
+
 /* Nor what passes until the end of what has ended is marked. */
 static void does_not_charge_late_marks(void)
 {
@@ -674,6 +695,7 @@ static const struct scenario scenarios[] = {
 	{"accounts patterns", accounts_patterns},
 	{"accounts threads side by side", accounts_threads_side_by_side},
 	{"does not charge pauses", does_not_charge_pauses},
+	{"learns of calls that wait", learns_of_calls_that_wait},
 	{"does not charge late marks", does_not_charge_late_marks},
 	{"does not charge launching", does_not_charge_launching},
 	{"counts no failed launch", counts_no_failed_launch},
