@@ -197,7 +197,7 @@ func (a *Arbiter) beginTurn(now time.Duration, s *share, same bool) {
 	if a.rest == 0 || a.last == nil || same {
 		return
 	}
-	// Two that take turns may take twice as long.
+	// Two that take turns may take twice as long; on a busy host its programs launched later than they say.
 	rest := max(a.rest-now, 0)
 	s.turn.besideTo = now + 2*rest + a.handover.before
 	a.last.turn.besideFrom = now

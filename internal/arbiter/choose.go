@@ -203,7 +203,7 @@ func (a *Arbiter) nextWake(now time.Duration) time.Duration {
 			return now
 		}
 		// A lease that has run out is looked at once more: then it drains.
-		if from := a.endsFrom(); now < from {
+		if from := a.endsFrom(next); now < from {
 			return max(first, from)
 		}
 		if next != nil && a.comesFirst(now, next) {

@@ -30,7 +30,7 @@ func (a *Arbiter) step(now time.Duration) {
 		case next != a.holder && a.outranks(next, a.holder):
 		case !a.goesOn(next) && a.cut(now):
 			return
-		case now < a.endsFrom(), a.comesFirst(now, next):
+		case now < a.endsFrom(next), a.comesFirst(now, next):
 			return
 		case a.goesOn(next):
 			a.prolong(now)
@@ -64,11 +64,15 @@ func (a *Arbiter) step(now time.Duration) {
 	}
 }
 
-// endsFrom is from when the next share may be admitted, though the holder's lease lasts. On a
-// busy host that is long before its end; but the holder has time to come, too, for what it
-// launches while its lease is taken from it nobody knows of.
-func (a *Arbiter) endsFrom() time.Duration {
-	return max(a.end-a.handover.before, min(a.end, a.begun+a.handover.before))
+// endsFrom is from when the holder's lease may be prolonged, or the next share admitted though it
+// lasts. On a busy host that is long before its end; but then the holder is given time to launch first: work
+// that it launches while its lease is withdrawn is not awaited, and the next share measures it as its own.
+func (a *Arbiter) endsFrom(next *share) time.Duration {
+	from := a.end - a.handover.before
+	if a.goesOn(next) {
+		return from
+	}
+	return max(from, min(a.end, a.begun+a.handover.before))
 }
 
 // comesFirst says whether the holder would go before another share at the end of its

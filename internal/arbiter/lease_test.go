@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// On a busy host the next share is admitted long before a lease ends. One that has only just
-// begun lasts until its program may have come all the same: what it launched while the lease
-// was taken from it nobody would await, nor know to run beside the next one's work.
+// On a busy host the next share is admitted long before a lease ends. A lease that has only just
+// begun is kept until its program has had time to launch.
 func TestShortLeaseOnABusyHost(t *testing.T) {
 	w := &stage{t: t, used: map[string]*Usage{}}
 	w.arbiter = New(Default(10*time.Millisecond), w)
