@@ -107,8 +107,8 @@ func TestUsageOverFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t)
 	h := newHost(t, hostOptions{agentFlags: []string{"--journal-dir", disk}})
-	share := h.spec(t, api.ShareSpec{Name: "uses", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 30})
-	b := h.load(t, share, 1000)
+	spec := h.spec(t, api.ShareSpec{Name: "uses", MemoryBytes: 1 << 30, Policy: share.Fixed, CoresPercent: 30})
+	b := h.load(t, spec, 1000)
 	filler := filepath.Join(disk, "filler")
 	if err := fill(filler); err != nil {
 		t.Fatal(err)
