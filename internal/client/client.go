@@ -326,19 +326,19 @@ func (c *Client) FollowSnapshots(ctx context.Context, handle func(api.Snapshot) 
 
 // sharePath leads to one share.
 func sharePath(name string) (string, error) {
-	return namedPath("/v1/shares/", name, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no share %q", name), Hint: "divvy share list"})
+	return namedPath("/v1/shares/", "share", name, "divvy share list")
 }
 
 // instancePath leads to one MIG instance.
 func instancePath(name string) (string, error) {
-	return namedPath("/v1/instances/", name, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no instance %q", name)})
+	return namedPath("/v1/instances/", "instance", name, "")
 }
 
 // namedPath leads to what has a name below a folder. A path would not keep some names, which nothing has.
-func namedPath(folder, name string, none *api.Error) (string, error) {
+func namedPath(folder, what, name, hint string) (string, error) {
 	switch name {
 	case "", ".", "..":
-		return "", none
+		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no %s %q", what, name), Hint: hint}
 	}
 	return folder + url.PathEscape(name), nil
 }
