@@ -44,6 +44,7 @@
 #define PTX_ENUM_OPERATION(name, text) PTX_DO_##name,
 #define PTX_ENUM_GEOMETRY(name, text) PTX_GEOM_##name,
 #define PTX_ENUM_SHAPE(name, text) PTX_SHAPE_##name,
+#define PTX_ENUM_LAYOUT(name, text) PTX_LAYOUT_##name,
 #define PTX_ENUM_SPECIAL(name, text) PTX_SR_##name,
 #define PTX_ENUM_FLAG(name, text) PTX_BIT_##name,
 
@@ -57,6 +58,7 @@ enum ptx_semantics { PTX_SEM_NONE, PTX_SEMANTICS(PTX_ENUM_SEMANTICS) PTX_SEM_COU
 enum ptx_operation { PTX_DO_NONE, PTX_OPERATIONS(PTX_ENUM_OPERATION) PTX_DO_COUNT };
 enum ptx_geometry { PTX_GEOM_NONE, PTX_GEOMETRIES(PTX_ENUM_GEOMETRY) PTX_GEOM_COUNT };
 enum ptx_shape { PTX_SHAPE_NONE, PTX_SHAPES(PTX_ENUM_SHAPE) PTX_SHAPE_COUNT };
+enum ptx_layout { PTX_LAYOUT_NONE, PTX_LAYOUTS(PTX_ENUM_LAYOUT) PTX_LAYOUT_COUNT };
 enum ptx_special { PTX_SR_NONE, PTX_SPECIALS(PTX_ENUM_SPECIAL) PTX_SR_COUNT };
 enum ptx_flag_bit { PTX_FLAGS(PTX_ENUM_FLAG) PTX_FLAG_COUNT };
 
@@ -187,6 +189,8 @@ struct ptx_instruction {
 	uint8_t operation2; /* a second one: setp has none, bar.red.popc none, redux none: refuse if set */
 	uint8_t geometry;  /* enum ptx_geometry */
 	uint8_t shape;     /* enum ptx_shape, of instructions for matrices */
+	uint8_t layout;    /* enum ptx_layout, the same: of a */
+	uint8_t layout2;   /* of b */
 	uint8_t matrices;  /* .x1 .x2 .x4 of these, else 0 */
 	uint8_t space2;    /* a second space: cp.async.shared.global */
 	bool guardnot;

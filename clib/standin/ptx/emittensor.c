@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* emittensor.c: products of small matrices, and matrices on their way there; see tensor.c for the operands. */
-#include <string.h>
-
 #include "compile.h"
 #include "tensor.h"
 
 static const struct {
-	uint8_t shape, rows, depth;
-} shapes[] = {
-	{ PTX_SHAPE_M8N8K4, 8, 4 },   { PTX_SHAPE_M8N8K16, 8, 16 },   { PTX_SHAPE_M16N8K4, 16, 4 },
-	{ PTX_SHAPE_M16N8K8, 16, 8 }, { PTX_SHAPE_M16N8K16, 16, 16 }, { PTX_SHAPE_M16N8K32, 16, 32 },
+	uint8_t rows, depth;
+} sizes[PTX_SHAPE_COUNT] = {
+	[PTX_SHAPE_M8N8K4] = { 8, 4 },	 [PTX_SHAPE_M8N8K16] = { 8, 16 },   [PTX_SHAPE_M16N8K4] = { 16, 4 },
+	[PTX_SHAPE_M16N8K8] = { 16, 8 }, [PTX_SHAPE_M16N8K16] = { 16, 16 }, [PTX_SHAPE_M16N8K32] = { 16, 32 },
 };
 
 /* Types of d and c, a, b; the shapes that have them, and since when. */
@@ -101,21 +99,15 @@ static bool product(struct ptx_compiler *c)
 {
 	const struct ptx_instruction *now = c->now;
 	const uint8_t type = now->types[0];
-	uint32_t rows = 0, depth = 0, registers[4], *list;
+	const uint32_t rows = sizes[now->shape].rows, depth = sizes[now->shape].depth;
+	uint32_t registers[4], *list;
 
-	if (!together(c, PTX_F(ROW) | PTX_F(COL) | (type == PTX_S32 ? PTX_F(SATFINITE) : 0)) || !ptx_operands(c, 4, 4))
+	if (!together(c, type == PTX_S32 ? PTX_F(SATFINITE) : 0) || !ptx_operands(c, 4, 4))
 		return false;
-	/* the other order has the same flags: it is told by the text */
-	if (!strstr(now->text, ".row.col") || now->typecount != 4 || now->matrices || now->space)
+	if (now->layout != PTX_LAYOUT_ROW || now->layout2 != PTX_LAYOUT_COL || now->typecount != 4 || now->matrices || now->space)
 		return ptx_refuse(c, "this form is not supported");
 	if (!taken(c))
 		return false;
-	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-		if (shapes[i].shape == now->shape) {
-			rows = shapes[i].rows;
-			depth = shapes[i].depth;
-		}
-	}
 	registers[0] = registers[3] = ptx_tensor_results(type, rows);
 	registers[1] = ptx_tensor_registers(now->types[1], rows, depth);
 	registers[2] = ptx_tensor_registers(now->types[2], 8, depth);
@@ -149,7 +141,8 @@ static bool matrix(struct ptx_compiler *c, enum ptx_matrix_use use)
 
 	if (!list || !together(c, PTX_F(TRANS)) || !ptx_operands(c, 2, 2))
 		return false;
-	if (!count || (move && (now->matrices || now->space)) || now->shape != PTX_SHAPE_M8N8 || now->typecount != 1 || now->types[0] != PTX_B16 || (move && !(now->flags & PTX_F(TRANS))))
+	if (!count || now->shape != PTX_SHAPE_M8N8 || now->layout || now->typecount != 1 || now->types[0] != PTX_B16 ||
+	    (move && (now->matrices || now->space || !(now->flags & PTX_F(TRANS)))))
 		return ptx_refuse(c, "this form is not supported");
 	if (!ptx_needs(c, use == PTX_MATRIX_LOAD ? 65 : 78, use == PTX_MATRIX_STORE ? 90 : 75) ||
 	    !columns(c, registers, PTX_W_32, count, use != PTX_MATRIX_STORE, list) ||

@@ -135,6 +135,8 @@ static bool modifier(const struct ptx_name *word, struct ptx_instruction *made)
 		return once(&made->geometry, word->geometry);
 	if (word->shape && of_matrices(made->opcode))
 		return once(&made->shape, word->shape);
+	if (word->layout && of_matrices(made->opcode))
+		return once(&made->layout, word->layout) || once(&made->layout2, word->layout);
 	if (of_matrices(made->opcode) && word->length == 2 && word->text[0] == 'x' && strchr("124", word->text[1]))
 		return once(&made->matrices, (uint8_t)(word->text[1] - '0'));
 	if (word->operation)

@@ -140,6 +140,18 @@ static inline float ptx_f32(uint64_t bits)
 	return value;
 }
 
+/* 1, 5, 10 bits: each value is a float. */
+static inline float ptx_f16(uint64_t bits)
+{
+	uint64_t exponent = bits >> 10 & 31, mantissa = bits & 1023, sign = (bits & 0x8000) << 16;
+
+	if (exponent == 0)
+		return (sign ? -1.0f : 1.0f) * (float)mantissa * 0x1p-24f;
+	if (exponent == 31)
+		return ptx_f32(sign | (mantissa ? 0x7fc00000 : 0x7f800000));
+	return ptx_f32(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
 static inline double ptx_f64(uint64_t bits)
 {
 	double value;

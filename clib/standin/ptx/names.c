@@ -137,6 +137,7 @@ struct word {
 #define WORD_OPERATION(name, text) { text, PTX_DO_##name },
 #define WORD_GEOMETRY(name, text) { text, PTX_GEOM_##name },
 #define WORD_SHAPE(name, text) { text, PTX_SHAPE_##name },
+#define WORD_LAYOUT(name, text) { text, PTX_LAYOUT_##name },
 #define WORD_SPECIAL(name, text) { "%" text, PTX_SR_##name },
 #define WORD_FLAG(name, text) { text, PTX_BIT_##name + 1 },
 
@@ -150,6 +151,7 @@ static const struct word semantics[] = { PTX_SEMANTICS(WORD_SEMANTICS) };
 static const struct word operations[] = { PTX_OPERATIONS(WORD_OPERATION) };
 static const struct word geometries[] = { PTX_GEOMETRIES(WORD_GEOMETRY) };
 static const struct word shapes[] = { PTX_SHAPES(WORD_SHAPE) };
+static const struct word layouts[] = { PTX_LAYOUTS(WORD_LAYOUT) };
 static const struct word specials[] = { PTX_SPECIALS(WORD_SPECIAL) };
 static const struct word flags[] = { PTX_FLAGS(WORD_FLAG) };
 
@@ -167,7 +169,7 @@ static int names_open(struct ptx_module *module)
 	} lists[] = {
 		LIST(types, type),	     LIST(opcodes, opcode),	LIST(spaces, space),   LIST(comparisons, compare),
 		LIST(roundings, round),	     LIST(scopes, scope),	LIST(semantics, semantics),
-		LIST(operations, operation), LIST(geometries, geometry), LIST(shapes, shape),
+		LIST(operations, operation), LIST(geometries, geometry), LIST(shapes, shape),	LIST(layouts, layout),
 		LIST(specials, special),     LIST(flags, flag),
 	};
 

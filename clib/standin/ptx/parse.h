@@ -33,6 +33,7 @@ struct ptx_name {
 	uint8_t operation;
 	uint8_t geometry;
 	uint8_t shape;
+	uint8_t layout;
 	uint8_t special;
 	uint8_t flag;
 	char text[];

@@ -65,6 +65,8 @@ double ptx_to_double(uint64_t bits, uint8_t type)
 		return ptx_f64(bits);
 	if (type == PTX_F32)
 		return ptx_f32(bits);
+	if (type == PTX_F16)
+		return ptx_f16(bits);
 	const struct format format = format_of(type);
 
 	if (type == PTX_BF16)

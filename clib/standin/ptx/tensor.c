@@ -21,37 +21,22 @@
 
 enum { COLUMNS = 8 }; /* of d */
 
-/* 1, 5, 10 bits: each value is a float. */
-static float half(uint32_t bits)
-{
-	uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023, sign = (bits & 0x8000) << 16;
-
-	if (exponent == 0)
-		return (sign ? -1.0f : 1.0f) * (float)mantissa * 0x1p-24f;
-	return ptx_f32(sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13);
-}
-
+/* Bits beyond the type's are ignored. The usual types are converted here, as this is done for each element. */
 static double element(uint64_t bits, uint8_t type)
 {
 	switch (type) {
 	case PTX_F16:
-		return half((uint32_t)bits & 0xffff);
+		return ptx_f16(bits);
 	case PTX_BF16:
-		return ptx_f32(bits << 16 & 0xffff0000);
+		return ptx_f32(bits << 16);
 	case PTX_TF32:
-		return ptx_f32(bits & 0xffffe000); /* the bits that it does not have are not read */
+		return ptx_f32(bits & ~0x1fffull); /* the bits that it does not have are not read */
 	case PTX_F32:
 		return ptx_f32(bits);
-	case PTX_F64:
-		return ptx_f64(bits);
-	case PTX_S8:
-		return (int8_t)bits;
-	case PTX_U8:
-		return (uint8_t)bits;
-	case PTX_S32:
-		return (int32_t)bits;
+	case PTX_S8: case PTX_U8: case PTX_S32:
+		return (double)ptx_signed_value(bits, type);
 	default:
-		return ptx_to_double(bits & 255, type);
+		return ptx_to_double(bits, type);
 	}
 }
 
@@ -96,18 +81,24 @@ static void read_result(const struct ptx_frame *frame, const uint32_t *list, uin
 
 static uint64_t rounded(double value, uint8_t type, bool saturates)
 {
-	switch (type) {
-	case PTX_F64:
-		return isnan(value) ? ptx_quiet(type) : ptx_bits64(value);
-	case PTX_F32:
-		return isnan(value) ? ptx_quiet(type) : ptx_bits32((float)value);
-	case PTX_F16:
-		return isnan(value) ? ptx_quiet(type) : ptx_from_double(value, type, PTX_ROUND_RN);
-	default:
-		if (saturates)
-			value = value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value;
-		return (uint32_t)(int64_t)value;
-	}
+	if (type == PTX_S32)
+		return (uint32_t)(int64_t)(saturates ? fmin(fmax(value, INT32_MIN), INT32_MAX) : value);
+	if (isnan(value))
+		return ptx_quiet(type);
+	return type == PTX_F32 ? ptx_bits32((float)value) : ptx_from_double(value, type, PTX_ROUND_RN);
+}
+
+/* Products of small formats are exact, and their sum is rounded once, at its end. */
+static void add(double *restrict sum, double a, const double *restrict b)
+{
+	for (uint32_t n = 0; n < COLUMNS; n++)
+		sum[n] += a * b[n];
+}
+
+static void add_each_rounded(double *restrict sum, double a, const double *restrict b)
+{
+	for (uint32_t n = 0; n < COLUMNS; n++)
+		sum[n] = fma(a, b[n], sum[n]);
 }
 
 void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
@@ -128,12 +119,9 @@ void ptx_mma(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 		for (uint32_t n = 0; n < COLUMNS; n++)
 			across[k][n] = right[n][k];
 	}
-	/* products of small formats are exact, and their sum is rounded once, at its end; of f64 each step is */
 	for (uint32_t m = 0; m < rows; m++) {
-		for (uint32_t k = 0; k < depth; k++) {
-			for (uint32_t n = 0; n < COLUMNS; n++)
-				sum[m][n] = type == PTX_F64 ? fma(left[m][k], across[k][n], sum[m][n]) : sum[m][n] + left[m][k] * across[k][n];
-		}
+		for (uint32_t k = 0; k < depth; k++)
+			type == PTX_F64 ? add_each_rounded(sum[m], left[m][k], across[k]) : add(sum[m], left[m][k], across[k]);
 	}
 	for (uint32_t r = 0; r < results; r++) {
 		for (uint32_t rest = op->list[r] == PTX_NOWHERE ? 0 : mask; rest; rest &= rest - 1) {
@@ -207,12 +195,18 @@ bool ptx_matrix(struct ptx_warp *warp, const struct ptx_op *op, uint32_t mask)
 	const struct ptx_frame *frame = warp->frame;
 	uint16_t all[4][8][8];
 
-	if (op->c == PTX_MATRIX_LOAD && !rows_of(warp, op, mask, all, false))
-		return false;
-	for (uint32_t i = 0; op->c != PTX_MATRIX_LOAD && i < op->imm; i++)
-		take_matrix(all[i], ptx_column(frame, op->list[op->c == PTX_MATRIX_MOVE ? 1 : i]), op->sub2 && op->c == PTX_MATRIX_STORE);
-	if (op->c == PTX_MATRIX_STORE)
+	switch (op->c) {
+	case PTX_MATRIX_STORE:
+		for (uint32_t i = 0; i < op->imm; i++)
+			take_matrix(all[i], ptx_column(frame, op->list[i]), op->sub2);
 		return rows_of(warp, op, mask, all, true);
+	case PTX_MATRIX_MOVE:
+		take_matrix(all[0], ptx_column(frame, op->list[1]), false);
+		break;
+	default:
+		if (!rows_of(warp, op, mask, all, false))
+			return false;
+	}
 	for (uint32_t i = 0; i < op->imm; i++) {
 		if (op->list[i] != PTX_NOWHERE)
 			put_matrix(all[i], frame->columns + op->list[i], op->sub2, mask);

@@ -88,6 +88,8 @@
 	X(M8N8, "m8n8") X(M8N8K4, "m8n8k4") X(M8N8K16, "m8n8k16") X(M16N8K4, "m16n8k4") X(M16N8K8, "m16n8k8") \
 	X(M16N8K16, "m16n8k16") X(M16N8K32, "m16n8k32")
 
+#define PTX_LAYOUTS(X) X(ROW, "row") X(COL, "col")
+
 /* Plain modifiers: bits of instruction->flags. At most 64. */
 #define PTX_FLAGS(X) \
 	X(FTZ, "ftz") X(SAT, "sat") X(SATFINITE, "satfinite") X(APPROX, "approx") X(FULL, "full") X(LO, "lo") \
@@ -99,8 +101,7 @@
 	X(L2, "L2") X(HINT, "L2::cache_hint") X(EVICTION, "eviction") X(PREFETCH_SIZE, "prefetch") X(ZERO, "zero") \
 	X(TRAP, "trap") X(P, "p") X(B, "b") X(G, "g") X(A, "a") X(LEVEL, "level") X(GRAD, "grad") X(BASE, "base") \
 	X(UNIFIED, "unified") X(ASYNC, "async") X(COMMIT_GROUP, "commit_group") X(WAIT_GROUP, "wait_group") \
-	X(WAIT_ALL, "wait_all") X(WAIT, "wait") X(PROXY, "proxy") X(NOINC, "noinc") X(OOB, "oob") X(ROW, "row") \
-	X(COL, "col") X(TRANS, "trans")
+	X(WAIT_ALL, "wait_all") X(WAIT, "wait") X(PROXY, "proxy") X(NOINC, "noinc") X(OOB, "oob") X(TRANS, "trans")
 
 /* Special registers. %tid, %ntid, %ctaid, %nctaid and the cluster ones have
  * lanes .x .y .z (.w); %envreg, %pm and the like a number. */

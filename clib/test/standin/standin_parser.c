@@ -209,7 +209,7 @@ static void instructions(void)
 	CHECK(at[11].operands[1].kind == PTX_OPERAND_VECTOR);
 	CHECK(at[12].operands[2].form == PTX_FORM_F32 && at[12].operands[3].form == PTX_FORM_F64);
 	CHECK(at[14].operands[1].odd && at[14].operands[2].odd);
-	CHECK(at[15].shape == PTX_SHAPE_M16N8K8 && at[15].typecount == 4 && at[15].flags == (PTX_F(SYNC) | PTX_F(ALIGNED) | PTX_F(ROW) | PTX_F(COL)));
+	CHECK(at[15].shape == PTX_SHAPE_M16N8K8 && at[15].typecount == 4 && at[15].flags == (PTX_F(SYNC) | PTX_F(ALIGNED)) && at[15].layout == PTX_LAYOUT_ROW && at[15].layout2 == PTX_LAYOUT_COL);
 	ptx_module_free(module);
 }
 

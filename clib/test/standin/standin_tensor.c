@@ -137,18 +137,24 @@ static const struct product products[] = {
 	{ "m16n8k32", "f32", "e4m3", "e4m3", "8.4", "sm_89", 16, 32 }, { "m16n8k32", "f32", "e5m2", "e4m3", "8.4", "sm_89", 16, 32 },
 };
 
+/* Where element i of those of a width is that lane l has in its registers from the first one on. */
+static unsigned char *place_of(int l, int first, int i, int width)
+{
+	const int each = width == 64 ? 1 : 32 / width;
+
+	return memory + l * STRIDE + (first + i / each) * 8 + i % each * width / 8;
+}
+
 static void put_element(int l, int first, int i, int width, uint64_t word)
 {
-	unsigned char *lane = memory + l * STRIDE;
-
-	memcpy(lane + first * 8 + (width == 64 ? i * 8 : i * width / 32 * 8 + i * width % 32 / 8), &word, (size_t)width / 8);
+	memcpy(place_of(l, first, i, width), &word, (size_t)width / 8);
 }
 
 static uint64_t element(int l, int first, int i, int width)
 {
 	uint64_t word = 0;
 
-	memcpy(&word, memory + l * STRIDE + first * 8 + (width == 64 ? i * 8 : i * width / 32 * 8 + i * width % 32 / 8), (size_t)width / 8);
+	memcpy(&word, place_of(l, first, i, width), (size_t)width / 8);
 	return word;
 }
 
