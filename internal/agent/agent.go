@@ -28,6 +28,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/gpu/nvml"
+	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/process"
 	"github.com/divvy-gpu/divvy/internal/socket"
 )
@@ -181,6 +182,11 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 	cards, err := source.Cards()
 	if err != nil {
 		return nil, fmt.Errorf("list GPUs: %w", err)
+	}
+	if cfg.Health.IsZero() {
+		if cfg.Health, err = health.Default(); err != nil {
+			return nil, err
+		}
 	}
 	var described []core.Card
 	islands := islandsOf(source, cards)

@@ -103,7 +103,8 @@ type Config struct {
 	// Instances makes MIG instances; nil: nobody does.
 	Instances Instances
 
-	// Health says what faults of GPUs mean, and what is done about them.
+	// Health says what faults of GPUs mean, and what is done about them; the zero value
+	// is the built-in policy, which takes a millisecond to read.
 	Health health.Policy
 	// StuckAfter is for how long a program must have had work in flight of which none ended
 	// until that is told.
@@ -150,9 +151,7 @@ func Private(directory, driverDirectory string) Config {
 }
 
 func defaults() Config {
-	policy, _ := health.Default() // Validate says what is missing
 	return Config{
-		Health:            policy,
 		Quantum:           10 * time.Millisecond,
 		Backlog:           arbiter.DefaultBacklog,
 		RestartGrace:      2 * time.Second,
@@ -289,7 +288,7 @@ func (c Config) Validate() error {
 	if err := c.History.Validate(); err != nil {
 		reject("%w", err)
 	}
-	if err := c.Health.Validate(); err != nil {
+	if err := c.Health.Validate(); err != nil && !c.Health.IsZero() {
 		reject("%w", err)
 	}
 	if c.Logger == nil {

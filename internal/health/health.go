@@ -60,6 +60,9 @@ type Policy struct {
 	Rules  map[Class]Rule // of every class
 }
 
+// IsZero says that nothing is in it.
+func (p Policy) IsZero() bool { return p.Faults == nil && p.Rules == nil }
+
 // Validate says which class has no rule.
 func (p Policy) Validate() error {
 	for _, c := range Classes() {
@@ -95,8 +98,14 @@ const (
 	maxLift      = 30 * 24 * time.Hour
 )
 
-// With is the policy with what a file says instead.
+// With is the policy, the built-in one where it is zero, with what a file says instead.
 func (p Policy) With(file []byte) (Policy, error) {
+	if p.IsZero() {
+		var err error
+		if p, err = Default(); err != nil {
+			return p, err
+		}
+	}
 	own := Policy{Faults: maps.Clone(p.Faults), Rules: maps.Clone(p.Rules)}
 	if err := own.read(file); err != nil {
 		return p, err
