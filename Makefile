@@ -38,7 +38,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # $(call step,PART) COMMAND: shows no more than what COMMAND says (scripts/step).
 step = @scripts/step '$(1)'
 
-BUILD_TARGETS :=
+BUILD_TARGETS := lib/divvy/tools/divvy-plot
 DEMO_TARGETS :=
 TEST_PROGRAMS :=
 TEST_TARGETS :=
@@ -63,6 +63,9 @@ build-all: bin/divvy $(BUILD_TARGETS)
 # then compiled already.
 bin/divvy: FORCE
 	$(call step,divvy) $(GO) build -v -trimpath -ldflags '-X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)' -o $@ ./cmd/divvy
+
+lib/divvy/tools/divvy-plot: FORCE | bin/divvy
+	$(call step,plots) $(GO) build -v -trimpath -o $@ ./cmd/divvy-plot
 
 demo:
 	@scripts/need gcc=gcc libc6-dev=/usr/include/stdio.h binutils=ld

@@ -103,8 +103,10 @@ var rooms = []room{
 	{path: "internal/placement", may: []string{"internal/mig"}, pure: true},
 	{path: "internal/plan/trace", may: []string{"internal/mig", "internal/pattern", "internal/placement", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/plan", may: []string{"internal/mig", "internal/placement", "internal/plan/trace"}},
-	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan"},
-		tests: []string{"internal/plan/trace"}, thirdParty: []string{"gonum.org/v1/plot"}},
+	{path: "internal/plan/chart", executes: true},
+	{path: "internal/plan/chart/draw", may: []string{"internal/plan/chart"}, thirdParty: []string{"gonum.org/v1/plot"}},
+	{path: "internal/plan/report", may: []string{"internal/placement", "internal/plan", "internal/plan/chart"},
+		tests: []string{"internal/plan/chart/draw", "internal/plan/trace"}},
 	{path: "internal/estimate", may: []string{"internal/errclass"}, tests: []string{"internal/estimate/reference", "internal/race"}, pure: true},
 	{path: "internal/estimate/reference", may: []string{"data", "internal/errclass", "internal/estimate", "internal/pattern", "internal/selector", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "internal/estimate/check", may: []string{"internal/estimate", "internal/estimate/reference", "internal/pattern"}, tests: []string{"data", "internal/race"}, thirdParty: []string{"go.yaml.in/yaml"}},
@@ -155,7 +157,7 @@ var rooms = []room{
 			"internal/environment", "internal/errclass", "internal/estimate", "internal/estimate/check", "internal/estimate/reference", "internal/explain", "internal/gpu",
 			"internal/gpu/descriptor", "internal/gpu/inventory", "internal/gpu/nvml", "internal/gpu/sysfs", "internal/history", "internal/lateness", "internal/library", "internal/mig", "internal/partition",
 			"internal/partition/guest", "internal/partition/machine", "internal/partition/mig",
-			"internal/placement", "internal/plan", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program", "internal/remote/certificates", "internal/remote/protocol", "internal/remote/relay", "internal/remote/server",
+			"internal/placement", "internal/plan", "internal/plan/chart", "internal/plan/report", "internal/plan/trace", "internal/private", "internal/process", "internal/program", "internal/remote/certificates", "internal/remote/protocol", "internal/remote/relay", "internal/remote/server",
 			"internal/selector", "internal/socket", "internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/usage", "internal/web", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},
@@ -179,6 +181,7 @@ var rooms = []room{
 	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/library", "internal/mps", "internal/process", "internal/race", "internal/remote/certificates", "internal/remote/network", "internal/remote/protocol", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "deploy/prometheus", thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
+	{path: "cmd/divvy-plot", may: []string{"internal/plan/chart", "internal/plan/chart/draw"}},
 }
 
 // testThirdParty may be imported by any test.

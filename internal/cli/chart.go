@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// chart draws a figure over time with characters.
-type chart struct {
+// timeChart draws a figure over time with characters.
+type timeChart struct {
 	columns  int // values beside each other
 	rows     int // of characters
 	braille  bool
@@ -26,7 +26,7 @@ type point struct {
 }
 
 // draw returns the lines: the scale, the values, and the times.
-func (c chart) draw(points []point, step time.Duration) []string {
+func (c timeChart) draw(points []point, step time.Duration) []string {
 	values := c.spread(points, step)
 	top := 0.0
 	known := false
@@ -66,7 +66,7 @@ func (c chart) draw(points []point, step time.Duration) []string {
 }
 
 // spread gives each column the mean of what was in its time; NaN: not known.
-func (c chart) spread(points []point, step time.Duration) []float64 {
+func (c timeChart) spread(points []point, step time.Duration) []float64 {
 	values := make([]float64, c.columns)
 	counts := make([]int, c.columns)
 	whole := c.to.Sub(c.from)
@@ -91,7 +91,7 @@ func (c chart) spread(points []point, step time.Duration) []float64 {
 
 // dots says for each column which of the dots from the top on are set: where the value is, and
 // from there to where the one before was.
-func (c chart) dots(values []float64, top float64, high int) [][]bool {
+func (c timeChart) dots(values []float64, top float64, high int) [][]bool {
 	all := make([][]bool, len(values))
 	before := -1
 	for i, v := range values {
@@ -116,7 +116,7 @@ func (c chart) dots(values []float64, top float64, high int) [][]bool {
 }
 
 // character is of the dots right and below of a place.
-func (c chart) character(dots [][]bool, column, y int) rune {
+func (c timeChart) character(dots [][]bool, column, y int) rune {
 	if !c.braille {
 		if dots[column][y] {
 			return '*'
@@ -139,7 +139,7 @@ func (c chart) character(dots [][]bool, column, y int) rune {
 }
 
 // times are what stands below the axis: begin, middle and end.
-func (c chart) times(cells int) string {
+func (c timeChart) times(cells int) string {
 	form := "15:04:05"
 	if c.to.Sub(c.from) > 24*time.Hour {
 		form = "Jan 2 15:04"

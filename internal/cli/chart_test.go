@@ -24,7 +24,7 @@ func TestChart(t *testing.T) {
 		}
 		points = append(points, point{chartBegin.Add(time.Duration(i) * time.Minute), 50 + 50*math.Sin(float64(i)/6)})
 	}
-	c := chart{columns: 40, rows: 4, label: unitOf(api.History{Unit: "percent"}).text, from: chartBegin, to: chartBegin.Add(40 * time.Minute)}
+	c := timeChart{columns: 40, rows: 4, label: unitOf(api.History{Unit: "percent"}).text, from: chartBegin, to: chartBegin.Add(40 * time.Minute)}
 	plain := strings.Join(c.draw(points, time.Minute), "\n")
 	if want := strings.TrimPrefix(`
     100% |     **********
@@ -52,7 +52,7 @@ func TestChartOfAnything(t *testing.T) {
 	for range 2000 {
 		span := time.Duration(1+random.IntN(1000)) * 10 * time.Second
 		step := time.Duration(1+random.IntN(100)) * 10 * time.Second
-		c := chart{columns: 2 * (10 + random.IntN(90)), rows: 1 + random.IntN(9), braille: random.IntN(2) == 0, binary: random.IntN(2) == 0,
+		c := timeChart{columns: 2 * (10 + random.IntN(90)), rows: 1 + random.IntN(9), braille: random.IntN(2) == 0, binary: random.IntN(2) == 0,
 			label: unitOf(api.History{Unit: "watts"}).text, from: chartBegin, to: chartBegin.Add(span)}
 		var points []point
 		for range random.IntN(50) {

@@ -344,7 +344,7 @@ func unitOf(h api.History) unit {
 
 func (a *app) historyPlot(h api.History) error {
 	unit := unitOf(h)
-	c := chart{columns: a.plotColumns(), rows: 8, braille: a.utf8(), label: unit.text, binary: unit.binary, from: h.From, to: h.To}
+	c := timeChart{columns: a.plotColumns(), rows: 8, braille: a.utf8(), label: unit.text, binary: unit.binary, from: h.From, to: h.To}
 	if len(h.Series) > 2 {
 		c.rows = 4
 	}

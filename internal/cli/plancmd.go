@@ -19,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/placement"
 	"github.com/divvy-gpu/divvy/internal/plan"
+	"github.com/divvy-gpu/divvy/internal/plan/chart"
 	"github.com/divvy-gpu/divvy/internal/plan/report"
 	"github.com/divvy-gpu/divvy/internal/plan/trace"
 )
@@ -149,12 +150,16 @@ func (a *app) plan(cmd *cobra.Command, f *planFlags) error {
 	if f.fits != "" {
 		return a.planFits(f)
 	}
+	draw, err := a.plotter(ctx, f)
+	if err != nil {
+		return err
+	}
 	var progress plan.Progress
 	if isTerminal(a.stderr) {
 		progress = progressBar(a.stderr)
 	}
 	r := &report.Report{Command: commandLine(cmd), Fleet: fleetInWords(f.nodeList.Nodes, f.keepNodes), Notes: f.notes()}
-	err := f.run(ctx, r, progress)
+	err = f.run(ctx, r, progress)
 	if progress != nil {
 		fmt.Fprint(a.stderr, "\r\x1b[K")
 	}
@@ -167,7 +172,7 @@ func (a *app) plan(cmd *cobra.Command, f *planFlags) error {
 	for _, n := range r.Notes {
 		a.note("%s", n)
 	}
-	if err := writeReport(r, f); err != nil {
+	if err := writeReport(r, f, draw); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -384,26 +389,55 @@ func (f *planFlags) run(ctx context.Context, r *report.Report, progress plan.Pro
 	return err
 }
 
+// plotter returns what draws plots, if the flags ask for some: a program of its own, whose
+// lack is said before hours are computed.
+func (a *app) plotter(ctx context.Context, f *planFlags) (func([]chart.Chart) ([]chart.Drawing, error), error) {
+	if f.html == "" && f.plots == "" {
+		return nil, nil
+	}
+	dir, err := a.libraries()
+	if err != nil {
+		return nil, err
+	}
+	program := dir.Tool("divvy-plot")
+	if _, err := os.Stat(program); err != nil {
+		return nil, withHint(fmt.Errorf("--html and --plots are drawn by divvy-plot: %w", err), "make build")
+	}
+	return func(charts []chart.Chart) ([]chart.Drawing, error) { return chart.Draw(ctx, program, charts) }, nil
+}
+
 // writeReport writes the files that were asked for.
-func writeReport(r *report.Report, f *planFlags) error {
-	for _, out := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{{f.csv, r.CSV}, {f.html, r.HTML}} {
-		if out.name == "" {
-			continue
-		}
-		file, err := os.Create(out.name)
-		if err != nil {
+func writeReport(r *report.Report, f *planFlags, draw func([]chart.Chart) ([]chart.Drawing, error)) error {
+	if f.csv != "" {
+		if err := writeFile(f.csv, r.CSV); err != nil {
 			return err
 		}
-		if err := errors.Join(out.write(file), file.Close()); err != nil {
-			return fmt.Errorf("write %s: %w", out.name, err)
+	}
+	if draw == nil {
+		return nil
+	}
+	drawn, err := r.Drawings(draw)
+	if err != nil {
+		return err
+	}
+	if f.html != "" {
+		if err := writeFile(f.html, func(w io.Writer) error { return r.HTML(w, drawn) }); err != nil {
+			return err
 		}
 	}
 	if f.plots != "" {
-		_, err := r.Plots(f.plots)
+		_, err = report.Plots(f.plots, drawn)
+	}
+	return err
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	file, err := os.Create(name)
+	if err != nil {
 		return err
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ type shown struct {
 	SVG     template.HTML
 }
 
-// HTML writes one page that holds everything and needs nothing.
-func (r *Report) HTML(w io.Writer) error {
+// HTML writes one page that holds everything, its plots too, and needs nothing.
+func (r *Report) HTML(w io.Writer, drawn []Drawing) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"fixed": func(digits int, x float64) string { return fmt.Sprintf("%.*f", digits, x) },
 		"seconds": func(x float64) string {
@@ -48,17 +48,13 @@ func (r *Report) HTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sections, err := r.sections()
-	if err != nil {
-		return err
-	}
 	return t.Execute(w, struct {
 		*Report
 		Sections []section
-	}{r, sections})
+	}{r, r.sections(drawn)})
 }
 
-func (r *Report) sections() ([]section, error) {
+func (r *Report) sections(drawn []Drawing) []section {
 	var out []section
 	index := map[string]int{}
 	at := func(workload string) *section {
@@ -82,16 +78,11 @@ func (r *Report) sections() ([]section, error) {
 		s := at(row.Workload)
 		s.Sharing = append(s.Sharing, row)
 	}
-	for _, f := range r.figures() {
-		svg, err := f.render("svg")
-		if err != nil {
-			return nil, fmt.Errorf("draw %s: %w", f.name, err)
-		}
+	for _, d := range drawn {
 		// Inside a page the XML declaration has no place.
-		text := string(svg)
-		text = text[max(0, strings.Index(text, "<svg")):]
-		s := at(f.section)
-		s.Figures = append(s.Figures, shown{f.caption, template.HTML(text)}) // our own drawing; labels are escaped by the library
+		svg := d.SVG[max(0, strings.Index(d.SVG, "<svg")):]
+		s := at(d.section)
+		s.Figures = append(s.Figures, shown{d.caption, template.HTML(svg)}) // our own drawing; labels are escaped by the library
 	}
-	return out, nil
+	return out
 }

@@ -6,7 +6,6 @@ package report
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/divvy-gpu/divvy/internal/plan"
+	"github.com/divvy-gpu/divvy/internal/plan/chart"
 )
 
 // Report is what one run of the planner found; unused parts are empty.
@@ -63,21 +63,44 @@ func (r *Report) CSV(w io.Writer) error {
 	return c.WriteAll(rows)
 }
 
+// Drawing is a plot of the report as it was drawn.
+type Drawing struct {
+	figure
+	chart.Drawing
+}
+
+// Drawings has all plots drawn, by chart.Draw.
+func (r *Report) Drawings(draw func([]chart.Chart) ([]chart.Drawing, error)) ([]Drawing, error) {
+	figures := r.figures()
+	charts := make([]chart.Chart, len(figures))
+	for i := range figures {
+		charts[i] = figures[i].chart
+	}
+	drawn, err := draw(charts)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Drawing, len(figures))
+	for i := range figures {
+		out[i] = Drawing{figures[i], drawn[i]}
+	}
+	return out, nil
+}
+
 // Plots writes each plot into the folder, as SVG and as PNG, and returns the
 // names of the files.
-func (r *Report) Plots(folder string) ([]string, error) {
+func Plots(folder string, drawn []Drawing) ([]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, f := range r.figures() {
-		for _, format := range []string{"svg", "png"} {
-			name := filepath.Join(folder, f.name+"."+format)
-			text, err := f.render(format)
-			if err != nil {
-				return names, fmt.Errorf("draw %s: %w", name, err)
-			}
-			if err := os.WriteFile(name, text, 0o644); err != nil {
+	for _, d := range drawn {
+		for _, file := range []struct {
+			format string
+			text   []byte
+		}{{"svg", []byte(d.SVG)}, {"png", d.PNG}} {
+			name := filepath.Join(folder, d.name+"."+file.format)
+			if err := os.WriteFile(name, file.text, 0o644); err != nil {
 				return names, err
 			}
 			names = append(names, name)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/placement"
 	"github.com/divvy-gpu/divvy/internal/plan"
+	"github.com/divvy-gpu/divvy/internal/plan/chart/draw"
 	"github.com/divvy-gpu/divvy/internal/plan/trace"
 )
 
@@ -49,9 +50,19 @@ func made(t *testing.T) *Report {
 	return r
 }
 
+func drawn(t *testing.T, r *Report) []Drawing {
+	t.Helper()
+	drawn, err := r.Drawings(draw.All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drawn
+}
+
 func TestPageIsOnePieceAndHarmless(t *testing.T) {
 	var b bytes.Buffer
-	if err := made(t).HTML(&b); err != nil {
+	r := made(t)
+	if err := r.HTML(&b, drawn(t, r)); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()
@@ -72,7 +83,7 @@ func TestPageIsOnePieceAndHarmless(t *testing.T) {
 
 func TestPlotsAreWellFormed(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "plots")
-	names, err := made(t).Plots(folder)
+	names, err := Plots(folder, drawn(t, made(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
