@@ -78,11 +78,14 @@
 #define DIVVY_SIM_MEMORY 3u
 /* card or DIVVY_SIM_ALL_CARDS; cursor: 0, then what the answer before gave;
  * kind: 0 for live, 1 for dead ones (control role).
- * out: count, payload: struct divvy_sim_process[count]; cursor: 0 at the end; kind: how
- * many GPU instances the card is divided into, or the one that a MIG device is of */
+ * out: count, payload: struct divvy_sim_process[count]; cursor: 0 at the end */
 #define DIVVY_SIM_PROCESSES 4u
 /* Orderly end: frees everything at once, before the connection closes. */
 #define DIVVY_SIM_BYE 5u
+/* card, cursor: as PROCESSES, of live ones what a driver tells, often and of thousands.
+ * out: count, payload: struct divvy_sim_holder[count]; cursor: 0 at the end; kind: how
+ * many GPU instances the card is divided into, or the one that a MIG device is of */
+#define DIVVY_SIM_HOLDERS 6u
 
 /* card, bytes, kind: DIVVY_SIM_KIND_*. Counts as one allocation.
  * out: bytes: free afterwards (or now, when refused) */
@@ -378,6 +381,13 @@ struct divvy_sim_process {
 	uint64_t kindbytes[DIVVY_SIM_KINDS];
 };
 
+/* One process that holds something on a card. */
+struct divvy_sim_holder {
+	uint64_t bytes; /* now */
+	uint32_t pid;   /* in the simulator's pid namespace */
+	uint32_t card;
+};
+
 struct divvy_sim_event {
 	uint64_t number;    /* 1, 2, ... */
 	uint64_t timens;    /* CLOCK_MONOTONIC */
@@ -540,6 +550,7 @@ _Static_assert(offsetof(struct divvy_sim_card, copyengines) == 304, "card engine
 _Static_assert(offsetof(struct divvy_sim_card, usedbytes) == 376, "card used");
 _Static_assert(sizeof(struct divvy_sim_process) == 128, "process");
 _Static_assert(offsetof(struct divvy_sim_process, kindbytes) == 64, "process kinds");
+_Static_assert(sizeof(struct divvy_sim_holder) == 16, "holder");
 _Static_assert(sizeof(struct divvy_sim_event) == 128, "event");
 _Static_assert(offsetof(struct divvy_sim_event, text) == 48, "event text");
 _Static_assert(sizeof(struct divvy_sim_release) == 40, "release");

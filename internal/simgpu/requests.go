@@ -70,7 +70,7 @@ func (k *kernel) dispatch(r request, out *answer) error {
 	switch r.header.Type {
 	case simwire.Hello:
 		return k.hello(r, out)
-	case simwire.Card, simwire.Memory, simwire.Processes:
+	case simwire.Card, simwire.Memory, simwire.Processes, simwire.Holders:
 		if r.session.role == 0 {
 			return errDenied
 		}

@@ -129,6 +129,7 @@ func TestRoles(t *testing.T) {
 		{simwire.Header{Type: simwire.Card, Card: simwire.AllCards}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Processes, Card: 0x7fffffff}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Processes, Kind: 1}, simwire.Denied},
+		{simwire.Header{Type: simwire.Holders, Card: 0x7fffffff}, simwire.NotFound},
 		{simwire.Header{Type: simwire.Charge, Bytes: 512}, simwire.Denied},
 		{simwire.Header{Type: simwire.IPCOpen}, simwire.Denied},
 		{simwire.Header{Type: simwire.Reset}, simwire.Denied},
@@ -419,7 +420,8 @@ func FuzzRequests(f *testing.F) {
 	add(hello, simwire.Header{Type: simwire.ObjectCreate, Kind: 1, Bytes: 4096}, simwire.Header{Type: simwire.ObjectDrop, Object: 1})
 	add(hello, simwire.Header{Type: simwire.Arena, Bytes: 4096}, simwire.Header{Type: simwire.IPCExport, Kind: 1, Bytes: 512})
 	add(hello, simwire.Header{Type: simwire.ObjectCreate, Kind: 2}, simwire.Header{Type: simwire.ObjectExport, Object: 1}, simwire.Header{Type: simwire.Bye})
-	add(simwire.Header{Type: simwire.Hello, Kind: simwire.RoleControl}, simwire.Header{Type: simwire.Processes, Card: simwire.AllCards})
+	add(simwire.Header{Type: simwire.Hello, Kind: simwire.RoleControl}, simwire.Header{Type: simwire.Processes, Card: simwire.AllCards},
+		simwire.Header{Type: simwire.Holders, Card: simwire.AllCards})
 	control := simwire.Header{Type: simwire.Hello, Kind: simwire.RoleControl}
 	add(control, simwire.Header{Type: simwire.FaultInject, Kind: 1, Bytes: 31}, simwire.Header{Type: simwire.FaultList},
 		simwire.Header{Type: simwire.Incidents}, simwire.Header{Type: simwire.Health})

@@ -14,8 +14,11 @@ import (
 func (k *kernel) observe(r request, out *answer) error {
 	h := r.header
 	card := index(h.Card)
-	if h.Type == simwire.Processes {
+	switch h.Type {
+	case simwire.Processes:
 		return k.listProcesses(r, out)
+	case simwire.Holders:
+		return k.listHolders(h, out)
 	}
 	facts, used, processes, err := k.machine.Card(card)
 	if err != nil {
@@ -122,9 +125,6 @@ func (k *kernel) listProcesses(r request, out *answer) error {
 		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
 	case h.Kind == 0:
 		list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)
-		if parent, ok := k.division.parent(card); ok {
-			out.header.Kind = uint32(len(k.division.cards.GPUs(parent)))
-		}
 	case r.session.role != simwire.RoleControl:
 		return errDenied
 	default:
@@ -140,6 +140,27 @@ func (k *kernel) listProcesses(r request, out *answer) error {
 	out.header.Count = uint32(len(infos))
 	var err error
 	out.payload, err = simwire.EncodeEntries(infos)
+	return err
+}
+
+func (k *kernel) listHolders(h simwire.Header, out *answer) error {
+	card := index(h.Card)
+	if card >= k.machine.Slots() {
+		return fmt.Errorf("GPU %d: %w", card, silicon.ErrNotFound)
+	}
+	const room = simwire.PayloadBytes / simwire.HolderSize
+	var list []silicon.Usage
+	list, out.header.Cursor = k.machine.Processes(card, h.Cursor, room)
+	if parent, ok := k.division.parent(card); ok {
+		out.header.Kind = uint32(len(k.division.cards.GPUs(parent)))
+	}
+	holders := make([]simwire.HolderInfo, len(list))
+	for i, u := range list {
+		holders[i] = simwire.HolderInfo{Bytes: u.Bytes, PID: uint32(u.PID), Card: uint32(u.Card)}
+	}
+	out.header.Count = uint32(len(holders))
+	var err error
+	out.payload, err = simwire.EncodeEntries(holders)
 	return err
 }
 

@@ -8,7 +8,7 @@
 #include "nvml.h"
 
 #define NO_INSTANCE 0xffffffffu /* no MIG instance */
-#define MORE_PROCESSES 256 /* as room at first: most lists fit, and are asked for once */
+#define MORE_PROCESSES 4096 /* as room at first: nearly all lists fit, and are asked for once */
 
 static nvmlReturn_t read_card(nvmlDevice_t device, struct divvy_sim_card *now)
 {
@@ -72,18 +72,18 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 /* Those on one card or MIG device, behind the count that the list has. */
-static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **list, unsigned int *count, uint32_t *instances)
+static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_holder **list, unsigned int *count, uint32_t *instances)
 {
 	size_t room = MORE_PROCESSES;
 
 	for (;;) {
-		struct divvy_sim_process *larger = realloc(*list, (*count + room) * sizeof(**list));
+		struct divvy_sim_holder *larger = realloc(*list, (*count + room) * sizeof(**list));
 		long n;
 
 		if (!larger)
 			return NVML_ERROR_MEMORY;
 		*list = larger;
-		n = sim_processes(index, *list + *count, room, instances);
+		n = sim_holders(index, *list + *count, room, instances);
 		if (n == -ENOENT)
 			return NVML_SUCCESS; /* the device is no more */
 		if (n < 0)
@@ -98,7 +98,7 @@ static nvmlReturn_t add_processes(uint32_t index, struct divvy_sim_process **lis
 
 /* All processes on a card, those on its MIG devices too, and which those are; the
  * caller frees the list. */
-static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process **list, unsigned int *count,
+static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_holder **list, unsigned int *count,
 				   struct sim_mig *mig)
 {
 	const struct divvy_sim_card *card;
@@ -123,7 +123,7 @@ static nvmlReturn_t read_processes(nvmlDevice_t device, struct divvy_sim_process
 }
 
 /* The compute instance that a process is on; NULL: none. */
-static const struct divvy_sim_mig_compute *instance_of(const struct divvy_sim_process *process, const struct sim_mig *mig)
+static const struct divvy_sim_mig_compute *instance_of(const struct divvy_sim_holder *process, const struct sim_mig *mig)
 {
 	for (uint32_t i = 0; i < mig->computecount; i++)
 		if (mig->computes[i].card == process->card)
@@ -145,7 +145,7 @@ static nvmlReturn_t answer_count(unsigned int *room, int have_list, unsigned int
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
-	struct divvy_sim_process *list;
+	struct divvy_sim_holder *list;
 	struct sim_mig mig;
 	unsigned int count;
 	nvmlReturn_t result;
@@ -175,7 +175,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
-	struct divvy_sim_process *list;
+	struct divvy_sim_holder *list;
 	struct sim_mig mig;
 	unsigned int count;
 	nvmlReturn_t result;
@@ -222,7 +222,7 @@ NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist)
 {
-	struct divvy_sim_process *list = NULL;
+	struct divvy_sim_holder *list = NULL;
 	struct sim_mig mig;
 	unsigned int count = 0;
 	nvmlReturn_t result;

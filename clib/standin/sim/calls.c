@@ -276,15 +276,15 @@ long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room)
 	return total;
 }
 
-long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room, uint32_t *instances)
+long sim_holders(uint32_t card, struct divvy_sim_holder *out, size_t room, uint32_t *instances)
 {
-	struct divvy_sim_process page[(DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) /
-				      sizeof(struct divvy_sim_process)];
+	struct divvy_sim_holder page[(DIVVY_SIM_PACKET_BYTES - sizeof(struct divvy_sim_header)) /
+				     sizeof(struct divvy_sim_holder)];
 	uint64_t cursor = 0;
 	long total = 0;
 
 	do {
-		struct divvy_sim_header header = {.type = DIVVY_SIM_PROCESSES, .card = card, .cursor = cursor};
+		struct divvy_sim_header header = {.type = DIVVY_SIM_HOLDERS, .card = card, .cursor = cursor};
 		int result = sim_request(&header, page, sizeof(page), -1, NULL);
 
 		if (result != 0)

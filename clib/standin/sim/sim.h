@@ -117,13 +117,13 @@ int sim_event_gate(const unsigned char handle[DIVVY_SIM_HANDLE_BYTES], uint64_t 
 int sim_ring(int *fd);
 int sim_wait(uint64_t item, bool all, bool *ends, uint64_t *atns);
 int sim_gate_done(uint64_t item, uint64_t atns);
-/* What processes had of a card's time; as sim_processes. */
+/* What processes had of a card's time; as sim_holders. */
 long sim_times(uint32_t card, struct divvy_sim_time *out, size_t room);
 
 /* Who is on the card (NVML). Fills at most room entries, returns how many there
  * are in all, or a negative errno; *instances, unless that is NULL: how many GPU
  * instances the card has. */
-long sim_processes(uint32_t card, struct divvy_sim_process *out, size_t room, uint32_t *instances);
+long sim_holders(uint32_t card, struct divvy_sim_holder *out, size_t room, uint32_t *instances);
 
 /* Health. The notice is a page that the simulator alone writes; NULL without a
  * connection. sim_sleep waits until a moment on CLOCK_MONOTONIC, or until the

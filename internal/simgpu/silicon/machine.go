@@ -396,13 +396,13 @@ func (m *Machine) Processes(card int, cursor uint64, room int) (found []Usage, n
 }
 
 func (p *process) listed(card int) []Usage {
-	var list []Usage
 	if card >= 0 {
 		if card < len(p.usage) && p.usage[card].Bytes > 0 {
-			list = append(list, p.usage[card])
+			return p.usage[card : card+1]
 		}
-		return list
+		return nil
 	}
+	var list []Usage
 	for i := range p.usage {
 		if !p.usage[i].quiet() {
 			list = append(list, p.usage[i])

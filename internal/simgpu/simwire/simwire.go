@@ -83,7 +83,7 @@ func Encode(h Header, payload []byte) ([]byte, error) {
 
 // Entry is what payloads are made of.
 type Entry interface {
-	CardInfo | ProcessInfo | EventInfo | ReleaseInfo | TimeInfo | RunInfo | HealthInfo | IncidentInfo | FaultInfo | MIGProfileInfo | MIGGPUInfo | MIGComputeInfo | TopologyInfo
+	CardInfo | ProcessInfo | HolderInfo | EventInfo | ReleaseInfo | TimeInfo | RunInfo | HealthInfo | IncidentInfo | FaultInfo | MIGProfileInfo | MIGGPUInfo | MIGComputeInfo | TopologyInfo
 }
 
 // EncodeEntries writes a list as a payload.

@@ -32,6 +32,7 @@ const (
 	Memory            = 3
 	Processes         = 4
 	Bye               = 5
+	Holders           = 6
 	Charge            = 8
 	Release           = 9
 	Adjust            = 10
@@ -415,6 +416,21 @@ const (
 	ProcessOffsetLive        = 48
 	ProcessOffsetDenials     = 56
 	ProcessOffsetKindBytes   = 64
+)
+
+// HolderInfo is struct divvy_sim_holder.
+type HolderInfo struct {
+	Bytes uint64 // now
+	PID   uint32 // in the simulator's pid namespace
+	Card  uint32
+}
+
+// Size and offsets of HolderInfo.
+const (
+	HolderSize        = 16
+	HolderOffsetBytes = 0
+	HolderOffsetPID   = 8
+	HolderOffsetCard  = 12
 )
 
 // EventInfo is struct divvy_sim_event.

@@ -45,7 +45,7 @@ static void *storm_thread(void *argument)
 	long failures = 0;
 
 	for (uint64_t i = 1; i <= 200; i++) {
-		struct divvy_sim_process found[4];
+		struct divvy_sim_holder found[4];
 		uint64_t freebytes;
 		uint64_t total;
 		uint64_t bytes = 512 * (i + number);
@@ -53,7 +53,7 @@ static void *storm_thread(void *argument)
 		failures += sim_open(number % 2 ? DIVVY_SIM_ROLE_COMPUTE : DIVVY_SIM_ROLE_OBSERVE) != 0;
 		failures += sim_charge(0, DIVVY_SIM_KIND_LINEAR, bytes) != 0;
 		failures += sim_memory(0, &freebytes, &total) != 0;
-		failures += sim_processes(0, found, 4, NULL) < 1;
+		failures += sim_holders(0, found, 4, NULL) < 1;
 		failures += sim_touch(bytes) != 0;
 		failures += sim_card_facts(0) == NULL || sim_forked();
 		failures += sim_release(0, DIVVY_SIM_KIND_LINEAR, bytes) != 0;
@@ -125,8 +125,8 @@ static void open_handle(const char *text)
 
 static void list(uint32_t card)
 {
-	struct divvy_sim_process found[64];
-	long n = sim_processes(card, found, 64, NULL);
+	struct divvy_sim_holder found[64];
+	long n = sim_holders(card, found, 64, NULL);
 
 	printf("%ld", n);
 	for (long i = 0; i < n && i < 64; i++)
