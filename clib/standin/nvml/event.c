@@ -19,6 +19,7 @@
 struct nvmlEventSet_st {
 	unsigned int magic;
 	uint64_t cursor;                       /* the last incident looked at */
+	uint32_t seen;                         /* the notice's word, when no other had happened */
 	uint64_t since[DIVVY_SIM_MAX_CARDS];   /* incidents after it count */
 	unsigned long long types[DIVVY_SIM_MAX_CARDS];
 	bool listens;
@@ -157,10 +158,14 @@ static nvmlReturn_t await(struct nvmlEventSet_st *set, nvmlEventData_t *data, un
 		const struct divvy_sim_notice *notice = sim_notice();
 		const uint32_t *word = notice ? &notice->incidents : NULL;
 		uint32_t seen = sim_word(word);
-		nvmlReturn_t result = set->listens ? next(set, data) : NVML_ERROR_TIMEOUT;
+		bool asks = set->listens && (set->changes || !word || seen != set->seen);
+		nvmlReturn_t result = asks ? next(set, data) : NVML_ERROR_TIMEOUT;
 		uint64_t now = now_ns();
 
-		if (result != NVML_ERROR_TIMEOUT || now >= end)
+		if (result != NVML_ERROR_TIMEOUT)
+			return result;
+		set->seen = seen;
+		if (now >= end)
 			return result;
 		sim_sleep(word, seen, (set->changes || !word) && end - now > LOOK_NS ? now + LOOK_NS : end);
 	}
