@@ -400,7 +400,7 @@ func serve(ctx context.Context, l *loop) error {
 	close(loopEnd)
 	<-d.stopped // the loop is ours again
 	d.cfg.Logger.Info("agent ends", "turns", l.turnTimes.all, "p99", l.turnTimes.within(99), "longest", l.turnTimes.longest)
-	l.measure(l.core.ClientIDs())
+	l.measureAll()
 	writers.Wait()
 	l.lastUsage()
 	d.history.last()

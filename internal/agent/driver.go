@@ -77,7 +77,7 @@ func newDriver(source gpu.Source, cards []gpu.Card) *driver {
 }
 
 func holdings(of []gpu.Process) []core.Holding {
-	var all []core.Holding
+	all := make([]core.Holding, 0, len(of))
 	for _, p := range of {
 		all = append(all, core.Holding{PID: p.PID, Bytes: p.Bytes, Known: p.Known})
 	}

@@ -303,19 +303,32 @@ func (l *loop) correct(share string) {
 	}
 }
 
-// measure reads what clients say, and has what has changed of that saved, and of their shares.
-func (l *loop) measure(ids []core.ClientID) {
-	shares := map[string]bool{}
+// measure reads what clients say, and has what has changed of that saved. It notes their shares,
+// and of which something has changed.
+func (l *loop) measure(ids []core.ClientID, shares map[string]bool) {
 	for _, id := range ids {
-		if m := l.members[id]; m != nil {
-			shares[m.share] = true
+		if m := l.members[id]; m != nil && !shares[m.share] {
+			shares[m.share] = false // known, and not busy so far
 		}
 	}
-	busy := l.core.Measure(l.now, ids)
-	for name := range shares {
-		l.correct(name)
-		l.core.MeasureShare(l.now, name, busy[name])
+	for name := range l.core.Measure(l.now, ids) {
+		shares[name] = true
 	}
+}
+
+// measureShares does the like with what is a share's own, after its clients'.
+func (l *loop) measureShares(shares map[string]bool) {
+	for name, busy := range shares {
+		l.correct(name)
+		l.core.MeasureShare(l.now, name, busy)
+	}
+}
+
+// measureAll does both at once.
+func (l *loop) measureAll() {
+	shares := map[string]bool{}
+	l.measure(l.core.ClientIDs(), shares)
+	l.measureShares(shares)
 }
 
 const (
@@ -337,11 +350,13 @@ func (d *driverWatch) measureRound(ctx context.Context, after core.ClientID) cor
 	}
 	ids = append(ids[next:], ids[:next]...)
 	ids = ids[:min(len(ids), measuredMost)]
+	shares := map[string]bool{}
 	for some := range slices.Chunk(ids, measuredAtOnce) {
-		if d.do(ctx, func(l *loop) { l.measure(some) }) != nil {
-			break
+		if d.do(ctx, func(l *loop) { l.measure(some, shares) }) != nil {
+			return after
 		}
 	}
+	_ = d.do(ctx, func(l *loop) { l.measureShares(shares) })
 	return ids[len(ids)-1]
 }
 

@@ -324,7 +324,7 @@ func TestCardTimeOverKills(t *testing.T) {
 		return time.Duration(s.CardTimeNs)
 	}
 	for range 3 {
-		r.do(func(l *loop) { l.measure(l.core.ClientIDs()) })
+		r.do(func(l *loop) { l.measureAll() })
 		r.kill()
 		r.start()
 		if got := cardTime(); got != 3*time.Second {

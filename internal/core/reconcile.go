@@ -199,12 +199,11 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 	c.endGraceIfAllBack(now)
 	k.driverUsed, k.drift = account.UsedBytes, 0
 	c.look(now, k, account, held)
-	ours := map[int]uint64{} // ledger by process
-	attached := map[int]bool{}
+	ours := make(map[int]booked, len(held)) // ledger by process
 	for t := range c.slotsOn(k) {
 		for b := range t.balances {
-			ours[b.PID] += c.usedNow(now, b)
-			attached[b.PID] = attached[b.PID] || b.state == Attached
+			sum := ours[b.PID]
+			ours[b.PID] = booked{sum.bytes + c.usedNow(now, b), sum.attached || b.state == Attached}
 			b.driver = nil
 			if p, ok := held[b.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
 				continue // unknown
@@ -220,12 +219,18 @@ func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
 		k.unaccounted = unaccounted{} // whom it names may be ours, by another number
 		return
 	}
-	for pid := range attached {
-		if p, ok := held[pid]; attached[pid] && (!ok || p.Known) {
-			k.drift += int64(p.Bytes) - int64(ours[pid])
+	for pid, l := range ours {
+		if p, ok := held[pid]; l.attached && (!ok || p.Known) {
+			k.drift += int64(p.Bytes) - int64(l.bytes)
 		}
 	}
-	c.findUnaccounted(now, k, account, held)
+	c.findUnaccounted(now, k, account, held, ours)
+}
+
+// booked is what the ledger has of a process on a card.
+type booked struct {
+	bytes    uint64
+	attached bool
 }
 
 // look finds out whether the driver names our processes at all. It does not

@@ -5,7 +5,6 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -66,21 +65,27 @@ func (c *Core) OnLedger(pid int) bool { return len(c.byPID[pid]) > 0 }
 // findUnaccounted adds up what no ledger knows, and raises an event for each process that
 // holds it, and again when what it holds has doubled. A promise of a share covers what
 // processes of the share hold past the ledger: only what goes beyond it is taken from what
-// can be promised.
-func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map[int]Holding) {
+// can be promised. The ledger of processes says quickly that most hold nothing past it.
+func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map[int]Holding, ledger map[int]booked) {
 	before := k.unaccounted.told
 	u := unaccounted{told: map[int]uint64{}}
-	past := map[*slot]uint64{}
-	for _, pid := range slices.Sorted(maps.Keys(held)) {
-		h := held[pid]
-		s, e, message := c.pastLedger(k, h, account)
+	beyond := map[*slot]uint64{}
+	var past []int
+	for pid, h := range held {
+		if l, ok := ledger[pid]; !ok || h.Known && h.Bytes > l.bytes {
+			past = append(past, pid)
+		}
+	}
+	slices.Sort(past)
+	for _, pid := range past {
+		s, e, message := c.pastLedger(k, held[pid], account)
 		if e.PID == 0 {
 			continue
 		}
 		u.bytes += e.Bytes
 		u.found = append(u.found, Holding{PID: pid, Bytes: e.Bytes, Known: true})
 		if t := s.slotOn(k); t != nil {
-			past[t] += e.Bytes
+			beyond[t] += e.Bytes
 		} else {
 			u.unpromised += e.Bytes
 		}
@@ -93,7 +98,7 @@ func (c *Core) findUnaccounted(now time.Time, k *card, account Account, held map
 			c.event(now, e)
 		}
 	}
-	for t, bytes := range past {
+	for t, bytes := range beyond {
 		if t.promised() {
 			bytes = less(c.usedIn(t)+bytes, max(t.limit, t.pool.granted))
 		}

@@ -275,8 +275,8 @@ func (s *Source) processes(device nvml.Device) ([]gpu.Process, error) {
 	if result != nvml.SUCCESS {
 		return nil, failure("processes", result)
 	}
-	var all []gpu.Process
-	seen := map[uint32]bool{}
+	all := make([]gpu.Process, 0, len(compute))
+	seen := make(map[uint32]bool, len(compute))
 	for _, p := range compute {
 		seen[p.Pid] = true
 		all = append(all, process(p))
