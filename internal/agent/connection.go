@@ -154,8 +154,10 @@ func (c *connection) reply(m wire.Message, files ...int) error {
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
 	}
-	_, _, err := c.conn.WriteMsgUnix(packet[:], rights, nil)
-	return err
+	if _, _, err := c.conn.WriteMsgUnix(packet[:], rights, nil); err != nil {
+		return err
+	}
+	return c.conn.SetWriteDeadline(time.Time{}) // or its timer wakes the agent long afterwards
 }
 
 func (c *connection) refuse(m wire.Message, status uint32, text string) error {
