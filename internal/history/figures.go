@@ -348,6 +348,14 @@ func (f *FiguresFile) writeLeft(tx *sql.Tx, left Left) error {
 }
 
 func writeEvents(tx *sql.Tx, events []api.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	insert, err := tx.Prepare("INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	defer insert.Close()
 	for _, e := range events {
 		if e.Life == "" { // it stands for others
 			continue
@@ -356,7 +364,7 @@ func writeEvents(tx *sql.Tx, events []api.Event) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec("INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", e.Time.UnixNano(), e.Life, e.Sequence, string(e.Kind), e.Share, e.CardUUID, string(raw)); err != nil {
+		if _, err := insert.Exec(e.Time.UnixNano(), e.Life, e.Sequence, string(e.Kind), e.Share, e.CardUUID, string(raw)); err != nil {
 			return err
 		}
 	}
