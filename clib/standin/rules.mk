@@ -20,7 +20,9 @@ LINT_TARGETS += lint-standin
 standin_engine := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/engine_*.c))
 standin_lanes := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/lane*.c) clib/standin/ptx/real.c clib/standin/ptx/convert.c)
 standin_cflags += -ffp-contract=off
-$(standin_engine): standin_cflags += -O3 -fno-trapping-math -fno-math-errno
+# Handlers are reached by computed jumps: where they lie in lines of 64 bytes is worth 10 % of
+# lanes that go alone, and changed with whatever else the file got.
+$(standin_engine): standin_cflags += -O3 -fno-trapping-math -fno-math-errno -falign-functions=64 -falign-labels=16
 $(standin_lanes): standin_cflags += -frounding-math
 
 build/standin/%.o: clib/standin/%.c
