@@ -125,6 +125,9 @@ func (c *Core) Doings(cardUUID string, most int) (mark uint64, still bool) {
 	}
 	read := 0
 	for t := range c.slotsOn(k) {
+		if len(t.clients()) == 0 {
+			continue // when they were there, the mark had them
+		}
 		if read += len(t.clients()); read > most {
 			return mark, false
 		}
