@@ -92,6 +92,10 @@ func run(ctx context.Context, cfg Config, store *socket.Store, kept map[string]*
 	return serve(ctx, l)
 }
 
+// closeFor is how long is waited for a driver to close. One cannot be woken while it waits for
+// faults.
+const closeFor = 250 * time.Millisecond
+
 // letGo closes the driver, if that does not take too long: the process ends anyhow.
 func letGo(source gpu.Source) {
 	closed := make(chan struct{})
@@ -99,7 +103,7 @@ func letGo(source gpu.Source) {
 		_ = source.Close()
 		close(closed)
 	}()
-	timer := time.NewTimer(answerFor)
+	timer := time.NewTimer(closeFor)
 	defer timer.Stop()
 	select {
 	case <-closed:

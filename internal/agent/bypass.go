@@ -91,6 +91,17 @@ func (l *loop) shown(name string) (share.Enforcement, string) {
 	return level, why
 }
 
+// level is the first of the two.
+func (l *loop) level(name string) share.Enforcement {
+	level := l.enforcements[name].Level
+	for _, b := range l.bypasses.of(name) {
+		if !b.level.Meets(level) {
+			level = b.level
+		}
+	}
+	return level
+}
+
 // attend makes a process known that is about to start a command under a share.
 func (h handlers) attend(r *http.Request, name string, peer asker) *attendee {
 	start, err := h.table.Start(peer.PID)
@@ -304,7 +315,7 @@ func (l *loop) setBypasses(card string, at time.Time, found []bypass) {
 	}
 	levels := map[string]share.Enforcement{}
 	for _, b := range slices.Concat(before, found) {
-		levels[b.share], _ = l.shown(b.share)
+		levels[b.share] = l.level(b.share)
 	}
 	found = slices.DeleteFunc(found, func(b bypass) bool { return l.core.OnLedger(b.PID) })
 	var told []bypass

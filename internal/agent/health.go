@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// A driver cannot be woken while it waits for faults; the agent ends so much
-	// later at most.
-	faultPatience = 250 * time.Millisecond
+	// faultPatience is how long a driver waits for faults at a time: each time wakes an
+	// agent that has nothing to do.
+	faultPatience = time.Second
 	// sickEvery is how often a card is looked at that is not well, and how long a
 	// driver is left alone that cannot be asked.
 	sickEvery = time.Second
@@ -29,7 +29,7 @@ const (
 	memoryEvery = time.Second
 	// faultEvery is the least from one question for faults to the next: a driver may
 	// answer without waiting.
-	faultEvery = faultPatience
+	faultEvery = 250 * time.Millisecond
 )
 
 // driverWatch compares what the loop has with what drivers say of their GPUs, and enforcers

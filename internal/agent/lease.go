@@ -37,6 +37,9 @@ type leasedCard struct {
 	doings  uint64        // the mark of what its programs did, and since when it has not changed
 	still   time.Duration
 	asked   time.Duration // when its driver was asked last while it did not change
+
+	counted  time.Time // the turn in which its programs were counted, and how many they were
+	programs int
 }
 
 func (l *loop) openLeases() error {
@@ -278,7 +281,7 @@ func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 	w := l.core.Work(l.now, uint64(l.clock()), of.Share, of.Number)
 	measured := time.Duration(min(v.CardTimeNs, 1<<61)) + max(w.InFlight-w.Remaining, 0)
 	m := l.time.mixed[of]
-	if m != nil && m.rate < 0 && !k.arbiter.Gated(of.Share) && l.core.Programs(v.CardUUID) > 1 {
+	if m != nil && m.rate < 0 && !k.arbiter.Gated(of.Share) && l.programs(k, v.CardUUID) > 1 {
 		m.rate = 0 // until it is known what it has beside the others
 	}
 	over := time.Duration(v.Before.OvercountNs) + k.arbiter.Overcount(of.Share) + m.overcount(measured, l.clock())
@@ -288,6 +291,15 @@ func (l *loop) cardTime(of core.Slot, v core.SlotView) uint64 {
 	}
 	l.time.used[of] = max(l.time.used[of], used, v.Before.SaidNs)
 	return l.time.used[of]
+}
+
+// programs is how many clients the shares on a card have: one turn counts them once, also for a
+// thousand shares.
+func (l *loop) programs(k *leasedCard, card string) int {
+	if !k.counted.Equal(l.now) {
+		k.counted, k.programs = l.now, l.core.Programs(card)
+	}
+	return k.programs
 }
 
 // correct tells the core what the arbiters know of a share, which keeps it for the next agent.

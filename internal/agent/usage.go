@@ -149,7 +149,7 @@ func (l *loop) billShares(names []string, m *history.Moment, payer func(string, 
 		if err != nil {
 			continue
 		}
-		level, _ := l.shown(v.Name)
+		level := l.level(v.Name)
 		for number, of := range v.Slots {
 			c := history.Counters{Share: v.Name, Tenant: payer(v.Tenant, v.Owner), Owner: v.Owner, Unnamed: v.Unnamed && v.Ephemeral, Card: of.CardUUID, Created: v.Created,
 				Ms: int64(of.Bill.Ms), BookedKiBMs: int64(of.Bill.BookedKiBMs), BookedPercentMs: int64(of.Bill.BookedPercentMs), UsedKiBMs: int64(of.Bill.UsedKiBMs)}
