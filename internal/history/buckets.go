@@ -66,15 +66,18 @@ func (f *FiguresFile) addRows(tx *sql.Tx, tails *tails, all map[int64]map[Series
 
 // expect notes until when series have something, of those that a time has not had yet.
 func (f *FiguresFile) expect(tx *sql.Tx, coarsest bucketRows, rows map[Series]Row) error {
+	var note *sql.Stmt // ends with its transaction
 	for name := range rows {
 		if _, is := coarsest.rows[name]; is {
 			continue
 		}
-		id, err := f.id(tx, name)
-		if err != nil {
-			return err
+		if note == nil {
+			var err error
+			if note, err = tx.Prepare(noteSeries); err != nil {
+				return err
+			}
 		}
-		if _, err := tx.Exec("UPDATE series SET until = max(until, ?) WHERE id = ?", coarsest.begin+levels[len(levels)-1].seconds, id); err != nil {
+		if err := f.noteSeries(note, name, coarsest.begin+levels[len(levels)-1].seconds); err != nil {
 			return err
 		}
 	}

@@ -301,16 +301,28 @@ func (f *FiguresFile) id(tx *sql.Tx, name Series) (int64, error) {
 	if id, known := f.ids[name]; known {
 		return id, nil
 	}
+	note, err := tx.Prepare(noteSeries)
+	if err != nil {
+		return 0, err
+	}
+	defer note.Close()
+	err = f.noteSeries(note, name, 0)
+	return f.ids[name], err
+}
+
+// noteSeries gives a series its number, and says until when it has something at least.
+const noteSeries = `INSERT INTO series (share, tenant, card, until) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until) RETURNING id`
+
+func (f *FiguresFile) noteSeries(note *sql.Stmt, name Series, until int64) error {
 	if len(f.ids) > pendingRows {
 		clear(f.ids)
 	}
 	var id int64
-	err := tx.QueryRow(`INSERT INTO series (share, tenant, card, until) VALUES (?, ?, ?, 0) ON CONFLICT DO UPDATE SET until = until RETURNING id`,
-		name.Share, name.Tenant, name.Card).Scan(&id)
+	err := note.QueryRow(name.Share, name.Tenant, name.Card, until).Scan(&id)
 	if err == nil {
 		f.ids[name] = id
 	}
-	return id, err
+	return err
 }
 
 // writeLeft notes what the recorder knew last: of counters, those that the file has otherwise.
