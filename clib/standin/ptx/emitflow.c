@@ -49,6 +49,9 @@ static bool hand_over(struct ptx_compiler *c, const struct ptx_operand *list, co
 {
 	uint32_t count = length(variable);
 
+	/* linked code may declare a result of what has none (numba-cuda does): nothing comes back */
+	if (back && !count && list->count == 1)
+		return true;
 	if (count != list->count) {
 		ptx_fail(c->log, c->now->line, "call: '%s' takes another number of parameters", callee->name);
 		return false;

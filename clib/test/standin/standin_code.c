@@ -208,22 +208,25 @@ static void variables(void)
 	finish(before);
 }
 
-/* Code of two inputs runs together: a call by name, one by an address in memory. */
+/* Code of two inputs runs together: a call by name, one by an address in memory, and one for
+ * a result that there is not. */
 static void linked_code(void)
 {
 	char user[] = ".version 6.0\n.target sm_60\n.address_size 64\n"
 		      ".extern .func (.param .b32 r) twice(.param .b32 x);\n.extern .global .u32 seed;\n.extern .global .u64 table[2];\n"
-		      ".visible .entry kernel(.param .u64 out) { .reg .b32 %r<4>; .reg .b64 %d<3>; .param .b32 x; .param .b32 r;\n"
+		      ".extern .func (.param .b64 n) consume(.param .b32 x);\n"
+		      ".visible .entry kernel(.param .u64 out) { .reg .b32 %r<4>; .reg .b64 %d<3>; .param .b32 x; .param .b32 r; .param .b64 n;\n"
 		      "ld.global.u32 %r1, [seed]; st.param.b32 [x], %r1; call (r), twice, (x); ld.param.b32 %r2, [r];\n"
 		      "ld.global.u64 %d1, [table+8]; st.param.b32 [x], %r2;\n"
 		      "proto: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
-		      "call (r), %d1, (x), proto; ld.param.b32 %r3, [r]; ld.param.u64 %d2, [out];\n"
+		      "call (r), %d1, (x), proto; call (n), consume, (x); ld.param.b32 %r3, [r]; ld.param.u64 %d2, [out];\n"
 		      "st.global.v2.u32 [%d2], {%r2, %r3}; ret; }\n";
 	char maker[] = ".version 6.0\n.target sm_60\n.address_size 64\n.visible .global .u32 seed = 9;\n"
 		       ".visible .func (.param .b32 r) twice(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];\n"
 		       "add.s32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret; }\n"
 		       ".func (.param .b32 r) more(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];\n"
 		       "add.s32 %r2, %r1, 100; st.param.b32 [r], %r2; ret; }\n"
+		       ".visible .func consume(.param .b32 x) { ret; }\n"
 		       ".visible .global .u64 table[2] = {twice, more};\n";
 	CUlinkState state = NULL;
 	CUmodule module = NULL;
