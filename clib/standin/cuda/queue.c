@@ -358,25 +358,32 @@ static void *serve(void *which)
 	return NULL;
 }
 
-static bool start(struct line *line)
+bool sd_thread_begin(void *(*run)(void *), void *argument)
 {
 	pthread_t thread;
 	pthread_attr_t attributes;
 	sigset_t all;
 	sigset_t before;
 
-	if (line->threads == line->most || pthread_attr_init(&attributes) != 0)
+	if (pthread_attr_init(&attributes) != 0)
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, STACK);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int error = pthread_create(&thread, &attributes, serve, line);
+	int error = pthread_create(&thread, &attributes, run, argument);
 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
-	line->threads += error == 0;
 	return error == 0;
+}
+
+static bool start(struct line *line)
+{
+	bool begun = line->threads < line->most && sd_thread_begin(serve, line);
+
+	line->threads += begun;
+	return begun;
 }
 
 /* It can begin. */

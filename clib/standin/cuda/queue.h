@@ -73,6 +73,9 @@ struct sd_step *sd_step_new(struct sd_stream *stream, enum sd_step_kind kind, si
 void sd_step_after(struct sd_step *step, struct sd_step *other, uint64_t item);
 /* May do it here and now: when there are no threads to be had. */
 void sd_step_start(struct sd_step *step);
+
+/* A thread of the driver's own, without signals, which nobody waits for; false: there is none. */
+bool sd_thread_begin(void *(*run)(void *), void *argument);
 /* By how much the items of the stream that it was put into have been late so far. */
 uint64_t sd_step_late(const struct sd_step *step);
 struct sd_step *sd_step_keep(struct sd_step *step); /* may be NULL */

@@ -71,6 +71,7 @@ static void end_graph(void *object)
 	for (size_t i = 0; i < graph->count; i++)
 		vertex_end(graph->list[i]);
 	free(graph->list);
+	sd_holds_end(graph);
 	sd_object_free(graph);
 }
 
@@ -158,6 +159,7 @@ CUresult sd_graph_copy(const struct sd_graph *graph, struct sd_graph **out)
 		return result;
 	copy->from = graph;
 	copy->fromid = graph->object.id;
+	result = sd_holds_copy(graph, copy);
 	for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
 		const struct sd_vertex *vertex = graph->list[i];
 		struct sd_vertex *made = NULL;

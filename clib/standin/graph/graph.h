@@ -33,6 +33,8 @@ struct sd_graph {
 	const void *from;         /* the graph it is a clone of */
 	uint64_t fromid;
 	unsigned int executables; /* of a graph with memory nodes there may be one */
+	struct sd_hold *holds;    /* of user objects */
+	size_t holdcount;
 };
 
 struct sd_exec {
@@ -71,5 +73,10 @@ void sd_graph_memory_drop(uint64_t address);
 CUresult sd_graph_memory_take(uint64_t address);
 CUresult sd_graph_memory_give(uint64_t address);
 bool sd_graph_memory_live(uint64_t address);
+
+/* userobject.c: what a graph keeps of the program's, as long as it or a copy of it is there. A
+ * copy holds what its graph does. */
+CUresult sd_holds_copy(const struct sd_graph *graph, struct sd_graph *copy);
+void sd_holds_end(struct sd_graph *graph);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 
 #include "driver.h"
 
@@ -305,8 +306,65 @@ static void callback_order(void)
 	OK(cuGraphDestroy(graph));
 }
 
+static atomic_int destroyed;
+
+static void destroy(void *data)
+{
+	atomic_fetch_add(&destroyed, (int)(intptr_t)data);
+}
+
+/* it is called on a thread of the driver's own */
+static bool destroyed_are(int most)
+{
+	for (int i = 0; i < 5000 && atomic_load(&destroyed) < most; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	return atomic_load(&destroyed) == most;
+}
+
+/* What graphs hold of the program's is destroyed with the last of them, and not before. */
+static void user_objects(void)
+{
+	CUgraph graph = NULL, clone = NULL;
+	CUgraphExec exec = NULL;
+	CUuserObject one = NULL, ten = NULL;
+	CUstream stream = NULL;
+
+	start();
+	GIVES(cuUserObjectCreate(&one, (void *)1, destroy, 0, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuUserObjectCreate(&one, (void *)1, destroy, 1, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuUserObjectCreate(&one, (void *)1, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	OK(cuUserObjectRetain(one, 2));
+	GIVES(cuUserObjectRelease(one, 4), CUDA_ERROR_INVALID_VALUE);
+	OK(cuUserObjectRelease(one, 2));
+	CHECK(atomic_load(&destroyed) == 0);
+	OK(cuUserObjectRelease(one, 1));
+	CHECK(destroyed_are(1));
+	GIVES(cuUserObjectRetain(one, 1), CUDA_ERROR_INVALID_VALUE);
+
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuGraphCreate(&graph, 0));
+	OK(cuUserObjectCreate(&ten, (void *)10, destroy, 2, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+	GIVES(cuGraphRetainUserObject(graph, ten, 3, CU_GRAPH_USER_OBJECT_MOVE), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphRetainUserObject(graph, ten, 2, CU_GRAPH_USER_OBJECT_MOVE));
+	GIVES(cuUserObjectRelease(ten, 1), CUDA_ERROR_INVALID_VALUE); /* moved */
+	OK(cuGraphRetainUserObject(graph, ten, 1, 0));
+	GIVES(cuGraphReleaseUserObject(graph, ten, 4), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphReleaseUserObject(graph, ten, 2));
+	OK(cuGraphClone(&clone, graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphDestroy(graph));
+	OK(cuGraphLaunch(exec, stream));
+	OK(cuGraphExecDestroy(exec));
+	OK(cuStreamSynchronize(stream));
+	CHECK(atomic_load(&destroyed) == 1);
+	GIVES(cuGraphReleaseUserObject(clone, ten, 2), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphDestroy(clone));
+	CHECK(destroyed_are(11));
+}
+
 static const struct scenario list[] = {
 	{ "every_kind", every_kind },
+	{ "user_objects", user_objects },
 	{ "captured", captured },
 	{ "callback_order", callback_order },
 };
