@@ -71,6 +71,14 @@ func TestSource(t *testing.T) {
 			t.Errorf("without %s: %v", question, err)
 		}
 	}
+	t.Setenv("FAKE_NVML_SAMPLES", "4")
+	if activity, err := s.Activity(cards[0].UUID, time.Now()); err != nil || len(activity.Processes) != 4 {
+		t.Errorf("processes that come while they are asked for: %+v, %v", activity, err)
+	}
+	t.Setenv("FAKE_NVML_SAMPLES", "1000")
+	if _, err := s.Activity(cards[0].UUID, time.Now()); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("processes that come again and again: %v", err)
+	}
 	checkReadings(t, s)
 	checkFaults(t, s)
 	if err := s.Close(); err != nil {

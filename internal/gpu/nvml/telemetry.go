@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (s *Source) Activity(uuid string, since time.Time) (gpu.Activity, error) {
 		return gpu.Activity{}, fmt.Errorf("activity: %w", gpu.ErrNotSupported)
 	}
 	after := uint64(max(since.UnixMicro(), 0))
-	samples, result := s.library.DeviceGetProcessUtilization(device, after)
+	samples, result := s.utilization(device, after)
 	switch result {
 	case nvml.SUCCESS, nvml.ERROR_NOT_FOUND: // none had a kernel
 	case nvml.ERROR_NOT_SUPPORTED:
@@ -104,6 +105,31 @@ func (s *Source) Activity(uuid string, since time.Time) (gpu.Activity, error) {
 		return gpu.Activity{}, failure("activity", result)
 	}
 	return gpu.Activity{BusyPercent: s.use(device).BusyPercent, Processes: averages(samples, after)}, nil
+}
+
+// utilization asks for the samples of processes. The library asks how many there are, and then
+// for as many: where more have come meanwhile it ends in a panic (go-nvml 0.13.4). It is asked
+// again then.
+func (s *Source) utilization(device nvml.Device, after uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
+	for range 10 {
+		if samples, result, grown := s.utilizationOnce(device, after); !grown {
+			return samples, result
+		}
+	}
+	return nil, nvml.ERROR_INSUFFICIENT_SIZE
+}
+
+func (s *Source) utilizationOnce(device nvml.Device, after uint64) (samples []nvml.ProcessUtilizationSample, result nvml.Return, grown bool) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			if _, is := broken.(runtime.Error); !is {
+				panic(broken)
+			}
+			grown = true
+		}
+	}()
+	samples, result = s.library.DeviceGetProcessUtilization(device, after)
+	return samples, result, false
 }
 
 // averages adds up the samples of each process over the moments of which there are any. Drivers

@@ -4,7 +4,8 @@
  * the first with processes of each kind. FAKE_NVML_BREAK in the environment
  * names a question that it fails to answer; with FAKE_NVML_UNIFIED the second
  * card's memory is the host's. Waiting for events ends at once:
- * FAKE_NVML_EVENTS says with which result, and of which type the event is.
+ * FAKE_NVML_EVENTS says with which result, and of which type the event is. Each time
+ * that samples of processes are asked for there is one more, up to FAKE_NVML_SAMPLES.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +23,8 @@ typedef struct {
 } pci;
 
 typedef struct { void *device; unsigned long long type, data; unsigned instance, compute; } event;
+
+typedef struct { unsigned pid; unsigned long long time; unsigned sm, memory, encoder, decoder; } sample;
 
 static int cards[2];
 
@@ -50,6 +53,23 @@ result nvmlDeviceGetCount_v2(unsigned *count)
 result nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
 	*device = &cards[index];
+	return 0;
+}
+
+result nvmlDeviceGetProcessUtilization(void *device, sample *samples, unsigned *count, unsigned long long since)
+{
+	static unsigned there = 1;
+	const char *most = getenv("FAKE_NVML_SAMPLES");
+	unsigned room = *count;
+
+	(void)device;
+	if (samples != NULL && most != NULL && there < (unsigned)atoi(most))
+		there++;
+	*count = there;
+	if (samples == NULL || room < there)
+		return 7; /* insufficient size */
+	for (unsigned i = 0; i < there; i++)
+		samples[i] = (sample){ .pid = 100 + i, .time = since + 1, .sm = 10 };
 	return 0;
 }
 
