@@ -35,14 +35,14 @@ type fakeSource struct {
 	health    gpu.Health
 	telemetry gpu.Telemetry
 	activity  gpu.Activity
-	faults    chan gpu.Fault
+	faults    chan fakeFault
 	more      []gpu.Card // besides the one that there always is
 	links     []gpu.Link
 	others    map[string]map[int]uint64 // held of the other cards, by UUID
 }
 
 func newFakeSource() *fakeSource {
-	return &fakeSource{held: map[int]uint64{}, health: gpu.Health{State: gpu.Well}, faults: make(chan gpu.Fault, 10)}
+	return &fakeSource{held: map[int]uint64{}, health: gpu.Health{State: gpu.Well}, faults: make(chan fakeFault, 10)}
 }
 
 func (s *fakeSource) Cards() ([]gpu.Card, error) {
@@ -102,18 +102,25 @@ func (s *fakeSource) Activity(string, time.Time) (gpu.Activity, error) {
 func (s *fakeSource) Faults(patience time.Duration) ([]gpu.Fault, error) {
 	select {
 	case f := <-s.faults:
-		return []gpu.Fault{f}, nil
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.health = f.health
+		return []gpu.Fault{f.Fault}, nil
 	case <-time.After(min(patience, 10*time.Millisecond)):
 		return nil, nil
 	}
 }
 
-// become makes the card so, and tells of an XID.
+// fakeFault is an XID, and how the card is from then on.
+type fakeFault struct {
+	gpu.Fault
+	health gpu.Health
+}
+
+// become makes the card so when it tells of an XID: the agent looks at cards by itself, too, and
+// would tell of a lost one that it found before its XID.
 func (s *fakeSource) become(health gpu.Health, xid uint64) {
-	s.mutex.Lock()
-	s.health = health
-	s.mutex.Unlock()
-	s.faults <- gpu.Fault{UUID: testUUID, XID: xid}
+	s.faults <- fakeFault{gpu.Fault{UUID: testUUID, XID: xid}, health}
 }
 
 func (s *fakeSource) hold(pid int, bytes uint64) {
