@@ -73,7 +73,7 @@ func (f *FiguresFile) expect(tx *sql.Tx, coarsest bucketRows, rows map[Series]Ro
 		}
 		if note == nil {
 			var err error
-			if note, err = tx.Prepare(noteSeries); err != nil {
+			if note, err = tx.Prepare(upsertSeries); err != nil {
 				return err
 			}
 		}

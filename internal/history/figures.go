@@ -301,7 +301,7 @@ func (f *FiguresFile) id(tx *sql.Tx, name Series) (int64, error) {
 	if id, known := f.ids[name]; known {
 		return id, nil
 	}
-	note, err := tx.Prepare(noteSeries)
+	note, err := tx.Prepare(upsertSeries)
 	if err != nil {
 		return 0, err
 	}
@@ -310,9 +310,9 @@ func (f *FiguresFile) id(tx *sql.Tx, name Series) (int64, error) {
 	return f.ids[name], err
 }
 
-// noteSeries gives a series its number, and says until when it has something at least.
-const noteSeries = `INSERT INTO series (share, tenant, card, until) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until) RETURNING id`
+const upsertSeries = `INSERT INTO series (share, tenant, card, until) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until) RETURNING id`
 
+// noteSeries gives a series its number, and says until when it has something at least.
 func (f *FiguresFile) noteSeries(note *sql.Stmt, name Series, until int64) error {
 	if len(f.ids) > pendingRows {
 		clear(f.ids)
@@ -360,14 +360,7 @@ func (f *FiguresFile) writeLeft(tx *sql.Tx, left Left) error {
 }
 
 func writeEvents(tx *sql.Tx, events []api.Event) error {
-	if len(events) == 0 {
-		return nil
-	}
-	insert, err := tx.Prepare("INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?, ?, ?, ?)")
-	if err != nil {
-		return err
-	}
-	defer insert.Close()
+	rows := inserter{tx: tx, into: "INSERT OR IGNORE INTO event", columns: 7}
 	for _, e := range events {
 		if e.Life == "" { // it stands for others
 			continue
@@ -376,11 +369,11 @@ func writeEvents(tx *sql.Tx, events []api.Event) error {
 		if err != nil {
 			return err
 		}
-		if _, err := insert.Exec(e.Time.UnixNano(), e.Life, e.Sequence, string(e.Kind), e.Share, e.CardUUID, string(raw)); err != nil {
+		if err := rows.insert(e.Time.UnixNano(), e.Life, e.Sequence, string(e.Kind), e.Share, e.CardUUID, string(raw)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return rows.flush()
 }
 
 // prune lets go of what is too old, and of what is too much.
