@@ -12,10 +12,15 @@
 #include "cuda/queue.h"
 #include "graph.h"
 
+/* What becomes of it, apart from the object: a thread takes it. */
+struct end {
+	CUhostFn destroy;
+	void *data;
+};
+
 struct user_object {
 	struct sd_object object;
-	void *data;
-	CUhostFn destroy;
+	struct end *end;
 	uint64_t owned; /* references of the program */
 	uint64_t held;  /* of graphs */
 };
@@ -23,11 +28,6 @@ struct user_object {
 struct sd_hold {
 	struct user_object *of;
 	uint64_t count;
-};
-
-struct end {
-	CUhostFn destroy;
-	void *data;
 };
 
 static void *run_end(void *argument)
@@ -43,21 +43,15 @@ static void *run_end(void *argument)
  * takes. */
 static void settle(struct user_object *user)
 {
-	struct end end = { user->destroy, user->data };
+	struct end *end = user->end;
 
 	if (user->owned || user->held)
 		return;
 	sd_object_free(user);
-	struct end *argument = malloc(sizeof(*argument));
-
-	if (argument) {
-		*argument = end;
-		if (sd_thread_begin(run_end, argument))
-			return;
-		free(argument);
-	}
+	if (sd_thread_begin(run_end, end))
+		return;
 	sd_unlock();
-	end.destroy(end.data);
+	run_end(end);
 	sd_lock();
 }
 
@@ -116,12 +110,15 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
 		return result;
 	if (!object_out || !destroy || !fits(initialRefcount) || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
 		return sd_leave(CUDA_ERROR_INVALID_VALUE);
-	struct user_object *user = sd_object_new(SD_USER_OBJECT, sizeof(*user), NULL);
+	struct end *end = malloc(sizeof(*end));
+	struct user_object *user = end ? sd_object_new(SD_USER_OBJECT, sizeof(*user), NULL) : NULL;
 
-	if (!user)
+	if (!user) {
+		free(end);
 		return sd_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	user->data = ptr;
-	user->destroy = destroy;
+	}
+	*end = (struct end){ destroy, ptr };
+	user->end = end;
 	user->owned = initialRefcount;
 	*object_out = (CUuserObject)user;
 	return sd_leave(CUDA_SUCCESS);

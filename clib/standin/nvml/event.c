@@ -158,8 +158,8 @@ static nvmlReturn_t await(struct nvmlEventSet_st *set, nvmlEventData_t *data, un
 		const struct divvy_sim_notice *notice = sim_notice();
 		const uint32_t *word = notice ? &notice->incidents : NULL;
 		uint32_t seen = sim_word(word);
-		bool asks = set->listens && (set->changes || !word || seen != set->seen);
-		nvmlReturn_t result = asks ? next(set, data) : NVML_ERROR_TIMEOUT;
+		bool looks = set->changes || !word; /* of those nothing tells */
+		nvmlReturn_t result = set->listens && (looks || seen != set->seen) ? next(set, data) : NVML_ERROR_TIMEOUT;
 		uint64_t now = now_ns();
 
 		if (result != NVML_ERROR_TIMEOUT)
@@ -167,7 +167,7 @@ static nvmlReturn_t await(struct nvmlEventSet_st *set, nvmlEventData_t *data, un
 		set->seen = seen;
 		if (now >= end)
 			return result;
-		sim_sleep(word, seen, (set->changes || !word) && end - now > LOOK_NS ? now + LOOK_NS : end);
+		sim_sleep(word, seen, looks && end - now > LOOK_NS ? now + LOOK_NS : end);
 	}
 }
 
