@@ -81,22 +81,21 @@ func (all bypasses) of(share string) (found []bypass) {
 // of its runs is. And why no stronger.
 func (l *loop) shown(name string) (share.Enforcement, string) {
 	g := l.enforcements[name]
-	level, why := g.Level, g.Why()
-	for _, b := range l.bypasses.of(name) {
-		if !b.level.Meets(level) {
-			level = b.level
-			why = admission.JoinReason(string(g.Level)+": "+b.String(), why)
-		}
-	}
+	why := g.Why()
+	level := l.lowered(name, func(b bypass) { why = admission.JoinReason(string(g.Level)+": "+b.String(), why) })
 	return level, why
 }
 
 // level is the first of the two.
-func (l *loop) level(name string) share.Enforcement {
+func (l *loop) level(name string) share.Enforcement { return l.lowered(name, func(bypass) {}) }
+
+// lowered is how strongly a share is held, and tells of each process that lowers it.
+func (l *loop) lowered(name string, by func(bypass)) share.Enforcement {
 	level := l.enforcements[name].Level
 	for _, b := range l.bypasses.of(name) {
 		if !b.level.Meets(level) {
 			level = b.level
+			by(b)
 		}
 	}
 	return level

@@ -318,13 +318,8 @@ func (l *loop) correct(share string) {
 // measure reads what clients say, and has what has changed of that saved. It notes their shares,
 // and of which something has changed.
 func (l *loop) measure(ids []core.ClientID, shares map[string]bool) {
-	for _, id := range ids {
-		if m := l.members[id]; m != nil && !shares[m.share] {
-			shares[m.share] = false // known, and not busy so far
-		}
-	}
-	for name := range l.core.Measure(l.now, ids) {
-		shares[name] = true
+	for name, busy := range l.core.Measure(l.now, ids) {
+		shares[name] = shares[name] || busy
 	}
 }
 

@@ -175,7 +175,7 @@ func (c *Core) ClientIDs() []ClientID { return slices.Sorted(maps.Keys(c.clients
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
-// It returns the names of the shares in which something has.
+// It returns the names of their shares, and whether something has in them.
 func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 	busy = map[string]bool{}
 	for _, id := range ids {
@@ -193,8 +193,8 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		}
 		if changed {
 			c.orders.SaveWork = append(c.orders.SaveWork, id)
-			busy[cl.share.Name] = true
 		}
+		busy[cl.share.Name] = busy[cl.share.Name] || changed
 	}
 	return busy
 }
