@@ -34,7 +34,7 @@ type app struct {
 // Main runs the divvy command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
-	root := a.root(append(args, "")[0])
+	root := a.root(args)
 	root.SetArgs(args)
 	err := root.Execute()
 	if err != nil && !a.runs {
@@ -92,7 +92,7 @@ func (a *app) commands() []command {
 }
 
 // root is divvy itself, with the command that the first argument names, or with all.
-func (a *app) root(first string) *cobra.Command {
+func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "divvy",
 		Short: "Divide GPUs between unmodified programs",
@@ -116,7 +116,7 @@ for programs that know nothing of it. Without a GPU, add --simulate.`,
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	commands := a.commands()
-	if i := slices.IndexFunc(commands, func(c command) bool { return c.name == first }); i >= 0 {
+	if i := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && c.name == args[0] }); i >= 0 {
 		commands = commands[i : i+1]
 	}
 	for _, c := range commands {
