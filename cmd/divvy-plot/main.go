@@ -21,11 +21,11 @@ func main() {
 }
 
 func run() error {
-	var charts []chart.Chart
-	if err := json.NewDecoder(os.Stdin).Decode(&charts); err != nil {
+	var order chart.Order
+	if err := json.NewDecoder(os.Stdin).Decode(&order); err != nil {
 		return fmt.Errorf("read charts: %w; divvy plan --plots calls this program", err)
 	}
-	drawn, err := draw.All(charts)
+	drawn, err := draw.All(order)
 	if err != nil {
 		return err
 	}

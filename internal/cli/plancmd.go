@@ -391,7 +391,7 @@ func (f *planFlags) run(ctx context.Context, r *report.Report, progress plan.Pro
 
 // plotter returns what draws plots, if the flags ask for some: a program of its own, whose
 // lack is said before hours are computed.
-func (a *app) plotter(ctx context.Context, f *planFlags) (func([]chart.Chart) ([]chart.Drawing, error), error) {
+func (a *app) plotter(ctx context.Context, f *planFlags) (chart.Draw, error) {
 	if f.html == "" && f.plots == "" {
 		return nil, nil
 	}
@@ -403,11 +403,11 @@ func (a *app) plotter(ctx context.Context, f *planFlags) (func([]chart.Chart) ([
 	if _, err := os.Stat(program); err != nil {
 		return nil, withHint(fmt.Errorf("--html and --plots are drawn by divvy-plot: %w", err), "make build")
 	}
-	return func(charts []chart.Chart) ([]chart.Drawing, error) { return chart.Draw(ctx, program, charts) }, nil
+	return chart.By(ctx, program, f.plots != ""), nil
 }
 
 // writeReport writes the files that were asked for.
-func writeReport(r *report.Report, f *planFlags, draw func([]chart.Chart) ([]chart.Drawing, error)) error {
+func writeReport(r *report.Report, f *planFlags, draw chart.Draw) error {
 	if f.csv != "" {
 		if err := writeFile(f.csv, r.CSV); err != nil {
 			return err

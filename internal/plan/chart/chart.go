@@ -3,7 +3,7 @@
 // Package chart says what a plot shows, as data: `divvy plan` makes charts and the program
 // divvy-plot draws them, since the library that draws would cost every start of divvy 2 ms.
 //
-//	drawn, err := chart.Draw(ctx, dir.Tool("divvy-plot"), charts)
+//	drawn, err := chart.By(ctx, dir.Tool("divvy-plot"), true)(charts)
 package chart
 
 import (
@@ -83,12 +83,25 @@ type Shade []int
 // Drawing is a chart as it was drawn.
 type Drawing struct {
 	SVG string `json:"svg"`
-	PNG []byte `json:"png"`
+	PNG []byte `json:"png,omitempty"` // if it was asked for
 }
 
-// Draw has the program draw the charts, in their order.
-func Draw(ctx context.Context, program string, charts []Chart) ([]Drawing, error) {
-	input, err := json.Marshal(charts)
+// Order is what is to be drawn.
+type Order struct {
+	Charts []Chart `json:"charts"`
+	PNG    bool    `json:"png"` // too
+}
+
+// Draw draws charts, in their order.
+type Draw func([]Chart) ([]Drawing, error)
+
+// By has a program draw.
+func By(ctx context.Context, program string, png bool) Draw {
+	return func(charts []Chart) ([]Drawing, error) { return draw(ctx, program, Order{charts, png}) }
+}
+
+func draw(ctx context.Context, program string, order Order) ([]Drawing, error) {
+	input, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +113,11 @@ func Draw(ctx context.Context, program string, charts []Chart) ([]Drawing, error
 		return nil, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(words.String()))
 	}
 	var drawn []Drawing
-	if err := json.Unmarshal(output, &drawn); err != nil || len(drawn) != len(charts) {
-		return nil, fmt.Errorf("%s gave %d drawings of %d, %w", program, len(drawn), len(charts), err)
+	if err := json.Unmarshal(output, &drawn); err != nil {
+		return nil, fmt.Errorf("%s: %w", program, err)
+	}
+	if len(drawn) != len(order.Charts) {
+		return nil, fmt.Errorf("%s gave %d drawings of %d", program, len(drawn), len(order.Charts))
 	}
 	return drawn, nil
 }

@@ -69,8 +69,8 @@ type Drawing struct {
 	chart.Drawing
 }
 
-// Drawings has all plots drawn, by chart.Draw.
-func (r *Report) Drawings(draw func([]chart.Chart) ([]chart.Drawing, error)) ([]Drawing, error) {
+// Drawings has all plots drawn.
+func (r *Report) Drawings(draw chart.Draw) ([]Drawing, error) {
 	figures := r.figures()
 	charts := make([]chart.Chart, len(figures))
 	for i := range figures {
@@ -87,8 +87,8 @@ func (r *Report) Drawings(draw func([]chart.Chart) ([]chart.Drawing, error)) ([]
 	return out, nil
 }
 
-// Plots writes each plot into the folder, as SVG and as PNG, and returns the
-// names of the files.
+// Plots writes each plot into the folder, as SVG and as PNG (which were asked for), and
+// returns the names of the files.
 func Plots(folder string, drawn []Drawing) ([]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/placement"
 	"github.com/divvy-gpu/divvy/internal/plan"
+	"github.com/divvy-gpu/divvy/internal/plan/chart"
 	"github.com/divvy-gpu/divvy/internal/plan/chart/draw"
 	"github.com/divvy-gpu/divvy/internal/plan/trace"
 )
@@ -52,7 +53,9 @@ func made(t *testing.T) *Report {
 
 func drawn(t *testing.T, r *Report) []Drawing {
 	t.Helper()
-	drawn, err := r.Drawings(draw.All)
+	drawn, err := r.Drawings(func(charts []chart.Chart) ([]chart.Drawing, error) {
+		return draw.All(chart.Order{Charts: charts, PNG: true})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,11 +23,11 @@ const (
 	plotHeight = 3.9 * vg.Inch
 )
 
-// All draws each chart in both formats.
-func All(charts []chart.Chart) ([]chart.Drawing, error) {
-	drawn := make([]chart.Drawing, len(charts))
-	for i := range charts {
-		p, height, err := plotOf(&charts[i])
+// All draws each chart.
+func All(order chart.Order) ([]chart.Drawing, error) {
+	drawn := make([]chart.Drawing, len(order.Charts))
+	for i := range drawn {
+		p, height, err := plotOf(&order.Charts[i])
 		if err != nil {
 			return nil, err
 		}
@@ -37,11 +37,13 @@ func All(charts []chart.Chart) ([]chart.Drawing, error) {
 		}
 		// Readers without the font fall back to one of its kind.
 		svg = bytes.ReplaceAll(svg, []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"))
-		png, err := render(p, height, "png")
-		if err != nil {
+		drawn[i].SVG = string(svg)
+		if !order.PNG {
+			continue
+		}
+		if drawn[i].PNG, err = render(p, height, "png"); err != nil {
 			return nil, err
 		}
-		drawn[i] = chart.Drawing{SVG: string(svg), PNG: png}
 	}
 	return drawn, nil
 }
