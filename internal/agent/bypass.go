@@ -173,10 +173,8 @@ func (d *driverWatch) compare(ctx context.Context, card string, account core.Acc
 	if d.do(ctx, func(l *loop) {
 		if unaccounted = l.core.Unaccounted(card, account); len(unaccounted) > 0 {
 			runs, enforcements = slices.Clone(l.runs), maps.Clone(l.enforcements)
-			return
 		}
-		l.compared(card, account, nil)
-	}) != nil || len(unaccounted) == 0 {
+	}) != nil {
 		return
 	}
 	var found []bypass
@@ -189,12 +187,21 @@ func (d *driverWatch) compare(ctx context.Context, card string, account core.Acc
 			found = append(found, b)
 		}
 	}
-	_ = d.do(ctx, func(l *loop) { l.compared(card, account, found) })
+	comparison := core.NewComparison(card, account)
+	for done := false; !done; {
+		if d.do(ctx, func(l *loop) {
+			if done = l.core.Compare(l.now, comparison); done {
+				l.compared(card, account, found)
+			}
+		}) != nil {
+			return
+		}
+	}
 }
 
 // compared enters what a comparison has found.
 func (l *loop) compared(card string, account core.Account, found []bypass) {
-	if l.core.Reconcile(l.now, card, account); l.core.Unsure() {
+	if l.core.Unsure() {
 		l.wantReconcile()
 	}
 	if len(l.core.Unaccounted(card, account)) == 0 {

@@ -124,21 +124,26 @@ func (d *driverWatch) watchReleases(ctx context.Context, r reminder) {
 			return
 		}
 		account, took, err := d.driver.processes(ctx, r.card, releasePatience)
-		if d.do(ctx, func(l *loop) {
-			w := l.releases[r.card]
-			if err == nil {
-				l.core.ReleaseEnded(l.now, w.card, account)
-			} else if !w.failed {
-				l.log(core.Event{Time: l.now, Kind: event.DriverAway, Card: w.card,
-					Message: "the driver does not say who holds memory; what ended programs used stays booked: " + err.Error()})
+		for more := true; more; {
+			if d.do(ctx, func(l *loop) {
+				if more = err == nil && l.core.ReleaseEnded(l.now, r.card, account); !more {
+					l.driverAnswered(l.releases[r.card], account.At, took, err)
+				}
+			}) != nil {
+				return
 			}
-			w.failed = err != nil
-			w.asking = false
-			l.awaitRelease(w, account.At, took)
-		}) != nil {
-			return
 		}
 	}
+}
+
+// driverAnswered notes that the driver has answered, or why it has not.
+func (l *loop) driverAnswered(w *releaseWatch, at time.Time, took time.Duration, failed error) {
+	if failed != nil && !w.failed {
+		l.log(core.Event{Time: l.now, Kind: event.DriverAway, Card: w.card,
+			Message: "the driver does not say who holds memory; what ended programs used stays booked: " + failed.Error()})
+	}
+	w.failed, w.asking = failed != nil, false
+	l.awaitRelease(w, at, took)
 }
 
 // awaitRelease has the driver asked again while it holds memory of the ended, and

@@ -179,7 +179,8 @@ func TestManyWaitForMany(t *testing.T) {
 	for _, c := range []struct{ wait, end int }{{400, 400}, {2000, 1}, {1, 2000}, {64, 1000}} {
 		w := newCrowded(t, 1+c.wait+c.end, 0)
 		account := w.waits(c.wait, c.end)
-		w.core.ReleaseEnded(account.At, crowdedCard, account)
+		for w.core.ReleaseEnded(account.At, crowdedCard, account) {
+		}
 		answers := w.core.Drain().Answers
 		w.core.Tick(account.At.Add(lookAgain)) // who has got nothing waits for another look at most
 		answers = append(answers, w.core.Drain().Answers...)
@@ -267,13 +268,15 @@ func BenchmarkCrowd(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("released/%d", size), func(b *testing.B) {
 			for b.Loop() {
-				w.core.ReleaseEnded(w.now, crowdedCard, account)
+				for w.core.ReleaseEnded(w.now, crowdedCard, account) {
+				}
 			}
 		})
 		b.Run(fmt.Sprintf("releasedNowAndThen/%d", size), func(b *testing.B) {
 			for b.Loop() {
 				w.now = w.now.Add(time.Second)
-				w.core.ReleaseEnded(w.now, crowdedCard, account)
+				for w.core.ReleaseEnded(w.now, crowdedCard, account) {
+				}
 			}
 		})
 		b.Run(fmt.Sprintf("manyWait/%d", size), func(b *testing.B) {
@@ -282,7 +285,8 @@ func BenchmarkCrowd(b *testing.B) {
 				w := newCrowded(b, 1+2*size, 0)
 				account := w.waits(size, size)
 				b.StartTimer()
-				w.core.ReleaseEnded(account.At, crowdedCard, account)
+				for w.core.ReleaseEnded(account.At, crowdedCard, account) {
+				}
 				w.core.Drain()
 			}
 		})

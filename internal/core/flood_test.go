@@ -144,7 +144,8 @@ func TestNoNoticeOfWhoHasGone(t *testing.T) {
 		}
 		c.Detach(now, id)
 		now = now.Add(time.Millisecond)
-		c.ReleaseEnded(now, "GPU-a", Account{At: now})
+		for c.ReleaseEnded(now, "GPU-a", Account{At: now}) {
+		}
 	}
 	now = now.Add(time.Second)
 	c.Tick(now)

@@ -44,7 +44,8 @@ func TestLiesOnThePage(t *testing.T) {
 	}
 	busy := c.Work(now, at, "s", 0).Busy
 	c.Died(now, 2)
-	c.ReleaseEnded(now, "GPU-a", Account{At: now})
+	for c.ReleaseEnded(now, "GPU-a", Account{At: now}) {
+	}
 	v, err := c.Share("s")
 	if err != nil || v.CardTimeNs != 4e8 || v.WaitNs != 1e8 || v.Launches != 100 {
 		t.Errorf("after it left: GPU time %d, waits %d, launches %d, %v", v.CardTimeNs, v.WaitNs, v.Launches, err)

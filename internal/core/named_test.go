@@ -156,7 +156,8 @@ func TestNamedTwin(t *testing.T) {
 				id := pick()
 				what = fmt.Sprint("end of ", id)
 				c.Died(now, id)
-				c.ReleaseEnded(now, cardUUID, Account{At: now.Add(time.Microsecond)})
+				for c.ReleaseEnded(now, cardUUID, Account{At: now.Add(time.Microsecond)}) {
+				}
 				delete(clients, id)
 				delete(plain, id)
 				for _, one := range things {
@@ -204,7 +205,8 @@ func TestNamedTwin(t *testing.T) {
 		for id := range clients {
 			c.Died(now, id)
 		}
-		c.ReleaseEnded(now, cardUUID, Account{At: now.Add(time.Millisecond)})
+		for c.ReleaseEnded(now, cardUUID, Account{At: now.Add(time.Millisecond)}) {
+		}
 		if len(c.numbered)+len(c.byNamed) > 0 {
 			t.Errorf("%d things and %d names are left", len(c.numbered), len(c.byNamed))
 		}
@@ -270,7 +272,8 @@ func TestNamedLies(t *testing.T) {
 	}
 	c.Died(now, 1)
 	c.Died(now, 2)
-	c.ReleaseEnded(now, "GPU-a", Account{At: now.Add(time.Millisecond)})
+	for c.ReleaseEnded(now, "GPU-a", Account{At: now.Add(time.Millisecond)}) {
+	}
 	if slot.pool.granted > 8<<20 {
 		t.Errorf("%d bytes are granted", slot.pool.granted)
 	}
@@ -301,7 +304,8 @@ func TestKeptShare(t *testing.T) {
 		}
 		c.Watched("d")
 		c.Died(now, 1)
-		c.ReleaseEnded(now, "GPU-a", Account{At: now.Add(time.Millisecond)})
+		for c.ReleaseEnded(now, "GPU-a", Account{At: now.Add(time.Millisecond)}) {
+		}
 		if err := remove(c, now); err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +374,8 @@ func TestNamesOfOneUser(t *testing.T) {
 	}
 	before := c.names
 	c.Died(now, greedy)
-	c.ReleaseEnded(now, "GPU-a", Account{At: now})
+	for c.ReleaseEnded(now, "GPU-a", Account{At: now}) {
+	}
 	if got := before.all - c.names.all; got != n || c.names.by[7] != 0 {
 		t.Errorf("%d names went with their process, of %d", got, n)
 	}

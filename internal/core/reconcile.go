@@ -114,43 +114,48 @@ func (a Account) holdings() map[int]Holding {
 
 // ReleaseEnded takes clients off the ledger that have ended, or live on
 // without their socket, and for which the driver holds nothing any more: it was
-// asked when they had nothing left to take.
-func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) {
+// asked when they had nothing left to take. It takes some at a time; more true: there are others.
+func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) (more bool) {
 	if k := c.cardOf(cardUUID); k != nil && k.enders.dead.Len()+k.enders.detached.Len() > 0 {
 		most := lastEnders
 		if now.Sub(k.enders.lookedAt) >= endersEvery {
 			most = math.MaxInt
 		}
-		c.releaseEnded(now, k, account, most)
+		more = c.releaseEnded(now, k, account, most)
 	}
 	c.endGraceIfAllBack(now)
+	return more
 }
 
 // A driver is asked often when somebody has ended. Then those that ended last are looked for
-// in its answer, so many of each kind, and all of them only now and then.
+// in its answer, so many of each kind, and all of them only now and then. Much is to be done
+// for each that is released: so many are at a time.
 const (
-	lastEnders  = 128
-	endersEvery = 20 * time.Millisecond
+	lastEnders     = 128
+	endersEvery    = 20 * time.Millisecond
+	releasedAtOnce = 8
 )
 
-func (c *Core) releaseEnded(now time.Time, k *card, account Account, most int) {
+func (c *Core) releaseEnded(now time.Time, k *card, account Account, most int) (more bool) {
 	var free []*balance
 	held := account.holdings()
-	if most == math.MaxInt {
-		k.enders.lookedAt = now
-	}
 	for _, ended := range []*list.List{&k.enders.dead, &k.enders.detached} {
-		for e, n := ended.Back(), 0; e != nil && n < most; e, n = e.Prev(), n+1 {
+		for e, n := ended.Back(), 0; e != nil && n < most && !more; e, n = e.Prev(), n+1 {
 			b := e.Value.(*balance)
 			if !account.At.Before(b.left) && !c.mayHold(b, held) && (!k.blind || account.At.Sub(b.ended) >= blindRelease) {
 				free = append(free, b)
+				more = len(free) == releasedAtOnce
 			}
 		}
+	}
+	if most == math.MaxInt && !more {
+		k.enders.lookedAt = now
 	}
 	slices.SortFunc(free, func(a, b *balance) int { return cmp.Compare(a.order, b.order) })
 	for _, b := range free {
 		c.released(now, b)
 	}
+	return more
 }
 
 // mayHold is false when the driver accounts for all memory of the process
@@ -188,43 +193,95 @@ func (c *Core) Measured(now time.Time, id ClientID, number int, account Account)
 	return p.Bytes, true
 }
 
+// Comparison is one of the ledger of a card with the driver's account. It is made in steps,
+// between which clients come and go: whoever is many would keep everybody waiting.
+type Comparison struct {
+	card    string
+	account Account
+	ours    map[int]booked // by process, of those that were compared
+	left    []*balance
+	begun   bool
+}
+
+// NewComparison is one that has not begun.
+func NewComparison(cardUUID string, account Account) *Comparison {
+	return &Comparison{card: cardUUID, account: account}
+}
+
+// comparedAtOnce is of how many clients one step of a comparison reads what they say.
+const comparedAtOnce = 64
+
 // Reconcile compares the ledger of a card with the driver's account.
 func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
-	k := c.cardOf(cardUUID)
-	if k == nil {
-		return
+	for x := NewComparison(cardUUID, account); !c.Compare(now, x); {
 	}
-	held := account.holdings()
-	c.releaseEnded(now, k, account, math.MaxInt)
-	c.endGraceIfAllBack(now)
-	k.driverUsed, k.drift = account.UsedBytes, 0
-	c.look(now, k, account, held)
-	ours := make(map[int]booked, len(held)) // ledger by process
-	for t := range c.slotsOn(k) {
-		for b := range t.balances {
-			sum := ours[b.PID]
-			ours[b.PID] = booked{sum.bytes + c.usedNow(now, b), sum.attached || b.state == Attached}
-			b.driver = nil
-			if p, ok := held[b.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
-				continue // unknown
-			} else if !ok {
-				b.driver = new(uint64)
-			} else if p.Known {
-				bytes := p.Bytes
-				b.driver = &bytes
-			}
+}
+
+// Compare makes the next step of a comparison; done true: it was the last.
+func (c *Core) Compare(now time.Time, x *Comparison) (done bool) {
+	k := c.cardOf(x.card)
+	if k == nil {
+		return true
+	}
+	held := x.account.holdings()
+	if !x.begun {
+		if c.releaseEnded(now, k, x.account, math.MaxInt) {
+			return false
 		}
+		c.beginComparison(now, k, x, held)
+	}
+	some := x.left[:min(comparedAtOnce, len(x.left))]
+	x.left = x.left[len(some):]
+	for _, b := range some {
+		if c.clients[b.id] == b.client {
+			c.compareOne(now, k, x, b, held)
+		}
+	}
+	if len(x.left) > 0 {
+		return false
 	}
 	if k.blind || !k.unseen.IsZero() {
 		k.unaccounted = unaccounted{} // whom it names may be ours, by another number
-		return
+		return true
 	}
-	for pid, l := range ours {
+	k.drift = 0
+	for pid, l := range x.ours {
 		if p, ok := held[pid]; l.attached && (!ok || p.Known) {
 			k.drift += int64(p.Bytes) - int64(l.bytes)
 		}
 	}
-	c.findUnaccounted(now, k, account, held, ours)
+	c.findUnaccounted(now, k, x.account, held, x.ours)
+	return true
+}
+
+func (c *Core) beginComparison(now time.Time, k *card, x *Comparison, held map[int]Holding) {
+	x.begun = true
+	c.endGraceIfAllBack(now)
+	k.driverUsed = x.account.UsedBytes
+	c.look(now, k, x.account, held)
+	if k.blind || !k.unseen.IsZero() {
+		k.drift = 0
+	}
+	for t := range c.slotsOn(k) {
+		for b := range t.balances {
+			x.left = append(x.left, b)
+		}
+	}
+	x.ours = make(map[int]booked, len(x.left))
+}
+
+func (c *Core) compareOne(now time.Time, k *card, x *Comparison, b *balance, held map[int]Holding) {
+	sum := x.ours[b.PID]
+	x.ours[b.PID] = booked{sum.bytes + c.usedNow(now, b), sum.attached || b.state == Attached}
+	b.driver = nil
+	if p, ok := held[b.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
+		return // unknown
+	} else if !ok {
+		b.driver = new(uint64)
+	} else if p.Known {
+		bytes := p.Bytes
+		b.driver = &bytes
+	}
 }
 
 // booked is what the ledger has of a process on a card.
@@ -237,6 +294,9 @@ type booked struct {
 // where it counts processes in another namespace than the agent, or names a
 // server in their place: then its silence about one says nothing.
 func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holding) {
+	if k.named {
+		return
+	}
 	unseen := false
 	for _, cl := range c.clients {
 		t := cl.share.slotOn(k)
@@ -247,10 +307,10 @@ func (c *Core) look(now time.Time, k *card, account Account, held map[int]Holdin
 			k.named, k.blind, k.unseen = true, false, time.Time{}
 			return
 		}
-		unseen = unseen || c.usedBy(t.of(cl)) > 0
+		unseen = unseen || t.of(cl).granted > 0 && c.usedBy(t.of(cl)) > 0
 	}
 	switch {
-	case k.named || k.blind:
+	case k.blind:
 	case !unseen || account.UsedBytes == 0:
 		k.unseen = time.Time{}
 	case k.unseen.IsZero():

@@ -55,7 +55,8 @@ func TestTwinOfSlots(t *testing.T) {
 					}
 				}
 			}
-			pages.core.ReleaseEnded(now, cards[slot].UUID, account)
+			for pages.core.ReleaseEnded(now, cards[slot].UUID, account) {
+			}
 		}
 		for range 300 {
 			c := pages.core

@@ -330,7 +330,8 @@ func (d *duel) release(id ClientID) {
 			}
 		}
 	}
-	d.core.ReleaseEnded(d.now, "GPU-a", account)
+	for d.core.ReleaseEnded(d.now, "GPU-a", account) {
+	}
 }
 
 // end lets a client die, or the driver let go of a dead one.
