@@ -304,7 +304,7 @@ func (l *loop) recover(ctx context.Context, kept map[string]*os.File) error {
 	for _, c := range l.core.Clients() {
 		l.recoverClient(c)
 	}
-	l.setTerms()
+	l.setTerms(l.core.ShareNames())
 	l.api, err = l.listen(socket.Stream, apiKey, l.cfg.APISocket(), l.cfg.apiMode(), kept[apiKey])
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -38,6 +37,7 @@ type leasedCard struct {
 	still   time.Duration
 	asked   time.Duration // when its driver was asked last while it did not change
 
+	shares   int       // on it, when they were listed last
 	counted  time.Time // the turn in which its programs were counted, and how many they were
 	programs int
 }
@@ -118,30 +118,45 @@ func (l *loop) cardsOf(share string) (cards []*leasedCard) {
 	return cards
 }
 
-// setTerms tells the arbiters which shares there are.
-func (l *loop) setTerms() {
-	byCard := map[string][]arbiter.Terms{}
-	terms := l.core.Terms()
-	for _, t := range terms {
-		byCard[t.CardUUID] = append(byCard[t.CardUUID], arbiter.Terms{
-			Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused,
-		})
-	}
+// setTerms tells the arbiters which shares there are, after these have changed or gone.
+func (l *loop) setTerms(changed []string) {
 	now := l.clock()
-	exists := map[string]bool{}
-	for _, t := range terms {
-		exists[t.Name] = true
-		if of := (core.Slot{Share: t.Name, Number: t.Slot}); l.time.mixed != nil && l.time.mixed[of] == nil {
-			l.time.mixed[of] = &division{at: now, rate: -1} // nothing was measured yet
+	for _, name := range changed {
+		l.setDivisions(name, now)
+	}
+	names := changed
+	for _, k := range l.time.cards {
+		all := make([]arbiter.Terms, 0, k.shares+1)
+		for t := range l.core.Terms {
+			if t.CardUUID == k.uuid {
+				all = append(all, arbiter.Terms{Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused})
+			}
+		}
+		k.shares = len(all)
+		before := k.arbiter.AllGated()
+		k.arbiter.Set(now, all)
+		if k.arbiter.AllGated() != before {
+			names = l.core.ShareNames()
+		} else if holder := k.arbiter.Holder(); holder != "" {
+			l.writeLeases(holder) // of what the others may do it depends how much it keeps in flight
 		}
 	}
-	maps.DeleteFunc(l.time.used, func(of core.Slot, _ uint64) bool { return !exists[of.Share] })
-	maps.DeleteFunc(l.time.mixed, func(of core.Slot, _ *division) bool { return !exists[of.Share] })
-	for _, k := range l.time.cards {
-		k.arbiter.Set(now, byCard[k.uuid])
+	for _, name := range names {
+		l.writeLeases(name)
 	}
-	for _, t := range terms {
-		l.writeLease(core.Slot{Share: t.Name, Number: t.Slot})
+}
+
+// setDivisions begins what is divided of a share's time, or forgets what was if the share has gone.
+func (l *loop) setDivisions(name string, now time.Duration) {
+	cards := l.core.CardsOf(name)
+	for number := range core.MaxSlots {
+		of := core.Slot{Share: name, Number: number}
+		if number >= len(cards) {
+			delete(l.time.used, of)
+			delete(l.time.mixed, of)
+		} else if l.time.mixed != nil && l.time.mixed[of] == nil {
+			l.time.mixed[of] = &division{at: now, rate: -1} // nothing was measured yet
+		}
 	}
 }
 

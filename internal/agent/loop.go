@@ -267,7 +267,7 @@ func (l *loop) carryOut() {
 		l.wantReconcile()
 	}
 	if len(orders.SaveShares) > 0 {
-		l.setTerms()
+		l.setTerms(orders.SaveShares)
 	}
 	if len(orders.SaveShares)+len(orders.SaveCards) > 0 {
 		l.samples.changes.Add(1)

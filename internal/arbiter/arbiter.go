@@ -29,6 +29,7 @@ package arbiter
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -160,6 +161,7 @@ type share struct {
 	Terms
 	ledger
 	waiting  []uint64      // processes that have asked since they had a lease, in order
+	set      uint64        // which Set named it last
 	process  uint64        // that has its lease, or had its last one; 0: all
 	turn     turn          // the last one
 	idle     int           // turns in a row that its processes left idle
@@ -223,6 +225,7 @@ type Arbiter struct {
 
 	handover handover
 	account  account
+	sets     uint64        // how often Set was called
 	last     *share        // that had the card last, or has it
 	left     time.Duration // when the card was left last
 	rest     time.Duration // until when the work of the last holder runs, as it seemed then; 0: it had ended,
@@ -236,7 +239,7 @@ type Arbiter struct {
 
 // New returns an arbiter of an idle card without shares.
 func New(config Config, meter Meter) *Arbiter {
-	return &Arbiter{config: config, meter: bounded{meter, 10 * config.Quantum}, handover: newHandover(config), left: -1}
+	return &Arbiter{config: config, meter: bounded{meter, 10 * config.Quantum}, named: map[string]*share{}, handover: newHandover(config), left: -1}
 }
 
 // Set says which shares there are now, and on which terms.
@@ -245,14 +248,17 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	a.fill(now)
 	fixed := 0
 	partly, changed := false, false
-	kept, named := make([]*share, 0, len(all)), make(map[string]*share, len(all))
+	kept := make([]*share, 0, len(all))
+	a.sets++
 	for _, t := range all {
 		s := a.find(t.Name)
 		if s == nil {
 			s = &share{ledger: ledger{filled: now}, hadAt: now, wanted: never, fair: fair{at: a.clock}}
 			u := a.meter.Usage(now, t.Name)
 			s.seen = bound(u.Busy) + bound(u.Submitted)
+			a.named[t.Name] = s
 		}
+		s.set = a.sets
 		resumed := s.Paused && !t.Paused
 		anew := t.Policy == terms.Fixed && (s.Policy != terms.Fixed || s.CoresPercent != t.CoresPercent)
 		if anew && a.gated {
@@ -274,13 +280,15 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			partly = partly || s.percent < 100
 		}
 		kept = append(kept, s)
-		named[t.Name] = s
 	}
-	gone := a.holder != nil && !slices.Contains(kept, a.holder)
-	if a.last != nil && !slices.Contains(kept, a.last) {
+	gone := a.holder != nil && a.holder.set != a.sets
+	if a.last != nil && a.last.set != a.sets {
 		a.last = nil
 	}
-	a.shares, a.named = kept, named
+	a.shares = kept
+	if len(a.named) > len(kept) {
+		maps.DeleteFunc(a.named, func(_ string, s *share) bool { return s.set != a.sets })
+	}
 	if gone {
 		a.phase, a.holder = free, nil
 	}
@@ -332,6 +340,17 @@ func (a *Arbiter) Overcount(name string) time.Duration {
 func (a *Arbiter) Gated(name string) bool {
 	s := a.find(name)
 	return s != nil && (a.gated || s.Paused)
+}
+
+// AllGated says whether launches of all shares need leases.
+func (a *Arbiter) AllGated() bool { return a.gated }
+
+// Holder is the share that has the card; empty: none has.
+func (a *Arbiter) Holder() string {
+	if a.holder == nil {
+		return ""
+	}
+	return a.holder.Name
 }
 
 // Overruns is how often work of a share was not awaited any longer.

@@ -175,13 +175,13 @@ type Terms struct {
 
 // Terms lists them in order of creation, and of slots. Programs of a deleted share are held to
 // its terms until they end.
-func (c *Core) Terms() []Terms {
-	terms := make([]Terms, 0, len(c.shares))
+func (c *Core) Terms(yield func(Terms) bool) {
 	for _, s := range c.shares {
 		for _, t := range s.slots {
-			terms = append(terms, Terms{Name: s.Name, CardUUID: t.card.UUID, Slot: t.number, Policy: s.Policy,
-				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused})
+			if !yield(Terms{Name: s.Name, CardUUID: t.card.UUID, Slot: t.number, Policy: s.Policy,
+				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused}) {
+				return
+			}
 		}
 	}
-	return terms
 }
