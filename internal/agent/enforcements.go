@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -58,9 +57,9 @@ func (l *loop) verifyAgain(g admission.Enforcement) {
 	if !under {
 		return
 	}
-	for _, v := range l.core.Clients() {
+	for _, v := range l.core.ClientsOf(g.Share.Name) {
 		was := l.members[v.ID]
-		if v.Share != g.Share.Name || was == nil || was.level != share.EnforcedMPS {
+		if was == nil || was.level != share.EnforcedMPS {
 			continue
 		}
 		was.level = g.Base.Level
@@ -86,10 +85,31 @@ func (l *loop) dropEnforcement(share string) {
 }
 
 // allEnforcements is a copy of them, for whoever looks; nil when the agent or ctx ends.
-func (d *driverWatch) allEnforcements(ctx context.Context) (all []admission.Enforcement) {
-	_ = d.do(ctx, func(l *loop) { all = slices.Collect(maps.Values(l.enforcements)) })
+func (d *driverWatch) allEnforcements(ctx context.Context) []admission.Enforcement {
+	var names []string
+	if d.do(ctx, func(l *loop) { names = l.core.ShareNames() }) != nil {
+		return nil
+	}
+	return d.enforcementsOf(ctx, names)
+}
+
+func (d *driverWatch) enforcementsOf(ctx context.Context, names []string) (all []admission.Enforcement) {
+	for some := range slices.Chunk(names, enforcementsAtOnce) {
+		if d.do(ctx, func(l *loop) {
+			for _, name := range some {
+				if g, ok := l.enforcements[name]; ok {
+					all = append(all, g)
+				}
+			}
+		}) != nil {
+			return nil
+		}
+	}
 	return all
 }
+
+// enforcementsAtOnce is how many one turn of the loop reads, or compares.
+const enforcementsAtOnce = 64
 
 // lookAtAll finds out for a reader how strongly shares are held now. What does not answer
 // in time leaves what is known.
@@ -97,6 +117,13 @@ func (d *driverWatch) lookAtAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerFor)
 	defer cancel()
 	d.lookAgain(ctx, d.allEnforcements(ctx))
+}
+
+// lookAt is lookAtAll for one share.
+func (d *driverWatch) lookAt(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	d.lookAgain(ctx, d.enforcementsOf(ctx, []string{name}))
 }
 
 // lookAgain brings enforcements up to date, and what the loop has of them.
@@ -112,14 +139,16 @@ func (d *driverWatch) lookAgain(ctx context.Context, enforcements []admission.En
 	if ctx.Err() != nil {
 		return // which may be what failed
 	}
-	_ = d.do(ctx, func(l *loop) {
-		for _, g := range enforcements {
-			old := l.enforcements[g.Share.Name]
-			if old.Share.Equal(g.Share) && old.Demanded == g.Demanded { // else it is another one by now
-				l.setEnforcement(g)
+	for some := range slices.Chunk(enforcements, enforcementsAtOnce) {
+		_ = d.do(ctx, func(l *loop) {
+			for _, g := range some {
+				old := l.enforcements[g.Share.Name]
+				if old.Share.Equal(g.Share) && old.Demanded == g.Demanded { // else it is another one by now
+					l.setEnforcement(g)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // watchMPS notices that MPS has come to a card with shares, or has gone from it: its

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -223,11 +224,19 @@ func (l *loop) classed(card string, class health.Class, xid uint64, what, advice
 	l.core.Fault(l.now, card, core.Fault{XID: xid, Class: string(class), What: what, Advice: advice, Cordon: rule.Cordon, LiftAfter: rule.LiftAfter})
 }
 
+// stuckAtOnce is of how many clients one turn of the loop looks whether something ends.
+const stuckAtOnce = 256
+
 // findStuck tells of programs of which nothing ends, though the card works for them. Where its driver does
 // not say for whom it works, a program is believed that needs leases: it looks whether its work has ended.
 func (d *driverWatch) findStuck(ctx context.Context) {
+	var ids []core.ClientID
 	var found []core.Stuck
-	if d.do(ctx, func(l *loop) { found = l.core.StuckFor(l.now, l.core.ClientIDs(), d.cfg.StuckAfter) }) != nil || len(found) == 0 {
+	_ = d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() })
+	for some := range slices.Chunk(ids, stuckAtOnce) {
+		_ = d.do(ctx, func(l *loop) { found = append(found, l.core.StuckFor(l.now, some, d.cfg.StuckAfter)...) })
+	}
+	if len(found) == 0 {
 		return
 	}
 	told := map[string]map[int]float64{}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -339,10 +340,10 @@ func (l *loop) measure(ids []core.ClientID, shares map[string]bool) {
 }
 
 // measureShares does the like with what is a share's own, after its clients'.
-func (l *loop) measureShares(shares map[string]bool) {
-	for name, busy := range shares {
+func (l *loop) measureShares(names []string, busy map[string]bool) {
+	for _, name := range names {
 		l.correct(name)
-		l.core.MeasureShare(l.now, name, busy)
+		l.core.MeasureShare(l.now, name, busy[name])
 	}
 }
 
@@ -350,11 +351,11 @@ func (l *loop) measureShares(shares map[string]bool) {
 func (l *loop) measureAll() {
 	shares := map[string]bool{}
 	l.measure(l.core.ClientIDs(), shares)
-	l.measureShares(shares)
+	l.measureShares(slices.Collect(maps.Keys(shares)), shares)
 }
 
 const (
-	measuredAtOnce = 128 // clients of which one turn of the loop reads what they say
+	measuredAtOnce = 64  // clients of which one turn of the loop reads what they say
 	measuredMost   = 256 // clients in one round: of more, others have their turn in the next
 )
 
@@ -366,6 +367,7 @@ func (d *driverWatch) measureRound(ctx context.Context, after core.ClientID) cor
 	if d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() }) != nil || len(ids) == 0 {
 		return after
 	}
+	slices.Sort(ids)
 	next, found := slices.BinarySearch(ids, after)
 	if found {
 		next++
@@ -378,7 +380,9 @@ func (d *driverWatch) measureRound(ctx context.Context, after core.ClientID) cor
 			return after
 		}
 	}
-	_ = d.do(ctx, func(l *loop) { l.measureShares(shares) })
+	for some := range slices.Chunk(slices.Collect(maps.Keys(shares)), measuredAtOnce) {
+		_ = d.do(ctx, func(l *loop) { l.measureShares(some, shares) })
+	}
 	return ids[len(ids)-1]
 }
 

@@ -79,15 +79,10 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 	}
 	h.driverWatch.lookAtAll(r.Context())
 	shares := api.Shares{Schema: api.SchemaShares, Simulated: simulated(h.cards), Shares: []api.Share{}}
-	if err := h.ask(r, func(l *loop) error {
-		for _, v := range l.core.Shares() {
-			if !v.Labels.Match(wanted) {
-				continue
-			}
+	if shares.Unresponsive, err = h.eachShare(r, func(l *loop, name string) {
+		if v, err := l.core.Share(name); err == nil && v.Labels.Match(wanted) {
 			shares.Shares = append(shares.Shares, l.apiShare(v))
 		}
-		shares.Unresponsive = l.unresponsive()
-		return nil
 	}); err != nil {
 		return err
 	}
@@ -95,8 +90,31 @@ func (h handlers) getShares(w http.ResponseWriter, r *http.Request, _ asker) err
 	return nil
 }
 
+// eachShare calls f in the loop for all shares, some in a turn, and returns the cards whose
+// driver does not answer.
+func (h handlers) eachShare(r *http.Request, f func(l *loop, name string)) (unresponsive []string, err error) {
+	var names []string
+	if err := h.ask(r, func(l *loop) error {
+		names, unresponsive = l.core.ShareNames(), l.unresponsive()
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(names, sharesAtOnce) {
+		if err := h.ask(r, func(l *loop) error {
+			for _, name := range some {
+				f(l, name)
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return unresponsive, nil
+}
+
 func (h handlers) getShare(w http.ResponseWriter, r *http.Request, _ asker) error {
-	h.driverWatch.lookAtAll(r.Context())
+	h.driverWatch.lookAt(r.Context(), r.PathValue("name"))
 	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
 		return l.core.Share(r.PathValue("name"))
 	})
@@ -245,7 +263,7 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	}
 	if !made {
 		auditOf(r).unchanged()
-		h.driverWatch.lookAtAll(r.Context())
+		h.driverWatch.lookAt(r.Context(), name)
 		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
 	}
 	share, _, err := h.secure(r, view, peer, func(*loop, string) error { return nil })
@@ -536,12 +554,12 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 	h.driverWatch.reconcile(r.Context())
 	h.driverWatch.lookAtAll(r.Context())
 	clients := api.Clients{Schema: api.SchemaClients, Simulated: simulated(h.cards), Clients: []api.Client{}}
-	if err := h.ask(r, func(l *loop) error {
-		for _, c := range l.core.Clients() {
-			labels := l.core.Labels(c.Share)
-			if !labels.Match(wanted) {
-				continue
-			}
+	if clients.Unresponsive, err = h.eachShare(r, func(l *loop, name string) {
+		labels := l.core.Labels(name)
+		if !labels.Match(wanted) {
+			return
+		}
+		for _, c := range l.core.ClientsOf(name) {
 			client := api.Client{
 				PID: c.PID, UID: c.UID, Command: h.commandFor(peer, c), Share: c.Share, Labels: labels, CardUUID: c.CardUUID, State: string(c.State),
 				UsedBytes: c.UsedBytes, ContextBytes: c.ContextBytes, DriverBytes: c.DriverBytes, Allocations: c.Allocations,
@@ -553,8 +571,6 @@ func (h handlers) getClients(w http.ResponseWriter, r *http.Request, peer asker)
 			}
 			clients.Clients = append(clients.Clients, client)
 		}
-		clients.Unresponsive = l.unresponsive()
-		return nil
 	}); err != nil {
 		return err
 	}

@@ -89,11 +89,10 @@ func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool
 	if k == nil {
 		return nil, false
 	}
-	read := 0
+	if c.Programs(cardUUID) > most {
+		return nil, true
+	}
 	for t := range c.slotsOn(k) {
-		if read += len(t.clients()); read > most {
-			return nil, true
-		}
 		if len(t.clients()) == 0 && t.busy == 0 {
 			continue
 		}
@@ -114,7 +113,7 @@ func (c *Core) SlotWorks(cardUUID string, most int) (works []SlotWork, more bool
 // are there that nobody reads what all of them say.
 func (c *Core) Doings(cardUUID string, most int) (mark uint64, still bool) {
 	k := c.cardOf(cardUUID)
-	if k == nil {
+	if k == nil || c.Programs(cardUUID) > most {
 		return 0, false
 	}
 	mark = 14695981039346656037 // FNV-1a, of words
@@ -123,13 +122,9 @@ func (c *Core) Doings(cardUUID string, most int) (mark uint64, still bool) {
 			mark = (mark ^ w) * 1099511628211
 		}
 	}
-	read := 0
 	for t := range c.slotsOn(k) {
 		if len(t.clients()) == 0 {
 			continue // when they were there, the mark had them
-		}
-		if read += len(t.clients()); read > most {
-			return mark, false
 		}
 		mix(uint64(t.share.created.UnixNano()), t.busy)
 		for b := range t.balances {
@@ -170,8 +165,11 @@ func (c *Core) MeasuredNs(of Slot) uint64 {
 	return 0
 }
 
-// ClientIDs lists all clients, by number.
-func (c *Core) ClientIDs() []ClientID { return slices.Sorted(maps.Keys(c.clients)) }
+// ClientIDs lists all clients, in no order.
+func (c *Core) ClientIDs() []ClientID {
+	ids := make([]ClientID, 0, len(c.clients))
+	return slices.AppendSeq(ids, maps.Keys(c.clients))
+}
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
