@@ -280,6 +280,7 @@ func (s *sampler) read(ctx context.Context, r *readings) (api.Snapshot, error) {
 				Launches: gone.Launches, Denials: denials(gone.DenialsBy), Overruns: gone.Overruns})
 		}
 		read.Agent.JournalFailed = !l.saveAgainAt.IsZero()
+		read.Agent.Turns = l.turnTimes.shown()
 		read.Agent.EventsFailed = l.kept == nil || !l.kept.lost.IsZero()
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ package agent
 import (
 	"math/bits"
 	"time"
+
+	"github.com/divvy-gpu/divvy/internal/api"
 )
 
 // turnTimes counts the turns of the loop by how long they took, to a quarter of an
@@ -12,12 +14,19 @@ import (
 type turnTimes struct {
 	counts  [256]uint64
 	all     uint64
+	long    uint64 // that took longer than longTurn
 	longest time.Duration
 }
+
+// longTurn is how long a turn may take, with a thousand shares and clients.
+const longTurn = time.Millisecond
 
 func (t *turnTimes) add(took time.Duration) {
 	t.counts[bucket(uint64(max(took, 4)))]++
 	t.all++
+	if took > longTurn {
+		t.long++
+	}
 	t.longest = max(t.longest, took)
 }
 
@@ -36,4 +45,9 @@ func (t *turnTimes) within(percent uint64) time.Duration {
 		}
 	}
 	return 0
+}
+
+// shown is what a snapshot has of them.
+func (t *turnTimes) shown() api.Turns {
+	return api.Turns{Count: t.all, Long: t.long, P99Ns: uint64(t.within(99)), LongestNs: uint64(t.longest)}
 }

@@ -21,7 +21,9 @@ func TestTurnTimes(t *testing.T) {
 			t.Errorf("%d %% of the turns within %v, want %v to a quarter", percent, got, most)
 		}
 	}
-	if turns.within(100) != time.Hour || turns.longest != time.Hour || turns.all != 1001 {
-		t.Errorf("all %d within %v, the longest took %v", turns.all, turns.within(100), turns.longest)
+	turns.add(time.Millisecond)
+	shown := turns.shown()
+	if turns.within(100) != time.Hour || shown.LongestNs != uint64(time.Hour) || shown.Count != 1002 || shown.Long != 1 {
+		t.Errorf("all within %v: %+v", turns.within(100), shown)
 	}
 }

@@ -230,4 +230,13 @@ type SnapshotAgent struct {
 	AuditSequence *uint64           `json:"auditSequence"` // of the last line; null: there is none
 	Requests      map[string]uint64 `json:"requests"`      // that were answered, by HTTP status
 	QuantumNs     uint64            `json:"quantumNs"`     // the longest time for which a lease is given at once
+	Turns         Turns             `json:"turns"`
+}
+
+// Turns are those of the agent's loop since it began: while one takes, all who ask the agent for something wait.
+type Turns struct {
+	Count     uint64 `json:"count"`
+	Long      uint64 `json:"long"` // that took longer than a millisecond
+	P99Ns     uint64 `json:"p99Ns"`
+	LongestNs uint64 `json:"longestNs"`
 }

@@ -48,6 +48,8 @@ type ObserveReport struct {
 	AgentBytesAfter    uint64  `json:"agentBytesAfter"`
 	AgentIdlePercent   float64 `json:"agentIdlePercent"`
 	AgentLookedPercent float64 `json:"agentLookedPercent"`
+	// Turns of the agent's loop in all of that.
+	Turns api.Turns `json:"turns"`
 }
 
 const (
@@ -115,7 +117,15 @@ func Observe(ctx context.Context, o ObserveOptions) (ObserveReport, error) {
 	if report.AgentLookedPercent, err = load(func() error { return o.fresh(ctx, &report) }); err != nil {
 		return report, err
 	}
-	return report, o.again(ctx, version.PID, &report)
+	if err := o.again(ctx, version.PID, &report); err != nil {
+		return report, err
+	}
+	snapshot, err := o.client().Snapshot(ctx)
+	if err != nil {
+		return report, fmt.Errorf("read the snapshot: %w", err)
+	}
+	report.Turns = snapshot.Agent.Turns
+	return report, nil
 }
 
 func observeShare(n int) string { return fmt.Sprintf("bench-observe-%d", n) }

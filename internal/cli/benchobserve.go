@@ -53,6 +53,7 @@ before and after, and of a core while no client asks, and while one does each se
 			rows.add(fmt.Sprintf("after %d scrapes more", r.Scrapes), size.Short(r.AgentBytesAfter), "the same")
 			rows.add("of a core, while no client asks", percentText(r.AgentIdlePercent), "1%")
 			rows.add("scraped each second", percentText(r.AgentLookedPercent), "")
+			rows.add(fmt.Sprintf("turns of its loop over 1 ms, of %d", r.Turns.Count), fmt.Sprintf("%d, the longest %.3g ms", r.Turns.Long, float64(r.Turns.LongestNs)/1e6), "0")
 			return rows.write(a.stdout)
 		})
 	})
