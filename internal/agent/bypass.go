@@ -19,6 +19,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/size"
+	"github.com/divvy-gpu/divvy/internal/socket"
 )
 
 const (
@@ -45,6 +46,7 @@ type bypass struct {
 	core.Holding
 	start uint64
 	uid   int // below 0: not known
+	payer *int
 	name  string
 	share string
 	level share.Enforcement // what holds it all the same
@@ -242,6 +244,8 @@ func (d *driverWatch) unaccounted(ctx context.Context, h core.Holding, runs []*a
 	owner.Name, owner.Share = b.name, b.share
 	if uid, err := d.table.Owner(h.PID); err == nil {
 		owner.UID, b.uid = uid, uid
+		b.payer = new(payer(d.table, d.subordinates, d.uid, socket.Peer{PID: h.PID, UID: uid}))
+		owner.Payer = b.payer
 	}
 	return b, owner
 }
@@ -360,6 +364,7 @@ func (l *loop) tellBypass(card string, b bypass) {
 		Message: fmt.Sprintf("held at level %q: %s", b.level, b)}
 	if b.uid >= 0 {
 		e.UID = &b.uid // its flood, whosever the share is
+		e.CausedBy(b.payer)
 	}
 	l.logBounded(e)
 	if b.run == nil {

@@ -43,6 +43,7 @@ type driverWatch struct {
 	enforcers    admission.Enforcers
 	table        process.Table
 	environments *process.Environments
+	subordinates *subordinates
 	sick         atomic.Bool   // a card was not well when last looked at
 	shared       atomic.Bool   // there are shares
 	sharing      chan struct{} // holds one when that has changed
@@ -50,7 +51,7 @@ type driverWatch struct {
 
 func newDriverWatch(d *daemon) *driverWatch {
 	return &driverWatch{door: d.door, cfg: d.cfg, cards: d.cards, driver: d.driver, enforcers: d.enforcers, table: d.table,
-		environments: process.NewEnvironments(d.table), sharing: make(chan struct{}, 1)}
+		environments: process.NewEnvironments(d.table), subordinates: &d.subordinates, sharing: make(chan struct{}, 1)}
 }
 
 // heard is what a driver answered when it was asked for faults.

@@ -109,6 +109,9 @@ type Event struct {
 	user    *int // who caused it, where that cannot be seen of the rest
 }
 
+// CausedBy notes who did, of whose events it is one.
+func (e *Event) CausedBy(user *int) { e.user = user }
+
 // User is who caused an event, where that was known when it came.
 func (e Event) User() (uid int, known bool) {
 	if e.user == nil {

@@ -155,3 +155,31 @@ func TestNoNoticeOfWhoHasGone(t *testing.T) {
 		}
 	}
 }
+
+// One person with many user ids is one user also where programs are on no ledger. The control are
+// ids of which nobody tells whose they are.
+func TestFloodOfIDsOnNoLedger(t *testing.T) {
+	const ids = 4 * userBucketSize
+	for _, c := range []struct {
+		payer *int
+		want  int
+	}{{new(7), userBucketSize}, {nil, ids}} {
+		w := New(Config{MaxShares: 10, MaxClients: 10, MaxShareClients: 10, AgentUID: -1}, []Card{{UUID: "GPU-a", UsableBytes: 1 << 40}}, newFakePages())
+		now := time.Unix(1000, 0)
+		account := Account{At: now, UsedBytes: ids << 20, Owners: map[int]Owner{}}
+		for pid := 1; pid <= ids; pid++ {
+			account.Processes = append(account.Processes, Holding{PID: pid, Bytes: 1 << 20, Known: true})
+			account.Owners[pid] = Owner{UID: 100000 + pid, Payer: c.payer}
+		}
+		w.Reconcile(now, "GPU-a", account)
+		told := 0
+		for _, e := range w.Drain().Events {
+			if e.Kind == event.UnledgeredMemory {
+				told++
+			}
+		}
+		if told != c.want {
+			t.Errorf("%d programs are told, want %d", told, c.want)
+		}
+	}
+}

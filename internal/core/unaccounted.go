@@ -24,6 +24,7 @@ type unaccounted struct {
 // Owner is who a process on no ledger is, as far as can be found out.
 type Owner struct {
 	UID   int    // below 0: not known
+	Payer *int   // of whom he has his id, or his user namespace; nil: of nobody else
 	Name  string // of its program
 	Share string // that it was started under, or belongs to
 }
@@ -123,6 +124,7 @@ func (c *Core) pastLedger(k *card, h Holding, account Account) (s *share, e Even
 			if o.UID >= 0 {
 				e.UID = &o.UID
 			}
+			e.user = o.Payer
 			message = func() string {
 				return fmt.Sprintf("%s holds %s of %s and is on no ledger", describeProcess(h.PID, o.Name, e), size.Short(h.Bytes), k.Name)
 			}
