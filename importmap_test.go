@@ -54,6 +54,7 @@ var rooms = []room{
 	{path: "internal/explain", may: []string{"internal/api", "internal/event", "internal/selector", "internal/share", "internal/size"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/sample"}, tests: []string{"internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
 	{path: "internal/pattern"},
+	{path: "internal/kernellog", may: []string{"internal/pattern"}, thirdParty: []string{"golang.org/x/sys"}},
 	{path: "internal/size"},
 	{path: "internal/errclass", pure: true},
 	{path: "internal/yamldoc", thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
@@ -90,7 +91,7 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/admission", "internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/admission", "internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/kernellog", "internal/lateness", "internal/metrics", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
 		tests:      []string{"internal/client", "internal/race"},

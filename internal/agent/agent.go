@@ -361,6 +361,7 @@ func serve(ctx context.Context, l *loop) error {
 		d.task(func() { d.driverWatch.watchReleases(alive, r) })
 	}
 	d.task(func() { d.driverWatch.watchCards(alive) })
+	d.task(func() { d.driverWatch.watchKernelLog(alive) })
 	d.task(func() { d.driverWatch.watchMPS(alive) })
 	d.task(func() { d.samples.run(alive) })
 	d.task(func() { d.settleInstances(alive) })

@@ -16,6 +16,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/health"
 	"github.com/divvy-gpu/divvy/internal/history"
+	"github.com/divvy-gpu/divvy/internal/kernellog"
 	"github.com/divvy-gpu/divvy/internal/lateness"
 	"github.com/divvy-gpu/divvy/internal/urgency"
 )
@@ -106,6 +107,9 @@ type Config struct {
 	// Health says what faults of GPUs mean, and what is done about them; the zero value
 	// is the built-in policy, which takes a millisecond to read.
 	Health health.Policy
+	// KernelLog is where the kernel's log is read for faults of GPUs that are not simulated; empty:
+	// it is not.
+	KernelLog string
 	// StuckAfter is for how long a program must have had work in flight of which none ended
 	// until that is told.
 	StuckAfter time.Duration
@@ -131,6 +135,7 @@ func System() Config {
 	c.Creation = CreateEphemeral
 	c.CommandLines = ShowNames
 	c.ShareSocketMode = 0o666
+	c.KernelLog = kernellog.Path
 	return c
 }
 

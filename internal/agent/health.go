@@ -45,6 +45,7 @@ type driverWatch struct {
 	environments *process.Environments
 	subordinates *subordinates
 	sick         atomic.Bool   // a card was not well when last looked at
+	logged       atomic.Bool   // the kernel's log is read for faults
 	shared       atomic.Bool   // there are shares
 	sharing      chan struct{} // holds one when that has changed
 }
@@ -114,10 +115,8 @@ func (d *driverWatch) watchCards(ctx context.Context) {
 			}
 			again = time.Now().Add(pause)
 			told = len(h.faults) > 0
-			for _, f := range h.faults {
-				if d.do(ctx, func(l *loop) { l.fault(f.UUID, f.XID, f.String()) }) != nil {
-					return
-				}
+			if d.driverFaults(ctx, h.faults) != nil {
+				return
 			}
 		}
 		since := time.Since(looked)
@@ -202,27 +201,16 @@ func (l *loop) found(card string, condition core.Condition, is gpu.Health) {
 	switch {
 	case condition == before:
 	case condition == core.ConditionLost && !counted(health.Hardware):
-		l.classed(card, health.Hardware, 0, is.Detail, "restart the machine; if it comes back, look at power and PCIe")
+		l.classed(card, core.Fault{Class: string(health.Hardware), What: is.Detail, Advice: "restart the machine; if it comes back, look at power and PCIe"})
 	case condition == core.ConditionNeedsReset && !counted(health.Reset):
-		l.classed(card, health.Reset, 0, is.Detail, "end its programs and reset the GPU")
+		l.classed(card, core.Fault{Class: string(health.Reset), What: is.Detail, Advice: "end its programs and reset the GPU"})
 	}
 	if is.Slowed != "" && !l.slowed[card] {
-		l.classed(card, health.Slowed, 0, is.Slowed, "look at its cooling and power")
+		l.classed(card, core.Fault{Class: string(health.Slowed), What: is.Slowed, Advice: "look at its cooling and power"})
 	}
 	if condition != core.ConditionUnresponsive {
 		l.slowed[card] = is.Slowed != ""
 	}
-}
-
-// fault has the core count an XID, and do what the policy says.
-func (l *loop) fault(card string, xid uint64, what string) {
-	known := l.cfg.Health.Of(xid)
-	l.classed(card, known.Class, xid, what, known.Advice)
-}
-
-func (l *loop) classed(card string, class health.Class, xid uint64, what, advice string) {
-	rule := l.cfg.Health.Rules[class]
-	l.core.Fault(l.now, card, core.Fault{XID: xid, Class: string(class), What: what, Advice: advice, Cordon: rule.Cordon, LiftAfter: rule.LiftAfter})
 }
 
 // stuckAtOnce is of how many clients one turn of the loop looks whether something ends.

@@ -57,6 +57,7 @@ type loop struct {
 	wasIdle      bool
 	time         leases
 	slowed       map[string]bool // cards whose clocks are held down, as far as was seen
+	heard        heardFaults
 	leaving      bool
 	turnTimes    turnTimes
 	kept         *eventFile

@@ -26,6 +26,7 @@ type Cordon struct {
 type Fault struct {
 	XID       uint64 // 0: it is none
 	Class     string
+	PID       int    // of the program that it is of; 0: not known
 	What      string // for people
 	Advice    string
 	Cordon    bool // takes no new share from now on
@@ -84,7 +85,11 @@ func (c *Core) Fault(now time.Time, cardUUID string, f Fault) {
 	if f.Advice != "" {
 		message += fmt.Sprintf(" (%s): %s", f.Class, f.Advice)
 	}
-	c.event(now, Event{Kind: event.CardFault, Card: cardUUID, XID: f.XID, Class: f.Class, Message: message})
+	told := Event{Kind: event.CardFault, Card: cardUUID, PID: f.PID, XID: f.XID, Class: f.Class, Message: message}
+	if clients := c.byPID[f.PID]; len(clients) > 0 {
+		told.Share = clients[0].share.Name
+	}
+	c.event(now, told)
 	if !f.Cordon {
 		return
 	}
