@@ -38,8 +38,8 @@ type leasedCard struct {
 	still   time.Duration
 	asked   time.Duration // when its driver was asked last while it did not change
 
-	shares   int       // on it, when they were listed last
-	counted  time.Time // the turn in which its programs were counted, and how many they were
+	terms    []arbiter.Terms // of the shares on it, in the order in which they were made
+	counted  time.Time       // the turn in which its programs were counted, and how many they were
 	programs int
 }
 
@@ -127,15 +127,19 @@ func (l *loop) setTerms(changed []string) {
 	}
 	names := changed
 	for _, k := range l.time.cards {
-		all := make([]arbiter.Terms, 0, k.shares+1)
-		for t := range l.core.Terms {
-			if t.CardUUID == k.uuid {
-				all = append(all, arbiter.Terms{Name: t.Name, Policy: t.Policy, CoresPercent: t.CoresPercent, Weight: t.Weight, Priority: t.Priority, Paused: t.Paused})
+		for _, name := range changed {
+			of, is := l.core.TermsOn(name, k.uuid)
+			switch i := slices.IndexFunc(k.terms, func(t arbiter.Terms) bool { return t.Name == name }); {
+			case is && i >= 0:
+				k.terms[i] = arbiter.Terms(of)
+			case is:
+				k.terms = append(k.terms, arbiter.Terms(of))
+			case i >= 0:
+				k.terms = slices.Delete(k.terms, i, i+1)
 			}
 		}
-		k.shares = len(all)
 		before := k.arbiter.AllGated()
-		k.arbiter.Set(now, all)
+		k.arbiter.Set(now, k.terms)
 		if k.arbiter.AllGated() != before {
 			names = l.core.ShareNames()
 		} else if holder := k.arbiter.Holder(); holder != "" {
@@ -355,7 +359,7 @@ func (l *loop) measureAll() {
 }
 
 const (
-	measuredAtOnce = 64  // clients of which one turn of the loop reads what they say
+	measuredAtOnce = 32  // clients of which one turn of the loop reads what they say
 	measuredMost   = 256 // clients in one round: of more, others have their turn in the next
 )
 

@@ -36,7 +36,7 @@ const (
 	// lookPatience is how long who looks waits for a sample before the last one has to do.
 	lookPatience = 2 * time.Second
 	// sharesAtOnce bounds of how many shares one turn of the loop reads the figures.
-	sharesAtOnce = 16
+	sharesAtOnce = 8
 )
 
 // sampler has the last snapshot. A goroutine beside the loop makes them.

@@ -175,6 +175,7 @@ func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also 
 	failed := g.Short()
 	var share api.Share
 	if failed == nil {
+		_ = h.cfg.makeShareFolder(view.Name) // the loop would take long for it; it makes it again where somebody takes it away
 		failed = h.ask(r, func(l *loop) (err error) {
 			l.enforcements[view.Name] = g
 			share, err = l.open(view.Name, also)
@@ -188,7 +189,9 @@ func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also 
 		var known bool // to the loop, which lets it go with the share
 		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
 			_, known = l.enforcements[view.Name]
-			_ = l.core.DeleteShare(l.now, view.Name, true, peer.UID)
+			if l.core.DeleteShare(l.now, view.Name, true, peer.UID) != nil && l.sockets[view.Name] == nil {
+				l.dropSocket(view.Name) // somebody has deleted it before it had one
+			}
 		})
 		if !known {
 			failed = errors.Join(failed, h.enforcers.Release(r.Context(), g))

@@ -41,14 +41,10 @@ func (s *shareSocket) close() {
 // openShare makes the socket and the limits page of a share, or takes over the
 // socket that an earlier agent had opened.
 func (l *loop) openShare(name string, kept *os.File) error {
-	path := l.cfg.ShareSocket(name)
-	if len(path) > socket.MaxPathBytes {
-		return &core.Failure{Kind: core.Usage, Hint: "a shorter name",
-			Message: fmt.Sprintf("the path of the share's socket, %s, is longer than a socket's may be", path)}
-	}
-	if err := socket.MakeFolder(filepath.Dir(path), l.cfg.folderMode()); err != nil {
+	if err := l.cfg.makeShareFolder(name); err != nil {
 		return err
 	}
+	path := l.cfg.ShareSocket(name)
 	listener, err := l.listen(socket.Packet, shareKey(name), path, l.cfg.ShareSocketMode, kept)
 	if err != nil {
 		return err
@@ -62,6 +58,16 @@ func (l *loop) openShare(name string, kept *os.File) error {
 	l.writeLimits(name)
 	l.begin(func(ctx context.Context, d *daemon) { d.acceptClients(ctx, name, listener) })
 	return nil
+}
+
+// makeShareFolder makes the folder of a share's socket.
+func (c Config) makeShareFolder(name string) error {
+	path := c.ShareSocket(name)
+	if len(path) > socket.MaxPathBytes {
+		return &core.Failure{Kind: core.Usage, Hint: "a shorter name",
+			Message: fmt.Sprintf("the path of the share's socket, %s, is longer than a socket's may be", path)}
+	}
+	return socket.MakeFolder(filepath.Dir(path), c.folderMode())
 }
 
 func (c Config) folderMode() fs.FileMode {

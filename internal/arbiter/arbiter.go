@@ -250,8 +250,9 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	partly, changed := false, false
 	kept := make([]*share, 0, len(all))
 	a.sets++
+	before := a.shares
 	for _, t := range all {
-		s := a.find(t.Name)
+		s := a.next(&before, t.Name)
 		if s == nil {
 			s = &share{ledger: ledger{filled: now}, hadAt: now, wanted: never, fair: fair{at: a.clock}}
 			u := a.meter.Usage(now, t.Name)
@@ -312,6 +313,18 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 	}
 	a.step(now)
 	a.note(now)
+}
+
+// next finds a share: as a rule the first of those that were there before and have not been named
+// yet, or the one after it.
+func (a *Arbiter) next(before *[]*share, name string) *share {
+	for i := range min(2, len(*before)) {
+		if s := (*before)[i]; s.Name == name {
+			*before = (*before)[i+1:]
+			return s
+		}
+	}
+	return a.find(name)
 }
 
 // promised says whether shares without fixed parts were promised anything.

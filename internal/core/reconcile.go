@@ -133,7 +133,7 @@ func (c *Core) ReleaseEnded(now time.Time, cardUUID string, account Account) (mo
 const (
 	lastEnders     = 128
 	endersEvery    = 20 * time.Millisecond
-	releasedAtOnce = 8
+	releasedAtOnce = 4
 )
 
 func (c *Core) releaseEnded(now time.Time, k *card, account Account, most int) (more bool) {
@@ -209,7 +209,7 @@ func NewComparison(cardUUID string, account Account) *Comparison {
 }
 
 // comparedAtOnce is of how many clients one step of a comparison reads what they say.
-const comparedAtOnce = 64
+const comparedAtOnce = 32
 
 // Reconcile compares the ledger of a card with the driver's account.
 func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {

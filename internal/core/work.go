@@ -164,24 +164,20 @@ func (c *Core) Ending(of Slot) bool {
 
 // Terms are what a share was promised of a card's time.
 type Terms struct {
-	Name, CardUUID string
-	Slot           int
-	Policy         terms.Policy
-	CoresPercent   int
-	Weight         int
-	Priority       int
-	Paused         bool
+	Name         string
+	Policy       terms.Policy
+	CoresPercent int
+	Weight       int
+	Priority     int
+	Paused       bool
 }
 
-// Terms lists them in order of creation, and of slots. Programs of a deleted share are held to
-// its terms until they end.
-func (c *Core) Terms(yield func(Terms) bool) {
-	for _, s := range c.shares {
-		for _, t := range s.slots {
-			if !yield(Terms{Name: s.Name, CardUUID: t.card.UUID, Slot: t.number, Policy: s.Policy,
-				CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused}) {
-				return
-			}
-		}
+// TermsOn are those of a share on a card; false: it is not there. Programs of a deleted share are
+// held to its terms until they end.
+func (c *Core) TermsOn(name, cardUUID string) (Terms, bool) {
+	s := c.byName[name]
+	if s.slotOn(c.cardOf(cardUUID)) == nil {
+		return Terms{}, false
 	}
+	return Terms{Name: s.Name, Policy: s.Policy, CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused}, true
 }
