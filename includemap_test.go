@@ -28,28 +28,28 @@ var includes = []struct {
 	{room: "clib/remote", may: []string{"clib/call", "clib/gen", "clib/guest", "clib/include"}},
 	{room: "clib/tools", may: []string{"clib/gen", "clib/include"}},
 	{room: "clib/slowhost"},
+	{room: "clib/ptx"},
+	{room: "clib/image", may: []string{"clib/ptx"}},
+	{room: "clib/worker", may: []string{"clib/call", "clib/gen", "clib/image", "clib/include"}},
 
 	{room: "clib/standin/table"},
-	{room: "clib/standin/ptx"},
-	{room: "clib/standin/image", may: []string{"clib/standin/ptx"}},
-	{room: "clib/worker", may: []string{"clib/call", "clib/gen", "clib/include", "clib/standin/image"}},
 	{room: "clib/standin/sim", may: []string{"clib/include"}},
 	{room: "clib/standin/nvml", may: []string{"clib/gen", "clib/standin/sim"}},
-	{room: "clib/standin/cuda", may: []string{"clib/gen", "clib/include", "clib/standin/image", "clib/standin/sim", "clib/standin/table"}},
-	{room: "clib/standin/memory", may: []string{"clib/include", "clib/standin/cuda", "clib/standin/ptx"}},
-	{room: "clib/standin/module", may: []string{"clib/gen", "clib/standin/cuda", "clib/standin/image", "clib/standin/memory"}},
-	{room: "clib/standin/work", may: []string{"clib/standin/cuda", "clib/standin/memory", "clib/standin/module", "clib/standin/ptx"}},
+	{room: "clib/standin/cuda", may: []string{"clib/gen", "clib/image", "clib/include", "clib/standin/sim", "clib/standin/table"}},
+	{room: "clib/standin/memory", may: []string{"clib/include", "clib/ptx", "clib/standin/cuda"}},
+	{room: "clib/standin/module", may: []string{"clib/gen", "clib/image", "clib/standin/cuda", "clib/standin/memory"}},
+	{room: "clib/standin/work", may: []string{"clib/ptx", "clib/standin/cuda", "clib/standin/memory", "clib/standin/module"}},
 	{room: "clib/standin/graph", may: []string{"clib/standin/cuda", "clib/standin/memory", "clib/standin/work"}},
 	{room: "clib/standin/stream", may: []string{"clib/standin/cuda", "clib/standin/graph", "clib/standin/memory", "clib/standin/module", "clib/standin/work"}},
 
 	{room: "clib/test", may: []string{"clib/front", "clib/gen", "clib/guest", "clib/include", "clib/tools", "clib/worker"}},
 	{room: "clib/test/ptxfuzz", may: []string{"clib/gen"}},
 	{room: "clib/test/snippets", may: []string{"clib/gen"}},
-	{room: "clib/test/standin", may: []string{"clib/gen", "clib/include", "clib/standin/cuda", "clib/standin/image", "clib/standin/ptx", "clib/standin/table", "clib/test"}},
+	{room: "clib/test/standin", may: []string{"clib/gen", "clib/image", "clib/include", "clib/ptx", "clib/standin/cuda", "clib/standin/table", "clib/test"}},
 }
 
 // includeRoots are the folders of -I; a file's own folder comes before them.
-var includeRoots = []string{"clib/include", "clib/gen", "clib/guest", "clib/call", "clib/worker", "clib/front", "clib/null", "clib/standin", "clib/test"}
+var includeRoots = []string{"clib", "clib/include", "clib/gen", "clib/guest", "clib/call", "clib/worker", "clib/front", "clib/null", "clib/standin", "clib/test"}
 
 // madeHeaders are written by the build, for the folder that includes them.
 var madeHeaders = []string{"weak.h"}

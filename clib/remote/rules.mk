@@ -14,10 +14,10 @@ remote_ldflags := -shared -nostartfiles -Wl,-soname,libcuda.so.1 -Wl,--version-s
 	-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,-z,noexecstack -Wl,--hash-style=sysv -Wl,--build-id=sha1
 worker_sources := $(wildcard clib/worker/*.c)
 worker_objects := $(patsubst clib/worker/%.c,build/worker/%.o,$(worker_sources)) build/worker/shape.o build/worker/symbols.o
-# What the stand-in reads of images: the linker takes what is used.
-worker_images := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/image/*.c clib/standin/ptx/*.c))
+# What reads images: the linker takes what is used.
+worker_images := $(patsubst clib/%.c,build/%.o,$(wildcard clib/image/*.c clib/ptx/*.c))
 worker_cflags := -std=gnu17 -O2 -g -D_GNU_SOURCE -fno-strict-aliasing -Wall -Wextra -Wstrict-prototypes -Werror -Iclib/include -Iclib/gen \
-	-Iclib/call -Iclib/standin -Iclib/worker
+	-Iclib/call -Iclib -Iclib/worker
 
 BUILD_TARGETS += $(remote_dir)/libcuda.so.1 $(remote_dir)/libnvidia-ml.so.1 lib/divvy/tools/divvy-worker
 LINT_TARGETS += lint-remote

@@ -3,13 +3,13 @@
 # The stand-in driver: one set of objects, linked once per driver generation
 # with that generation's export list. lib/divvy/standin plays 12.2.
 
-standin_sources := $(filter-out clib/standin/sim/generation.c,$(wildcard clib/standin/*/*.c))
+standin_sources := $(filter-out clib/standin/sim/generation.c,$(wildcard clib/standin/*/*.c clib/image/*.c clib/ptx/*.c))
 # What takes longest comes first.
-standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/standin/ptx/engine_*.c)))
+standin_objects := $(patsubst clib/%.c,build/%.o,$(sort $(wildcard clib/ptx/engine_*.c)))
 standin_objects += $(filter-out $(standin_objects),$(patsubst clib/%.c,build/%.o,$(standin_sources)))
 standin_cflags := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-strict-aliasing \
 	-ftls-model=initial-exec -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
-	-Iclib/include -Iclib/gen -Iclib/standin
+	-Iclib/include -Iclib/gen -Iclib -Iclib/standin
 standin_dirs := lib/divvy/standin lib/divvy/standin-11.8 lib/divvy/standin-13.0 lib/divvy/standin-13.1
 
 BUILD_TARGETS += $(foreach dir,$(standin_dirs),$(dir)/libcuda.so.1 $(dir)/libcuda.so $(dir)/libnvidia-ml.so.1)
@@ -17,15 +17,15 @@ DEMO_TARGETS += $(addprefix lib/divvy/standin/,libcuda.so.1 libcuda.so libnvidia
 LINT_TARGETS += lint-standin
 
 # The engine is made of loops over lanes; single lanes round as they are told.
-standin_engine := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/engine_*.c))
-standin_lanes := $(patsubst clib/%.c,build/%.o,$(wildcard clib/standin/ptx/lane*.c) clib/standin/ptx/real.c clib/standin/ptx/convert.c)
+standin_engine := $(patsubst clib/%.c,build/%.o,$(wildcard clib/ptx/engine_*.c))
+standin_lanes := $(patsubst clib/%.c,build/%.o,$(wildcard clib/ptx/lane*.c) clib/ptx/real.c clib/ptx/convert.c)
 standin_cflags += -ffp-contract=off
 # Handlers are reached by computed jumps: where they lie in lines of 64 bytes is worth 10 % of
 # lanes that go alone, and changed with whatever else the file got.
 $(standin_engine): standin_cflags += -O3 -fno-trapping-math -fno-math-errno -falign-functions=64 -falign-labels=16
 $(standin_lanes): standin_cflags += -frounding-math
 
-build/standin/%.o: clib/standin/%.c
+$(standin_objects): build/%.o: clib/%.c
 	$(call step,stand-in driver) $(CC) $(standin_cflags) -MMD -MP -c -o $@ $<
 
 # $(call standin_link,directory,generation,cuda version,driver version)
@@ -64,7 +64,7 @@ lint-standin:
 # sanitizers; all but those that stand alone run against a simulator of two cards.
 standin_test_dir := build/test/standin
 standin_tests := memory holders work code modules fault shared graph peer resources launches words
-standin_pure := $(patsubst clib/standin/%.c,%,$(wildcard $(addprefix clib/standin/,image/*.c ptx/*.c))) table/space table/tree
+standin_pure := $(patsubst clib/%.c,%,$(wildcard clib/image/*.c clib/ptx/*.c)) standin/table/space standin/table/tree
 standin_alone := pure fat lazy parser texture running lanes execution atoms tensor language pressure forms
 standin_engine_tests := texture running lanes execution atoms tensor language
 standin_sanitizers := address thread
@@ -72,7 +72,7 @@ standin_sanitize_address := -fsanitize=address,undefined -fno-sanitize-recover=a
 # A fence of a kernel says nothing to it, which only loses what it could find.
 standin_sanitize_thread := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 standin_test_cflags := -std=gnu17 -O1 -g -fno-strict-aliasing -ffp-contract=off -frounding-math -Wall -Wextra -Wstrict-prototypes -Werror -D_GNU_SOURCE \
-	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib/standin -Iclib/test
+	-DSIM_GENERATION=12020 -DSIM_DRIVER_VERSION='"535.104.05"' -Iclib/include -Iclib/gen -Iclib -Iclib/standin -Iclib/test
 standin_programs := $(foreach kind,plain $(standin_sanitizers),$(addprefix $(standin_test_dir)/$(kind)/,$(standin_alone) $(standin_tests)))
 
 TEST_PROGRAMS += $(standin_programs)
@@ -110,21 +110,21 @@ $(addprefix $(standin_test_dir)/$(1)/,reader large): $(standin_test_dir)/$(1)/%:
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -lm
 
 $(addprefix $(standin_test_dir)/$(1)/,$(standin_tests)): $(standin_test_dir)/$(1)/%: clib/test/standin/standin_%.c \
-		clib/test/standin/driver.h clib/test/standin/waiting.h clib/test/check.h $(patsubst clib/standin/%.c,$(2)/%.o,$(standin_sources)) $(2)/$(3)
+		clib/test/standin/driver.h clib/test/standin/waiting.h clib/test/check.h $(patsubst clib/%.c,$(2)/%.o,$(standin_sources)) $(2)/$(3)
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -o $$@ $$(filter %.c %.o,$$^) -lpthread -ldl -lm
 endef
 
 # $(call standin_sanitized,sanitizer)
 define standin_sanitized
-$(standin_test_dir)/$(1)/objects/%.o: clib/standin/%.c
+$(standin_test_dir)/$(1)/objects/%.o: clib/%.c
 	$$(call step,test programs) $$(CC) $$(standin_test_cflags) $$(standin_sanitize_$(1)) -MMD -MP -c -o $$@ $$<
 
--include $(wildcard $(standin_test_dir)/$(1)/objects/*/*.d)
+-include $(wildcard $(addprefix $(standin_test_dir)/$(1)/objects/,*/*.d */*/*.d))
 endef
 
 # With all their checks the engines take the compiler a quarter of the time unoptimised.
-$(patsubst clib/standin/%.c,$(standin_test_dir)/address/objects/%.o,$(wildcard clib/standin/ptx/engine_*.c)): standin_test_cflags += -O0
+$(patsubst clib/%.c,$(standin_test_dir)/address/objects/%.o,$(wildcard clib/ptx/engine_*.c)): standin_test_cflags += -O0
 
-$(eval $(call standin_test,plain,build/standin,generation-12.2.o))
-$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind),$(standin_test_dir)/$(kind)/objects,sim/generation.o)))
+$(eval $(call standin_test,plain,build,standin/generation-12.2.o))
+$(foreach kind,$(standin_sanitizers),$(eval $(call standin_test,$(kind),$(standin_test_dir)/$(kind)/objects,standin/sim/generation.o)))
 $(foreach kind,$(standin_sanitizers),$(eval $(call standin_sanitized,$(kind))))
