@@ -404,7 +404,7 @@ func serve(ctx context.Context, l *loop) error {
 	stopAPI(ctx, server)
 	close(loopEnd)
 	<-d.stopped // the loop is ours again
-	d.cfg.Logger.Info("agent ends", "turns", l.turnTimes.all, "long", l.turnTimes.long, "p99", l.turnTimes.within(99), "longest", l.turnTimes.longest)
+	d.cfg.Logger.Info("agent ends", "turns", l.turnTimes.all, "p99", l.turnTimes.within(99), "longest", l.turnTimes.longest, "long", l.turnTimes.long)
 	l.measureAll()
 	writers.Wait()
 	l.lastUsage()

@@ -94,7 +94,7 @@ var (
 	partName   = regexp.MustCompile(`^(gpu-[0-9a-f-]{36})-([0-9]{1,2})-([0-9a-z-]+)$`)
 	hyphens    = regexp.MustCompile(`-+`)
 	migName    = regexp.MustCompile(`^mig-[0-9a-f-]{36}$`)
-	profile    = regexp.MustCompile(`^[0-9][0-9a-z.+]{0,40}[0-9a-z]$`) // 1g.5gb+me
+	profile    = regexp.MustCompile(`^[0-9][0-9a-z.+-]{0,40}[0-9a-z]$`) // 1g.5gb+me, 1g.24gb-me
 )
 
 // Share is the name of the nth share of a claim. Devices of the same name are never reused:

@@ -68,7 +68,7 @@ func FuzzSlot(f *testing.F) {
 
 func TestResourceMIG(t *testing.T) {
 	for profile, want := range map[string]string{
-		"1g.5gb": "divvy.dev/mig-1g.5gb", "1g.10gb+me": "divvy.dev/mig-1g.10gb.me", "": "", "../x": "", "1g.5gb+": "", "1G": "",
+		"1g.5gb": "divvy.dev/mig-1g.5gb", "1g.10gb+me": "divvy.dev/mig-1g.10gb.me", "1g.24gb-me": "divvy.dev/mig-1g.24gb-me", "": "", "../x": "", "1g.5gb+": "", "1g.5gb-": "", "1G": "",
 	} {
 		if got, ok := ResourceMIG(profile); got != want || ok != (want != "") {
 			t.Errorf("%q: %q %v, want %q", profile, got, ok, want)
