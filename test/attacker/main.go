@@ -387,6 +387,9 @@ func (a *attacker) rubbish(ctx context.Context) {
 func (a *attacker) burn(ctx context.Context) {
 	us := []string{"20", "300", "2000", "15000"}[a.random.IntN(4)]
 	command := exec.CommandContext(ctx, a.divvy, "run", "--agent", a.agent, "--mem", "128MiB", "--", filepath.Join(a.tools, "burn"), "--us", us)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// With its command, which would go on: the host's processors are not ours to divide.
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	_ = command.Run()
 }
 
