@@ -24,11 +24,25 @@ type leaseTrace struct {
 }
 
 func openLeaseTrace(name string) (*leaseTrace, error) {
-	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the trace of leases: %w", err)
 	}
-	return &leaseTrace{file: file}, nil
+	t := &leaseTrace{file: file}
+	t.endLine()
+	return t, nil
+}
+
+// endLine ends what an agent was killed in the middle of: the first line of this one is its own.
+func (t *leaseTrace) endLine() {
+	info, err := t.file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return
+	}
+	var last [1]byte
+	if _, err := t.file.ReadAt(last[:], info.Size()-1); err == nil && last[0] != '\n' {
+		_, t.err = t.file.WriteString("\n")
+	}
 }
 
 // keep appends a call. What is written is the kernel's when it returns, so that a
