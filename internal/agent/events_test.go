@@ -79,8 +79,8 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		return list.Events
 	}
 	r.do(func(l *loop) {
-		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0)
-		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0)
+		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "")
+		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "")
 	})
 	told = all()
 	if n := len(told); n != 2 || told[1].XID != 31 || told[0].XID != 31 || told[1].Sequence != 2 || told[1].Life == "" {
@@ -89,7 +89,7 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 	for _, end := range []func(){r.kill, func() { must(t, r.stop()) }} {
 		end()
 		r.start()
-		r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 92}, 0) })
+		r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 92}, 0, "") })
 		now := all()
 		if len(now) != len(told)+1 || !reflect.DeepEqual(now[:len(told)], told) {
 			t.Fatalf("before\n%+v\nnow\n%+v", told, now)
@@ -102,10 +102,10 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 	}
 	// Where they could not be written they are, with all others, as soon as they can.
 	r.do(func(l *loop) { l.kept.lost = l.now })
-	r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 13}, 0) })
+	r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 13}, 0, "") })
 	r.do(func(l *loop) { l.kept.lost = l.now.Add(-saveAgain) })
 	for range 7 {
-		r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 13}, 0) })
+		r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 13}, 0, "") })
 	}
 	told = all()
 	r.kill()

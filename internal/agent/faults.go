@@ -58,7 +58,7 @@ func (d *driverWatch) driverFaults(ctx context.Context, faults []gpu.Fault) erro
 	for _, f := range faults {
 		if err := d.do(ctx, func(l *loop) {
 			if !logged || !l.heard.again(heardFault{f.UUID, f.XID, false, l.now}) {
-				l.fault(f, 0)
+				l.fault(f, 0, "")
 			}
 		}); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (d *driverWatch) watchKernelLog(ctx context.Context) {
 			f := gpu.Fault{UUID: d.cards[i].UUID, XID: x.Number}
 			if d.do(ctx, func(l *loop) {
 				if !l.heard.again(heardFault{f.UUID, f.XID, true, l.now}) {
-					l.fault(f, x.PID)
+					l.fault(f, x.PID, x.Program)
 				}
 			}) != nil {
 				return
@@ -107,8 +107,8 @@ func (d *driverWatch) watchKernelLog(ctx context.Context) {
 	}
 }
 
-// fault has the core count an XID, of a process where it is known, and do what the policy says.
-func (l *loop) fault(f gpu.Fault, pid int) {
+// fault has the core count an XID, of a program where it is known, and do what the policy says.
+func (l *loop) fault(f gpu.Fault, pid int, program string) {
 	known := l.cfg.Health.Of(f.XID)
 	told := core.Fault{Class: string(known.Class), XID: f.XID, What: f.String(), Advice: known.Advice}
 	if known.Class == health.Application {
@@ -116,8 +116,8 @@ func (l *loop) fault(f gpu.Fault, pid int) {
 	}
 	if pid != 0 {
 		told.What += fmt.Sprintf(", of process %d", pid)
-		if name := l.table.Name(pid); name != "" {
-			told.What += " (" + name + ")"
+		if program != "" {
+			told.What += " (" + program + ")"
 		}
 	}
 	l.classed(f.UUID, told)

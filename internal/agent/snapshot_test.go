@@ -61,8 +61,8 @@ func TestSnapshot(t *testing.T) {
 	r.source.hold(os.Getpid(), 6*mib)
 	r.source.hold(1, 5*mib) // an unaccounted process
 	r.do(func(l *loop) {
-		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0)
-		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0)
+		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "")
+		l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "")
 	})
 	eventually(t, "the unaccounted process is seen", func() bool { return len(r.fresh().Cards[0].Unaccounted) == 1 })
 	s := r.fresh()
@@ -254,7 +254,7 @@ func TestDCGMMetrics(t *testing.T) {
 	must(t, r.stop())
 	r.cfg.DCGMMetrics = true
 	r.start()
-	r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0) })
+	r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "") })
 	r.fresh()
 	body, _, err := r.client.DCGMMetrics(t.Context(), "")
 	must(t, err)
