@@ -94,16 +94,14 @@ func (d *driverWatch) allEnforcements(ctx context.Context) []admission.Enforceme
 }
 
 func (d *driverWatch) enforcementsOf(ctx context.Context, names []string) (all []admission.Enforcement) {
-	for some := range slices.Chunk(names, enforcementsAtOnce) {
-		if d.do(ctx, func(l *loop) {
-			for _, name := range some {
-				if g, ok := l.enforcements[name]; ok {
-					all = append(all, g)
-				}
+	if inTurns(ctx, d.door, names, enforcementsAtOnce, func(l *loop, some []string) {
+		for _, name := range some {
+			if g, ok := l.enforcements[name]; ok {
+				all = append(all, g)
 			}
-		}) != nil {
-			return nil
 		}
+	}) != nil {
+		return nil
 	}
 	return all
 }
@@ -139,16 +137,14 @@ func (d *driverWatch) lookAgain(ctx context.Context, enforcements []admission.En
 	if ctx.Err() != nil {
 		return // which may be what failed
 	}
-	for some := range slices.Chunk(enforcements, enforcementsAtOnce) {
-		_ = d.do(ctx, func(l *loop) {
-			for _, g := range some {
-				old := l.enforcements[g.Share.Name]
-				if old.Share.Equal(g.Share) && old.Demanded == g.Demanded { // else it is another one by now
-					l.setEnforcement(g)
-				}
+	_ = inTurns(ctx, d.door, enforcements, enforcementsAtOnce, func(l *loop, some []admission.Enforcement) {
+		for _, g := range some {
+			old := l.enforcements[g.Share.Name]
+			if old.Share.Equal(g.Share) && old.Demanded == g.Demanded { // else it is another one by now
+				l.setEnforcement(g)
 			}
-		})
-	}
+		}
+	})
 }
 
 // watchMPS notices that MPS has come to a card with shares, or has gone from it: its

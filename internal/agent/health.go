@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,9 +221,9 @@ func (d *driverWatch) findStuck(ctx context.Context) {
 	var ids []core.ClientID
 	var found []core.Stuck
 	_ = d.do(ctx, func(l *loop) { ids = l.core.ClientIDs() })
-	for some := range slices.Chunk(ids, stuckAtOnce) {
-		_ = d.do(ctx, func(l *loop) { found = append(found, l.core.StuckFor(l.now, some, d.cfg.StuckAfter)...) })
-	}
+	_ = inTurns(ctx, d.door, ids, stuckAtOnce, func(l *loop, some []core.ClientID) {
+		found = append(found, l.core.StuckFor(l.now, some, d.cfg.StuckAfter)...)
+	})
 	if len(found) == 0 {
 		return
 	}

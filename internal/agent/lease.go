@@ -379,14 +379,10 @@ func (d *driverWatch) measureRound(ctx context.Context, after core.ClientID) cor
 	ids = append(ids[next:], ids[:next]...)
 	ids = ids[:min(len(ids), measuredMost)]
 	shares := map[string]bool{}
-	for some := range slices.Chunk(ids, measuredAtOnce) {
-		if d.do(ctx, func(l *loop) { l.measure(some, shares) }) != nil {
-			return after
-		}
+	if inTurns(ctx, d.door, ids, measuredAtOnce, func(l *loop, some []core.ClientID) { l.measure(some, shares) }) != nil {
+		return after
 	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(shares)), measuredAtOnce) {
-		_ = d.do(ctx, func(l *loop) { l.measureShares(some, shares) })
-	}
+	_ = inTurns(ctx, d.door, slices.Collect(maps.Keys(shares)), measuredAtOnce, func(l *loop, some []string) { l.measureShares(some, shares) })
 	return ids[len(ids)-1]
 }
 

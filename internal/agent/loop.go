@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +116,16 @@ func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {
 	}
 	// The loop has it: it will be done.
 	<-j.done
+	return nil
+}
+
+// inTurns calls f in the loop for all of them, so many in a turn, so that none takes long.
+func inTurns[T any](ctx context.Context, d *door, all []T, most int, f func(l *loop, some []T)) error {
+	for some := range slices.Chunk(all, most) {
+		if err := d.do(ctx, func(l *loop) { f(l, some) }); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -259,18 +259,16 @@ func (s *sampler) read(ctx context.Context, r *readings) (api.Snapshot, error) {
 	if err := s.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return read, err
 	}
-	for some := range slices.Chunk(names, sharesAtOnce) {
-		if err := s.do(ctx, func(l *loop) {
-			for _, name := range some {
-				if v, err := l.core.Share(name); err == nil {
-					of := l.snapshotShare(v)
-					of.Tenant = payer(v.Tenant, v.Owner)
-					read.Shares = append(read.Shares, of)
-				}
+	if err := inTurns(ctx, s.door, names, sharesAtOnce, func(l *loop, some []string) {
+		for _, name := range some {
+			if v, err := l.core.Share(name); err == nil {
+				of := l.snapshotShare(v)
+				of.Tenant = payer(v.Tenant, v.Owner)
+				read.Shares = append(read.Shares, of)
 			}
-		}); err != nil {
-			return read, err
 		}
+	}); err != nil {
+		return read, err
 	}
 	err := s.do(ctx, func(l *loop) {
 		read.Time, read.MonotonicNs = l.now, uint64(monotonic())

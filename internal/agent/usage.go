@@ -133,10 +133,8 @@ func (k *usageKeeper) read(ctx context.Context, m *history.Moment) error {
 		return err
 	}
 	payer := payers("/etc/passwd")
-	for some := range slices.Chunk(names, sharesAtOnce) {
-		if err := k.do(ctx, func(l *loop) { l.billShares(some, m, payer) }); err != nil {
-			return err
-		}
+	if err := inTurns(ctx, k.door, names, sharesAtOnce, func(l *loop, some []string) { l.billShares(some, m, payer) }); err != nil {
+		return err
 	}
 	return k.do(ctx, func(l *loop) { l.billRest(m, payer) })
 }
