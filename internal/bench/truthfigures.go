@@ -322,45 +322,74 @@ func judge(name, of string, e expected, said *float64) TruthRow {
 	return row
 }
 
+// glance is what is shown, and what is true, of a time in which no program came or went.
+type glance struct {
+	before, beforeQueued, after, afterQueued map[string]float64 // launches
+	snapshot                                 api.Snapshot
+	shown, metrics                           view
+	list                                     api.Shares
+	live                                     map[string]living
+	cards                                    []simgpu.CardState
+}
+
+// glance takes another look when a program has ended meanwhile: on a busy host the time for
+// looking may have come late.
+func (t *truth) glance(ctx context.Context) (g glance, err error) {
+	for range truthMeets {
+		lived, err := t.live(ctx)
+		if err != nil {
+			return g, err
+		}
+		if g, err = t.glanceOnce(ctx); err != nil || maps.Equal(lived, g.live) {
+			return g, err
+		}
+		if err := errors.Join(t.settled(ctx), pause(ctx, truthZero)); err != nil {
+			return g, err
+		}
+	}
+	return g, fmt.Errorf("programs came or went in each of %d looks", truthMeets)
+}
+
+func (t *truth) glanceOnce(ctx context.Context) (g glance, err error) {
+	if g.before, g.beforeQueued, err = t.launchedBy(ctx); err != nil {
+		return g, err
+	}
+	if g.snapshot, g.shown, g.metrics, err = t.oneSnapshot(ctx); err != nil {
+		return g, err
+	}
+	if g.list, err = t.client().Shares(ctx); err != nil {
+		return g, err
+	}
+	if g.after, g.afterQueued, err = t.launchedBy(ctx); err != nil {
+		return g, err
+	}
+	if g.cards, err = t.truth.Cards(ctx); err != nil {
+		return g, err
+	}
+	g.live, err = t.live(ctx)
+	return g, err
+}
+
 // look compares all that is shown with all that is true at one moment.
 func (t *truth) look(ctx context.Context, when string) error {
-	before, beforeQueued, err := t.launchedBy(ctx)
+	g, err := t.glance(ctx)
 	if err != nil {
 		return err
 	}
-	s, shown, metrics, err := t.oneSnapshot(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := t.client().Shares(ctx)
-	if err != nil {
-		return err
-	}
-	after, afterQueued, err := t.launchedBy(ctx)
-	if err != nil {
-		return err
-	}
-	listed, listedAt := listView(list)
+	shown, metrics := g.shown, g.metrics
+	listed, listedAt := listView(g.list)
 	for _, key := range slices.SortedFunc(maps.Keys(shown), compareFigures) {
 		if other, ok := metrics[key]; !ok || other != shown[key] {
 			t.report.Differ = append(t.report.Differ, fmt.Sprintf("%s: %s of %s: snapshot %v, metrics %v", when, key.name, key.of, shown[key], other))
 		}
-	}
-	live, err := t.live(ctx)
-	if err != nil {
-		return err
-	}
-	cards, err := t.truth.Cards(ctx)
-	if err != nil {
-		return err
 	}
 	views := []struct {
 		name string
 		of   view
 		at   func(share string) time.Duration
 	}{
-		{"snapshot", shown, func(string) time.Duration { return time.Duration(s.MonotonicNs) }},
-		{"metrics", metrics, func(string) time.Duration { return time.Duration(s.MonotonicNs) }},
+		{"snapshot", shown, func(string) time.Duration { return time.Duration(g.snapshot.MonotonicNs) }},
+		{"metrics", metrics, func(string) time.Duration { return time.Duration(g.snapshot.MonotonicNs) }},
 		{"share list", listed, func(share string) time.Duration { return listedAt[share] }},
 	}
 	t.said = map[figure]expected{}
@@ -379,7 +408,7 @@ func (t *truth) look(ctx context.Context, when string) error {
 		}
 		perCard := map[int]time.Duration{}
 		for _, l := range t.loads {
-			of := live[l.name]
+			of := g.live[l.name]
 			row(memoryUsed, l.name, expected{value: float64(of.bytes), exact: true})
 			row(memoryPeak, l.name, expected{value: float64(of.peak), exact: true})
 			row(memoryContext, l.name, expected{value: float64(of.contexts * t.context), exact: true})
@@ -401,7 +430,8 @@ func (t *truth) look(ctx context.Context, when string) error {
 				seconds.under += part * late.Seconds()
 				seconds.over += part * (time.Duration(l.deaths) * truthLate).Seconds()
 			}
-			count := expected{value: before[l.name] + beforeQueued[l.name], slack: 1, over: l.ahead + after[l.name] + afterQueued[l.name] - before[l.name] - beforeQueued[l.name]}
+			launched := g.before[l.name] + g.beforeQueued[l.name]
+			count := expected{value: launched, slack: 1, over: l.ahead + g.after[l.name] + g.afterQueued[l.name] - launched}
 			if l.kernel > 0 {
 				count.slack = max(1, float64(truthUnseen/l.kernel))
 			}
@@ -416,7 +446,7 @@ func (t *truth) look(ctx context.Context, when string) error {
 		if v.name == "share list" {
 			continue
 		}
-		for number, c := range cards[:TruthCards] {
+		for number, c := range g.cards[:TruthCards] {
 			of := cardName(number)
 			row(cardUsed, of, expected{value: float64(c.UsedBytes), exact: true})
 			unaccounted, xids := uint64(0), 0.0
