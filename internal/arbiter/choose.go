@@ -112,7 +112,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
-		worth, most := a.worth(s), a.config.Lag*time.Duration(s.percent)/100
+		most := a.config.Lag*time.Duration(s.percent)/100
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
 		case !s.wants() && s.slack > 0 && now-s.wanted <= a.config.Lag:
@@ -121,7 +121,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		case !s.wants():
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
-		case s.allowance(now, a.config.Window, worth) < worth:
+		case s.allowedFrom(now, a.config.Window, a.worth(s)) > now:
 			// It may not take it now, but makes up for a pause later.
 			s.keep(a.config.Debt, max(a.saving(s), most))
 		default:

@@ -143,21 +143,20 @@ func (l *ledger) allowance(now, window, most time.Duration) time.Duration {
 
 // allowedFrom is when the allowance is at least least, which is no more than the
 // share's part of a window, if nothing is used until then: the allowance only
-// grows meanwhile.
+// grows meanwhile. What is used without a pause never leaves less in its window
+// as it goes on, so that only the window at its end counts.
 func (l *ledger) allowedFrom(now, window, least time.Duration) time.Duration {
-	if l.allowance(now, window, least) >= least {
-		return now
+	room := l.part(window) - least // for what that window holds of before
+	if room < 0 {
+		return now + window
 	}
-	late, early := now+window, now
-	for late-early > allowedWithin {
-		if at := early + (late-early)/2; l.allowance(at, window, least) >= least {
-			late = at
-		} else {
-			early = at
+	tail := now + least - window
+	for i := len(l.spans) - 1; i >= 0 && l.spans[i].to > tail; i-- {
+		s := l.spans[i]
+		if s.to-s.from > room {
+			return min(max(s.to-room, tail), now+least) + window - least
 		}
+		room -= s.to - s.from
 	}
-	return late
+	return now
 }
-
-// allowedWithin is how exactly that is known.
-const allowedWithin = 10 * time.Microsecond

@@ -92,8 +92,7 @@ func TestLedgerAgainstSlowTwin(t *testing.T) {
 	}
 }
 
-// checkAllowedFrom: when it says there is room there is, and it makes nobody wait
-// who need not.
+// checkAllowedFrom: when it says there is room there is, and there is none before.
 func checkAllowedFrom(t *testing.T, quick *ledger, slow *slowLedger, now, window int) {
 	t.Helper()
 	const least = 10
@@ -101,8 +100,8 @@ func checkAllowedFrom(t *testing.T, quick *ledger, slow *slowLedger, now, window
 	if got := slow.allowance(at, window, least); got < least {
 		t.Fatalf("at %d: told to come at %d, but then only %d are allowed", now, at, got)
 	}
-	if got := slow.allowance(now, window, least); at > now && got >= least {
-		t.Fatalf("at %d: %d allowed now, told to wait until %d", now, got, at)
+	if got := slow.allowance(at-1, window, least); at > now && got >= least {
+		t.Fatalf("at %d: %d allowed at %d, told to wait until %d", now, got, at-1, at)
 	}
 }
 
