@@ -173,7 +173,7 @@ func (c *Core) ClientIDs() []ClientID {
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
-// It returns the names of their shares, and whether something has in them.
+// It returns the names of their shares, and whether one of them says something else than before.
 func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 	busy = map[string]bool{}
 	for _, id := range ids {
@@ -181,8 +181,12 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		if cl == nil {
 			continue
 		}
-		changed := false
+		says, changed := false, false
 		for _, b := range cl.balances {
+			if !c.saysMore(b) {
+				continue
+			}
+			says = true
 			c.usedNow(now, b)
 			b.still.look(now, b.reading)
 			if saved := b.savedWork(); saved != b.kept {
@@ -192,9 +196,18 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		if changed {
 			c.orders.SaveWork = append(c.orders.SaveWork, id)
 		}
-		busy[cl.share.Name] = busy[cl.share.Name] || changed
+		busy[cl.share.Name] = busy[cl.share.Name] || says
 	}
 	return busy
+}
+
+// saysMore is false of a client that says what it said when Measure asked last.
+func (c *Core) saysMore(b *balance) bool {
+	r, ok := c.credits.Read(b.id, b.number())
+	r.AtNs = 0
+	before := b.measured
+	b.measured = r
+	return !ok || !b.page || b.frozen || b.merged.any || r != before
 }
 
 // MeasureShare does the same with a share's own figures. What all of its clients use together is

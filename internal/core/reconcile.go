@@ -209,7 +209,7 @@ func NewComparison(cardUUID string, account Account) *Comparison {
 }
 
 // comparedAtOnce is of how many clients one step of a comparison reads what they say.
-const comparedAtOnce = 32
+const comparedAtOnce = 64
 
 // Reconcile compares the ledger of a card with the driver's account.
 func (c *Core) Reconcile(now time.Time, cardUUID string, account Account) {
@@ -273,12 +273,10 @@ func (c *Core) beginComparison(now time.Time, k *card, x *Comparison, held map[i
 func (c *Core) compareOne(now time.Time, k *card, x *Comparison, b *balance, held map[int]Holding) {
 	sum := x.ours[b.PID]
 	x.ours[b.PID] = booked{sum.bytes + c.usedNow(now, b), sum.attached || b.state == Attached}
-	b.driver = nil
-	if p, ok := held[b.PID]; !ok && (k.blind || !k.unseen.IsZero()) {
-		return // unknown
-	} else if !ok {
-		b.driver = new(uint64)
-	} else if p.Known {
+	switch p, ok := held[b.PID]; {
+	case !ok && (k.blind || !k.unseen.IsZero()), ok && !p.Known:
+		b.driver = nil
+	case b.driver == nil || *b.driver != p.Bytes:
 		bytes := p.Bytes
 		b.driver = &bytes
 	}
