@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -157,4 +158,31 @@ func TestRunWithoutItsAsker(t *testing.T) {
 	if r.hasShare("left") {
 		t.Error("the share is still there")
 	}
+}
+
+// Who deletes a share before it is held, and makes another one of its name, loses nothing to the first.
+func TestNameOfAShareThatIsNotHeldYet(t *testing.T) {
+	var r *rig
+	var begun atomic.Bool
+	waits := &slowEnforcer{fakeEnforcer: newFakeEnforcer(share.EnforcedDriver)}
+	waits.meanwhile = func() {
+		if begun.Swap(true) {
+			return
+		}
+		if err := r.client.DeleteShare(t.Context(), "same", false); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: 2 * gib}); err != nil {
+			t.Error(err)
+		}
+	}
+	r = newRig(t, func(c *Config) { c.Enforcers = []enforce.Enforcer{waits} })
+	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: gib})
+	wantCode(t, err, api.CodeNotFound)
+	s, err := r.client.Share(t.Context(), "same")
+	must(t, err)
+	if s.MemoryBytes != 2*gib {
+		t.Errorf("the second one has %d bytes", s.MemoryBytes)
+	}
+	r.front("same") // its socket is there
 }

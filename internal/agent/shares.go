@@ -177,6 +177,9 @@ func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also 
 	if failed == nil {
 		_ = h.cfg.makeShareFolder(view.Name) // the loop would take long for it; it makes it again where somebody takes it away
 		failed = h.ask(r, func(l *loop) (err error) {
+			if !l.core.Is(view) {
+				return &core.Failure{Kind: core.NotFound, Message: fmt.Sprintf("share %q was deleted before it was held", view.Name)}
+			}
 			l.enforcements[view.Name] = g
 			share, err = l.open(view.Name, also)
 			return err
@@ -188,8 +191,10 @@ func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also 
 	if failed != nil {
 		var known bool // to the loop, which lets it go with the share
 		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
-			_, known = l.enforcements[view.Name]
-			if l.core.DeleteShare(l.now, view.Name, true, peer.UID) != nil && l.sockets[view.Name] == nil {
+			if l.core.Is(view) {
+				_, known = l.enforcements[view.Name]
+				_ = l.core.DeleteShare(l.now, view.Name, true, peer.UID)
+			} else if l.sockets[view.Name] == nil {
 				l.dropSocket(view.Name) // somebody has deleted it before it had one
 			}
 		})

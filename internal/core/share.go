@@ -163,6 +163,12 @@ func (c *Core) Share(name string) (ShareView, error) {
 	return c.viewShare(s), nil
 }
 
+// Is is false of a share that has been deleted, though another one has its name now.
+func (c *Core) Is(v ShareView) bool {
+	s := c.byName[v.Name]
+	return s != nil && s.owner == v.Owner && s.created.Equal(v.Created)
+}
+
 func (c *Core) share(name string) (*share, *Failure) {
 	if s := c.byName[name]; s != nil {
 		return s, nil
