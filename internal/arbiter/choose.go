@@ -112,7 +112,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
-		most := a.config.Lag*time.Duration(s.percent)/100
+		most := a.config.Lag * time.Duration(s.percent) / 100
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
 		case !s.wants() && s.slack > 0 && now-s.wanted <= a.config.Lag:
