@@ -34,6 +34,7 @@
 #define STEP_NS 5000000u     /* that launches which nobody has counted may take */
 #define SAMPLED_NS 100000000u /* that samples may stand for after a pause, or that may run on after a wait */
 #define ESCAPE_NS 20000000u /* in flight may be waiting for what is not launched yet */
+#define LEASED_ESCAPE_NS 1000000000u /* the same, where it seems to outlast the lease that there is */
 #define NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
 #define RATE_NS 1000000000u
@@ -1132,11 +1133,11 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 			verdict = BACKLOG_FULL;
 			until = *now + NAP_NS;
 		}
-		if (verdict == BACKLOG_FULL) {
+		if (verdict == BACKLOG_FULL || (verdict == BACKLOG_LEASE && end > *now)) {
 			/* what is in flight may wait for what is not launched yet */
 			if (fullsince == 0 || done != gate->backlog.busy)
 				fullsince = *now;
-			else if (*now - fullsince > ESCAPE_NS)
+			else if (*now - fullsince > (verdict == BACKLOG_FULL ? ESCAPE_NS : LEASED_ESCAPE_NS))
 				verdict = BACKLOG_GO;
 			done = gate->backlog.busy;
 		}

@@ -342,6 +342,36 @@ static void lets_a_tangle_go(void)
 	CHECK(clock_now() - start < 12 * 21 * MS); /* 20 ms for each, at most */
 }
 
+static void *one_more(void *unused)
+{
+	(void)unused;
+	launches(1, 1 * MS, 4);
+	return NULL;
+}
+
+/* The same of one that was never measured, of which nobody knows that a lease will see its end. */
+static void lets_a_tangle_of_unknown_ones_go(void)
+{
+	uint64_t start;
+	unsigned thread;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	launches(1, LONG_NS, 3);
+	clock_pause(100 * MS);
+	start = clock_now();
+	fakeshare_lease(start + 10 * MS);
+	thread = fakeclock_start(one_more, NULL);
+	while (fakecard_kernels() < 2 && clock_now() - start < 3000 * MS) {
+		clock_pause(5 * MS);
+		CHECK(fakecard_kernels() < 2 || clock_now() - start > 1000 * MS);
+		fakeshare_lease(clock_now() + 10 * MS);
+	}
+	CHECK(fakecard_kernels() == 2);
+	fakeshare_gate(false);
+	fakeclock_join(thread);
+}
+
 static void times_an_unknown_one_alone(void)
 {
 	fakeshare_gate(true);
@@ -688,6 +718,7 @@ static const struct scenario scenarios[] = {
 	{"waits for an agent that is there", waits_for_an_agent_that_is_there},
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},
 	{"lets a tangle go", lets_a_tangle_go},
+	{"lets a tangle of unknown ones go", lets_a_tangle_of_unknown_ones_go},
 	{"times an unknown one alone", times_an_unknown_one_alone},
 	{"takes no slow launch for a short kernel", takes_no_slow_launch_for_a_short_kernel},
 	{"takes no stopped thread for a short kernel", takes_no_stopped_thread_for_a_short_kernel},

@@ -23,7 +23,7 @@ func TestKernelsWait(t *testing.T) {
 	whole := h.share(t, "whole", snippetQuota)
 	part := h.shareOf(t, api.ShareSpec{Name: "part", MemoryBytes: snippetQuota, CoresPercent: 30})
 	for _, share := range []api.Share{whole, part} {
-		for _, form := range [][]string{nil, {"stream"}} {
+		for _, form := range [][]string{nil, {"stream"}, {"stream", "late"}} {
 			if out := run(t, h.Environ(share.Socket), program, form...); !strings.Contains(out.stdout, "done: 0") {
 				t.Errorf("share %s, %v: %+v", share.Name, form, out)
 			}

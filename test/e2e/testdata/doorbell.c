@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A kernel waits for a word that the host writes after the launch or, with an argument, that
- * the next kernel writes, in another stream: both launches are of one thread.
+ * the next kernel writes, in another stream: both launches are of one thread. With two arguments
+ * the second launch comes when the first one's lease has ended.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ int main(int n, char **v) {
   void *a[] = {&h};
   puts("launch"); fflush(stdout);
   F(cuLaunchKernel)(w, 1, 1, 1, 1, 1, 1, 0, s1, a, (void **)0);
+  if (n > 2) usleep(100000);
   if (n > 1) F(cuLaunchKernel)(s, 1, 1, 1, 1, 1, 1, 0, s2, a, (void **)0); else *h = 1;
   printf("done: %d\n", F(cuCtxSynchronize)());
 }
