@@ -259,6 +259,7 @@ func (s *sampler) read(ctx context.Context, r *readings) (api.Snapshot, error) {
 	if err := s.do(ctx, func(l *loop) { names = l.core.ShareNames() }); err != nil {
 		return read, err
 	}
+	read.Shares = make([]api.SnapshotShare, 0, len(names))
 	if err := inTurns(ctx, s.door, names, sharesAtOnce, func(l *loop, some []string) {
 		for _, name := range some {
 			if v, err := l.core.Share(name); err == nil {

@@ -133,6 +133,7 @@ func (k *usageKeeper) read(ctx context.Context, m *history.Moment) error {
 		return err
 	}
 	payer := payers("/etc/passwd")
+	m.Shares = make([]history.Counters, 0, len(names))
 	if err := inTurns(ctx, k.door, names, sharesAtOnce, func(l *loop, some []string) { l.billShares(some, m, payer) }); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (r *Recorder) Add(s *api.Snapshot) {
 	if first {
 		whole.Ms = whole.SeenMs
 	}
-	rows := map[Series]Row{}
+	rows := make(map[Series]Row, len(s.Shares)+len(s.Cards))
 	now, done := r.differences(s, first, anew)
 	for _, of := range sample.Rows(s) {
 		name := Series{of.Share, of.Tenant, of.UUID}
@@ -144,7 +144,8 @@ func (r *Recorder) put(at int64, rows map[Series]Row) {
 // differences are what each share did on each GPU, and what each GPU drew, and the counters as they
 // are now. What was there before anybody looked is not counted.
 func (r *Recorder) differences(s *api.Snapshot, first, anew bool) (now, done map[slot]totals) {
-	now, done = map[slot]totals{}, map[slot]totals{}
+	many := len(s.Shares) + len(s.Cards)
+	now, done = make(map[slot]totals, many), make(map[slot]totals, many)
 	add := func(key slot, counted totals, born bool) {
 		had, before := r.had[key]
 		t := done[key]
@@ -217,7 +218,7 @@ type slotOf struct {
 }
 
 func slotsOf(s *api.Snapshot) []slotOf {
-	var all []slotOf
+	all := make([]slotOf, 0, len(s.Shares))
 	for _, share := range s.Shares {
 		for _, on := range share.Cards {
 			of := slotOf{slot: slot{share.Name, share.Created.UnixNano(), on.CardUUID}, series: Series{share.Name, share.Tenant, on.CardUUID}, unnamed: share.Unnamed,

@@ -46,7 +46,7 @@ func noDenials(promised ...bool) map[string]uint64 {
 
 // Rows are a snapshot's shares on each of their GPUs, by name.
 func Rows(s *api.Snapshot) []Row {
-	var rows []Row
+	rows := make([]Row, 0, len(s.Shares))
 	sums := map[[2]string]*Row{}
 	sumOf := func(tenant, uuid string) *Row {
 		tenant = strings.ToValidUTF8(tenant, "?") // as it is shown: none is given twice
