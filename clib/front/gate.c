@@ -34,7 +34,7 @@
 #define STEP_NS 5000000u     /* that launches which nobody has counted may take */
 #define SAMPLED_NS 100000000u /* that samples may stand for after a pause, or that may run on after a wait */
 #define ESCAPE_NS 20000000u /* in flight may be waiting for what is not launched yet */
-#define LEASED_ESCAPE_NS 1000000000u /* the same, where it seems to outlast the lease that there is */
+#define LEASED_ESCAPE_NS 1000000000u /* the same of what was never measured, and seems to outlast the lease that there is */
 #define NAP_NS 20000u
 #define LONGEST_NAP_NS 1000000u
 #define RATE_NS 1000000000u
@@ -723,6 +723,11 @@ static void burst_look(struct gate *gate, uint64_t now)
 		gate->backlog.drain = 2 * now - oldest->opened;
 }
 
+static bool oldest_unknown(const struct gate *gate)
+{
+	return gate->first != 0 && gate->burst[gate->first - 1].unknown;
+}
+
 static void unmeasure(struct gate *gate, struct burst *burst)
 {
 	burst->measured = false;
@@ -1094,7 +1099,7 @@ static uint64_t backlog_of(const struct gate *gate, const struct front_pages *pa
  */
 static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *now, uint32_t *word)
 {
-	uint64_t napped = NAP_NS, fullsince = 0, waitsince = 0, done = 0, woke;
+	uint64_t napped = NAP_NS, fullsince = 0, leasedsince = 0, waitsince = 0, done = 0, leaseddone = 0, woke;
 
 	for (;;) {
 		struct front_pages *pages = pages_now();
@@ -1133,13 +1138,19 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 			verdict = BACKLOG_FULL;
 			until = *now + NAP_NS;
 		}
-		if (verdict == BACKLOG_FULL || (verdict == BACKLOG_LEASE && end > *now)) {
+		if (verdict == BACKLOG_FULL) {
 			/* what is in flight may wait for what is not launched yet */
 			if (fullsince == 0 || done != gate->backlog.busy)
 				fullsince = *now;
-			else if (*now - fullsince > (verdict == BACKLOG_FULL ? ESCAPE_NS : LEASED_ESCAPE_NS))
+			else if (*now - fullsince > ESCAPE_NS)
 				verdict = BACKLOG_GO;
 			done = gate->backlog.busy;
+		} else if (verdict == BACKLOG_LEASE && end > *now && oldest_unknown(gate)) {
+			if (leasedsince == 0 || leaseddone != gate->backlog.busy)
+				leasedsince = *now;
+			else if (*now - leasedsince > LEASED_ESCAPE_NS)
+				verdict = BACKLOG_GO;
+			leaseddone = gate->backlog.busy;
 		}
 		if (verdict == BACKLOG_GO) {
 			if (waitsince != 0)

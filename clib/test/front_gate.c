@@ -372,6 +372,30 @@ static void lets_a_tangle_of_unknown_ones_go(void)
 	fakeclock_join(thread);
 }
 
+/* One that is known to take long keeps the next one back, however many leases pass meanwhile. */
+static void lets_no_long_kernel_pile_up(void)
+{
+	uint64_t start;
+	unsigned thread;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	for (int i = 0; i < 12; i++)
+		launches(1, 3000 * MS, 3);
+	synchronise();
+	launches(1, 3000 * MS, 3);
+	start = clock_now();
+	fakeshare_lease(start + 10 * MS);
+	thread = fakeclock_start(one_launch, (void *)(uintptr_t)(3000 * MS));
+	while (clock_now() - start < 2800 * MS) {
+		clock_pause(5 * MS);
+		CHECK(fakecard_kernels() == 13);
+		fakeshare_lease(clock_now() + 10 * MS);
+	}
+	fakeshare_gate(false);
+	fakeclock_join(thread);
+}
+
 static void times_an_unknown_one_alone(void)
 {
 	fakeshare_gate(true);
@@ -719,6 +743,7 @@ static const struct scenario scenarios[] = {
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},
 	{"lets a tangle go", lets_a_tangle_go},
 	{"lets a tangle of unknown ones go", lets_a_tangle_of_unknown_ones_go},
+	{"lets no long kernel pile up", lets_no_long_kernel_pile_up},
 	{"times an unknown one alone", times_an_unknown_one_alone},
 	{"takes no slow launch for a short kernel", takes_no_slow_launch_for_a_short_kernel},
 	{"takes no stopped thread for a short kernel", takes_no_stopped_thread_for_a_short_kernel},

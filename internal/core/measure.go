@@ -207,7 +207,8 @@ func (c *Core) saysMore(b *balance) bool {
 	r.AtNs = 0
 	before := b.measured
 	b.measured = r
-	return !ok || !b.page || b.frozen || b.merged.any || r != before
+	return !ok || !b.page || b.frozen || b.merged.any || r != before || b.savedWork() != b.kept ||
+		r.BusyNs > b.work.busy // no more has passed than it was believed
 }
 
 // MeasureShare does the same with a share's own figures. What all of its clients use together is
