@@ -680,6 +680,12 @@ static bool ended(const struct burst *burst, uint64_t now, bool mayask)
 	return true;
 }
 
+/* What has run longest was never measured. */
+static bool oldest_unknown(const struct gate *gate)
+{
+	return gate->first != 0 && gate->burst[gate->first - 1].unknown;
+}
+
 /* Takes note of what has ended. */
 static void burst_look(struct gate *gate, uint64_t now)
 {
@@ -719,13 +725,8 @@ static void burst_look(struct gate *gate, uint64_t now)
 	else
 		backlog_look(&gate->backlog, now, gate->backlog.inflight, gate->opened);
 	/* what was never measured may well take as long again as it has by now */
-	if (oldest != NULL && oldest->unknown && gate->backlog.drain < 2 * now - oldest->opened)
+	if (oldest_unknown(gate) && gate->backlog.drain < 2 * now - oldest->opened)
 		gate->backlog.drain = 2 * now - oldest->opened;
-}
-
-static bool oldest_unknown(const struct gate *gate)
-{
-	return gate->first != 0 && gate->burst[gate->first - 1].unknown;
 }
 
 static void unmeasure(struct gate *gate, struct burst *burst)
@@ -1093,13 +1094,26 @@ static uint64_t backlog_of(const struct gate *gate, const struct front_pages *pa
 	return most + late;
 }
 
+/* Since when nothing has ended, by the time that a process has used of the card. */
+struct stall {
+	uint64_t since, busy;
+};
+
+static bool stalled(struct stall *stall, uint64_t busy, uint64_t now, uint64_t patience)
+{
+	if (stall->since == 0 || stall->busy != busy)
+		*stall = (struct stall){.since = now, .busy = busy};
+	return now - stall->since > patience;
+}
+
 /*
  * With the lock held, which it lets go while it waits. True: go. False: the share
  * is not gated any more, or this process is none of it.
  */
 static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *now, uint32_t *word)
 {
-	uint64_t napped = NAP_NS, fullsince = 0, leasedsince = 0, waitsince = 0, done = 0, leaseddone = 0, woke;
+	uint64_t napped = NAP_NS, waitsince = 0, woke;
+	struct stall full = {0}, leased = {0};
 
 	for (;;) {
 		struct front_pages *pages = pages_now();
@@ -1138,20 +1152,12 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 			verdict = BACKLOG_FULL;
 			until = *now + NAP_NS;
 		}
-		if (verdict == BACKLOG_FULL) {
-			/* what is in flight may wait for what is not launched yet */
-			if (fullsince == 0 || done != gate->backlog.busy)
-				fullsince = *now;
-			else if (*now - fullsince > ESCAPE_NS)
-				verdict = BACKLOG_GO;
-			done = gate->backlog.busy;
-		} else if (verdict == BACKLOG_LEASE && end > *now && oldest_unknown(gate)) {
-			if (leasedsince == 0 || leaseddone != gate->backlog.busy)
-				leasedsince = *now;
-			else if (*now - leasedsince > LEASED_ESCAPE_NS)
-				verdict = BACKLOG_GO;
-			leaseddone = gate->backlog.busy;
-		}
+		/* what is in flight may wait for what is not launched yet */
+		if (verdict == BACKLOG_FULL && stalled(&full, gate->backlog.busy, *now, ESCAPE_NS))
+			verdict = BACKLOG_GO;
+		if (verdict == BACKLOG_LEASE && end > *now && oldest_unknown(gate) &&
+		    stalled(&leased, gate->backlog.busy, *now, LEASED_ESCAPE_NS))
+			verdict = BACKLOG_GO;
 		if (verdict == BACKLOG_GO) {
 			if (waitsince != 0)
 				waited_locked(gate, pages, waitsince, *now);

@@ -342,13 +342,6 @@ static void lets_a_tangle_go(void)
 	CHECK(clock_now() - start < 12 * 21 * MS); /* 20 ms for each, at most */
 }
 
-static void *one_more(void *unused)
-{
-	(void)unused;
-	launches(1, 1 * MS, 4);
-	return NULL;
-}
-
 /* The same of one that was never measured, of which nobody knows that a lease will see its end. */
 static void lets_a_tangle_of_unknown_ones_go(void)
 {
@@ -361,7 +354,7 @@ static void lets_a_tangle_of_unknown_ones_go(void)
 	clock_pause(100 * MS);
 	start = clock_now();
 	fakeshare_lease(start + 10 * MS);
-	thread = fakeclock_start(one_more, NULL);
+	thread = start_one(1 * MS);
 	while (fakecard_kernels() < 2 && clock_now() - start < 3000 * MS) {
 		clock_pause(5 * MS);
 		CHECK(fakecard_kernels() < 2 || clock_now() - start > 1000 * MS);
@@ -386,7 +379,7 @@ static void lets_no_long_kernel_pile_up(void)
 	launches(1, 3000 * MS, 3);
 	start = clock_now();
 	fakeshare_lease(start + 10 * MS);
-	thread = fakeclock_start(one_launch, (void *)(uintptr_t)(3000 * MS));
+	thread = start_one(3000 * MS);
 	while (clock_now() - start < 2800 * MS) {
 		clock_pause(5 * MS);
 		CHECK(fakecard_kernels() == 13);
