@@ -23,7 +23,6 @@ type balance struct {
 	reading  Reading // the last good one
 	work     work
 	kept     SavedWork // as given to be saved last
-	measured Reading   // what Measure read last, without its time
 	still    still
 	driver   *uint64 // held, by the driver's account
 

@@ -173,7 +173,7 @@ func (c *Core) ClientIDs() []ClientID {
 
 // Measure reads what these clients say of themselves, and orders to save what has changed.
 // It reads what they say, not what is asked of them: an agent that is killed has lost what came since.
-// It returns the names of their shares, and whether one of them says something else than before.
+// It returns the names of their shares, and whether something has in them.
 func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 	busy = map[string]bool{}
 	for _, id := range ids {
@@ -181,12 +181,8 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		if cl == nil {
 			continue
 		}
-		says, changed := false, false
+		changed := false
 		for _, b := range cl.balances {
-			if !c.saysMore(b) {
-				continue
-			}
-			says = true
 			c.usedNow(now, b)
 			b.still.look(now, b.reading)
 			if saved := b.savedWork(); saved != b.kept {
@@ -196,19 +192,9 @@ func (c *Core) Measure(now time.Time, ids []ClientID) (busy map[string]bool) {
 		if changed {
 			c.orders.SaveWork = append(c.orders.SaveWork, id)
 		}
-		busy[cl.share.Name] = busy[cl.share.Name] || says
+		busy[cl.share.Name] = busy[cl.share.Name] || changed
 	}
 	return busy
-}
-
-// saysMore is false of a client that says what it said when Measure asked last.
-func (c *Core) saysMore(b *balance) bool {
-	r, ok := c.credits.Read(b.id, b.number())
-	r.AtNs = 0
-	before := b.measured
-	b.measured = r
-	return !ok || !b.page || b.frozen || b.merged.any || r != before || b.savedWork() != b.kept ||
-		r.BusyNs > b.work.busy // no more has passed than it was believed
 }
 
 // MeasureShare does the same with a share's own figures. What all of its clients use together is
