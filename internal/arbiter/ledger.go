@@ -144,7 +144,8 @@ func (l *ledger) allowance(now, window, most time.Duration) time.Duration {
 // allowedFrom is when the allowance is at least least, which is no more than the
 // share's part of a window, if nothing is used until then: the allowance only
 // grows meanwhile. What is used without a pause never leaves less in its window
-// as it goes on, so that only the window at its end counts.
+// as it goes on, so that only the window at its end counts. It is never later than
+// a window from now.
 func (l *ledger) allowedFrom(now, window, least time.Duration) time.Duration {
 	room := l.part(window) - least // for what that window holds of before
 	if room < 0 {
