@@ -137,6 +137,7 @@ type daemon struct {
 	cards     []gpu.Card
 	driver    *driver
 	enforcers admission.Enforcers
+	enforcing queues // what they are asked to hold and to let go
 	events    *eventLog
 	table     process.Table
 	dying     func(pid int, start uint64) bool // by the kernel's account

@@ -105,10 +105,17 @@ func (insideEnforcer) Inside(s enforce.Share) (string, []string, error) {
 	return "/pipe", []string{fmt.Sprint("LIMIT=", s.MemoryBytes)}, nil
 }
 
-// slowEnforcer takes its time to hold a share again.
+// slowEnforcer takes its time to hold a share, and to let it go.
 type slowEnforcer struct {
 	*fakeEnforcer
-	meanwhile func()
+	meanwhile, dropping func()
+}
+
+func (f *slowEnforcer) Drop(ctx context.Context, s enforce.Share) error {
+	if f.dropping != nil {
+		f.dropping()
+	}
+	return f.fakeEnforcer.Drop(ctx, s)
 }
 
 func (f *slowEnforcer) Hold(ctx context.Context, s enforce.Share) error {

@@ -4,12 +4,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/admission"
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/event"
@@ -71,17 +74,92 @@ func (l *loop) verifyAgain(g admission.Enforcement) {
 	}
 }
 
+// toHold is a share that is to be held, in its place among all that is done about its name.
+type toHold struct {
+	core.ShareView
+	place *place
+}
+
+func (l *loop) toHold(v core.ShareView) toHold {
+	return toHold{v, l.enforcing.next(v.Name)}
+}
+
+// secure has a share held that the ledger has got, and lets processes come to it. A
+// failure takes it off the ledger again.
+func (h handlers) secure(r *http.Request, made toHold, peer asker, also func(*loop, string) error) (share api.Share, g admission.Enforcement, failed error) {
+	defer made.place.end()
+	if failed = made.place.await(r.Context()); failed == nil {
+		// Not in the loop: a driver and a control daemon are asked.
+		g = h.enforcers.Take(r.Context(), made.ShareView)
+		failed = g.Short()
+	}
+	if failed == nil {
+		_ = h.cfg.makeShareFolder(made.Name) // the loop would take long for it; it makes it again where somebody takes it away
+		failed = h.ask(r, func(l *loop) (err error) {
+			if !l.core.Is(made.Name, made.Created) {
+				return &core.Failure{Kind: core.NotFound, Message: fmt.Sprintf("share %q was deleted before it was held", made.Name)}
+			}
+			l.enforcements[made.Name] = g
+			share, err = l.open(made.Name, also)
+			return err
+		})
+	}
+	if failed == nil {
+		h.onDisk(r, made.ShareView)
+		return share, g, nil
+	}
+	var known bool // to the loop, which lets it go with the share
+	_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
+		if l.core.Is(made.Name, made.Created) {
+			_, known = l.enforcements[made.Name]
+			_ = l.core.DeleteShare(l.now, made.Name, true, peer.UID)
+		} else if l.sockets[made.Name] == nil {
+			l.dropSocket(made.Name) // somebody has deleted it before it had one
+		}
+	})
+	if !known && g.Share.Name != "" {
+		failed = errors.Join(failed, h.enforcers.Release(r.Context(), g))
+	}
+	return share, g, failed
+}
+
+// secureAgain holds a share whose limits have changed.
+func (h handlers) secureAgain(r *http.Request, changed toHold) error {
+	defer changed.place.end()
+	if err := changed.place.await(r.Context()); err != nil {
+		return err
+	}
+	g := h.enforcers.Take(r.Context(), changed.ShareView)
+	var gone bool
+	err := h.do(context.WithoutCancel(r.Context()), func(l *loop) {
+		if gone = !l.core.Is(changed.Name, changed.Created); !gone {
+			l.setEnforcement(g)
+		}
+	})
+	if gone {
+		err = errors.Join(err, h.enforcers.Release(r.Context(), g))
+	}
+	return err
+}
+
 // dropEnforcement lets a share go that is no more.
 func (l *loop) dropEnforcement(share string) {
 	g, ok := l.enforcements[share]
 	delete(l.enforcements, share)
-	if ok && len(l.enforcers.All) > 0 {
-		l.begin(func(ctx context.Context, d *daemon) {
-			if err := d.enforcers.Release(ctx, g); err != nil {
-				d.cfg.Logger.Warn("let a share go", "share", share, "error", err)
-			}
-		})
+	if !ok || len(l.enforcers.All) == 0 {
+		return
 	}
+	place := l.enforcing.next(share)
+	l.begin(func(ctx context.Context, d *daemon) {
+		defer place.end()
+		err := place.await(ctx)
+		if err == nil {
+			err = d.enforcers.Release(ctx, g)
+		}
+		if err != nil {
+			d.cfg.Logger.Warn("let a share go", "share", share, "error", err)
+		}
+	})
 }
 
 // allEnforcements is a copy of them, for whoever looks; nil when the agent or ctx ends.

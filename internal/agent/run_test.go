@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -160,29 +161,87 @@ func TestRunWithoutItsAsker(t *testing.T) {
 	}
 }
 
-// Who deletes a share before it is held, and makes another one of its name, loses nothing to the first.
-func TestNameOfAShareThatIsNotHeldYet(t *testing.T) {
-	var r *rig
-	var begun atomic.Bool
-	waits := &slowEnforcer{fakeEnforcer: newFakeEnforcer(share.EnforcedDriver)}
-	waits.meanwhile = func() {
-		if begun.Swap(true) {
-			return
-		}
-		if err := r.client.DeleteShare(t.Context(), "same", false); err != nil {
-			t.Error(err)
-		}
-		if _, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: 2 * gib}); err != nil {
-			t.Error(err)
-		}
+// Who makes a share of a name that another one has just had loses nothing to that one, which may
+// have been deleted before it was held, or while its limits were changed, or be let go still.
+func TestNameThatAnotherShareHad(t *testing.T) {
+	for name, hold := range map[string]int32{"not held yet": 1, "being changed": 2, "being let go": 0} {
+		t.Run(name, func(t *testing.T) {
+			reached, proceed := make(chan struct{}), make(chan struct{})
+			pause := func() {
+				close(reached)
+				<-proceed
+			}
+			waits := &slowEnforcer{fakeEnforcer: newFakeEnforcer(share.EnforcedDriver)}
+			var holds, drops atomic.Int32
+			waits.meanwhile = func() {
+				if holds.Add(1) == hold {
+					pause()
+				}
+			}
+			waits.dropping = func() {
+				if drops.Add(1) == 1 && hold == 0 {
+					pause()
+				}
+			}
+			r := newRig(t, func(c *Config) { c.Enforcers = []enforce.Enforcer{waits} })
+			first := make(chan error, 1)
+			go func() {
+				_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: gib})
+				if hold == 2 {
+					half := uint64(gib / 2)
+					_, err = r.client.ChangeShare(t.Context(), "same", api.ShareChange{MemoryBytes: &half})
+				}
+				first <- err
+			}()
+			if hold == 0 {
+				must(t, <-first)
+				must(t, r.client.DeleteShare(t.Context(), "same", false))
+			}
+			<-reached
+			if hold != 0 {
+				must(t, r.client.DeleteShare(t.Context(), "same", false))
+			}
+			second := make(chan error, 1)
+			go func() {
+				_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: 2 * gib})
+				second <- err
+			}()
+			eventually(t, "the second one is booked", func() bool { return r.hasShare("same") })
+			close(proceed)
+			must(t, <-second)
+			if hold == 1 {
+				wantCode(t, <-first, api.CodeNotFound)
+			} else if hold == 2 {
+				<-first // which of them it tells of is open
+			}
+			waits.set(func(f *fakeEnforcer) {
+				if held := f.held["same"].MemoryBytes; held != 2*gib {
+					t.Errorf("the second one is held at %d bytes", held)
+				}
+			})
+			r.front("same") // its socket is there
+		})
 	}
-	r = newRig(t, func(c *Config) { c.Enforcers = []enforce.Enforcer{waits} })
-	_, err := r.client.CreateShare(t.Context(), api.ShareSpec{Name: "same", MemoryBytes: gib})
-	wantCode(t, err, api.CodeNotFound)
-	s, err := r.client.Share(t.Context(), "same")
-	must(t, err)
-	if s.MemoryBytes != 2*gib {
-		t.Errorf("the second one has %d bytes", s.MemoryBytes)
+}
+
+// Who held a share that was deleted holds nothing of the next one of its name, and lets nothing of it go.
+func TestHoldOfAShareThatAnotherFollowed(t *testing.T) {
+	r := newRig(t)
+	spec := api.ShareSpec{Name: "same", MemoryBytes: gib, Ephemeral: true}
+	hold := func() interface{ Close() } {
+		r.share(spec)
+		h, err := r.client.Hold(context.Background(), "same")
+		must(t, err)
+		return h
 	}
-	r.front("same") // its socket is there
+	before := hold()
+	must(t, r.client.DeleteShare(t.Context(), "same", true))
+	after := hold()
+	defer after.Close()
+	open := len(r.daemon.conns.all)
+	before.Close()
+	eventually(t, "the agent knows that the first has let go", func() bool { return len(r.daemon.conns.all) < open })
+	if !r.hasShare("same") {
+		t.Error("the second one went with the hold of the first")
+	}
 }

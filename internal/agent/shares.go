@@ -157,52 +157,17 @@ func (h handlers) create(r *http.Request, spec api.ShareSpec, peer asker, also f
 		return api.Share{}, admission.Enforcement{}, err
 	}
 	h.driverWatch.examine(r.Context())
-	var view core.ShareView
-	if err := h.promise(r, func(l *loop) (err error) {
-		view, err = l.core.CreateShare(l.now, h.coreSpec(spec, peer), peer.UID)
+	var made toHold
+	if err := h.promise(r, func(l *loop) error {
+		view, err := l.core.CreateShare(l.now, h.coreSpec(spec, peer), peer.UID)
+		if err == nil {
+			made = l.toHold(view)
+		}
 		return err
 	}); err != nil {
 		return api.Share{}, admission.Enforcement{}, err
 	}
-	return h.secure(r, view, peer, also)
-}
-
-// secure has a share held that the ledger has got, and lets processes come to it. A
-// failure takes it off the ledger again.
-func (h handlers) secure(r *http.Request, view core.ShareView, peer asker, also func(*loop, string) error) (api.Share, admission.Enforcement, error) {
-	// Not in the loop: a driver and a control daemon are asked.
-	g := h.enforcers.Take(r.Context(), view)
-	failed := g.Short()
-	var share api.Share
-	if failed == nil {
-		_ = h.cfg.makeShareFolder(view.Name) // the loop would take long for it; it makes it again where somebody takes it away
-		failed = h.ask(r, func(l *loop) (err error) {
-			if !l.core.Is(view) {
-				return &core.Failure{Kind: core.NotFound, Message: fmt.Sprintf("share %q was deleted before it was held", view.Name)}
-			}
-			l.enforcements[view.Name] = g
-			share, err = l.open(view.Name, also)
-			return err
-		})
-	}
-	if failed == nil {
-		h.onDisk(r, view)
-	}
-	if failed != nil {
-		var known bool // to the loop, which lets it go with the share
-		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
-			if l.core.Is(view) {
-				_, known = l.enforcements[view.Name]
-				_ = l.core.DeleteShare(l.now, view.Name, true, peer.UID)
-			} else if l.sockets[view.Name] == nil {
-				l.dropSocket(view.Name) // somebody has deleted it before it had one
-			}
-		})
-		if !known {
-			failed = errors.Join(failed, h.enforcers.Release(r.Context(), g))
-		}
-	}
-	return share, g, failed
+	return h.secure(r, made, peer, also)
 }
 
 // promise is ask for what may find no room. Memory that no ledger knew when the driver was
@@ -256,11 +221,16 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 		return err
 	}
 	h.driverWatch.examine(r.Context())
-	var view core.ShareView
-	var made bool
+	var made toHold
+	var fresh bool
 	if err := h.promise(r, func(l *loop) (err error) {
-		if view, made, err = l.core.EnsureShare(l.now, h.coreSpec(spec, peer), peer.UID); err != nil || made {
+		var view core.ShareView
+		if view, fresh, err = l.core.EnsureShare(l.now, h.coreSpec(spec, peer), peer.UID); err != nil {
 			return err
+		}
+		if fresh {
+			made = l.toHold(view)
+			return nil
 		}
 		if _, held := l.enforcements[name]; !held {
 			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("share %q is being made", name), Hint: "ask again"}
@@ -269,12 +239,12 @@ func (h handlers) putShare(w http.ResponseWriter, r *http.Request, peer asker) e
 	}); err != nil {
 		return err
 	}
-	if !made {
+	if !fresh {
 		auditOf(r).unchanged()
 		h.driverWatch.lookAt(r.Context(), name)
 		return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(name) })
 	}
-	share, _, err := h.secure(r, view, peer, func(*loop, string) error { return nil })
+	share, _, err := h.secure(r, made, peer, func(*loop, string) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -358,21 +328,25 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer asker)
 		}
 	}
 	var view core.ShareView
+	var limited toHold
 	if err := h.promise(r, func(l *loop) (err error) {
 		view, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: change.Policy,
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
 		}, h.rights(peer))
-		if err != nil {
-			return err
+		if err == nil {
+			err = l.keep(view)
 		}
-		return l.keep(view)
+		if err == nil && change.MemoryBytes != nil {
+			limited = l.toHold(view)
+		}
+		return err
 	}); err != nil {
 		return err
 	}
 	h.onDisk(r, view)
 	if change.MemoryBytes != nil {
-		if err := h.secureAgain(r, view); err != nil {
+		if err := h.secureAgain(r, limited); err != nil {
 			return err
 		}
 	}
@@ -419,10 +393,16 @@ const endPoll = 2 * time.Millisecond
 // holdShare keeps a share for as long as the connection is open.
 func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer asker) error {
 	name := r.PathValue("name")
-	if err := h.answerHold(w, r, name, peer); err != nil {
+	var held core.ShareView
+	if err := h.answerShare(w, r, http.StatusOK, func(l *loop) (_ core.ShareView, err error) {
+		if err = l.core.Hold(name, h.rights(peer)); err == nil {
+			held, err = l.core.Share(name)
+		}
+		return held, err
+	}); err != nil {
 		return err
 	}
-	defer h.letGo(r, name)
+	defer h.letGo(r, name, held.Created)
 	var attended *attendee
 	if r.URL.Query().Get("run") == "1" {
 		attended = h.attend(r, name, peer)
@@ -433,11 +413,15 @@ func (h handlers) holdShare(w http.ResponseWriter, r *http.Request, peer asker) 
 }
 
 // letGo ends a hold, unless the agent ends: who holds may come back to the next one.
-func (h handlers) letGo(r *http.Request, name string) {
+func (h handlers) letGo(r *http.Request, name string, created time.Time) {
 	select {
 	case <-h.ending:
 	default:
-		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) { l.core.Release(l.now, name) })
+		_ = h.do(context.WithoutCancel(r.Context()), func(l *loop) {
+			if l.core.Is(name, created) {
+				l.core.Release(l.now, name)
+			}
+		})
 	}
 }
 
@@ -492,7 +476,7 @@ func (h handlers) postRun(w http.ResponseWriter, r *http.Request, peer asker) er
 		return err
 	}
 	auditOf(r).about(run.Share.Name)
-	defer h.letGo(r, run.Share.Name)
+	defer h.letGo(r, run.Share.Name, run.Share.Created)
 	if run.Entry, err = g.Enter(r.Context(), peer.PID); err != nil {
 		return err
 	}
@@ -537,30 +521,12 @@ func (h handlers) enforcementNow(r *http.Request, name string, may func(*loop) e
 	return found[0], nil
 }
 
-func (h handlers) answerHold(w http.ResponseWriter, r *http.Request, name string, peer asker) error {
-	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) {
-		if err := l.core.Hold(name, h.rights(peer)); err != nil {
-			return core.ShareView{}, err
-		}
-		return l.core.Share(name)
-	})
-}
-
 // several are the parts of something that has more than one.
 func several[T any](parts []T) []T {
 	if len(parts) == 1 {
 		return nil
 	}
 	return parts
-}
-
-// secureAgain holds a share whose limits have changed.
-func (h handlers) secureAgain(r *http.Request, v core.ShareView) error {
-	g := h.enforcers.Take(r.Context(), v)
-	return h.ask(r, func(l *loop) error {
-		l.setEnforcement(g)
-		return nil
-	})
 }
 
 // enterShare puts the process that asks under a share, before it starts a program.

@@ -164,9 +164,9 @@ func (c *Core) Share(name string) (ShareView, error) {
 }
 
 // Is is false of a share that has been deleted, though another one has its name now.
-func (c *Core) Is(v ShareView) bool {
-	s := c.byName[v.Name]
-	return s != nil && s.owner == v.Owner && s.created.Equal(v.Created)
+func (c *Core) Is(name string, created time.Time) bool {
+	s := c.byName[name]
+	return s != nil && s.created.Equal(created)
 }
 
 func (c *Core) share(name string) (*share, *Failure) {
