@@ -152,11 +152,15 @@ func (w *working) goesOn(t *testing.T) {
 	}, w.host.simulator)
 }
 
-// isHeld checks that the one that wants all of a card's time has its share of it.
+// isHeld checks that the one that wants all of a card's time has its share of it, perhaps
+// after some time: it does not know at once that an agent has gone, and a busy host starves it.
 func (w *working) isHeld(t *testing.T, when string) {
 	t.Helper()
-	whole, most := parts(w.host.watch(t, w.truth, w.on(t, 0).PID, 1200*time.Millisecond))
-	if whole < 10 || most > float64(w.busyPercent)+3 {
+	var whole, most float64
+	for try := 0; try < 5 && whole < float64(w.busyPercent)-5 && most <= float64(w.busyPercent)+3; try++ {
+		whole, most = parts(w.host.watch(t, w.truth, w.on(t, 0).PID, 1200*time.Millisecond))
+	}
+	if whole < float64(w.busyPercent)-5 || most > float64(w.busyPercent)+3 {
 		t.Errorf("%s the share of %d %% had %.1f %% of its card, and %.1f %% of a second", when, w.busyPercent, whole, most)
 	}
 }

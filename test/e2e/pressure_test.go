@@ -79,24 +79,36 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
+// What an allocation waits for an agent that has gone, in ms.
+const patienceMs = 3000
+
 // Supervisor and worker die together: somebody starts the agent anew, and the
-// clients come back to it.
+// clients come back to it. A busy host may start it later than an allocation waits.
 func TestWholeAgentKilled(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, hostOptions{})
-	report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
-		Kill: func(context.Context) error {
-			h.killAgent(t)
-			h.startAgent(t)
-			return nil
-		}})
-	if err != nil {
-		t.Fatal(err)
+	for range 5 {
+		report, err := bench.AgentRestart(t.Context(), bench.RestartOptions{Target: h.Target, Restarts: 1,
+			Kill: func(context.Context) error {
+				h.killAgent(t)
+				h.startAgent(t)
+				return nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", report)
+		if report.OverQuotaBytes != 0 || report.Calls == 0 {
+			t.Fatalf("%+v, want nothing over the quota", report)
+		}
+		if report.FailedCalls == 0 {
+			return
+		}
+		if report.LongestCallMs < patienceMs {
+			t.Fatalf("%+v, want no failed call while the agent is away for less than 3 s", report)
+		}
 	}
-	t.Logf("%+v", report)
-	if report.FailedCalls != 0 || report.OverQuotaBytes != 0 || report.Calls == 0 {
-		t.Errorf("%+v, want no failed call and nothing over the quota", report)
-	}
+	t.Error("the agent was away for more than 3 s each time")
 }
 
 func TestManyProcessesAttachAtOnce(t *testing.T) {
