@@ -1137,8 +1137,9 @@ static bool admit_locked(struct gate *gate, uint64_t key, bool known, uint64_t *
 		if (gate->away && end <= *now) {
 			uint64_t wait = bucket_admit(&gate->bucket, &gate->backlog, *now, away_rate(gate, &pages->limits));
 
+			/* the bucket bounds what is in flight; what the agent said of that was for its leases */
 			until = *now + (wait < ESCAPE_NS ? wait : ESCAPE_NS);
-			verdict = wait == 0 ? backlog_admit(&gate->backlog, *now, UINT64_MAX, most, refill, &until) : BACKLOG_LEASE;
+			verdict = wait == 0 ? BACKLOG_GO : BACKLOG_LEASE;
 		} else {
 			verdict = backlog_admit(&gate->backlog, *now, end, most, refill, &until);
 		}

@@ -251,6 +251,30 @@ static void keeps_its_rate_without_an_agent(void)
 	CHECK(near(fakecard_busy() - before, 1000 * MS * FAKESHARE_PERCENT / 100, 2));
 }
 
+/*
+ * What the agent let it keep in flight was for the leases that it gave: without them a program
+ * that wakes late launches at once what it has saved.
+ */
+static void keeps_its_rate_on_a_starved_host(void)
+{
+	uint64_t start, before;
+
+	fakeshare_gate(true);
+	fakeshare_lease(clock_now() + LONG_NS);
+	launches(20, 1 * MS, 3);
+	synchronise();
+	fakeshare.pages.limits.card[0].backlogns = 200 * US;
+	fakeshare.away = true;
+	fakeshare_lease(0);
+	launches(1, 1 * MS, 3);
+	fakeclock_host((struct fakeclock_host){.usual = 10 * MS, .rare = 25 * MS, .most = 30 * MS});
+	start = clock_now();
+	before = fakecard_busy();
+	while (clock_now() < start + 3000 * MS)
+		launches(1, 1 * MS, 3);
+	CHECK(near(fakecard_busy() - before, 3000 * MS * FAKESHARE_PERCENT / 100, 5));
+}
+
 /* Its socket is open, and nothing comes: after a second it goes on by itself, until there are other pages. */
 static void keeps_its_rate_beside_a_stopped_agent(void)
 {
@@ -731,6 +755,7 @@ static const struct scenario scenarios[] = {
 	{"knows what runs while its launch does not return", knows_what_runs_while_its_launch_does_not_return},
 	{"gives back what it leaves idle", gives_back_what_it_leaves_idle},
 	{"keeps its rate without an agent", keeps_its_rate_without_an_agent},
+	{"keeps its rate on a starved host", keeps_its_rate_on_a_starved_host},
 	{"keeps its rate beside a stopped agent", keeps_its_rate_beside_a_stopped_agent},
 	{"waits for an agent that is there", waits_for_an_agent_that_is_there},
 	{"keeps a bounded backlog", keeps_a_bounded_backlog},

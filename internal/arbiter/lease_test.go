@@ -44,3 +44,27 @@ func TestShortLeaseOnABusyHost(t *testing.T) {
 		t.Fatal("it has the GPU still")
 	}
 }
+
+// A program that uses little of its leases has them for itself: another process of its share that
+// waits may launch beside it then, and each keeps little in flight, but it does not wait for itself.
+func TestLeasesLeftIdle(t *testing.T) {
+	for processes, want := range map[int]bool{1: false, 2: true} {
+		w := &stage{t: t, used: map[string]*Usage{}}
+		w.arbiter = New(Default(10*time.Millisecond), w)
+		w.do([]string{"share", "late", "fixed", "30"})
+		a, together := w.arbiter, false
+		for w.now = time.Second; w.now < 3*time.Second; w.now += time.Millisecond {
+			a.Tick(w.now)
+			for p := range processes {
+				a.Want(w.now, "late", uint64(p+1)) // the one that has a lease asks ahead,
+			}
+			if a.holder != nil && w.now > a.begun+a.config.Least {
+				a.Back(w.now, "late", a.holder.process) // and gives the rest of it back
+			}
+			together = together || a.holder != nil && a.holder.process == 0
+		}
+		if together != want {
+			t.Errorf("%d processes: a lease for all at once: %v, want %v", processes, together, want)
+		}
+	}
+}
