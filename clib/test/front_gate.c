@@ -233,22 +233,32 @@ static void gives_back_what_it_leaves_idle(void)
 	}
 }
 
-static void keeps_its_rate_without_an_agent(void)
+/* A gated share, and a kernel of 1 ms that has been measured under a long lease. */
+static void has_a_measured_kernel(void)
 {
-	uint64_t start, before;
-
 	fakeshare_gate(true);
 	fakeshare_lease(clock_now() + LONG_NS);
 	launches(20, 1 * MS, 3);
 	synchronise();
+}
+
+/* Launches it for so long, and has the share's part of the card, within so many percent. */
+static void keeps_its_rate(uint64_t ns, unsigned within)
+{
+	uint64_t start = clock_now(), before = fakecard_busy();
+
+	while (clock_now() < start + ns)
+		launches(1, 1 * MS, 3);
+	CHECK(near(fakecard_busy() - before, ns * FAKESHARE_PERCENT / 100, within));
+}
+
+static void keeps_its_rate_without_an_agent(void)
+{
+	has_a_measured_kernel();
 	fakeshare.away = true;
 	fakeshare_lease(0);
 	launches(1, 1 * MS, 3);
-	start = clock_now();
-	before = fakecard_busy();
-	while (clock_now() < start + 1000 * MS)
-		launches(1, 1 * MS, 3);
-	CHECK(near(fakecard_busy() - before, 1000 * MS * FAKESHARE_PERCENT / 100, 2));
+	keeps_its_rate(1000 * MS, 2);
 }
 
 /*
@@ -257,22 +267,13 @@ static void keeps_its_rate_without_an_agent(void)
  */
 static void keeps_its_rate_on_a_starved_host(void)
 {
-	uint64_t start, before;
-
-	fakeshare_gate(true);
-	fakeshare_lease(clock_now() + LONG_NS);
-	launches(20, 1 * MS, 3);
-	synchronise();
+	has_a_measured_kernel();
 	fakeshare.pages.limits.card[0].backlogns = 200 * US;
 	fakeshare.away = true;
 	fakeshare_lease(0);
 	launches(1, 1 * MS, 3);
 	fakeclock_host((struct fakeclock_host){.usual = 10 * MS, .rare = 25 * MS, .most = 30 * MS});
-	start = clock_now();
-	before = fakecard_busy();
-	while (clock_now() < start + 3000 * MS)
-		launches(1, 1 * MS, 3);
-	CHECK(near(fakecard_busy() - before, 3000 * MS * FAKESHARE_PERCENT / 100, 5));
+	keeps_its_rate(3000 * MS, 5);
 }
 
 /* Its socket is open, and nothing comes: after a second it goes on by itself, until there are other pages. */
@@ -281,20 +282,13 @@ static void keeps_its_rate_beside_a_stopped_agent(void)
 	static struct front_pages fresh;
 	uint64_t start, before;
 
-	fakeshare_gate(true);
-	fakeshare_lease(clock_now() + LONG_NS);
-	launches(20, 1 * MS, 3);
-	synchronise();
+	has_a_measured_kernel();
 	fakeshare.stopped = true;
 	fakeshare_lease(0);
 	start = clock_now();
 	launches(1, 1 * MS, 3);
 	CHECK(clock_now() - start < 1200 * MS && fakeshare.doubts == 1);
-	start = clock_now();
-	before = fakecard_busy();
-	while (clock_now() < start + 1000 * MS)
-		launches(1, 1 * MS, 3);
-	CHECK(near(fakecard_busy() - before, 1000 * MS * FAKESHARE_PERCENT / 100, 2));
+	keeps_its_rate(1000 * MS, 2);
 	synchronise();
 	/* it goes on: nothing without a lease from then on */
 	fakeshare.stopped = fakeshare.away = false;

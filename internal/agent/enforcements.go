@@ -131,15 +131,17 @@ func (h handlers) secureAgain(r *http.Request, changed toHold) error {
 	}
 	g := h.enforcers.Take(r.Context(), changed.ShareView)
 	var gone bool
-	err := h.do(context.WithoutCancel(r.Context()), func(l *loop) {
+	if h.do(context.WithoutCancel(r.Context()), func(l *loop) {
 		if gone = !l.core.Is(changed.Name, changed.Created); !gone {
 			l.setEnforcement(g)
 		}
-	})
-	if gone {
-		err = errors.Join(err, h.enforcers.Release(r.Context(), g))
+	}) != nil {
+		return errLeaving
 	}
-	return err
+	if gone {
+		return h.enforcers.Release(r.Context(), g)
+	}
+	return nil
 }
 
 // dropEnforcement lets a share go that is no more.

@@ -33,7 +33,7 @@ func (q *queues) next(name string) *place {
 	return p
 }
 
-// await waits until all before it have ended.
+// await waits until all before it have ended. errLeaving: ctx has ended first.
 func (p *place) await(ctx context.Context) error {
 	if p.before == nil {
 		return nil
@@ -43,7 +43,7 @@ func (p *place) await(ctx context.Context) error {
 		p.before = nil
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return errLeaving
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/divvy-gpu/divvy/internal/api"
+	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/enforce"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
@@ -228,7 +229,7 @@ func TestNameThatAnotherShareHad(t *testing.T) {
 func TestHoldOfAShareThatAnotherFollowed(t *testing.T) {
 	r := newRig(t)
 	spec := api.ShareSpec{Name: "same", MemoryBytes: gib, Ephemeral: true}
-	hold := func() interface{ Close() } {
+	hold := func() *client.Hold {
 		r.share(spec)
 		h, err := r.client.Hold(context.Background(), "same")
 		must(t, err)

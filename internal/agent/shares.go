@@ -327,30 +327,29 @@ func (h handlers) patchShare(w http.ResponseWriter, r *http.Request, peer asker)
 			return err
 		}
 	}
-	var view core.ShareView
-	var limited toHold
+	var changed toHold
 	if err := h.promise(r, func(l *loop) (err error) {
-		view, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
+		changed.ShareView, err = l.core.ChangeShare(l.now, r.PathValue("name"), core.Change{
 			MemoryBytes: change.MemoryBytes, CoresPercent: change.CoresPercent, Policy: change.Policy,
 			Weight: change.Weight, Priority: change.Priority, Paused: change.Paused,
 		}, h.rights(peer))
 		if err == nil {
-			err = l.keep(view)
+			err = l.keep(changed.ShareView)
 		}
 		if err == nil && change.MemoryBytes != nil {
-			limited = l.toHold(view)
+			changed = l.toHold(changed.ShareView)
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	h.onDisk(r, view)
+	h.onDisk(r, changed.ShareView)
 	if change.MemoryBytes != nil {
-		if err := h.secureAgain(r, limited); err != nil {
+		if err := h.secureAgain(r, changed); err != nil {
 			return err
 		}
 	}
-	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(view.Name) })
+	return h.answerShare(w, r, http.StatusOK, func(l *loop) (core.ShareView, error) { return l.core.Share(changed.Name) })
 }
 
 // deleteShare is refused under living processes. Those that are being ended it waits

@@ -5,7 +5,6 @@ package arbiter
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -223,8 +222,7 @@ func (a *Arbiter) leftIdle(now time.Duration) {
 	const turns, leases = 4, 64
 	s := a.holder
 	had := min(now, a.end) - a.begun - s.turn.late
-	others := slices.ContainsFunc(s.waiting, func(p uint64) bool { return p != s.process })
-	if s.process == 0 || !others || had <= a.config.Least {
+	if s.process == 0 || len(s.waiting) == 0 || a.goesOn(s) || had <= a.config.Least {
 		return
 	}
 	s.idle++

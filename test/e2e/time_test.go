@@ -191,6 +191,17 @@ func parts(seen []simgpu.TimeState) (whole, most float64) {
 	return 100 * float64(last.BusyNS-seen[0].BusyNS) / float64(last.AtNS-seen[0].AtNS), most
 }
 
+// lookAgain looks until a program has had so much, so many times at most: a busy host may starve
+// it, but never feeds it.
+func lookAgain(tries int, least float64, look func() (had float64)) (had float64) {
+	for range tries {
+		if had = look(); had >= least {
+			break
+		}
+	}
+	return had
+}
+
 // Two that want the whole card have half of it each; the death of one gives the
 // other all of it at once. They launch half a second ahead, so that a busy host
 // does not starve the card.
