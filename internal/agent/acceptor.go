@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"time"
 
 	"github.com/divvy-gpu/divvy/internal/socket"
@@ -40,16 +41,21 @@ func newAcceptor(own int) acceptor {
 	return acceptor{newLimiter(maxAccepted, own), newFairQueue[acceptedConn]()}
 }
 
-// accept accepts connections until the listener is closed.
+// accept accepts connections until the listener is closed. It returns while nobody connects.
 func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse []byte, serve func(acceptedConn, int)) {
+	again := func() { d.accept(ctx, listener, refuse, serve) }
 	for n := 1; ; n++ {
 		if n%acceptBatch == 0 && !listener.Idle() {
 			pauseFor(ctx, breath)
 		}
-		accepted, err := listener.Accept()
+		accepted, err := listener.AcceptBy(time.Now().Add(quietFor))
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if listener.Await(d.poller, again) == nil {
+				return
+			}
 		case err != nil:
 			// Out of descriptors, as a rule: let some connections end.
 			d.cfg.Logger.Warn("accept", "error", err)

@@ -154,6 +154,7 @@ type daemon struct {
 	// connections at once: of processes, and of the HTTP interface
 	attachments, conns *limiter
 	acceptor           acceptor
+	poller             *socket.Poller // of processes, and of sockets on which all is quiet
 	subordinates       subordinates
 	samples            *sampler
 	requests           requestCounts
@@ -216,6 +217,9 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 		RestartGrace: cfg.RestartGrace, EphemeralGrace: cfg.EphemeralGrace, ShrinkDeadline: cfg.ShrinkDeadline,
 		AgentUID: os.Geteuid(),
 	}, described, l.pages)
+	if l.poller, err = socket.NewPoller(); err != nil {
+		return nil, err
+	}
 	if err := errors.Join(l.openLeases(), l.openReleases()); err != nil {
 		return nil, err
 	}
@@ -338,8 +342,8 @@ func (l *loop) recoverClient(c core.ClientView) {
 	m.process = p
 	name := l.table.Name(c.PID)
 	l.begin(func(ctx context.Context, d *daemon) {
-		if d.awaitDeath(ctx, c.ID, p) {
-			d.audit.noteLeft(c, name)
+		if err := d.awaitDeath(ctx, c.ID, p, func() { d.audit.noteLeft(c, name) }); err != nil {
+			d.cfg.Logger.Warn("recover", "pid", c.PID, "error", err)
 		}
 	})
 }
@@ -355,6 +359,8 @@ func serve(ctx context.Context, l *loop) error {
 	defer endAudit()
 	timer := l.time.timer
 	l.openDivisions()
+	d.task(func() { d.poller.Run(d.task) })
+	context.AfterFunc(alive, d.poller.Close)
 	d.task(func() { d.awaitLeaseTimer(alive, timer, d.cfg.SlowHost) })
 	for _, w := range l.releases {
 		r := w.reminder

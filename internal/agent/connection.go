@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,13 +24,16 @@ import (
 
 const (
 	sendDeadline = 5 * time.Second
-	maxProbes    = 16                     // SYNC before HELLO
-	readLate     = 200 * time.Millisecond // for what is there already
+	// quietFor is how long a goroutine waits for the next that somebody sends, or for who connects. After
+	// that all who are quiet wait together.
+	quietFor  = time.Second
+	maxProbes = 16                     // SYNC before HELLO
+	readLate  = 200 * time.Millisecond // for what is there already
 )
 
-// connection is one process on a share's socket. Its goroutine reads a message
+// connection is one process on a share's socket. A goroutine reads a message
 // and answers it before it reads the next: one request of a client is on its
-// way at a time, whatever the client sends.
+// way at a time, whatever the client sends. While it sends nothing there is none.
 type connection struct {
 	*daemon
 	share string
@@ -39,6 +43,8 @@ type connection struct {
 	cards []string      // of its share, by slot
 	actor api.AuditActor
 	turn  uint64        // of its process among those that launch
+	hung  atomic.Bool   // up, by the agent
+	left  func()        // is called when it has ended
 	ended chan struct{} // closed when nothing is read any more
 }
 
@@ -50,16 +56,53 @@ func (c *connection) do(ctx context.Context, f func(*loop)) error {
 	return c.doFor(ctx, c.payer, f)
 }
 
-func (c *connection) serve(ctx context.Context) {
-	defer c.conn.Close()
-	defer close(c.ended)
-	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })() // wakes the reader when the agent ends
+// serve begins with HELLO, and returns while the process is quiet: left is called when
+// the connection has ended.
+func (c *connection) serve(ctx context.Context, left func()) {
+	forget := context.AfterFunc(ctx, c.hangUp) // when the agent ends
+	c.left = func() {
+		forget()
+		close(c.ended)
+		_ = c.conn.Close()
+		left()
+	}
 	if err := c.handshake(ctx); err != nil {
 		c.cfg.Logger.Debug("handshake", "share", c.share, "error", err)
+		c.left()
 		return
 	}
-	for {
+	c.read(ctx)
+}
+
+// hangUp ends the connection: who reads, or waits for it, finds its end.
+func (c *connection) hangUp() {
+	c.hung.Store(true)
+	_, _ = c.conn.CloseRead(), c.conn.CloseWrite() // one that has ended needs none
+}
+
+// read answers messages until none comes for a while; it is called again for the next.
+func (c *connection) read(ctx context.Context) {
+	for quiet := false; !quiet || c.poller.Await(c.conn, func() { c.read(ctx) }) != nil; {
+		var err error
+		if quiet, err = c.readFor(ctx, quietFor); err != nil {
+			c.cfg.Logger.Debug("client", "share", c.share, "error", err)
+			c.detach(ctx)
+			c.left()
+			return
+		}
+	}
+}
+
+// readFor answers messages for some time, and says whether none came.
+func (c *connection) readFor(ctx context.Context, most time.Duration) (quiet bool, err error) {
+	if err := c.conn.SetReadDeadline(time.Now().Add(most)); err != nil {
+		return false, err
+	}
+	for quiet = true; ; quiet = false {
 		m, descriptor, err := c.receive()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return quiet, nil
+		}
 		if err == nil {
 			err = c.handle(ctx, m, descriptor)
 		}
@@ -67,11 +110,9 @@ func (c *connection) serve(ctx context.Context) {
 			_ = unix.Close(descriptor)
 		}
 		if err != nil {
-			c.cfg.Logger.Debug("client", "share", c.share, "error", err)
-			break
+			return false, err
 		}
 	}
-	c.detach(ctx)
 }
 
 // detach takes the process off its connection; it may come back with another.
@@ -97,7 +138,7 @@ func (c *connection) receive() (m wire.Message, descriptor int, err error) {
 		descriptor = descriptorIn(control[:controlBytes])
 	}
 	switch {
-	case err == nil && n == 0:
+	case err == nil && (n == 0 || c.hung.Load()):
 		err = net.ErrClosed
 	case err == nil:
 		m, err = wire.Decode(packet[:n])
@@ -189,7 +230,7 @@ func (c *connection) handshake(ctx context.Context) error {
 			if err := c.hello(ctx, m); err != nil {
 				return err
 			}
-			return c.conn.SetReadDeadline(time.Time{}) // it may take for ever from now on
+			return nil
 		default:
 			return c.refuse(m, wire.StatusProtocol, "HELLO comes first")
 		}
@@ -271,11 +312,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if a.watched {
 		a.handle.Close()
 	} else {
-		c.task(func() {
-			if c.awaitDeath(ctx, a.id, a.handle) {
-				c.noteProgram("leave", audit.Done, "", nil)
-			}
-		})
+		err = errors.Join(err, c.awaitDeath(ctx, a.id, a.handle, func() { c.noteProgram("leave", audit.Done, "", nil) }))
 	}
 	if len(held.Pending) > 0 || held.Why != "" {
 		c.task(func() { c.verify(ctx, a.id, a.process.PID, held) })
@@ -382,7 +419,7 @@ func (l *loop) admit(c *connection, a *arrival) error {
 	l.lastRequest = l.now
 	if old != nil {
 		if old.conn != nil {
-			_ = old.conn.conn.Close()
+			old.conn.hangUp()
 		}
 		if old.page != nil {
 			old.page.Close()

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -57,4 +58,47 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	eventually(t, "the agent's own goroutines and descriptors are gone", func() bool {
 		return runtime.NumGoroutine() < goroutines && descriptors(t) < files
 	})
+}
+
+// Programs that are quiet, and shares to which nobody comes, have no goroutine each; they are served
+// as before when they say something, end, or come.
+func TestQuietHaveNoGoroutine(t *testing.T) {
+	const many = 40
+	r := newRig(t)
+	r.share(api.ShareSpec{Name: "first", MemoryBytes: gib})
+	must(t, r.front("first").alloc(mib)) // begins what stays
+	var fronts []*front
+	before := runtime.NumGoroutine()
+	for n := range many {
+		name := fmt.Sprint("s", n)
+		r.share(api.ShareSpec{Name: name, MemoryBytes: 256 * mib})
+		fronts = append(fronts, r.front(name))
+	}
+	child := startChild(t, r.cfg.ShareSocket("first"))
+	quiet := func() {
+		t.Helper()
+		eventually(t, "all are quiet", func() bool { return runtime.NumGoroutine() < before+many/2 })
+	}
+	quiet()
+	for n, f := range fronts {
+		must(t, f.alloc(mib))
+		must(t, r.front(fmt.Sprint("s", n)).alloc(mib))
+	}
+	if got := child.do("alloc", mib); got != "ok" {
+		t.Fatal(got)
+	}
+	quiet()
+	fronts[0].close()
+	child.kill()
+	for name, want := range map[string]int{"s0": 1, "first": 1} {
+		eventually(t, name+" has one left", func() bool {
+			s, err := r.client.Share(t.Context(), name)
+			must(t, err)
+			return s.Clients == want
+		})
+	}
+	must(t, r.client.DeleteShare(t.Context(), "s1", true))
+	if err := fronts[1].alloc(mib); err == nil {
+		t.Error("a program of a share that was deleted is served")
+	}
 }

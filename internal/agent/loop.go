@@ -423,6 +423,7 @@ func (l *loop) close() {
 		s.close()
 	}
 	l.handles.close()
+	l.poller.Close()
 	if l.api != nil {
 		_ = l.api.Close()
 	}
@@ -436,7 +437,7 @@ func (l *loop) close() {
 
 func (m *member) close() {
 	if m.conn != nil {
-		_ = m.conn.conn.Close()
+		m.conn.hangUp()
 		m.conn = nil
 	}
 	if m.process != nil {

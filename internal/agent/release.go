@@ -195,17 +195,23 @@ func (l *loop) findHolders(id core.ClientID) {
 	})
 }
 
-// awaitDeath tells the core when a client's process has ended.
-func (d *door) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process) (ended bool) {
-	if p.Wait() != nil {
-		return false // closed: the client is off the ledger, or the agent ends
-	}
+// awaitDeath tells the core when a client's process has ended, and calls then after that; not
+// where the client is off the ledger first, or the agent ends.
+func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process, then func()) error {
+	return p.Await(d.poller, func() {
+		d.died(ctx, id, p)
+		then()
+	})
+}
+
+// died tells the core that a client's process has ended.
+func (d *door) died(ctx context.Context, id core.ClientID, p *socket.Process) {
 	d.hearLastWords(ctx, id, p)
 	_ = d.do(ctx, func(l *loop) {
 		if m := l.members[id]; m != nil && m.process == p {
 			if m.conn != nil {
 				// A child may hold it open.
-				_ = m.conn.conn.Close()
+				m.conn.hangUp()
 				m.conn = nil
 			}
 			m.dropWaiter()
@@ -213,7 +219,6 @@ func (d *door) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Proce
 			l.clientEnded(m)
 		}
 	})
-	return true
 }
 
 // hearLastWords lets the connection of a process that has died read what the
@@ -225,7 +230,7 @@ func (d *door) hearLastWords(ctx context.Context, id core.ClientID, p *socket.Pr
 			last = m.conn
 		}
 	})
-	if last == nil || last.conn.SetReadDeadline(time.Now().Add(lastWords)) != nil {
+	if last == nil {
 		return
 	}
 	patience := time.NewTimer(lastWords) // it may be waiting for room

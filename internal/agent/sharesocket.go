@@ -151,16 +151,19 @@ func (d *daemon) acceptClients(ctx context.Context, share string, listener *sock
 			accepted.Close()
 			return
 		}
+		left := func() {
+			d.attachments.leave(payer)
+			leave(slots)
+		}
 		d.task(func() {
-			defer leave(slots)
-			defer d.attachments.leave(payer)
 			conn, err := accepted.Conn()
 			if err != nil {
 				d.cfg.Logger.Warn("accept", "share", share, "error", err)
+				left()
 				return
 			}
 			c := &connection{daemon: d, share: share, conn: conn, payer: payer, actor: api.AuditActor{UID: accepted.Peer.UID, PID: accepted.Peer.PID, Via: viaShare}, ended: make(chan struct{})}
-			c.serve(ctx)
+			c.serve(ctx, left)
 		})
 	})
 }

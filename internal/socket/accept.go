@@ -8,7 +8,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +17,8 @@ import (
 // peers who connect and hang up without end cost little.
 type Listener struct {
 	file    *os.File
-	raw     syscall.RawConn
-	waiting atomic.Bool // in Accept, and there was nobody
-	closed  atomic.Bool
+	waiting atomic.Bool // in Accept, or for a poller, and there was nobody
+	awaited
 }
 
 // ListenerOf makes a listener of a descriptor of a listening socket; it uses a
@@ -76,6 +75,9 @@ func (l *Listener) File() (*os.File, error) {
 	return os.NewFile(uintptr(copied), l.file.Name()), nil
 }
 
+// Await has a poller call ready, once, when somebody has connected; not after Close.
+func (l *Listener) Await(p *Poller, ready func()) error { return l.await(p, ready) }
+
 // Accept waits for the next who connects. After Close it returns net.ErrClosed; with
 // another error it may be called again.
 func (l *Listener) Accept() (Accepted, error) {
@@ -112,6 +114,15 @@ func (l *Listener) Accept() (Accepted, error) {
 	return Accepted{Peer: Peer{PID: int(credentials.Pid), UID: int(credentials.Uid), GID: int(credentials.Gid)}, descriptor: descriptor}, nil
 }
 
+// AcceptBy is Accept that waits until then; it returns os.ErrDeadlineExceeded when nobody has
+// connected.
+func (l *Listener) AcceptBy(deadline time.Time) (Accepted, error) {
+	if err := l.file.SetReadDeadline(deadline); err != nil {
+		return Accepted{}, fmt.Errorf("accept at %s: %w", l.file.Name(), net.ErrClosed)
+	}
+	return l.Accept()
+}
+
 // Pending says whether somebody has connected whom nobody has accepted yet.
 func (l *Listener) Pending() bool {
 	pending := false
@@ -127,9 +138,9 @@ func (l *Listener) Pending() bool {
 // connected.
 func (l *Listener) Idle() bool { return !l.Pending() && l.waiting.Load() }
 
-// Close ends Accept. The path of the socket stays.
+// Close ends Accept and Await. The path of the socket stays.
 func (l *Listener) Close() error {
-	l.closed.Store(true)
+	l.awaited.close()
 	return l.file.Close()
 }
 

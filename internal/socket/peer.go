@@ -39,6 +39,7 @@ func PeerOf(conn *net.UnixConn) (Peer, error) {
 // Process is a process that cannot be mistaken for a later one with its number.
 type Process struct {
 	file *os.File
+	awaited
 }
 
 // ProcessOf is the process at the other end of a connection.
@@ -98,20 +99,30 @@ func OpenProcess(pid int) (*Process, error) {
 
 func newProcess(file, pid int) (*Process, error) {
 	// Go waits for non-blocking descriptors without a thread for each.
-	if err := unix.SetNonblock(file, true); err != nil {
+	err := unix.SetNonblock(file, true)
+	if err != nil {
 		_ = unix.Close(file)
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	return &Process{file: os.NewFile(uintptr(file), fmt.Sprintf("process %d", pid))}, nil
+	p := &Process{file: os.NewFile(uintptr(file), fmt.Sprintf("process %d", pid))}
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return p, nil
 }
 
 // Wait returns nil when the process has ended, an error when Close came first.
-func (p *Process) Wait() error {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(ended)
+func (p *Process) Wait() error { return p.raw.Read(ended) }
+
+// Await has a poller call ended, once, when the process has ended; not after Close.
+func (p *Process) Await(by *Poller, ended func()) error {
+	return p.await(by, func() {
+		if p.Ended() {
+			ended()
+			return
+		}
+		_ = p.Await(by, ended) // that was about a descriptor that had its number before, or the poller ends
+	})
 }
 
 func ended(file uintptr) bool {
@@ -122,13 +133,12 @@ func ended(file uintptr) bool {
 
 // Ended says whether the process has ended.
 func (p *Process) Ended() bool {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
-		return false
-	}
 	done := false
-	return raw.Control(func(file uintptr) { done = ended(file) }) == nil && done
+	return p.raw.Control(func(file uintptr) { done = ended(file) }) == nil && done
 }
 
-// Close ends Wait.
-func (p *Process) Close() { _ = p.file.Close() }
+// Close ends Wait and Await.
+func (p *Process) Close() {
+	p.awaited.close()
+	_ = p.file.Close()
+}

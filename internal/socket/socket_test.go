@@ -124,11 +124,11 @@ func TestPeerAndItsEnd(t *testing.T) {
 	if process.Ended() {
 		t.Error("ended while it runs")
 	}
-	waited := make(chan error)
-	go func() { waited <- process.Wait() }()
+	waited := make(chan bool)
+	must(t, process.Await(newPoller(t), func() { waited <- process.Ended() }))
 	must(t, stdin.Close())
-	if err := <-waited; err != nil || !process.Ended() {
-		t.Errorf("wait: %v, ended %v", err, process.Ended())
+	if !<-waited {
+		t.Error("it is said to have ended, and has not")
 	}
 	_ = child.Wait()
 	if _, err := OpenProcess(child.Process.Pid); !errors.Is(err, ErrGone) {
