@@ -28,6 +28,7 @@ const (
 type acceptor struct {
 	limiter *limiter
 	queue   *fairQueue[acceptedConn]
+	pace    *pace // of dispatch
 }
 
 // acceptedConn is a connection in the queue.
@@ -35,15 +36,20 @@ type acceptedConn struct {
 	socket.Accepted
 	serve  func(c acceptedConn, payer int) // must not wait for anything
 	refuse []byte                          // what the peer is sent when there are too many
+	via    string                          // what it has connected to
 }
 
 func newAcceptor(own int) acceptor {
-	return acceptor{newLimiter(maxAccepted, own), newFairQueue[acceptedConn]()}
+	return acceptor{newLimiter(maxAccepted, own), newFairQueue[acceptedConn](), newPace(own)}
 }
 
 // accept accepts connections until the listener is closed. It returns while nobody connects.
 func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse []byte, serve func(acceptedConn, int)) {
 	again := func() { d.accept(ctx, listener, refuse, serve) }
+	via := viaShare
+	if listener == d.api {
+		via = viaAPI
+	}
 	for n := 1; ; n++ {
 		if n%acceptBatch == 0 && !listener.Idle() {
 			pauseFor(ctx, breath)
@@ -62,13 +68,11 @@ func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse [
 			if !pauseFor(ctx, acceptPause) {
 				return
 			}
+		case accepted.HungUp(): // nobody hears an answer
+			accepted.Close()
 		case d.acceptor.limiter.enter(accepted.Peer.UID):
-			d.acceptor.queue.put(accepted.Peer.UID, acceptedConn{accepted, serve, refuse})
+			d.acceptor.queue.put(accepted.Peer.UID, acceptedConn{accepted, serve, refuse, via})
 		default:
-			via := viaShare
-			if listener == d.api {
-				via = viaAPI
-			}
 			d.audit.noteTurnedAway(accepted.Peer, accepted.Peer.UID, via, "")
 			accepted.Refuse(refuse)
 		}
@@ -77,20 +81,33 @@ func (d *daemon) accept(ctx context.Context, listener *socket.Listener, refuse [
 
 // dispatch serves accepted connections until the loop has ended.
 func (d *daemon) dispatch() {
+	later := time.NewTimer(0) // for who has connected very often
+	defer later.Stop()
 	for {
 		select {
 		case <-d.acceptor.queue.some:
-			if c, ok := d.acceptor.queue.take(); ok {
-				if of := payer(d.table, &d.subordinates, d.uid, c.Peer); d.acceptor.limiter.unknown(c.Peer) {
-					c.Close()
-				} else {
-					c.serve(c, of)
-				}
-				d.acceptor.limiter.leave(c.Peer.UID)
-			}
+		case <-later.C:
 		case <-d.stopped:
 			return
 		}
+		now := time.Now()
+		c, wait, ok := d.acceptor.queue.takeOf(func(uid int) time.Duration { return d.acceptor.pace.wait(uid, now) })
+		if !ok {
+			if wait > 0 {
+				later.Reset(wait)
+			}
+			continue
+		}
+		switch of := payer(d.table, &d.subordinates, d.uid, c.Peer); {
+		case d.acceptor.limiter.unknown(c.Peer):
+			c.Close()
+		case of != c.Peer.UID && d.acceptor.pace.wait(of, now) > 0: // one of many ids of his
+			d.audit.noteTurnedAway(c.Peer, of, c.via, "")
+			c.Refuse(c.refuse)
+		default:
+			c.serve(c, of)
+		}
+		d.acceptor.limiter.leave(c.Peer.UID)
 	}
 }
 

@@ -167,6 +167,13 @@ func (a Accepted) Conn() (*net.UnixConn, error) {
 	return unixConn, nil
 }
 
+// HungUp says whether who connected has closed the connection since.
+func (a Accepted) HungUp() bool {
+	events := []unix.PollFd{{Fd: int32(a.descriptor)}}
+	n, err := unix.Poll(events, 0)
+	return err == nil && n > 0 && events[0].Revents&unix.POLLHUP != 0
+}
+
 // Refuse says so much, without waiting, and closes it.
 func (a Accepted) Refuse(answer []byte) {
 	if len(answer) > 0 {
