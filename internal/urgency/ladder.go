@@ -4,6 +4,7 @@ package urgency
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,8 +42,16 @@ func newLadder() *ladder {
 	}
 }
 
+// first is the number of the best step for a process that is so urgent.
+func (l *ladder) first(is level) int {
+	if is == favoured && len(l.steps) > 0 && l.steps[0].Policy == unix.SCHED_FIFO {
+		return 1
+	}
+	return 0
+}
+
 // set applies the best step that is allowed, or none, to all threads there are.
-func (l *ladder) set(urgent bool) {
+func (l *ladder) set(is level) {
 	if len(l.steps) == 0 {
 		return
 	}
@@ -55,17 +64,17 @@ func (l *ladder) set(urgent bool) {
 		if err != nil {
 			continue
 		}
-		if !urgent {
+		if is == ordinary {
 			attributes := l.ordinary
 			_ = unix.SchedSetAttr(id, &attributes, 0) // one that has ended
 			continue
 		}
-		for len(l.steps) > 0 {
-			attributes := l.steps[0]
+		for best := l.first(is); best < len(l.steps); {
+			attributes := l.steps[best]
 			if err := unix.SchedSetAttr(id, &attributes, 0); err != unix.EPERM && err != unix.EINVAL {
 				break
 			}
-			l.steps = l.steps[1:] // not allowed here
+			l.steps = slices.Delete(l.steps, best, best+1) // not allowed here
 		}
 	}
 }

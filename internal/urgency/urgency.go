@@ -3,8 +3,9 @@
 // Package urgency lets the process that it runs in go before others for as long as
 // somebody waits for it: a turn on a card lasts milliseconds, and on a busy host a
 // thread that has woken may wait for longer than that. It takes the best that the
-// kernel lets it have, and gives it back while the process uses more of a processor
-// than it was meant to, so that nobody can keep others from running by way of it.
+// kernel lets it have, less while the process uses more of a processor than it was meant
+// to, and nothing while it uses twice as much, so that nobody can keep others from running
+// by way of it.
 package urgency
 
 import (
@@ -20,21 +21,31 @@ const (
 	penalty   = 2 * time.Second // after too much of it
 )
 
+// level is how urgent a process is.
+type level int
+
+const (
+	ordinary level = iota
+	favoured       // it has more of the processors than others that want them, which run on
+	urgent         // others wait
+)
+
 // Guard is the urgency of this process; a nil one leaves it as it is.
 type Guard struct {
 	most  time.Duration // processor time in a second
-	apply func(urgent bool)
+	apply func(level)
 
 	mutex   sync.Mutex
-	looked  time.Time     // when, the last time
-	used    time.Duration // of processor time, then
-	until   time.Time     // it is an ordinary process, for it had used too much
-	urgent  bool
+	looked  time.Time             // when, the last time
+	used    time.Duration         // of processor time, then
+	barred  [urgent + 1]time.Time // until when it may not be so urgent, for it had used too much
+	is      level
 	resting *time.Timer // ends in Rest
 }
 
 // New returns the guard of a process that may use so many percent of one processor,
-// 1 to 100, while it goes before others. It is an ordinary one until Keep is called.
+// 1 to 100, while others wait for it, and twice as many while it has more than others. It is an
+// ordinary one until Keep is called.
 func New(percent int) *Guard {
 	return &Guard{most: time.Second * time.Duration(percent) / 100, apply: newLadder().set}
 }
@@ -60,13 +71,19 @@ func (g *Guard) Keep(now time.Time) {
 
 // look decides how urgent the process is until it is asked again.
 func (g *Guard) look(now time.Time, used time.Duration) {
-	if g.urgent && float64(used-g.used) > g.most.Seconds()*float64(now.Sub(g.looked)) {
-		g.until = now.Add(penalty)
+	if part := float64(used-g.used) / float64(now.Sub(g.looked)); g.is > ordinary {
+		for l, most := range map[level]float64{urgent: g.most.Seconds(), favoured: 2 * g.most.Seconds()} {
+			if part > most {
+				g.barred[l] = now.Add(penalty)
+			}
+		}
 	}
 	g.looked, g.used = now, used
-	if urgent := !now.Before(g.until); urgent || g.urgent {
-		g.apply(urgent) // again: threads that are new begin as ordinary ones
-		g.urgent = urgent
+	was := g.is
+	for g.is = urgent; now.Before(g.barred[g.is]); g.is-- {
+	}
+	if g.is > ordinary || was > ordinary {
+		g.apply(g.is) // again: threads that are new begin as ordinary ones
 	}
 }
 
@@ -78,9 +95,9 @@ func (g *Guard) Rest() {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	g.looked = time.Time{}
-	if g.urgent {
-		g.apply(false)
-		g.urgent = false
+	if g.is > ordinary {
+		g.is = ordinary
+		g.apply(ordinary)
 	}
 }
 

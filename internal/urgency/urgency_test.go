@@ -18,25 +18,30 @@ import (
 
 // TestBudget walks a guard of 25 % through quiet and busy times.
 func TestBudget(t *testing.T) {
-	urgent := false
-	g := &Guard{most: time.Second / 4, apply: func(u bool) { urgent = u }}
+	is := ordinary
+	g := &Guard{most: time.Second / 4, apply: func(l level) { is = l }}
 	start := time.Unix(1000, 0)
 	for _, step := range []struct {
 		at, used time.Duration
-		urgent   bool
+		is       level
 	}{
-		{0, 3 * time.Second, true}, // what it used before does not count
-		{100 * time.Millisecond, 3020 * time.Millisecond, true},
-		{200 * time.Millisecond, 3080 * time.Millisecond, false}, // 60 % of that time
-		{300 * time.Millisecond, 3081 * time.Millisecond, false},
-		{2100 * time.Millisecond, 4500 * time.Millisecond, false},
-		{2200 * time.Millisecond, 4600 * time.Millisecond, true},
-		{3200 * time.Millisecond, 4849 * time.Millisecond, true},
-		{4200 * time.Millisecond, 5100 * time.Millisecond, false},
+		{0, 3 * time.Second, urgent}, // what it used before does not count
+		{100 * time.Millisecond, 3020 * time.Millisecond, urgent},
+		{200 * time.Millisecond, 3080 * time.Millisecond, ordinary}, // 60 % of that time
+		{300 * time.Millisecond, 3081 * time.Millisecond, ordinary},
+		{2100 * time.Millisecond, 4500 * time.Millisecond, ordinary},
+		{2200 * time.Millisecond, 4600 * time.Millisecond, urgent}, // it may try again
+		{3200 * time.Millisecond, 4849 * time.Millisecond, urgent},
+		{4200 * time.Millisecond, 5199 * time.Millisecond, favoured}, // 35 %
+		{6300 * time.Millisecond, 5900 * time.Millisecond, favoured}, // 33 %: that time begins anew
+		{8200 * time.Millisecond, 6000 * time.Millisecond, favoured},
+		{8400 * time.Millisecond, 6010 * time.Millisecond, urgent}, // 2 s of little
+		{8500 * time.Millisecond, 6040 * time.Millisecond, favoured},
+		{8600 * time.Millisecond, 6100 * time.Millisecond, ordinary},
 	} {
 		g.look(start.Add(step.at), step.used)
-		if urgent != step.urgent {
-			t.Fatalf("after %v: urgent %v, want %v", step.at, urgent, step.urgent)
+		if is != step.is {
+			t.Fatalf("after %v: level %v, want %v", step.at, is, step.is)
 		}
 	}
 }
@@ -79,7 +84,13 @@ func child(t *testing.T) {
 		if try == 1000 {
 			t.Fatalf("not as urgent as %+v: %+v", l.steps[0], attributes(t))
 		}
-		l.set(true)
+		l.set(urgent)
+	}
+	if l.steps[0].Policy == unix.SCHED_FIFO {
+		l.set(favoured)
+		if len(l.steps) > 1 && !all(attributes(t), func(a unix.SchedAttr) bool { return a.Policy == unix.SCHED_NORMAL && a.Nice == l.steps[1].Nice }) {
+			t.Errorf("not favoured as %+v: %+v", l.steps[1], attributes(t))
+		}
 	}
 	out, err := exec.Command("cat", "/proc/self/stat").Output()
 	if err != nil {
