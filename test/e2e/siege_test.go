@@ -45,6 +45,7 @@ type honest struct {
 	burner           *siegeBurner
 	first, last      simgpu.TimeState
 	attach, question time.Duration // the longest
+	bare             time.Duration // what attach is of a program without Divvy, meanwhile
 }
 
 // siegeBurner keeps a GPU busy until it is told to end, and reports.
@@ -152,16 +153,22 @@ func (h *honest) look(t testing.TB, truth *simgpu.Truth, times map[int]simgpu.Ti
 	}
 }
 
-// visit does what other programs of the share do: one comes, and what is kept is read.
+// visit does what other programs of the share do: one comes, and what is kept is read. A program
+// without Divvy comes, too.
 func (h *honest) visit(t testing.TB, c *crowd) {
 	t.Helper()
-	guest := c.holderAs(t, honestUser, h.share.Socket)
-	begun := time.Now()
-	do(t, guest, "start")
-	h.attach = max(h.attach, time.Since(begun))
-	guest.Kill()
+	for _, by := range []struct {
+		socket  string
+		longest *time.Duration
+	}{{h.share.Socket, &h.attach}, {"", &h.bare}} {
+		guest := c.holderAs(t, honestUser, by.socket)
+		begun := time.Now()
+		do(t, guest, "start")
+		*by.longest = max(*by.longest, time.Since(begun))
+		guest.Kill()
+	}
 	do(t, h.keeper, "check %d %d", h.kept, patternBytes)
-	begun = time.Now()
+	begun := time.Now()
 	c.look(t, h.share.Name)
 	h.question = max(h.question, time.Since(begun))
 }
@@ -239,8 +246,8 @@ func TestSiege(t *testing.T) {
 		}
 		part := 100 * float64(h.last.BusyNS-h.first.BusyNS) / float64(h.last.AtNS-h.first.AtNS)
 		calls, failed, denied, longest := churned[0], churned[1], churned[2], time.Duration(churned[3])
-		t.Logf("%s: %.2f %% of the GPU; %d calls, the longest %v; a launch %v at most, an attach %v, a question %v",
-			h.share.Name, part, calls, longest, launches[i], h.attach, h.question)
+		t.Logf("%s: %.2f %% of the GPU; %d calls, the longest %v; a launch %v at most, an attach %v (%v without Divvy), a question %v",
+			h.share.Name, part, calls, longest, launches[i], h.attach, h.bare, h.question)
 		if calls == 0 || failed != 0 || denied != 0 {
 			t.Errorf("%s: %d calls, of which %d failed and %d were denied", h.share.Name, calls, failed, denied)
 		}
