@@ -11,6 +11,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -342,7 +343,7 @@ func (l *loop) recoverClient(c core.ClientView) {
 	m.process = p
 	name := l.table.Name(c.PID)
 	l.begin(func(ctx context.Context, d *daemon) {
-		if err := d.awaitDeath(ctx, c.ID, p, func() { d.audit.noteLeft(c, name) }); err != nil {
+		if err := d.awaitDeath(ctx, cmp.Or(c.Payer, c.UID), c.ID, p, func() { d.audit.noteLeft(c, name) }); err != nil {
 			d.cfg.Logger.Warn("recover", "pid", c.PID, "error", err)
 		}
 	})

@@ -312,7 +312,7 @@ func (c *connection) hello(ctx context.Context, m wire.Message) error {
 	if a.watched {
 		a.handle.Close()
 	} else {
-		err = errors.Join(err, c.awaitDeath(ctx, a.id, a.handle, func() { c.noteProgram("leave", audit.Done, "", nil) }))
+		err = errors.Join(err, c.awaitDeath(ctx, c.payer, a.id, a.handle, func() { c.noteProgram("leave", audit.Done, "", nil) }))
 	}
 	if len(held.Pending) > 0 || held.Why != "" {
 		c.task(func() { c.verify(ctx, a.id, a.process.PID, held) })

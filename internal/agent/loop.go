@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -97,9 +98,20 @@ func (d *door) task(f func()) {
 	}()
 }
 
+// itself is whose turns the agent's own work has: not root's, who asks, nor those of the user
+// whose the agent is.
+const itself = math.MinInt
+
 // do runs f in the loop and returns when its consequences are carried out:
-// saved, on the pages, told. It gives up when ctx ends first.
-func (d *door) do(ctx context.Context, f func(*loop)) error { return d.doFor(ctx, d.uid, f) }
+// saved, on the pages, told. It gives up when ctx ends first. It is done in the turns of who
+// asked, if ctx is that of a request.
+func (d *door) do(ctx context.Context, f func(*loop)) error {
+	user := itself
+	if asker, asked := ctx.Value(askerKey{}).(asker); asked {
+		user = asker.payer
+	}
+	return d.doFor(ctx, user, f)
+}
 
 // doFor is do for a user. The users have turns, so that nobody starves anybody.
 func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {

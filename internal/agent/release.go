@@ -195,19 +195,19 @@ func (l *loop) findHolders(id core.ClientID) {
 	})
 }
 
-// awaitDeath tells the core when a client's process has ended, and calls then after that; not
-// where the client is off the ledger first, or the agent ends.
-func (d *daemon) awaitDeath(ctx context.Context, id core.ClientID, p *socket.Process, then func()) error {
+// awaitDeath tells the core when a client's process has ended, a user's, and calls then after that;
+// not where the client is off the ledger first, or the agent ends.
+func (d *daemon) awaitDeath(ctx context.Context, user int, id core.ClientID, p *socket.Process, then func()) error {
 	return p.Await(d.poller, func() {
-		d.died(ctx, id, p)
+		d.died(ctx, user, id, p)
 		then()
 	})
 }
 
 // died tells the core that a client's process has ended.
-func (d *door) died(ctx context.Context, id core.ClientID, p *socket.Process) {
-	d.hearLastWords(ctx, id, p)
-	_ = d.do(ctx, func(l *loop) {
+func (d *door) died(ctx context.Context, user int, id core.ClientID, p *socket.Process) {
+	d.hearLastWords(ctx, user, id, p)
+	_ = d.doFor(ctx, user, func(l *loop) {
 		if m := l.members[id]; m != nil && m.process == p {
 			if m.conn != nil {
 				// A child may hold it open.
@@ -223,9 +223,9 @@ func (d *door) died(ctx context.Context, id core.ClientID, p *socket.Process) {
 
 // hearLastWords lets the connection of a process that has died read what the
 // process had sent before: its events would be lost otherwise.
-func (d *door) hearLastWords(ctx context.Context, id core.ClientID, p *socket.Process) {
+func (d *door) hearLastWords(ctx context.Context, user int, id core.ClientID, p *socket.Process) {
 	var last *connection
-	_ = d.do(ctx, func(l *loop) {
+	_ = d.doFor(ctx, user, func(l *loop) {
 		if m := l.members[id]; m != nil && m.process == p {
 			last = m.conn
 		}
