@@ -126,11 +126,7 @@ func (l *Listener) AcceptBy(deadline time.Time) (Accepted, error) {
 // Pending says whether somebody has connected whom nobody has accepted yet.
 func (l *Listener) Pending() bool {
 	pending := false
-	err := l.raw.Control(func(descriptor uintptr) {
-		events := []unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}}
-		n, err := unix.Poll(events, 0)
-		pending = err == nil && n > 0
-	})
+	err := l.raw.Control(func(descriptor uintptr) { pending = polled(descriptor, unix.POLLIN) != 0 })
 	return err == nil && pending
 }
 
@@ -169,9 +165,7 @@ func (a Accepted) Conn() (*net.UnixConn, error) {
 
 // HungUp says whether who connected has closed the connection since.
 func (a Accepted) HungUp() bool {
-	events := []unix.PollFd{{Fd: int32(a.descriptor)}}
-	n, err := unix.Poll(events, 0)
-	return err == nil && n > 0 && events[0].Revents&unix.POLLHUP != 0
+	return polled(uintptr(a.descriptor), 0)&unix.POLLHUP != 0
 }
 
 // Refuse says so much, without waiting, and closes it.

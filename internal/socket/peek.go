@@ -46,8 +46,13 @@ func Peek(conn *net.UnixConn, buffer []byte) error {
 }
 
 // ends says whether a socket's other end sends nothing more.
-func ends(fd uintptr) bool {
-	events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(events, 0)
-	return err == nil && n > 0 && events[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
+func ends(fd uintptr) bool { return polled(fd, unix.POLLRDHUP)&(unix.POLLHUP|unix.POLLRDHUP) != 0 }
+
+// polled is what can be said of a descriptor now: of these events, of errors and of its end.
+func polled(fd uintptr, events int16) int16 {
+	of := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	if n, err := unix.Poll(of, 0); err != nil || n == 0 {
+		return 0
+	}
+	return of[0].Revents
 }

@@ -77,11 +77,7 @@ func ProcessOf(conn *net.UnixConn, peer Peer) (*Process, error) {
 
 func hungUp(raw interface{ Control(func(uintptr)) error }) bool {
 	gone := false
-	err := raw.Control(func(socket uintptr) {
-		events := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(events, 0)
-		gone = err == nil && n > 0 && events[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
-	})
+	err := raw.Control(func(socket uintptr) { gone = ends(socket) })
 	return err != nil || gone
 }
 
@@ -125,11 +121,7 @@ func (p *Process) Await(by *Poller, ended func()) error {
 	})
 }
 
-func ended(file uintptr) bool {
-	events := []unix.PollFd{{Fd: int32(file), Events: unix.POLLIN}}
-	n, err := unix.Poll(events, 0)
-	return err == nil && n > 0
-}
+func ended(file uintptr) bool { return polled(file, unix.POLLIN) != 0 }
 
 // Ended says whether the process has ended.
 func (p *Process) Ended() bool {

@@ -16,7 +16,7 @@ import (
 // Poller waits for many descriptors with one goroutine: one for each, with its stack, is much
 // where thousands have nothing to say.
 type Poller struct {
-	epoll *os.File // for which Go waits without a thread
+	epoll *os.File
 
 	mutex  sync.Mutex // guards everything below
 	ready  map[int32]func()
@@ -25,16 +25,51 @@ type Poller struct {
 
 // NewPoller makes one, which waits for nothing yet.
 func NewPoller() (*Poller, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err == nil {
-		if err = unix.SetNonblock(epoll, true); err != nil {
-			_ = unix.Close(epoll)
-		}
-	}
+	epoll, err := newEpoll()
 	if err != nil {
 		return nil, fmt.Errorf("wait for descriptors: %w", err)
 	}
-	return &Poller{epoll: os.NewFile(uintptr(epoll), "poller"), ready: map[int32]func(){}}, nil
+	return &Poller{epoll: epoll, ready: map[int32]func(){}}, nil
+}
+
+// newEpoll makes an epoll descriptor, for which Go waits without a thread.
+func newEpoll() (*os.File, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(epoll, true); err != nil {
+		_ = unix.Close(epoll)
+		return nil, err
+	}
+	return os.NewFile(uintptr(epoll), "epoll"), nil
+}
+
+// onBoth calls f while neither an epoll descriptor nor another one is closed.
+func onBoth(epoll *os.File, other syscall.RawConn, f func(epoll, fd int) error) error {
+	own, err := epoll.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var gone, failed error
+	err = other.Control(func(fd uintptr) {
+		gone = own.Control(func(epoll uintptr) { failed = f(int(epoll), int(fd)) })
+	})
+	return errors.Join(err, gone, failed)
+}
+
+// waitEpoll waits until there are events, or the descriptor is closed.
+func waitEpoll(epoll *os.File, events []unix.EpollEvent) (n int, err error) {
+	raw, err := epoll.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		got, failed := unix.EpollWait(int(fd), events, 0)
+		n = max(got, 0)
+		return failed == nil && n > 0
+	})
+	return n, err
 }
 
 // Await has ready called, once, when there is something to read, or to be told of its end; for a
@@ -75,19 +110,11 @@ func (p *Poller) forget(raw syscall.RawConn) {
 
 // change has f change what is awaited of a descriptor.
 func (p *Poller) change(raw syscall.RawConn, f func(epoll, fd int) error) error {
-	own, err := p.epoll.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("wait for a descriptor: %w", err)
-	}
-	var gone, failed error
-	err = raw.Control(func(fd uintptr) {
-		gone = own.Control(func(epoll uintptr) {
-			p.mutex.Lock()
-			defer p.mutex.Unlock()
-			failed = f(int(epoll), int(fd))
-		})
-	})
-	if err = errors.Join(err, gone, failed); err != nil {
+	if err := onBoth(p.epoll, raw, func(epoll, fd int) error {
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		return f(epoll, fd)
+	}); err != nil {
 		return fmt.Errorf("wait for a descriptor: %w", err)
 	}
 	return nil
@@ -95,15 +122,10 @@ func (p *Poller) change(raw syscall.RawConn, f func(epoll, fd int) error) error 
 
 // Run hands on what is to be called, until Close, and then all that still waits.
 func (p *Poller) Run(begin func(ready func())) {
-	own, err := p.epoll.SyscallConn()
-	for err == nil {
-		var events [64]unix.EpollEvent
-		n := 0
-		err = own.Read(func(epoll uintptr) bool {
-			n, _ = unix.EpollWait(int(epoll), events[:], 0)
-			return n > 0
-		})
-		for _, event := range events[:max(n, 0)] {
+	var events [64]unix.EpollEvent
+	for n, err := 0, error(nil); err == nil; {
+		n, err = waitEpoll(p.epoll, events[:])
+		for _, event := range events[:n] {
 			if ready := p.take(event.Fd); ready != nil {
 				begin(ready)
 			}
