@@ -233,8 +233,7 @@ func (h handlers) mayCreate(peer asker, spec api.ShareSpec) error {
 // ask runs f in the loop for a request.
 func (h handlers) ask(r *http.Request, f func(*loop) error) error {
 	var failed error
-	asker, _ := r.Context().Value(askerKey{}).(asker) // handler has looked
-	err := h.doFor(r.Context(), asker.payer, func(l *loop) {
+	err := h.do(r.Context(), func(l *loop) {
 		if l.leaving {
 			failed = errLeaving
 			return
