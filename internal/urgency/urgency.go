@@ -71,11 +71,13 @@ func (g *Guard) Keep(now time.Time) {
 
 // look decides how urgent the process is until it is asked again.
 func (g *Guard) look(now time.Time, used time.Duration) {
-	if part := float64(used-g.used) / float64(now.Sub(g.looked)); g.is > ordinary {
-		for l, most := range map[level]float64{urgent: g.most.Seconds(), favoured: 2 * g.most.Seconds()} {
-			if part > most {
-				g.barred[l] = now.Add(penalty)
-			}
+	if g.is > ordinary {
+		part := float64(used-g.used) / float64(now.Sub(g.looked))
+		if part > g.most.Seconds() {
+			g.barred[urgent] = now.Add(penalty)
+		}
+		if part > 2*g.most.Seconds() {
+			g.barred[favoured] = now.Add(penalty)
 		}
 	}
 	g.looked, g.used = now, used
