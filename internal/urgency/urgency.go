@@ -4,8 +4,8 @@
 // somebody waits for it: a turn on a card lasts milliseconds, and on a busy host a
 // thread that has woken may wait for longer than that. It takes the best that the
 // kernel lets it have, less while the process uses more of a processor than it was meant
-// to, and nothing while it uses twice as much, so that nobody can keep others from running
-// by way of it.
+// to, and nothing once it has used twice as much for a second, so that nobody can keep others
+// from running by way of it.
 package urgency
 
 import (
@@ -19,6 +19,9 @@ const (
 	lookEvery = 100 * time.Millisecond
 	restAfter = time.Second     // without work
 	penalty   = 2 * time.Second // after too much of it
+	// favouredFor is over how long the part of a favoured process counts. Others run beside it: where
+	// it has much to do at once it may go on, or they would be done first with what it is asked for.
+	favouredFor = time.Second
 )
 
 // level is how urgent a process is.
@@ -36,11 +39,22 @@ type Guard struct {
 	apply func(level)
 
 	mutex   sync.Mutex
-	looked  time.Time             // when, the last time
-	used    time.Duration         // of processor time, then
+	looked  moment                // the last time
+	began   moment                // of the time for which a favoured process's part counts
 	barred  [urgent + 1]time.Time // until when it may not be so urgent, for it had used too much
 	is      level
 	resting *time.Timer // ends in Rest
+}
+
+// moment is how much processor time was used until when.
+type moment struct {
+	at   time.Time
+	used time.Duration
+}
+
+// part is how much of a processor was used since.
+func (m moment) part(since moment) float64 {
+	return float64(m.used-since.used) / float64(m.at.Sub(since.at))
 }
 
 // New returns the guard of a process that may use so many percent of one processor,
@@ -58,10 +72,10 @@ func (g *Guard) Keep(now time.Time) {
 	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	if now.Sub(g.looked) < lookEvery {
+	if now.Sub(g.looked.at) < lookEvery {
 		return
 	}
-	g.look(now, processorTime())
+	g.look(moment{now, processorTime()})
 	if g.resting == nil {
 		g.resting = time.AfterFunc(restAfter, g.Rest)
 	} else {
@@ -70,19 +84,19 @@ func (g *Guard) Keep(now time.Time) {
 }
 
 // look decides how urgent the process is until it is asked again.
-func (g *Guard) look(now time.Time, used time.Duration) {
-	if g.is > ordinary {
-		part := float64(used-g.used) / float64(now.Sub(g.looked))
-		if part > g.most.Seconds() {
-			g.barred[urgent] = now.Add(penalty)
-		}
-		if part > 2*g.most.Seconds() {
-			g.barred[favoured] = now.Add(penalty)
-		}
+func (g *Guard) look(now moment) {
+	if g.is > ordinary && now.part(g.looked) > g.most.Seconds() {
+		g.barred[urgent] = now.at.Add(penalty)
 	}
-	g.looked, g.used = now, used
+	if passed := now.at.Sub(g.began.at); g.is == ordinary || passed >= favouredFor {
+		if g.is > ordinary && now.part(g.began) > 2*g.most.Seconds() {
+			g.barred[favoured] = now.at.Add(penalty)
+		}
+		g.began = now
+	}
+	g.looked = now
 	was := g.is
-	for g.is = urgent; now.Before(g.barred[g.is]); g.is-- {
+	for g.is = urgent; now.at.Before(g.barred[g.is]); g.is-- {
 	}
 	if g.is > ordinary || was > ordinary {
 		g.apply(g.is) // again: threads that are new begin as ordinary ones
@@ -96,7 +110,7 @@ func (g *Guard) Rest() {
 	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	g.looked = time.Time{}
+	g.looked = moment{}
 	if g.is > ordinary {
 		g.is = ordinary
 		g.apply(ordinary)

@@ -27,19 +27,22 @@ func TestBudget(t *testing.T) {
 	}{
 		{0, 3 * time.Second, urgent}, // what it used before does not count
 		{100 * time.Millisecond, 3020 * time.Millisecond, urgent},
-		{200 * time.Millisecond, 3080 * time.Millisecond, ordinary}, // 60 % of that time
-		{300 * time.Millisecond, 3081 * time.Millisecond, ordinary},
-		{2100 * time.Millisecond, 4500 * time.Millisecond, ordinary},
-		{2200 * time.Millisecond, 4600 * time.Millisecond, urgent}, // it may try again
-		{3200 * time.Millisecond, 4849 * time.Millisecond, urgent},
-		{4200 * time.Millisecond, 5199 * time.Millisecond, favoured}, // 35 %
-		{6300 * time.Millisecond, 5900 * time.Millisecond, favoured}, // 33 %: that time begins anew
-		{8200 * time.Millisecond, 6000 * time.Millisecond, favoured},
-		{8400 * time.Millisecond, 6010 * time.Millisecond, urgent}, // 2 s of little
-		{8500 * time.Millisecond, 6040 * time.Millisecond, favoured},
-		{8600 * time.Millisecond, 6100 * time.Millisecond, ordinary},
+		{200 * time.Millisecond, 3180 * time.Millisecond, favoured}, // all of that time
+		{900 * time.Millisecond, 3200 * time.Millisecond, favoured},
+		{1000 * time.Millisecond, 3400 * time.Millisecond, favoured}, // 40 % of a second
+		{1900 * time.Millisecond, 3400 * time.Millisecond, favoured},
+		{2000 * time.Millisecond, 4000 * time.Millisecond, ordinary}, // 60 % of a second
+		{3900 * time.Millisecond, 5900 * time.Millisecond, ordinary},
+		{4000 * time.Millisecond, 6000 * time.Millisecond, urgent}, // it may try again
+		{5000 * time.Millisecond, 6249 * time.Millisecond, urgent},
+		{6000 * time.Millisecond, 6599 * time.Millisecond, favoured}, // 35 %
+		{8100 * time.Millisecond, 7300 * time.Millisecond, favoured}, // 33 %: that time begins anew
+		{10000 * time.Millisecond, 7400 * time.Millisecond, favoured},
+		{10200 * time.Millisecond, 7410 * time.Millisecond, urgent}, // 2 s of little
+		{10300 * time.Millisecond, 7440 * time.Millisecond, favoured},
+		{11000 * time.Millisecond, 8100 * time.Millisecond, ordinary},
 	} {
-		g.look(start.Add(step.at), step.used)
+		g.look(moment{start.Add(step.at), step.used})
 		if is != step.is {
 			t.Fatalf("after %v: level %v, want %v", step.at, is, step.is)
 		}
