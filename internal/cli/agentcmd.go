@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -359,16 +358,9 @@ func awaitSimulator(ctx context.Context, socket string) {
 	}
 }
 
-// agentGarbage is how much of an agent's heap may be garbage, in percent of what is not: what it keeps of a
-// thousand programs is small beside what it makes to show them.
-const agentGarbage = 50
-
 // serve runs the agent, or the supervisor that keeps its sockets.
 func (f *agentFlags) serve(ctx context.Context, cfg agent.Config) error {
 	if f.worker {
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(agentGarbage)
-		}
 		return agent.Run(ctx, cfg)
 	}
 	if f.private != "" {
