@@ -36,22 +36,45 @@ const worker = "worker" // the agent's
 // stuck, nothing is promised twice, and in the end nothing is left over.
 func TestKills(t *testing.T) {
 	c := newCluster(t)
+	c.comeAndGo(c.killAtRandom(), func(name string, i int) {
+		c.claim(name, request{name: "gpu", memory: fmt.Sprintf("%dGi", 1+i%6), cores: strconv.Itoa(5 * (1 + i%4))})
+		// A runtime that is killed when a container ends does not know how it did, and says 255: then
+		// it is started again.
+		c.podThat(name, corev1.RestartPolicyOnFailure, container{name: "main", claim: name, command: once()})
+	}, func(name string) {
+		if err := c.kube.ResourceV1().ResourceClaims(c.space).Delete(t.Context(), name, deleteNow()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// With the device plugin, too. A kubelet refuses a pod for good whose devices' plugin is away just then:
+// there is another one in its place, as a controller makes it.
+func TestPluginRandomKills(t *testing.T) {
+	c := byPlugin(t)
+	gpus := c.gpus()
+	c.comeAndGo(c.killAtRandom(pluginMode...), func(name string, i int) {
+		k := part{name: "main", command: once(), share: record.Share{GPUs: gpus[i%2 : i%2+1], MemoryBytes: uint64(1+i%6) * gib, Cores: 5 * (1 + i%4)}}
+		pod := c.makePart(name, corev1.RestartPolicyOnFailure, nil, k)
+		c.bind(pod, c.recordOf(pod, k))
+	}, func(string) {})
+}
+
+// comeAndGo has pods come and go, a few at a time, until kills ends what kills meanwhile.
+func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string, i int), ended func(name string)) {
+	t := c.t
+	t.Helper()
 	pods, inFlight := 200, 6
 	if testing.Short() {
 		pods = 30
 	}
-	kills := c.killAtRandom()
-	began := map[string]time.Time{}
+	began, number, refused := map[string]time.Time{}, map[string]int{}, 0
 	var slowest time.Duration
 	for next, done := 0, 0; done < pods; {
 		for len(began) < inFlight && next < pods {
 			name := "pod-" + strconv.Itoa(next)
-			memory, cores := 1+next%6, 5*(1+next%4)
-			c.claim(name, request{name: "gpu", memory: fmt.Sprintf("%dGi", memory), cores: strconv.Itoa(cores)})
-			// A runtime that is killed when a container ends does not know how it did, and says 255: then
-			// it is started again.
-			c.podThat(name, corev1.RestartPolicyOnFailure, container{name: "main", claim: name, command: once()})
-			began[name] = time.Now()
+			begin(name, next)
+			began[name], number[name] = time.Now(), next
 			next++
 		}
 		if next == pods {
@@ -73,9 +96,12 @@ func TestKills(t *testing.T) {
 				delete(began, name)
 				done++
 				c.deletePod(name)
-				if err := c.kube.ResourceV1().ResourceClaims(c.space).Delete(t.Context(), name, deleteNow()); err != nil {
-					t.Fatal(err)
-				}
+				ended(name)
+			case notTaken(p) && time.Since(since) < 2*patience:
+				refused++
+				c.deletePod(name)
+				c.gone(name)
+				begin(name, number[name])
 			case p.Status.Phase == corev1.PodFailed:
 				t.Fatalf("pod %s: %s\n%s", name, phase(p), c.log(name, "main"))
 			case time.Since(since) > 2*patience: // a kubelet may try again after a minute only
@@ -84,8 +110,13 @@ func TestKills(t *testing.T) {
 		}
 		c.pause(100 * time.Millisecond)
 	}
-	t.Logf("%d pods, the slowest took %.1f s; kills: %v", pods, slowest.Seconds(), kills())
+	t.Logf("%d pods, the slowest took %.1f s, %d were refused; kills: %v", pods, slowest.Seconds(), refused, kills())
 	c.until("nothing is left over", patience, c.noShares)
+}
+
+// notTaken says whether the kubelet has refused a pod because it has no devices for it, or their plugin does not answer.
+func notTaken(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && (p.Status.Reason == "UnexpectedAdmissionError" || strings.HasPrefix(p.Status.Reason, "OutOf"))
 }
 
 // restarts are the exit codes after which containers of a pod were started again, or wait for that.
@@ -114,8 +145,8 @@ func (c *cluster) agentWasAway(pod string) bool {
 }
 
 // killAtRandom kills Divvy's parts and the runtime, until the test has ended or what it returns
-// is called, which says how often each was.
-func (c *cluster) killAtRandom() (ended func() map[string]int) {
+// is called, which says how often each was. A node part is started with these arguments.
+func (c *cluster) killAtRandom(node ...string) (ended func() map[string]int) {
 	stop, killed := make(chan struct{}), make(chan map[string]int, 1)
 	go func() {
 		counts := map[string]int{}
@@ -132,7 +163,11 @@ func (c *cluster) killAtRandom() (ended func() map[string]int) {
 			if victim == worker {
 				_, err = askHost("kill-worker", "", true)
 			} else if _, err = askHost("stop", victim, true); err == nil {
-				_, err = askHost("start", victim, false)
+				var args []string
+				if victim == "node" {
+					args = node
+				}
+				_, err = askHost("start", victim, false, args...)
 			}
 			if err != nil {
 				c.t.Error(err)

@@ -27,10 +27,13 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
 
+// pluginMode are the arguments of a node part that is a device plugin.
+var pluginMode = []string{"--dra=false", "--device-plugin"}
+
 // byPlugin makes the node part serve the kubelet as a device plugin for a test.
 func byPlugin(t *testing.T) *cluster {
 	c := newCluster(t)
-	c.hostWith("start", "node", "--dra=false", "--device-plugin")
+	c.hostWith("start", "node", pluginMode...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.report()
@@ -86,7 +89,14 @@ type part struct {
 // partPod makes a pod that only a Binding puts on the node.
 func (c *cluster) partPod(name string, init []part, parts ...part) *corev1.Pod {
 	c.t.Helper()
+	return c.makePart(name, corev1.RestartPolicyNever, init, parts...)
+}
+
+// makePart is partPod with a restart policy.
+func (c *cluster) makePart(name string, policy corev1.RestartPolicy, init []part, parts ...part) *corev1.Pod {
+	c.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: c.partSpec(init, parts)}
+	pod.Spec.RestartPolicy = policy
 	made, err := c.kube.CoreV1().Pods(c.space).Create(c.t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
@@ -361,7 +371,7 @@ func TestPluginKills(t *testing.T) {
 		killed := time.Now()
 		c.host("stop", victim, true)
 		if victim == "node" {
-			c.hostWith("start", "node", "--dra=false", "--device-plugin")
+			c.hostWith("start", "node", pluginMode...)
 		} else {
 			c.host("start", victim, false)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/event"
+	"github.com/divvy-gpu/divvy/internal/simgpu"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
@@ -210,6 +211,48 @@ func burn(seconds int) []string {
 	return []string{"/bin/sh", "-c", fmt.Sprintf("exec /tools/burn --us 1000 --seconds %d </dev/null", seconds)}
 }
 
+// cardTimes is how much of the GPUs each process had, at some moments.
+type cardTimes map[int][]struct{ busy, at int64 }
+
+func (h cardTimes) look(c *cluster, truth *simgpu.Truth) {
+	c.t.Helper()
+	states, err := truth.CardTime(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range states {
+		if !s.Dead {
+			h[s.PID] = append(h[s.PID], struct{ busy, at int64 }{s.BusyNS, s.AtNS})
+		}
+	}
+}
+
+// check checks that no process had more of the time between two moments than the cores of its share, by one
+// kernel, a point and so much more, and returns of which shares there were enough moments.
+func (h cardTimes) check(t *testing.T, owners map[int]string, cores map[string]int, more time.Duration) (seen map[string]bool) {
+	t.Helper()
+	seen = map[string]bool{}
+	for pid, moments := range h {
+		percent, ours := cores[owners[pid]]
+		if !ours || len(moments) < 3 {
+			continue
+		}
+		first, last := moments[0], moments[len(moments)-1]
+		if last.busy == first.busy {
+			continue
+		}
+		seen[owners[pid]] = true
+		for i := 1; i < len(moments); i++ {
+			passed, busy := moments[i].at-moments[i-1].at, moments[i].busy-moments[i-1].busy
+			if limit := passed*int64(percent+1)/100 + int64(time.Millisecond+more); busy > limit {
+				t.Errorf("%s had %.2f %% of a second, and has %d cores", owners[pid], 100*float64(busy)/float64(passed), percent)
+			}
+		}
+		t.Logf("%d cores had %.2f %%", percent, 100*float64(last.busy-first.busy)/float64(last.at-first.at))
+	}
+	return seen
+}
+
 // No second in which a share has more of the GPU than its cores, by one kernel and a
 // point; and nobody else's limit moves it.
 func TestCores(t *testing.T) {
@@ -228,38 +271,12 @@ func TestCores(t *testing.T) {
 		c.running(name, patience)
 		byShare[c.shareOf(name, 0).Name] = percent
 	}
-	type moment struct{ busy, at int64 }
-	history := map[int][]moment{}
+	times := cardTimes{}
 	for range 9 {
-		states, err := truth.CardTime(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range states {
-			if !s.Dead {
-				history[s.PID] = append(history[s.PID], moment{s.BusyNS, s.AtNS})
-			}
-		}
+		times.look(c, truth)
 		c.pause(time.Second)
 	}
-	owners := c.attached(0)
-	seen := map[string]bool{}
-	for pid, moments := range history {
-		percent, ours := byShare[owners[pid]]
-		if !ours || len(moments) < 3 {
-			continue
-		}
-		seen[owners[pid]] = true
-		for i := 1; i < len(moments); i++ {
-			passed, busy := moments[i].at-moments[i-1].at, moments[i].busy-moments[i-1].busy
-			if limit := passed*int64(percent+1)/100 + int64(time.Millisecond); busy > limit {
-				t.Errorf("%s had %.2f %% of a second, and has %d cores", owners[pid], 100*float64(busy)/float64(passed), percent)
-			}
-		}
-		first, last := moments[0], moments[len(moments)-1]
-		t.Logf("%d cores had %.2f %%", percent, 100*float64(last.busy-first.busy)/float64(last.at-first.at))
-	}
-	if len(seen) != len(cores) {
+	if seen := times.check(t, c.attached(0), byShare, 0); len(seen) != len(cores) {
 		t.Errorf("the simulator saw kernels of %d shares, want %d", len(seen), len(cores))
 	}
 	for name := range cores {
@@ -352,7 +369,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A container's own environment gains nothing, and one that asks for no GPU sees none.
+// A container's own environment gains nothing, a shell that is entered later is held as the first program,
+// whatever it knows of the container, and a container that asks for no GPU sees none.
 func TestEnvironmentGainsNothing(t *testing.T) {
 	c := newCluster(t)
 	c.claim("share", request{name: "gpu", memory: "1Gi"})
@@ -366,6 +384,12 @@ func TestEnvironmentGainsNothing(t *testing.T) {
 	lines := strings.Split(said, "\n")
 	if want := fmt.Sprintf("sees 1 1 %d %d", gib, gib); lines[0] != want {
 		t.Errorf("%q, want %q", lines[0], want)
+	}
+	c.pod("entered", container{name: "main", claim: "share", command: []string{"sleep", "1000"}})
+	c.running("entered", patience)
+	said = c.kubectl("-n", c.space, "exec", "entered", "--", "python3", "-c", "import os, sys; os.execve(sys.executable, ['python3', '-c', sys.argv[1]], {})", look)
+	if want := fmt.Sprintf("sees 1 1 %d %d\n", gib, gib); said != want {
+		t.Errorf("a shell of its own: %q, want %q", said, want)
 	}
 	// Where it leads the front away from its share, it has no GPU.
 	c.pod("away", container{name: "main", claim: "share", command: []string{"/bin/sh", "-c", "python3 -c '" + look + "' 2>&1; true"},
