@@ -91,5 +91,5 @@ test-cluster:
 test-suites: cluster-components build cluster-images $(CLUSTER)/cluster $(CLUSTER)/suite.test
 	@components=$$(test/cluster/components/build); \
 	$(cluster_start) --folder $(CLUSTER)/test -- \
-		$(CLUSTER)/suite.test -test.v -test.short -test.timeout 40m -test.run '$(CLUSTER_RUN)' $(CLUSTER_FLAGS); \
+		$(CLUSTER)/suite.test -test.v -test.short -test.timeout 30m -test.run '$(CLUSTER_RUN)' $(CLUSTER_FLAGS); \
 	test/cluster/leftovers $$components $(CLUSTER)/interrupted $(cluster_start)
