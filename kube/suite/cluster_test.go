@@ -49,6 +49,7 @@ type cluster struct {
 	kube  kubernetes.Interface
 	agent *client.Client
 	space string
+	mode  []string // arguments that the node part is started with, behind its own
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -488,22 +489,18 @@ func (c *cluster) shareOf(claim string, n int) api.Share {
 // host asks the one who started the node's components.
 func (c *cluster) host(do, name string, kill bool) map[string]int {
 	c.t.Helper()
-	pids, err := askHost(do, name, kill)
+	pids, err := c.askHost(do, name, kill)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return pids
 }
 
-// hostWith is host with arguments behind those that a component has.
-func (c *cluster) hostWith(do, name string, args ...string) {
-	c.t.Helper()
-	if _, err := askHost(do, name, false, args...); err != nil {
-		c.t.Fatal(err)
+func (c *cluster) askHost(do, name string, kill bool) (map[string]int, error) {
+	var args []string
+	if do == "start" && name == "node" {
+		args = c.mode
 	}
-}
-
-func askHost(do, name string, kill bool, args ...string) (map[string]int, error) {
 	connection, err := net.Dial("unix", control)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func TestKills(t *testing.T) {
 func TestPluginRandomKills(t *testing.T) {
 	c := byPlugin(t)
 	gpus := c.gpus()
-	c.comeAndGo(c.killAtRandom(pluginMode...), func(name string, i int) {
+	c.comeAndGo(c.killAtRandom(), func(name string, i int) {
 		k := part{name: "main", command: once(), share: record.Share{GPUs: gpus[i%2 : i%2+1], MemoryBytes: uint64(1+i%6) * gib, Cores: 5 * (1 + i%4)}}
 		pod := c.makePart(name, corev1.RestartPolicyOnFailure, nil, k)
 		c.bind(pod, c.recordOf(pod, k))
@@ -68,20 +68,21 @@ func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string,
 	if testing.Short() {
 		pods = 30
 	}
-	began, number, refused := map[string]time.Time{}, map[string]int{}, 0
+	nameOf := func(i int) string { return "pod-" + strconv.Itoa(i) }
+	began, refused := map[int]time.Time{}, 0
 	var slowest time.Duration
 	for next, done := 0, 0; done < pods; {
 		for len(began) < inFlight && next < pods {
-			name := "pod-" + strconv.Itoa(next)
-			begin(name, next)
-			began[name], number[name] = time.Now(), next
+			begin(nameOf(next), next)
+			began[next] = time.Now()
 			next++
 		}
 		if next == pods {
 			kills() // has an end: a kubelet tries again after 10 s, and may find something killed each time
 		}
 		c.checkBooked()
-		for name, since := range began {
+		for i, since := range began {
+			name := nameOf(i)
 			p := c.get(name)
 			again := restarts(p)
 			if slices.Contains(again, 1) && !c.agentWasAway(name) {
@@ -93,7 +94,7 @@ func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string,
 					t.Logf("pod %s was started again after exit codes %v", name, again)
 				}
 				slowest = max(slowest, time.Since(since))
-				delete(began, name)
+				delete(began, i)
 				done++
 				c.deletePod(name)
 				ended(name)
@@ -101,7 +102,7 @@ func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string,
 				refused++
 				c.deletePod(name)
 				c.gone(name)
-				begin(name, number[name])
+				begin(name, i)
 			case p.Status.Phase == corev1.PodFailed:
 				t.Fatalf("pod %s: %s\n%s", name, phase(p), c.log(name, "main"))
 			case time.Since(since) > 2*patience: // a kubelet may try again after a minute only
@@ -145,8 +146,8 @@ func (c *cluster) agentWasAway(pod string) bool {
 }
 
 // killAtRandom kills Divvy's parts and the runtime, until the test has ended or what it returns
-// is called, which says how often each was. A node part is started with these arguments.
-func (c *cluster) killAtRandom(node ...string) (ended func() map[string]int) {
+// is called, which says how often each was.
+func (c *cluster) killAtRandom() (ended func() map[string]int) {
 	stop, killed := make(chan struct{}), make(chan map[string]int, 1)
 	go func() {
 		counts := map[string]int{}
@@ -161,13 +162,9 @@ func (c *cluster) killAtRandom(node ...string) (ended func() map[string]int) {
 			victim := victims[rand.IntN(len(victims))]
 			var err error
 			if victim == worker {
-				_, err = askHost("kill-worker", "", true)
-			} else if _, err = askHost("stop", victim, true); err == nil {
-				var args []string
-				if victim == "node" {
-					args = node
-				}
-				_, err = askHost("start", victim, false, args...)
+				_, err = c.askHost("kill-worker", "", true)
+			} else if _, err = c.askHost("stop", victim, true); err == nil {
+				_, err = c.askHost("start", victim, false)
 			}
 			if err != nil {
 				c.t.Error(err)

@@ -30,33 +30,59 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	text, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, text)
+	}
+	return string(text), nil
+}
+
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
-	text, err := exec.CommandContext(c.t.Context(), "kubectl", args...).CombinedOutput()
+	text, err := kubectl(c.t.Context(), args...)
 	if err != nil {
-		c.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, text)
+		c.t.Fatal(err)
 	}
-	return string(text)
+	return text
+}
+
+// unapply takes manifests back at a test's end.
+func (c *cluster) unapply(manifests ...string) {
+	if _, err := kubectl(context.Background(), append([]string{"delete", "--wait"}, manifests...)...); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// startedOnce checks that no container of a pod was started again.
+func (c *cluster) startedOnce(pod string) {
+	c.t.Helper()
+	for _, s := range c.get(pod).Status.ContainerStatuses {
+		if s.RestartCount != 0 {
+			c.t.Errorf("%s of pod %s was started again %d times", s.Name, pod, s.RestartCount)
+		}
+	}
 }
 
 // Ten pods run for a while, each in a share of its own: half of them keep all the memory that they
 // get, the others launch as much as they may.
 const (
-	loads      = 10
-	loadBytes  = 2 * gib
-	loadCores  = 8
-	loadedFor  = 20 // seconds
-	loadPrefix = "load-"
+	loads     = 10
+	loadBytes = 2 * gib
+	loadCores = 8
+	loadedFor = 20 // seconds
 	// Ten programs on two processors wake late, and keep up to 12 ms in flight; while there is no agent one may save up
 	// 10 ms, of which the next agent does not know. One second of a hundred, under one agent, had 11.4 %: why is not known.
 	overSecond = 40 * time.Millisecond
 )
 
+func loadName(i int) string { return "load-" + strconv.Itoa(i) }
+
 func (c *cluster) load() (byShare map[string]int) {
 	c.t.Helper()
 	byShare = map[string]int{}
 	for i := range loads {
-		name := loadPrefix + strconv.Itoa(i)
+		name := loadName(i)
 		command := example("vectoradd", loadedFor)
 		if i%2 == 1 {
 			command = []string{"/bin/sh", "-c", fmt.Sprintf("/tools/burn --us 1000 --seconds %d </dev/null", loadedFor)}
@@ -65,7 +91,7 @@ func (c *cluster) load() (byShare map[string]int) {
 		c.pod(name, container{name: "main", claim: name, command: staying(command)})
 	}
 	for i := range loads {
-		name := loadPrefix + strconv.Itoa(i)
+		name := loadName(i)
 		// A kubelet that was asked before the new driver had registered tries again after a minute.
 		c.running(name, 2*patience)
 		byShare[c.shareOf(name, 0).Name] = loadCores
@@ -86,10 +112,9 @@ func (c *cluster) outlives(daemonSet string, byShare map[string]int) {
 	truth, owners := c.truth(), c.attached(0)
 	updated := make(chan error, 1)
 	go func() {
-		text, err := exec.CommandContext(c.t.Context(), "/bin/sh", "-c", fmt.Sprintf("kubectl -n divvy rollout restart daemonset/%[1]s && "+
-			"kubectl -n divvy rollout status daemonset/%[1]s --timeout 90s", daemonSet)).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, text)
+		_, err := kubectl(c.t.Context(), "-n", "divvy", "rollout", "restart", "daemonset/"+daemonSet)
+		if err == nil {
+			_, err = kubectl(c.t.Context(), "-n", "divvy", "rollout", "status", "daemonset/"+daemonSet, "--timeout", "90s")
 		}
 		updated <- err
 	}()
@@ -122,16 +147,12 @@ func (c *cluster) outlives(daemonSet string, byShare map[string]int) {
 	c.pod("next", container{name: "main", claim: "next", command: example("matmul", 1)})
 	checkExample(c.t, c.succeeded("next")["main"], 2*gib)
 	for i := range loads {
-		name := loadPrefix + strconv.Itoa(i)
+		name := loadName(i)
 		c.says(name, "main", "done")
 		if i%2 == 0 {
 			checkExample(c.t, c.log(name, "main"), loadBytes)
 		}
-		for _, s := range c.get(name).Status.ContainerStatuses {
-			if s.RestartCount != 0 {
-				c.t.Errorf("%s was started again %d times", name, s.RestartCount)
-			}
-		}
+		c.startedOnce(name)
 		c.deletePod(name)
 	}
 	c.deletePod("next")
@@ -145,12 +166,7 @@ func TestDaemonSet(t *testing.T) {
 	c.host("stop", "node", false)
 	t.Cleanup(func() { c.host("start", "node", false) })
 	c.kubectl("apply", "-f", manifest)
-	t.Cleanup(func() {
-		text, err := exec.Command("kubectl", "delete", "--wait", "-f", manifest).CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, text)
-		}
-	})
+	t.Cleanup(func() { c.unapply("-f", manifest) })
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
 	c.outlives("divvy-node", c.load())
 }
@@ -175,12 +191,7 @@ func TestAgentInPods(t *testing.T) {
 		manifests = append(manifests, "-f", filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", name))
 	}
 	c.kubectl(append([]string{"apply"}, manifests...)...)
-	t.Cleanup(func() {
-		text, err := exec.Command("kubectl", append([]string{"delete", "--wait"}, manifests...)...).CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, text)
-		}
-	})
+	t.Cleanup(func() { c.unapply(manifests...) })
 	for _, name := range []string{"agent", "node"} { // which waits for the simulator
 		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-"+name, "--timeout", "90s")
 	}

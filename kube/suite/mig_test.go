@@ -268,11 +268,7 @@ func TestMIGInPods(t *testing.T) {
 	for _, name := range []string{"node.yaml", "device-plugin.yaml"} {
 		manifest := filepath.Join(os.Getenv("DIVVY_ROOT"), "deploy", "kubernetes", name)
 		c.kubectl("apply", "-f", manifest)
-		t.Cleanup(func() {
-			if text, err := exec.Command("kubectl", "delete", "--wait", "--ignore-not-found", "-f", manifest).CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, text)
-			}
-		})
+		t.Cleanup(func() { c.unapply("--ignore-not-found", "-f", manifest) })
 		c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
 		if name == "node.yaml" {
 			c.publishedMIG("3g.20gb", 2)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,13 +26,11 @@ import (
 	"github.com/divvy-gpu/divvy/kube/internal/record"
 )
 
-// pluginMode are the arguments of a node part that is a device plugin.
-var pluginMode = []string{"--dra=false", "--device-plugin"}
-
 // byPlugin makes the node part serve the kubelet as a device plugin for a test.
 func byPlugin(t *testing.T) *cluster {
 	c := newCluster(t)
-	c.hostWith("start", "node", pluginMode...)
+	c.mode = []string{"--dra=false", "--device-plugin"}
+	c.host("start", "node", false)
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.report()
@@ -42,7 +39,10 @@ func byPlugin(t *testing.T) *cluster {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 		defer cancel()
 		c.deletePods(ctx)
-		defer c.host("start", "node", false)
+		defer func() {
+			c.mode = nil
+			c.host("start", "node", false)
+		}()
 		c.wait(ctx, "no share is left", c.noShares)
 	})
 	c.registered(patience)
@@ -370,11 +370,7 @@ func TestPluginKills(t *testing.T) {
 	for i, victim := range []string{"node", "kubelet", "agent"} {
 		killed := time.Now()
 		c.host("stop", victim, true)
-		if victim == "node" {
-			c.hostWith("start", "node", pluginMode...)
-		} else {
-			c.host("start", victim, false)
-		}
+		c.host("start", victim, false)
 		if victim == "kubelet" {
 			c.until("the kubelet takes plugins", patience, func() error {
 				info, err := os.Stat("/var/lib/kubelet/device-plugins/kubelet.sock")
@@ -396,11 +392,7 @@ func TestPluginKills(t *testing.T) {
 	}
 	c.says("load", "main", "done")
 	checkExample(t, c.log("load", "main"), 2*gib)
-	for _, s := range c.get("load").Status.ContainerStatuses {
-		if s.RestartCount != 0 {
-			t.Errorf("%s was started again %d times", s.Name, s.RestartCount)
-		}
-	}
+	c.startedOnce("load")
 }
 
 // The device plugin as its manifest has it, and the policy on records: nobody but a scheduler
@@ -415,9 +407,7 @@ func TestPluginDaemonSet(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		c.wait(ctx, "no share is left", c.noShares)
-		if text, err := exec.Command("kubectl", "delete", "--wait", "-f", manifest).CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, text)
-		}
+		c.unapply("-f", manifest)
 	})
 	c.kubectl("-n", "divvy", "rollout", "status", "daemonset/divvy-node", "--timeout", "60s")
 	c.registered(patience)

@@ -212,7 +212,9 @@ func burn(seconds int) []string {
 }
 
 // cardTimes is how much of the GPUs each process had, at some moments.
-type cardTimes map[int][]struct{ busy, at int64 }
+type cardTimes map[int][]moment
+
+type moment struct{ busy, at int64 }
 
 func (h cardTimes) look(c *cluster, truth *simgpu.Truth) {
 	c.t.Helper()
@@ -222,7 +224,7 @@ func (h cardTimes) look(c *cluster, truth *simgpu.Truth) {
 	}
 	for _, s := range states {
 		if !s.Dead {
-			h[s.PID] = append(h[s.PID], struct{ busy, at int64 }{s.BusyNS, s.AtNS})
+			h[s.PID] = append(h[s.PID], moment{s.BusyNS, s.AtNS})
 		}
 	}
 }
