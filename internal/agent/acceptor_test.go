@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -81,6 +82,55 @@ func TestLoopHasTurns(t *testing.T) {
 	}
 	if at := slices.Index(order, other); at > 1 || len(order) != 51 || slices.Contains(order, -1) {
 		t.Errorf("the other user was number %d of %d: %v", at, len(order), order)
+	}
+}
+
+// What has many turns leaves others theirs between them, keeps its order, and has no more when who
+// asked has given up.
+func TestInTurns(t *testing.T) {
+	r := newRig(t)
+	const many, other = 12001, 12002
+	asked := context.WithValue(t.Context(), askerKey{}, asker{payer: many})
+	ctx, giveUp := context.WithCancel(asked)
+	var order []int // the loop's
+	done := make(chan error, 1)
+	err := inTurns(ctx, r.daemon.door, []int{1, 2, 3, 4, 5, 6}, 2, func(l *loop, some []int) {
+		order = append(order, some...)
+		switch order[len(order)-1] {
+		case 2:
+			go func() { done <- r.daemon.doFor(t.Context(), other, func(*loop) { order = append(order, other) }) }()
+			eventually(t, "the other waits", func() bool {
+				l.jobs.mutex.Lock()
+				defer l.jobs.mutex.Unlock()
+				return len(l.jobs.of[other]) == 1
+			})
+		case 4:
+			giveUp()
+		}
+	})
+	must(t, <-done)
+	if want := []int{1, 2, other, 3, 4}; !errors.Is(err, errStopped) || !slices.Equal(order, want) {
+		t.Errorf("%v, order %v, want %v", err, order, want)
+	}
+	order = nil
+	must(t, inTurns(asked, r.daemon.door, []int{1, 2, 3}, 2, func(_ *loop, some []int) { order = append(order, some...) }))
+	if want := []int{1, 2, 3}; !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+}
+
+// A loop that ends between the turns of something leaves nobody waiting for the rest.
+func TestLoopEndsBetweenTurns(t *testing.T) {
+	d := newDoor(slog.New(slog.DiscardHandler))
+	done := make(chan error, 1)
+	go func() { done <- inTurns(t.Context(), d, []int{1, 2}, 1, func(*loop, []int) {}) }()
+	<-d.jobs.some
+	if j, ok := d.jobs.take(); !ok || !j.mine.CompareAndSwap(false, true) || !j.f(nil) {
+		t.Fatal("has not two turns")
+	}
+	close(d.stopped)
+	if err := <-done; !errors.Is(err, errStopped) {
+		t.Errorf("%v, want %v", err, errStopped)
 	}
 }
 

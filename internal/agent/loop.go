@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,11 +68,13 @@ type loop struct {
 
 // job is what the loop is asked to do.
 type job struct {
-	f    func(*loop)
+	user int
+	f    func(*loop) (more bool) // more: it has another turn, in the order of its user's
 	done chan struct{}
 	// mine is set by the loop, which then does it, or by who asked, who then does
 	// not wait for it any more.
-	mine atomic.Bool
+	mine  atomic.Bool
+	begun bool // of the loop
 }
 
 // door is the only way of other goroutines to the loop.
@@ -106,16 +107,28 @@ const itself = math.MinInt
 // saved, on the pages, told. It gives up when ctx ends first. It is done in the turns of who
 // asked, if ctx is that of a request.
 func (d *door) do(ctx context.Context, f func(*loop)) error {
-	user := itself
+	return d.doFor(ctx, turnsOf(ctx), f)
+}
+
+// turnsOf says whose turns a context's are.
+func turnsOf(ctx context.Context) (user int) {
 	if asker, asked := ctx.Value(askerKey{}).(asker); asked {
-		user = asker.payer
+		return asker.payer
 	}
-	return d.doFor(ctx, user, f)
+	return itself
 }
 
 // doFor is do for a user. The users have turns, so that nobody starves anybody.
 func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {
-	j := &job{f: f, done: make(chan struct{})}
+	return d.doWhile(ctx, user, func(l *loop) bool {
+		f(l)
+		return false
+	})
+}
+
+// doWhile is doFor in as many turns as f wants.
+func (d *door) doWhile(ctx context.Context, user int, f func(*loop) (more bool)) error {
+	j := &job{user: user, f: f, done: make(chan struct{})}
 	d.jobs.put(user, j)
 	select {
 	case <-j.done:
@@ -126,19 +139,35 @@ func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {
 	if j.mine.CompareAndSwap(false, true) {
 		return errStopped
 	}
-	// The loop has it: it will be done.
-	<-j.done
-	return nil
+	// The loop has it: it will be done, unless the loop ends between its turns.
+	select {
+	case <-j.done:
+		return nil
+	case <-d.stopped:
+	}
+	select {
+	case <-j.done:
+		return nil
+	default:
+		return errStopped
+	}
 }
 
-// inTurns calls f in the loop for all of them, so many in a turn, so that none takes long.
+// inTurns calls f in the loop for all of them, so many in a turn, so that none takes long. Who
+// asked sleeps until the last.
 func inTurns[T any](ctx context.Context, d *door, all []T, most int, f func(l *loop, some []T)) error {
-	for some := range slices.Chunk(all, most) {
-		if err := d.do(ctx, func(l *loop) { f(l, some) }); err != nil {
-			return err
-		}
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	err := d.doWhile(ctx, turnsOf(ctx), func(l *loop) (more bool) {
+		f(l, all[:min(most, len(all))])
+		all = all[min(most, len(all)):]
+		return len(all) > 0 && ctx.Err() == nil
+	})
+	if err == nil && len(all) > 0 {
+		return errStopped
+	}
+	return err
 }
 
 // tellWritten tells that something cannot be written, or can be again.
@@ -153,6 +182,24 @@ func (d *door) tellWritten(ctx context.Context, what string, err error, kinds [2
 
 // begin has f run beside the loop, which it reaches by do, until ctx ends with the agent.
 func (l *loop) begin(f func(ctx context.Context, d *daemon)) { l.begun = append(l.begun, f) }
+
+// next does what is asked of the loop next, if somebody waits for it.
+func (l *loop) next() {
+	j, ok := l.jobs.take()
+	if !ok || !j.begun && !j.mine.CompareAndSwap(false, true) {
+		return
+	}
+	j.begun = true
+	l.now = time.Now()
+	more := j.f(l)
+	l.carryOut()
+	if more {
+		l.jobs.put(j.user, j)
+	} else {
+		close(j.done)
+	}
+	l.turnTimes.add(time.Since(l.now))
+}
 
 // run does what is asked of the loop and what is due, until end is closed. It sleeps
 // without a timer while nothing is pending.
@@ -169,13 +216,7 @@ func (l *loop) run(ctx context.Context, end <-chan struct{}) {
 		case <-end:
 			return
 		case <-l.jobs.some:
-			if j, ok := l.jobs.take(); ok && j.mine.CompareAndSwap(false, true) {
-				l.now = time.Now()
-				j.f(l)
-				l.carryOut()
-				close(j.done)
-				l.turnTimes.add(time.Since(l.now))
-			}
+			l.next()
 		case <-timer.C:
 			l.now = time.Now()
 			l.core.Tick(l.now)

@@ -168,7 +168,7 @@ func (v *virtual) send(a *attached, packet []byte) bool {
 			select {
 			case <-v.loop.jobs.some:
 				if j, ok := v.loop.jobs.take(); ok && j.mine.CompareAndSwap(false, true) {
-					v.turn(j.f)
+					v.turn(func(l *loop) { j.f(l) }) // has one turn: none of a connection's has more
 					close(j.done)
 				}
 			case err = <-done:
