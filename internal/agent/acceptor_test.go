@@ -125,7 +125,7 @@ func TestLoopEndsBetweenTurns(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- inTurns(t.Context(), d, []int{1, 2}, 1, func(*loop, []int) {}) }()
 	<-d.jobs.some
-	if j, ok := d.jobs.take(); !ok || !j.mine.CompareAndSwap(false, true) || !j.f(nil) {
+	if j := d.takeJob(); j == nil || !j.f(nil) {
 		t.Fatal("has not two turns")
 	}
 	close(d.stopped)

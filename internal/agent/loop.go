@@ -126,7 +126,7 @@ func (d *door) doFor(ctx context.Context, user int, f func(*loop)) error {
 	})
 }
 
-// doWhile is doFor in as many turns as f wants.
+// doWhile is doFor in as many turns as f wants, or fewer if the loop ends.
 func (d *door) doWhile(ctx context.Context, user int, f func(*loop) (more bool)) error {
 	j := &job{user: user, f: f, done: make(chan struct{})}
 	d.jobs.put(user, j)
@@ -139,18 +139,22 @@ func (d *door) doWhile(ctx context.Context, user int, f func(*loop) (more bool))
 	if j.mine.CompareAndSwap(false, true) {
 		return errStopped
 	}
-	// The loop has it: it will be done, unless the loop ends between its turns.
+	// The loop has it: it will be done.
 	select {
 	case <-j.done:
-		return nil
-	case <-d.stopped:
+	case <-d.stopped: // between its turns, or done
 	}
-	select {
-	case <-j.done:
+	return nil
+}
+
+// takeJob takes what is asked of the loop next; nil: nobody waits for it.
+func (d *door) takeJob() *job {
+	j, ok := d.jobs.take()
+	if !ok || !j.begun && !j.mine.CompareAndSwap(false, true) {
 		return nil
-	default:
-		return errStopped
 	}
+	j.begun = true
+	return j
 }
 
 // inTurns calls f in the loop for all of them, so many in a turn, so that none takes long. Who
@@ -160,8 +164,9 @@ func inTurns[T any](ctx context.Context, d *door, all []T, most int, f func(l *l
 		return nil
 	}
 	err := d.doWhile(ctx, turnsOf(ctx), func(l *loop) (more bool) {
-		f(l, all[:min(most, len(all))])
-		all = all[min(most, len(all)):]
+		some := all[:min(most, len(all))]
+		all = all[len(some):]
+		f(l, some)
 		return len(all) > 0 && ctx.Err() == nil
 	})
 	if err == nil && len(all) > 0 {
@@ -183,13 +188,12 @@ func (d *door) tellWritten(ctx context.Context, what string, err error, kinds [2
 // begin has f run beside the loop, which it reaches by do, until ctx ends with the agent.
 func (l *loop) begin(f func(ctx context.Context, d *daemon)) { l.begun = append(l.begun, f) }
 
-// next does what is asked of the loop next, if somebody waits for it.
+// next does what is asked of the loop next.
 func (l *loop) next() {
-	j, ok := l.jobs.take()
-	if !ok || !j.begun && !j.mine.CompareAndSwap(false, true) {
+	j := l.takeJob()
+	if j == nil {
 		return
 	}
-	j.begun = true
 	l.now = time.Now()
 	more := j.f(l)
 	l.carryOut()

@@ -100,15 +100,16 @@ func (h handlers) eachShare(r *http.Request, f func(l *loop, name string)) (unre
 	}); err != nil {
 		return nil, err
 	}
-	for some := range slices.Chunk(names, sharesAtOnce) {
-		if err := h.ask(r, func(l *loop) error {
-			for _, name := range some {
-				f(l, name)
-			}
-			return nil
-		}); err != nil {
-			return nil, err
+	leaving := false
+	if inTurns(r.Context(), h.door, names, sharesAtOnce, func(l *loop, some []string) {
+		if leaving = leaving || l.leaving; leaving {
+			return
 		}
+		for _, name := range some {
+			f(l, name)
+		}
+	}) != nil || leaving {
+		return nil, errLeaving
 	}
 	return unresponsive, nil
 }

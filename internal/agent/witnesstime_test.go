@@ -167,7 +167,7 @@ func (v *virtual) send(a *attached, packet []byte) bool {
 		for handled := false; !handled; {
 			select {
 			case <-v.loop.jobs.some:
-				if j, ok := v.loop.jobs.take(); ok && j.mine.CompareAndSwap(false, true) {
+				if j := v.loop.takeJob(); j != nil {
 					v.turn(func(l *loop) { j.f(l) }) // has one turn: none of a connection's has more
 					close(j.done)
 				}
