@@ -58,15 +58,17 @@ func (a *Arbiter) await(now time.Duration) {
 	s.payAwaited()
 }
 
-// awaitedUntil counts that somebody has waited for the holder's work, or for its end, until now.
+// awaitedUntil counts that somebody has waited for the holder's work, or for its end, until now; or
+// until that should have been over, if the caller comes late.
 func (a *Arbiter) awaitedUntil(now time.Duration) {
 	s := a.holder
 	w := &s.awaited
 	if w.from == never {
 		return
 	}
-	w.lasted += now - w.from
-	a.possess(now, s, now-w.from)
+	lasted := max(min(now, a.end, a.asked+a.handover.before)-w.from, 0)
+	w.lasted += lasted
+	a.possess(now, s, lasted)
 	w.from = never
 	s.payAwaited()
 }

@@ -126,6 +126,8 @@ func (w *stage) do(words []string) {
 		fmt.Fprintf(w.out, "%s %v\n", name, time.Duration(s.balance/100))
 	case "after": // nothing happens but what time brings
 		w.after(w.duration(name))
+	case "late": // late TIME: the caller comes so late to whatever time brings
+		w.elapse(w.duration(name))
 	default:
 		w.t.Fatalf("unknown command %q", words[0])
 	}
