@@ -71,7 +71,7 @@ func (a *Arbiter) eligibleFrom(now time.Duration, s *share) time.Duration {
 	if !s.fixed() {
 		return now
 	}
-	at := s.positiveFrom(now)
+	at := s.positiveFrom(now, a.config.Window)
 	return max(at, s.allowedFrom(at, a.config.Window, a.worth(s)))
 }
 
@@ -103,7 +103,7 @@ func (a *Arbiter) fill(now time.Duration) {
 			continue
 		}
 		had := time.Duration(s.balance / 100)
-		s.fill(now)
+		s.fill(now, a.config.Window)
 		s.forget(now, a.config.Window)
 		if !a.gated {
 			s.keep(a.config.Debt, a.saving(s))
@@ -121,7 +121,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		case !s.wants():
 			// What it does not take is not saved up.
 			s.keep(a.config.Debt, a.saving(s))
-		case s.allowedFrom(now, a.config.Window, a.worth(s)) > now:
+		case s.bar(s.allowedFrom(now, a.config.Window, a.worth(s))):
 			// It may not take it now, but makes up for a pause later.
 			s.keep(a.config.Debt, max(a.saving(s), most))
 		default:

@@ -2,7 +2,10 @@
 
 package arbiter
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // maxSpans bounds what a ledger remembers; beyond it the oldest spans are
 // joined, which counts the time between them as used.
@@ -14,19 +17,45 @@ type ledger struct {
 	percent int64
 	balance int64         // in hundredths of a nanosecond of card time
 	filled  time.Duration // until when the balance has grown
+	barred  time.Duration // until when its window holds it back, as it seemed then; 0: it does not
 	spans   []span        // when it used the card, in order, apart
 	reserve time.Duration // of its part of a window that leases leave: what outlasts them
-	slack   time.Duration // by how much they may go beyond it
+	room    time.Duration // and its rate leaves besides
+	slack   time.Duration // by how much leases may go beyond its part
 }
 
 type span struct{ from, to time.Duration }
 
 // fill lets the balance grow at the share's rate.
-func (l *ledger) fill(now time.Duration) {
-	if now > l.filled {
-		l.balance += int64(now-l.filled) * l.percent
-		l.filled = now
+//
+// Who makes up for a pause has used all that its window has room for when the pause leaves the
+// window, and nothing else leaves it then: the pause comes again, and with later ones it would
+// add up. So a quarter of the time in which the window holds a share back is not made up for, and
+// its rate leaves room in the window (rate).
+func (l *ledger) fill(now, window time.Duration) {
+	const part = 4
+	grows := max(now-l.filled, 0)
+	if l.slack == 0 {
+		grows -= max(min(now, l.barred)-l.positiveFrom(l.filled, window), 0) / part
 	}
+	l.balance += int64(float64(grows) * l.rate(window))
+	l.filled, l.barred = max(l.filled, now), 0
+}
+
+// rate is what the balance grows by, in its unit per nanosecond: without slack a little less
+// than leases may use of a window.
+func (l *ledger) rate(window time.Duration) float64 {
+	if l.slack > 0 {
+		return float64(l.percent)
+	}
+	return float64(l.percent) - 100*float64(l.reserve+l.room)/float64(window)
+}
+
+// bar takes note of until when the window holds back a share that waits, if nothing is used
+// until then, and says whether it does.
+func (l *ledger) bar(until time.Duration) bool {
+	l.barred = until
+	return until > l.filled
 }
 
 // keep bounds the balance.
@@ -38,11 +67,11 @@ func (l *ledger) keep(debt, most time.Duration) {
 func (l *ledger) lag() time.Duration { return time.Duration(l.balance / l.percent) }
 
 // positiveFrom is when the balance is positive, if nothing is used.
-func (l *ledger) positiveFrom(now time.Duration) time.Duration {
+func (l *ledger) positiveFrom(now, window time.Duration) time.Duration {
 	if l.balance > 0 {
 		return now
 	}
-	return l.filled + time.Duration(-l.balance/l.percent) + 1
+	return l.filled + time.Duration(math.Ceil(float64(-l.balance)/l.rate(window))) + 1
 }
 
 // charge takes time that was used from then on; it may be negative, when less
@@ -88,12 +117,12 @@ func (l *ledger) part(window time.Duration) time.Duration {
 
 // spare learns how much of a window leases must leave for what is launched at
 // their ends by several processes at once: what was used until the last end of its
-// work shall be no more than its part and one kernel. It is about a kernel at least,
-// and 300 us, for when work ran is known no better (0.06 % of a window was seen), and
-// half the part at most.
+// work shall be no more than its part and one kernel. It is 300 us at least, for when work
+// ran is known no better (0.06 % of a window was seen), and half the part at most. The room
+// is about a kernel.
 func (l *ledger) spare(window, kernel time.Duration) {
-	const fades = 64
-	least := min(max(kernel, 300*time.Microsecond), time.Millisecond)
+	const fades, least = 64, 300 * time.Microsecond
+	part := window * time.Duration(l.percent) / 100
 	more := -l.reserve / fades
 	if len(l.spans) > 0 {
 		tail := l.spans[len(l.spans)-1].to - window
@@ -105,7 +134,8 @@ func (l *ledger) spare(window, kernel time.Duration) {
 			more = over
 		}
 	}
-	l.reserve = min(max(l.reserve+more, least), window*time.Duration(l.percent)/200)
+	l.reserve = min(max(l.reserve+more, least), part/2)
+	l.room = min(max(kernel, least), time.Millisecond, part/64)
 }
 
 // allowance is for how long from now the share can use the card without a

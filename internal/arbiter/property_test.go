@@ -25,6 +25,7 @@ type card struct {
 	queue   []kernel
 	running bool
 	late    time.Duration // most that a message or a wake-up takes
+	stalled time.Duration // until when the host stands still
 	wakeSet time.Duration
 	broken  error
 }
@@ -32,6 +33,7 @@ type card struct {
 type event struct {
 	at   time.Duration
 	what func()
+	card bool // happens on the card, whatever the host does
 }
 
 type kernel struct {
@@ -115,9 +117,26 @@ func (c *card) Usage(now time.Duration, name string) (u Usage) {
 	return u
 }
 
-func (c *card) at(t time.Duration, what func()) {
-	i, _ := slices.BinarySearchFunc(c.events, t+1, func(e event, t time.Duration) int { return int(e.at - t) })
-	c.events = slices.Insert(c.events, i, event{t, what})
+func (c *card) at(t time.Duration, what func()) { c.happens(event{at: t, what: what}) }
+
+func (c *card) happens(e event) {
+	if !e.card {
+		e.at = max(e.at, c.stalled)
+	}
+	i, _ := slices.BinarySearchFunc(c.events, e.at+1, func(e event, t time.Duration) int { return int(e.at - t) })
+	c.events = slices.Insert(c.events, i, e)
+}
+
+// stall has the host stand still for a while: what runs on the card ends meanwhile.
+func (c *card) stall(at, d time.Duration) {
+	c.at(at, func() {
+		c.stalled = c.now + d
+		all := c.events
+		c.events = nil
+		for _, e := range all {
+			c.happens(e)
+		}
+	})
 }
 
 func (c *card) lateness() time.Duration {
@@ -189,7 +208,7 @@ func (c *card) execute() {
 	c.queue = c.queue[1:]
 	c.running = true
 	from := c.now
-	c.at(c.now+k.cost, func() {
+	c.happens(event{card: true, at: c.now + k.cost, what: func() {
 		c.running = false
 		p := k.by
 		p.share.ran = append(p.share.ran, span{from, c.now})
@@ -206,8 +225,8 @@ func (c *card) execute() {
 		}
 		epoch := p.epoch
 		c.at(c.now+200*time.Microsecond, func() { c.giveBack(p, epoch) })
-		c.launch(p)
-	})
+		c.at(c.now, func() { c.launch(p) })
+	}})
 }
 
 func (c *card) giveBack(p *process, epoch int) {
@@ -274,6 +293,18 @@ func (l *load) leastOf(from, to, window time.Duration) time.Duration {
 		}
 	}
 	return least
+}
+
+// longestPause is for how long a share used nothing between two instants.
+func (l *load) longestPause(from, to time.Duration) (longest time.Duration) {
+	last := from
+	for _, s := range l.ran {
+		if s.from > last && s.from <= to {
+			longest = max(longest, s.from-last)
+		}
+		last = max(last, s.to)
+	}
+	return max(longest, to-last)
 }
 
 func program(name string, processes int, cost, gap time.Duration) *load {
@@ -505,6 +536,39 @@ func TestPausesOfOthers(t *testing.T) {
 			if got < 59 {
 				t.Errorf("beside %d processes with pauses of %d ms it got %.1f %%, promised 60 %%", processes, pause, got)
 			}
+		}
+	}
+}
+
+// The host stands still now and then. A share makes up for that, as far as there is room in any
+// second; but what it had to wait for once it does not wait for a second later again, and again,
+// until all such pauses have become a long one.
+func TestPausesDoNotComeAgain(t *testing.T) {
+	const (
+		stall    = 100 * time.Millisecond
+		from, to = 4 * time.Second, 30 * time.Second
+		after    = 8 * time.Second
+	)
+	for _, beside := range []bool{false, true} {
+		c := newCard(3, 300*time.Microsecond)
+		all, loads := []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: 30}}, []*load{program("a", 1, time.Millisecond, 0)}
+		if beside {
+			all = append(all, Terms{Name: "b", Policy: terms.Fixed, CoresPercent: 30}, Terms{Name: "c", Policy: terms.Equal})
+			loads = append(loads, program("b", 1, time.Millisecond, 0), program("c", 2, time.Millisecond, 0))
+		}
+		for at := from; at < to; at += 1300 * time.Millisecond {
+			c.stall(at, stall)
+		}
+		c.run(t, all, loads, to+after+from)
+		l := loads[0]
+		before, then := l.longestPause(time.Second, from), l.longestPause(to+after, c.now)
+		got, most := 100*l.busy.Seconds()/c.now.Seconds(), l.mostOf(time.Second)
+		t.Logf("beside others %v: pauses of %v before, %v after; %.2f %%, at most %v in a second", beside, before, then, got, most)
+		if then > 2*before {
+			t.Errorf("beside others %v: it pauses for %v, and did for %v before the host stood still", beside, then, before)
+		}
+		if got < 29 || got > 30 {
+			t.Errorf("beside others %v: it got %.2f %%", beside, got)
 		}
 	}
 }

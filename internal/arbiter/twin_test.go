@@ -66,13 +66,13 @@ func TestLedgerAgainstSlowTwin(t *testing.T) {
 		now := 0
 		for range 120 {
 			now += 1 + random.IntN(150)
-			quick.fill(time.Duration(now) * grain)
+			quick.fill(time.Duration(now)*grain, window*grain)
 			slow.fill(now)
 			// As the arbiter does it: what is used was allowed, or a little more.
 			if n := slow.allowance(now, window, 60) + random.IntN(3); random.IntN(3) > 0 && n > 0 {
 				from := now
 				now += n + random.IntN(20)
-				quick.fill(time.Duration(now) * grain)
+				quick.fill(time.Duration(now)*grain, window*grain)
 				slow.fill(now)
 				quick.charge(time.Duration(from)*grain, time.Duration(n)*grain)
 				slow.charge(from, n)
