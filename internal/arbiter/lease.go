@@ -5,6 +5,7 @@ package arbiter
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -161,6 +162,9 @@ func (a *Arbiter) length(now time.Duration, s *share, most time.Duration) time.D
 	}
 	if !a.contested(s) {
 		most = max(most, stretch(s.percent))
+		if !slices.ContainsFunc(a.shares, func(other *share) bool { return other != s && a.recent(now, other) }) {
+			most = max(most, s.lasts())
+		}
 	}
 	return max(s.allowance(now, a.config.Window, most), a.config.Least)
 }
@@ -245,6 +249,15 @@ func stretch(percent int64) time.Duration {
 }
 
 const stretchPause = 4 * time.Millisecond
+
+// lasts is how long a share can use the card before its balance is used up, at most MostQuantum:
+// with a shorter lease one that wakes late could not make up for that.
+func (s *share) lasts() time.Duration {
+	if s.percent >= 100 {
+		return MostQuantum
+	}
+	return time.Duration(min(s.balance/(100-s.percent), int64(MostQuantum)))
+}
 
 // stop ends the lease of the holder, and with it its turn.
 func (a *Arbiter) stop(now time.Duration) {

@@ -456,6 +456,22 @@ func TestLateHost(t *testing.T) {
 	}
 }
 
+// A share that is alone on a host where timers and programs wake as late as a lease is long
+// makes up for that with longer ones.
+func TestLateHostAlone(t *testing.T) {
+	const seconds = 20
+	for _, cores := range []int{5, 30, 60} {
+		c := newCard(uint64(cores), 30*time.Millisecond)
+		l := program("a", 1, time.Millisecond, 0)
+		c.run(t, []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: cores}}, []*load{l}, seconds*time.Second)
+		got, most := 100*l.busy.Seconds()/seconds, l.mostOf(time.Second)
+		t.Logf("%.2f %%, at most %v in a second", got, most)
+		if got < 0.85*float64(cores) || most > time.Duration(cores)*10*time.Millisecond+time.Millisecond {
+			t.Errorf("it got %.2f %% of the GPU, promised %d %%, and %v in one second", got, cores, most)
+		}
+	}
+}
+
 // Nobody starves, whoever is beside: random shares, policies and programs. The
 // kernels of a share with several processes outlast its lease by more than they
 // say, and this card does not slice time: others queue behind them, which moves
