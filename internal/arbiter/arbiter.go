@@ -44,6 +44,7 @@ type Terms struct {
 	Weight       int // of weighted shares, from 1
 	Priority     int // higher goes first
 	Paused       bool
+	Used         bool // before the arbiter knew of it, as far as it could
 }
 
 // Usage is what the processes of a share say, summed. Nothing in it can be
@@ -259,7 +260,6 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			s.seen = bound(u.Busy) + bound(u.Submitted)
 			a.named[t.Name] = s
 		}
-		s.set = a.sets
 		resumed := s.Paused && !t.Paused
 		anew := t.Policy == terms.Fixed && (s.Policy != terms.Fixed || s.CoresPercent != t.CoresPercent)
 		if anew && a.gated {
@@ -276,6 +276,10 @@ func (a *Arbiter) Set(now time.Duration, all []Terms) {
 			changed = changed || s == a.holder
 		}
 		s.percent = int64(min(max(t.CoresPercent, 1), 100))
+		if s.set == 0 && t.Used {
+			s.usedUntil(now, a.config.Window)
+		}
+		s.set = a.sets
 		if s.fixed() {
 			fixed++
 			partly = partly || s.percent < 100

@@ -4,6 +4,7 @@ package arbiter
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -99,6 +100,17 @@ func (l *ledger) charge(from, used time.Duration) {
 		l.spans[1].from = l.spans[0].from
 		l.spans = l.spans[1:]
 	}
+}
+
+// usedUntil takes it that the share has used its part of the window until now, at its rate.
+func (l *ledger) usedUntil(now, window time.Duration) {
+	const spans = 64
+	used := window / spans * time.Duration(l.percent) / 100
+	for i := range time.Duration(spans) {
+		to := now - i*window/spans
+		l.spans = append(l.spans, span{to - used, to})
+	}
+	slices.Reverse(l.spans)
 }
 
 // forget drops what no window from now on can see.

@@ -177,7 +177,7 @@ func (c *Core) Recover(now time.Time, shares []SavedShare, clients []SavedClient
 				b.recoverWork(saved.Work[i])
 			}
 		}
-		s.everUsed = true
+		s.everUsed, s.usedBefore = true, true
 		c.graceEnd = now.Add(c.config.RestartGrace)
 	}
 	for _, saved := range shares {

@@ -61,11 +61,12 @@ type share struct {
 	created time.Time
 	revoked bool
 
-	clients   crowd[*client]
-	attached  int
-	holders   int
-	everUsed  bool      // had a holder or a client
-	lonelyEnd time.Time // until then it waits for its first holder, or for them to come back
+	clients    crowd[*client]
+	attached   int
+	holders    int
+	everUsed   bool      // had a holder or a client
+	usedBefore bool      // had clients when this life began
+	lonelyEnd  time.Time // until then it waits for its first holder, or for them to come back
 
 	refusals bucket // of processes that wanted to attach
 

@@ -170,6 +170,7 @@ type Terms struct {
 	Weight       int
 	Priority     int
 	Paused       bool
+	Used         bool // until this agent began, by programs that it awaited
 }
 
 // TermsOn are those of a share on a card; false: it is not there. Programs of a deleted share are
@@ -179,5 +180,5 @@ func (c *Core) TermsOn(name, cardUUID string) (Terms, bool) {
 	if s.slotOn(c.cardOf(cardUUID)) == nil {
 		return Terms{}, false
 	}
-	return Terms{Name: s.Name, Policy: s.Policy, CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused}, true
+	return Terms{Name: s.Name, Policy: s.Policy, CoresPercent: s.CoresPercent, Weight: s.Weight, Priority: s.Priority, Paused: s.Paused, Used: s.usedBefore}, true
 }
