@@ -71,9 +71,6 @@ const (
 	loadBytes = 2 * gib
 	loadCores = 8
 	loadedFor = 20 // seconds
-	// Ten programs on two processors wake late, and keep up to 12 ms in flight; while there is no agent one may save up
-	// 10 ms, of which the next agent does not know. One second of a hundred, under one agent, had 11.4 %: why is not known.
-	overSecond = 40 * time.Millisecond
 )
 
 func loadName(i int) string { return "load-" + strconv.Itoa(i) }
@@ -105,8 +102,8 @@ func (c *cluster) load() (byShare map[string]int) {
 	return byShare
 }
 
-// outlives updates a DaemonSet: all pods go on to their ends, within their limits all the time, but for overSecond, and the
-// next one has its share.
+// outlives updates a DaemonSet: all pods go on to their ends, within their limits all the time, and the next one has its
+// share.
 func (c *cluster) outlives(daemonSet string, byShare map[string]int) {
 	c.t.Helper()
 	truth, owners := c.truth(), c.attached(0)
@@ -140,7 +137,7 @@ func (c *cluster) outlives(daemonSet string, byShare map[string]int) {
 		}
 	}
 	maps.Copy(owners, c.attached(0))
-	if seen := times.check(c.t, owners, byShare, overSecond); len(seen) < loads/2 {
+	if seen := times.check(c.t, owners, byShare); len(seen) < loads/2 {
 		c.t.Errorf("the simulator saw kernels of %d shares during the update, want %d", len(seen), loads/2)
 	}
 	c.claim("next", request{name: "gpu", memory: "2Gi"})
