@@ -41,7 +41,7 @@ var rooms = []room{
 	{path: "internal/gpu/inventory", may: []string{
 		"internal/gpu", "internal/gpu/amd", "internal/gpu/descriptor", "internal/gpu/intel", "internal/gpu/nvidia", "internal/gpu/sysfs", "internal/mig",
 	}},
-	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/mig"}, thirdParty: []string{"C", "github.com/NVIDIA/go-nvml"}},
+	{path: "internal/gpu/nvml", may: []string{"internal/gpu", "internal/gpu/sysfs", "internal/mig"}, thirdParty: []string{"C", "github.com/NVIDIA/go-nvml"}},
 	{path: "internal/event", pure: true},
 	{path: "internal/share", pure: true},
 	{path: "internal/selector", pure: true},

@@ -32,7 +32,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) er
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,
 				Health: string(c.Condition), HealthDetail: c.Detail, Time: l.timeOf(c.UUID), Cordon: apiCordon(c.Cordon),
-				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, Island: &c.Island, MIG: string(told.MIG), MemoryShared: told.MemoryShared,
+				Enforcement: levels[c.UUID], Architecture: told.Architecture, NUMANode: told.NUMANode, PCIeRoot: told.PCIeRoot, Island: &c.Island, MIG: string(told.MIG), MemoryShared: told.MemoryShared,
 			})
 		}
 		devices.Unresponsive = l.unresponsive()

@@ -125,6 +125,7 @@ type Card struct {
 	Enforcement  share.Enforcement `json:"enforcement,omitempty"`
 	Architecture string            `json:"architecture,omitempty"` // Hopper; absent: unknown
 	NUMANode     *int              `json:"numaNode,omitempty"`     // absent: unknown
+	PCIeRoot     string            `json:"pcieRoot,omitempty"`     // pci0000:c0; empty: unknown
 	Island       *int              `json:"island,omitempty"`
 	MIG          string            `json:"mig,omitempty"`          // on, off, when the agent began; absent: the card has none
 	MemoryShared bool              `json:"memoryShared,omitempty"` // it is the host's

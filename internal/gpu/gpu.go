@@ -34,6 +34,7 @@ type Card struct {
 	Simulated     bool
 	Architecture  string // Hopper; empty: the driver does not say
 	NUMANode      *int   // of the host's memory that it is nearest to; nil: the driver does not say
+	PCIeRoot      string // pci0000:c0, below which it is; empty: unknown. Of simulated cards it is made up
 	MIG           MIGMode
 }
 

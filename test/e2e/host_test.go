@@ -85,6 +85,7 @@ type hostOptions struct {
 	cards      string
 	generation generation
 	agentFlags []string
+	topology   string // empty: plain
 	hostMemory string // for the simulator; empty: what it takes by itself
 }
 
@@ -138,6 +139,9 @@ func newCards(t testing.TB, o hostOptions) *host {
 	}}
 	h.client = client.New(h.AgentSocket)
 	h.simulate = []string{"simulate", "--cards", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
+	if o.topology != "" {
+		h.simulate = append(h.simulate, "--topology", o.topology)
+	}
 	if o.hostMemory != "" {
 		h.simulate = append(h.simulate, "--host-memory", o.hostMemory)
 	}

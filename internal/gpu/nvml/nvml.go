@@ -116,6 +116,7 @@ func (s *Source) list() error {
 		s.cards = append(s.cards, card)
 		s.devices[card.UUID] = device
 	}
+	s.findRoots()
 	return nil
 }
 

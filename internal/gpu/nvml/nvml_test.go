@@ -44,7 +44,7 @@ func TestSource(t *testing.T) {
 	want := []gpu.Card{
 		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", Name: "H100", PCIAddress: "0000:3b:00.0", DriverVersion: "535.104.05", MemoryBytes: 900,
 			Architecture: "Hopper", NUMANode: &node, MIG: gpu.MIGOn},
-		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e10", Name: "L4 (simulated)", PCIAddress: "0000:5e:00.0", DriverVersion: "535.104.05", MemoryBytes: 500, Simulated: true, Architecture: "Ada Lovelace"},
+		{UUID: "GPU-00010203-0405-0607-0809-0a0b0c0d0e10", Name: "L4 (simulated)", PCIAddress: "0000:5e:00.0", DriverVersion: "535.104.05", MemoryBytes: 500, Simulated: true, Architecture: "Ada Lovelace", PCIeRoot: "pci0000:5e"},
 	}
 	if !reflect.DeepEqual(cards, want) {
 		t.Errorf("GPUs\n%+v, want\n%+v", cards, want)

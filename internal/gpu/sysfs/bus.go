@@ -157,6 +157,15 @@ func speed(text gpu.Fact[string]) gpu.Fact[string] {
 	return gpu.Known(strings.TrimSuffix(text.Value, " PCIe"))
 }
 
+// RootOf is the root of the PCIe tree below which a device of this machine is.
+func (t *Tree) RootOf(address string) gpu.Fact[string] {
+	if !IsAddress(address) {
+		return gpu.Fact[string]{}
+	}
+	root, _ := place(t.Link(path.Join("sys/bus/pci/devices", address)))
+	return root
+}
+
 // place reads root and bridges off the link of a device's folder:
 // ../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0.
 func place(link gpu.Fact[string]) (gpu.Fact[string], []string) {

@@ -301,6 +301,11 @@ func TestTaints(t *testing.T) {
 			t.Errorf("%q: %v", health, got)
 		}
 	}
+	for root, want := range map[string]bool{"": false, "pci0000:c0": true} {
+		if got, is := attributes(api.Card{PCIeRoot: root})[names.AttributePCIeRoot]; is != want || is && *got.StringValue != root {
+			t.Errorf("root %q: %v", root, got)
+		}
+	}
 	if got := taints(api.Card{Health: "ok", Cordon: &api.Cordon{}}); len(got) != 1 || got[0].Value != "cordoned" {
 		t.Errorf("cordoned: %v", got)
 	}

@@ -101,7 +101,7 @@ func attributes(card api.Card) map[resourceapi.QualifiedName]resourceapi.DeviceA
 		names.AttributeSimulated: {BoolValue: &card.Simulated},
 		names.AttributePCI:       text(card.PCIAddress),
 	}
-	for name, value := range map[resourceapi.QualifiedName]string{names.AttributeDriver: card.DriverVersion, names.AttributeArchitecture: card.Architecture} {
+	for name, value := range map[resourceapi.QualifiedName]string{names.AttributeDriver: card.DriverVersion, names.AttributeArchitecture: card.Architecture, names.AttributePCIeRoot: card.PCIeRoot} {
 		if value != "" {
 			all[name] = text(value)
 		}

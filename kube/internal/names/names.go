@@ -24,6 +24,7 @@ const (
 	AttributeDriver       = "driverVersion"
 	AttributeEnforcement  = "enforcement"
 	AttributePCI          = "resource.kubernetes.io/pciBusID"
+	AttributePCIeRoot     = "resource.kubernetes.io/pcieRoot"
 	CapacityMemory        = "memory"
 	CapacityCores         = "cores"
 	AttributeArchitecture = "architecture"
