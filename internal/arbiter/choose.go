@@ -112,7 +112,7 @@ func (a *Arbiter) fill(now time.Duration) {
 		if s.wants() && s != a.holder {
 			a.meet(now, s) // what was measured late
 		}
-		most := a.config.Lag * time.Duration(s.percent) / 100
+		most := s.of(a.config.Lag)
 		switch {
 		case s == a.holder, a.config.Overlap && a.holds(now, s):
 		case !s.wants() && s.slack > 0 && now-s.wanted <= a.config.Lag:
@@ -166,7 +166,7 @@ func (a *Arbiter) slack(now time.Duration) time.Duration {
 
 // saving is how much a share may save up.
 func (a *Arbiter) saving(s *share) time.Duration {
-	return max(a.config.Burst, a.config.Saving*time.Duration(s.percent)/100)
+	return max(a.config.Burst, s.of(a.config.Saving))
 }
 
 // NextWake is when Tick has something to do; 0: never, as things are.

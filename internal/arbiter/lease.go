@@ -163,7 +163,7 @@ func (a *Arbiter) length(now time.Duration, s *share, most time.Duration) time.D
 	if !a.contested(s) {
 		most = max(most, stretch(s.percent))
 		if !slices.ContainsFunc(a.shares, func(other *share) bool { return other != s && a.recent(now, other) }) {
-			most = max(most, s.lasts())
+			most = max(most, lasts(s.balance, s.percent)) // to make up for how late it wakes
 		}
 	}
 	return max(s.allowance(now, a.config.Window, most), a.config.Least)
@@ -242,21 +242,18 @@ func (a *Arbiter) leftIdle(now time.Duration) {
 // the pause after it, until the balance is positive again, is no matter of how
 // late somebody wakes.
 func stretch(percent int64) time.Duration {
-	if percent >= 100 {
-		return MostQuantum
-	}
-	return min(stretchPause*time.Duration(percent)/time.Duration(100-percent), MostQuantum)
+	return lasts(int64(stretchPause)*percent, percent)
 }
 
 const stretchPause = 4 * time.Millisecond
 
-// lasts is how long a share can use the card before its balance is used up, at most MostQuantum:
-// with a shorter lease one that wakes late could not make up for that.
-func (s *share) lasts() time.Duration {
-	if s.percent >= 100 {
+// lasts is how long a share can use the card before a balance, in a ledger's unit, is used
+// up, at most MostQuantum.
+func lasts(balance, percent int64) time.Duration {
+	if percent >= 100 {
 		return MostQuantum
 	}
-	return time.Duration(min(s.balance/(100-s.percent), int64(MostQuantum)))
+	return min(time.Duration(balance/(100-percent)), MostQuantum)
 }
 
 // stop ends the lease of the holder, and with it its turn.

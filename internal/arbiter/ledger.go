@@ -34,10 +34,10 @@ type span struct{ from, to time.Duration }
 // add up. So a quarter of the time in which the window holds a share back is not made up for, and
 // its rate leaves room in the window (rate).
 func (l *ledger) fill(now, window time.Duration) {
-	const part = 4
+	const quarter = 4
 	grows := max(now-l.filled, 0)
 	if l.slack == 0 {
-		grows -= max(min(now, l.barred)-l.positiveFrom(l.filled, window), 0) / part
+		grows -= max(min(now, l.barred)-l.positiveFrom(l.filled, window), 0) / quarter
 	}
 	l.balance += int64(float64(grows) * l.rate(window))
 	l.filled, l.barred = max(l.filled, now), 0
@@ -105,7 +105,7 @@ func (l *ledger) charge(from, used time.Duration) {
 // usedUntil takes it that the share has used its part of the window until now, at its rate.
 func (l *ledger) usedUntil(now, window time.Duration) {
 	const spans = 64
-	used := window / spans * time.Duration(l.percent) / 100
+	used := l.of(window / spans)
 	for i := range time.Duration(spans) {
 		to := now - i*window/spans
 		l.spans = append(l.spans, span{to - used, to})
@@ -122,9 +122,12 @@ func (l *ledger) forget(now, window time.Duration) {
 	l.spans = l.spans[n:]
 }
 
+// of is the share's part of so much time.
+func (l *ledger) of(d time.Duration) time.Duration { return d * time.Duration(l.percent) / 100 }
+
 // part is how much of a window leases may give.
 func (l *ledger) part(window time.Duration) time.Duration {
-	return window*time.Duration(l.percent)/100 + l.slack - l.reserve
+	return l.of(window) + l.slack - l.reserve
 }
 
 // spare learns how much of a window leases must leave for what is launched at
@@ -134,7 +137,6 @@ func (l *ledger) part(window time.Duration) time.Duration {
 // is about a kernel.
 func (l *ledger) spare(window, kernel time.Duration) {
 	const fades, least = 64, 300 * time.Microsecond
-	part := window * time.Duration(l.percent) / 100
 	more := -l.reserve / fades
 	if len(l.spans) > 0 {
 		tail := l.spans[len(l.spans)-1].to - window
@@ -146,8 +148,8 @@ func (l *ledger) spare(window, kernel time.Duration) {
 			more = over
 		}
 	}
-	l.reserve = min(max(l.reserve+more, least), part/2)
-	l.room = min(max(kernel, least), time.Millisecond, part/64)
+	l.reserve = min(max(l.reserve+more, least), l.of(window)/2)
+	l.room = min(max(kernel, least), time.Millisecond, l.of(window)/64)
 }
 
 // allowance is for how long from now the share can use the card without a

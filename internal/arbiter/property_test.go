@@ -355,8 +355,7 @@ func TestUsedBefore(t *testing.T) {
 		c := newCard(5, 300*time.Microsecond)
 		c.now = time.Minute
 		l := program("a", 1, time.Millisecond, 0)
-		terms := Terms{Name: "a", Policy: terms.Fixed, CoresPercent: 8, Used: used}
-		c.run(t, []Terms{terms}, []*load{l}, c.now+3*time.Second)
+		c.run(t, []Terms{{Name: "a", Policy: terms.Fixed, CoresPercent: 8, Used: used}}, []*load{l}, c.now+3*time.Second)
 		var most, sum time.Duration
 		for _, s := range l.ran {
 			sum += s.to - s.from
