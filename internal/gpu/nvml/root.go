@@ -28,11 +28,11 @@ func (s *Source) findRoots() {
 
 func (s *Source) simulatedRoot(i int) string {
 	const bus = len("0000:00")
-	card := s.cards[i]
-	for _, other := range s.cards[:i] {
-		if !s.has("nvmlDeviceGetTopologyCommonAncestor") {
-			break
-		}
+	card, before := s.cards[i], s.cards[:i]
+	if !s.has("nvmlDeviceGetTopologyCommonAncestor") {
+		before = nil
+	}
+	for _, other := range before {
 		level, result := s.library.DeviceGetTopologyCommonAncestor(s.devices[other.UUID], s.devices[card.UUID])
 		if result == nvml.SUCCESS && level <= nvml.TOPOLOGY_HOSTBRIDGE {
 			return other.PCIeRoot

@@ -162,7 +162,7 @@ func (t *Tree) RootOf(address string) gpu.Fact[string] {
 	if !IsAddress(address) {
 		return gpu.Fact[string]{}
 	}
-	root, _ := place(t.Link(path.Join("sys/bus/pci/devices", address)))
+	root, _ := place(t.Link(path.Join(devices, address)))
 	return root
 }
 
