@@ -25,6 +25,7 @@ GO := go
 PREFIX ?= /usr/local
 DESTDIR ?=
 VERSION := $(shell cat VERSION)
+set_version := -X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)
 
 # The full figures belong to fuzz, soak and bench-report; `make test` is short.
 TEST_FUZZ_SECONDS := 2
@@ -38,8 +39,8 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 # $(call step,PART) COMMAND: shows no more than what COMMAND says (scripts/step).
 step = @scripts/step '$(1)'
 
-BUILD_TARGETS := lib/divvy/tools/divvy-plot
-DEMO_TARGETS :=
+BUILD_TARGETS := lib/divvy/tools/divvy-agent lib/divvy/tools/divvy-plot
+DEMO_TARGETS := lib/divvy/tools/divvy-agent
 TEST_PROGRAMS :=
 TEST_TARGETS :=
 LINT_TARGETS :=
@@ -62,7 +63,10 @@ build-all: bin/divvy $(BUILD_TARGETS)
 # Go has its own cache: always ask it. What else Go makes waits for this and is
 # then compiled already.
 bin/divvy: FORCE
-	$(call step,divvy) $(GO) build -v -trimpath -ldflags '-X github.com/divvy-gpu/divvy/internal/cli.version=$(VERSION)' -o $@ ./cmd/divvy
+	$(call step,divvy) $(GO) build -v -trimpath -ldflags '$(set_version)' -o $@ ./cmd/divvy
+
+lib/divvy/tools/divvy-agent: FORCE | bin/divvy
+	$(call step,agent) $(GO) build -v -trimpath -ldflags '$(set_version)' -o $@ ./cmd/divvy-agent
 
 lib/divvy/tools/divvy-plot: FORCE | bin/divvy
 	$(call step,plots) $(GO) build -v -trimpath -o $@ ./cmd/divvy-plot

@@ -49,7 +49,7 @@ var rooms = []room{
 	{path: "internal/health", may: []string{"data", "internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/usage", may: []string{"internal/yamldoc"}, thirdParty: []string{"go.yaml.in/yaml"}, pure: true},
 	{path: "internal/audit", may: []string{"internal/api"}, thirdParty: []string{"golang.org/x/sys"}},
-	{path: "internal/history", may: []string{"internal/api", "internal/sample", "internal/usage"}, thirdParty: []string{"modernc.org/sqlite"}},
+	{path: "internal/history", may: []string{"internal/api", "internal/sample", "internal/usage"}},
 	{path: "internal/sample", may: []string{"internal/api", "internal/share"}, pure: true},
 	{path: "internal/explain", may: []string{"internal/api", "internal/event", "internal/selector", "internal/share", "internal/size"}, pure: true},
 	{path: "internal/metrics", may: []string{"internal/api", "internal/sample"}, tests: []string{"internal/share"}, thirdParty: []string{"github.com/prometheus/client_golang", "github.com/prometheus/client_model"}},
@@ -91,10 +91,10 @@ var rooms = []room{
 	{
 		path: "internal/agent",
 		may: []string{
-			"internal/admission", "internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/kernellog", "internal/lateness", "internal/metrics", "internal/process",
+			"internal/admission", "internal/api", "internal/arbiter", "internal/audit", "internal/core", "internal/enforce", "internal/event", "internal/gpu", "internal/gpu/nvml", "internal/health", "internal/history", "internal/journal", "internal/kernellog", "internal/lateness", "internal/process",
 			"internal/sample", "internal/share", "internal/size", "internal/socket", "internal/urgency", "internal/wire",
 		},
-		tests:      []string{"internal/client", "internal/race"},
+		tests:      []string{"internal/client", "internal/metrics", "internal/race"},
 		thirdParty: []string{"golang.org/x/sys"},
 		executes:   true,
 	},
@@ -182,6 +182,7 @@ var rooms = []room{
 	{path: "test/e2e", tests: []string{"internal/api", "internal/arbiter", "internal/bench", "internal/cgroup", "internal/client", "internal/event", "internal/explain", "internal/library", "internal/mps", "internal/process", "internal/race", "internal/remote/certificates", "internal/remote/network", "internal/remote/protocol", "internal/share", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/simwire", "internal/wire"}},
 	{path: "deploy/prometheus", thirdParty: []string{"go.yaml.in/yaml"}},
 	{path: "cmd/divvy", may: []string{"internal/cli"}},
+	{path: "cmd/divvy-agent", may: []string{"internal/cli", "internal/metrics"}, thirdParty: []string{"modernc.org/sqlite"}},
 	{path: "cmd/divvy-plot", may: []string{"internal/plan/chart", "internal/plan/chart/draw"}},
 }
 
@@ -192,6 +193,7 @@ var testThirdParty = []string{
 	"tags.cncf.io/container-device-interface", // reads them as runtimes do
 	"github.com/rogpeppe/go-internal",
 	"golang.org/x/sys",
+	"modernc.org/sqlite", // the driver of databases that a program is linked with
 }
 
 // impure is what a pure room has no use for: files, network, processes, locks,

@@ -3,14 +3,17 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"time"
 
+	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/arbiter"
 	"github.com/divvy-gpu/divvy/internal/audit"
 	"github.com/divvy-gpu/divvy/internal/enforce"
@@ -29,6 +32,9 @@ const (
 	CreateEphemeral Creation = "ephemeral" // everybody else: ephemeral shares only (divvy run)
 	CreateAll       Creation = "all"       // everybody
 )
+
+// Exporter answers scrapes of what snapshot returns, which does not wait for a driver.
+type Exporter func(snapshot func(context.Context) (*api.Snapshot, error)) http.Handler
 
 // Config is what an agent needs to know. System and Private give complete
 // ones; the zero value is not valid.
@@ -85,8 +91,8 @@ type Config struct {
 	MaxShares         int
 	MaxEvents         int // remembered
 
-	// DCGMMetrics has GET /metrics/dcgm answered, too.
-	DCGMMetrics bool
+	// Metrics answers GET /metrics, and DCGMMetrics GET /metrics/dcgm; nil: nobody does.
+	Metrics, DCGMMetrics Exporter
 
 	// Operators is the group whose members may do what root may; 0: there is none.
 	Operators int

@@ -12,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	_ "modernc.org/sqlite" // the database of history and usage
+
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/event"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/history"
+	"github.com/divvy-gpu/divvy/internal/metrics"
 )
 
 const (
@@ -168,6 +171,7 @@ func testConfig(t testing.TB) Config {
 	cfg := Private(filepath.Join(folder, "a"), folder)
 	cfg.IdleExit, cfg.DivideEvery = 0, -1 // what a front says is what it had
 	cfg.History = history.Bounds{}        // under the race detector a database takes a while
+	cfg.Metrics = metrics.Handler
 	if testing.Verbose() && os.Getenv("AGENT_TEST_LOG") != "" {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

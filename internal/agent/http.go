@@ -18,7 +18,6 @@ import (
 
 	"github.com/divvy-gpu/divvy/internal/api"
 	"github.com/divvy-gpu/divvy/internal/core"
-	"github.com/divvy-gpu/divvy/internal/metrics"
 	"github.com/divvy-gpu/divvy/internal/share"
 	"github.com/divvy-gpu/divvy/internal/wire"
 )
@@ -88,7 +87,6 @@ func (d *daemon) leave(ctx context.Context) {
 
 func (h handlers) handler() http.Handler {
 	mux := http.NewServeMux()
-	figures := metrics.Handler(h.samples.snapshot)
 	type answerer func(http.ResponseWriter, *http.Request, asker) error
 	serve := func(pattern, verb string, looks, bare bool, answer answerer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -142,24 +140,28 @@ func (h handlers) handler() http.Handler {
 	look("GET /v1/history/events", h.getHistoryEvents)
 	look("GET /v1/audit", h.getAudit)
 	look("GET /v1/audit/head", h.getAuditHead)
-	look("GET /metrics", func(w http.ResponseWriter, r *http.Request, _ asker) error {
-		figures.ServeHTTP(w, r)
-		return nil
-	})
-	host, _ := os.Hostname() // a machine without a name has none
-	dcgm := metrics.DCGMHandler(h.samples.snapshot, host)
-	look("GET /metrics/dcgm", func(w http.ResponseWriter, r *http.Request, _ asker) error {
-		if !h.cfg.DCGMMetrics {
-			return &api.Error{Code: api.CodeNotFound, Message: "metrics under dcgm-exporter's names are off: beside a dcgm-exporter sums would be twice as large", Hint: "divvy agent --dcgm-metrics"}
-		}
-		dcgm.ServeHTTP(w, r)
-		return nil
-	})
+	look("GET /metrics", h.export(h.cfg.Metrics, api.Error{Message: "this agent exports no metrics"}))
+	look("GET /metrics/dcgm", h.export(h.cfg.DCGMMetrics, api.Error{
+		Message: "metrics under dcgm-exporter's names are off: beside a dcgm-exporter sums would be twice as large", Hint: "divvy agent --dcgm-metrics",
+	}))
 	handle("/", func(_ http.ResponseWriter, r *http.Request, _ asker) error {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the agent has no %s %s", r.Method, r.URL.Path),
 			Hint: "divvy version shows whether command and agent are of one version"}
 	})
 	return mux
+}
+
+// export answers scrapes, or says why it does not.
+func (h handlers) export(by Exporter, off api.Error) func(http.ResponseWriter, *http.Request, asker) error {
+	if by == nil {
+		off.Code = api.CodeNotFound
+		return func(http.ResponseWriter, *http.Request, asker) error { return &off }
+	}
+	exporter := by(h.samples.snapshot)
+	return func(w http.ResponseWriter, r *http.Request, _ asker) error {
+		exporter.ServeHTTP(w, r)
+		return nil
+	}
 }
 
 // notedWriter knows what was answered, and has something done before.

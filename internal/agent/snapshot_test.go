@@ -18,6 +18,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/internal/gpu"
 	"github.com/divvy-gpu/divvy/internal/history"
+	"github.com/divvy-gpu/divvy/internal/metrics"
 	"github.com/divvy-gpu/divvy/internal/share"
 )
 
@@ -252,7 +253,7 @@ func TestDCGMMetrics(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	must(t, r.stop())
-	r.cfg.DCGMMetrics = true
+	r.cfg.DCGMMetrics = metrics.DCGMHandler("node-1")
 	r.start()
 	r.do(func(l *loop) { l.fault(gpu.Fault{UUID: testUUID, XID: 31}, 0, "") })
 	r.fresh()

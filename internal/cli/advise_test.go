@@ -295,7 +295,7 @@ func (c checker) parses(t *testing.T, command string) {
 		return
 	}
 	a := &app{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }}
-	cmd, rest, err := a.root(nil).Find(words[1:])
+	cmd, rest, err := a.root(nil, a.commands()).Find(words[1:])
 	if err == nil && !cmd.Runnable() {
 		err = fmt.Errorf("%s is a group", cmd.CommandPath())
 	}

@@ -278,7 +278,7 @@ func linkedWith(address string, links []gpu.Link) int {
 
 // built says which parts this version has, by its own commands.
 func (a *app) built() advise.Built {
-	root := a.root(nil)
+	root := a.root(nil, a.commands())
 	has := func(flag string, words ...string) bool {
 		cmd, rest, err := root.Find(words)
 		if err != nil || len(rest) > 0 || cmd == root {

@@ -57,10 +57,11 @@ type agentFlags struct {
 	worker    bool
 }
 
-func (a *app) agentCommand() *cobra.Command {
+// agentCommand is `divvy agent`, of which run is what its flags are for.
+func (a *app) agentCommand(run func(context.Context, *agentFlags) error) *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use:   "agent",
+		Use:   agentName,
 		Short: "Run the agent of this machine in the foreground",
 		Long: `Runs the agent: it owns the ledger of every GPU and listens on agent.sock and
 on one socket per share. Run it as root for the whole machine (deploy/systemd);
@@ -68,28 +69,7 @@ divvy run starts a private one where there is none.`,
 		Example: `  divvy agent --directory /tmp/d --simulator /tmp/d/simulator.sock`,
 		Args:    noArguments,
 	}
-	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
-		cfg, err := f.config(a)
-		if err != nil {
-			return err
-		}
-		if f.simulator != "" {
-			// The stand-in driver, which this process is about to load, finds
-			// its simulator by it.
-			if err := os.Setenv("DIVVY_SIMULATOR", f.simulator); err != nil {
-				return err
-			}
-		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if f.simulator != "" && f.private == "" && !f.worker {
-			awaitSimulator(ctx, f.simulator)
-		}
-		if err := f.serve(ctx, cfg); err != nil && !errors.Is(err, agent.ErrIdle) {
-			return err
-		}
-		return nil
-	})
+	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &f) })
 	flags := cmd.Flags()
 	system := agent.System()
 	flags.StringVar(&f.directory, "directory", system.Directory, "`folder` of agent.sock and of the shares' sockets")
@@ -176,7 +156,6 @@ func (f *agentFlags) config(a *app) (agent.Config, error) {
 			return cfg, usage(fmt.Errorf("--health: %s: %w", f.health, err))
 		}
 	}
-	cfg.DCGMMetrics = f.dcgm
 	cfg.Overlap, cfg.LeaseTrace = f.overlap, f.trace
 	cfg.ProductVersion = version
 	cfg.Urgency = urgency.New(urgentPercent)
@@ -356,6 +335,26 @@ func awaitSimulator(ctx context.Context, socket string) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// run runs an agent until a signal ends it, or nobody has used a private one for a while.
+func (f *agentFlags) run(ctx context.Context, cfg agent.Config) error {
+	if f.simulator != "" {
+		// The stand-in driver, which this process is about to load, finds
+		// its simulator by it.
+		if err := os.Setenv("DIVVY_SIMULATOR", f.simulator); err != nil {
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if f.simulator != "" && f.private == "" && !f.worker {
+		awaitSimulator(ctx, f.simulator)
+	}
+	if err := f.serve(ctx, cfg); err != nil && !errors.Is(err, agent.ErrIdle) {
+		return err
+	}
+	return nil
 }
 
 // serve runs the agent, or the supervisor that keeps its sockets.

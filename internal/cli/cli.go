@@ -34,7 +34,11 @@ type app struct {
 // Main runs the divvy command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
-	root := a.root(args)
+	return a.main(args, a.commands())
+}
+
+func (a *app) main(args []string, commands []command) int {
+	root := a.root(args, commands)
 	root.SetArgs(args)
 	err := root.Execute()
 	if err != nil && !a.runs {
@@ -69,7 +73,7 @@ func (a *app) commands() []command {
 		{"partition", a.partitionCommand},
 		{"cdi", a.cdiCommand},
 		{"simulate", a.simulateCommand},
-		{"agent", a.agentCommand},
+		{agentName, func() *cobra.Command { return a.agentCommand(a.becomeAgent) }},
 		{"serve", a.serveCommand},
 		{"remote", a.remoteCommand},
 		{"certs", a.certsCommand},
@@ -92,7 +96,7 @@ func (a *app) commands() []command {
 }
 
 // root is divvy itself, with the command that the first argument names, or with all.
-func (a *app) root(args []string) *cobra.Command {
+func (a *app) root(args []string, commands []command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "divvy",
 		Short: "Divide GPUs between unmodified programs",
@@ -115,7 +119,6 @@ for programs that know nothing of it. Without a GPU, add --simulate.`,
 		return withHint(usage(plainFlagError(err)), cmd.CommandPath()+" --help")
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	commands := a.commands()
 	if i := slices.IndexFunc(commands, func(c command) bool { return len(args) > 0 && c.name == args[0] }); i >= 0 {
 		commands = commands[i : i+1]
 	}

@@ -24,7 +24,7 @@ func everyCommand(t *testing.T, visit func(*cobra.Command)) {
 			walk(sub)
 		}
 	}
-	walk(a.root(nil))
+	walk(a.root(nil, a.commands()))
 }
 
 // TestHelpFitsAScreen: plain ASCII, at most 40 lines of 100 characters, an
@@ -92,12 +92,12 @@ func TestReadingCommandsHaveJSON(t *testing.T) {
 func TestCommandsByName(t *testing.T) {
 	a := &app{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(string) string { return "" }}
 	for _, c := range a.commands() {
-		made := a.root([]string{c.name}).Commands()
+		made := a.root([]string{c.name}, a.commands()).Commands()
 		if len(made) != 1 || made[0].Name() != c.name {
 			t.Errorf("%s: %d commands, the first %q", c.name, len(made), made[0].Name())
 		}
 	}
-	if all := len(a.root([]string{"--help"}).Commands()); all != len(a.commands()) {
+	if all := len(a.root([]string{"--help"}, a.commands()).Commands()); all != len(a.commands()) {
 		t.Errorf("%d commands of %d", all, len(a.commands()))
 	}
 }

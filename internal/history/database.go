@@ -4,7 +4,8 @@
 // and used of each GPU by hours, for bills (Usage), and the figures of snapshots over time, finely
 // for a day and ever more roughly (Figures). A change is one transaction that has the quantities
 // and the counters they came from, so that nothing counts twice. One goroutine writes each;
-// others may read beside it.
+// others may read beside it. A program that opens one is linked with the driver "sqlite":
+// modernc.org/sqlite.
 //
 //	u, err := history.OpenUsage("/var/lib/divvy/usage.db")
 //	err = u.Add(moment)
@@ -22,9 +23,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-
-	"modernc.org/sqlite" // and the driver "sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Errors of opening a database.
@@ -121,10 +119,19 @@ func inTransaction(db *sql.DB, write func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
+// Primary result codes: https://sqlite.org/rescode.html
+const (
+	sqliteCorrupt      = 11
+	sqliteNotADatabase = 26
+)
+
 // Damaged says whether an error means that a file is not what a database wrote, or not any more.
 func Damaged(err error) bool {
-	is, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (is.Code()&0xff == sqlite3.SQLITE_CORRUPT || is.Code()&0xff == sqlite3.SQLITE_NOTADB)
+	is, ok := errors.AsType[interface {
+		error
+		Code() int // SQLite's extended result code
+	}](err)
+	return ok && (is.Code()&0xff == sqliteCorrupt || is.Code()&0xff == sqliteNotADatabase)
 }
 
 // insertedAtOnce is how many rows one statement writes: most of what a statement takes is

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	_ "modernc.org/sqlite" // the database
+
 	"github.com/divvy-gpu/divvy/internal/api"
 )
 

@@ -44,7 +44,7 @@ var ErrNotFound = errors.New("libraries not found")
 type Dir string
 
 // Find looks for the built libraries in $DIVVY_LIBDIR, then in ../lib/divvy
-// beside the real path of the running binary.
+// beside the real path of the running binary, or around it, which a tool is in.
 func Find(getenv func(string) string, executable func() (string, error)) (Dir, error) {
 	var looked []string
 	if dir := getenv(EnvironmentVariable); dir != "" {
@@ -62,9 +62,12 @@ func Find(getenv func(string) string, executable func() (string, error)) (Dir, e
 	if err != nil {
 		return "", fmt.Errorf("find the running binary: %w", err)
 	}
-	dir := filepath.Join(filepath.Dir(binary), "..", "lib", "divvy")
-	if isLibraryDir(dir) {
-		return absolute(dir)
+	above := filepath.Dir(filepath.Dir(binary))
+	dir := filepath.Join(above, "lib", "divvy")
+	for _, dir := range []string{dir, above} {
+		if isLibraryDir(dir) {
+			return absolute(dir)
+		}
 	}
 	looked = append(looked, dir)
 	return "", fmt.Errorf("%w: no front/%s and no standin/%s in %s", ErrNotFound, CUDAName, CUDAName, strings.Join(looked, ", nor in "))

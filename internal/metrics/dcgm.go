@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/divvy-gpu/divvy/internal/api"
@@ -135,18 +133,12 @@ func gatherDCGM(s *api.Snapshot, host string) []*dto.MetricFamily {
 	return families
 }
 
-// DCGMHandler answers scrapes with the names and labels that dcgm-exporter has, for dashboards and rules that know
-// those. They are apart from all others: beside a dcgm-exporter sums would be twice as large.
-func DCGMHandler(snapshot func(context.Context) (*api.Snapshot, error), host string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, err := snapshot(r.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		all := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return gatherDCGM(s, host), nil })
-		promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-	})
+// DCGMHandler answers scrapes of a host with the names and labels that dcgm-exporter has, for dashboards and rules that
+// know those. They are apart from all others: beside a dcgm-exporter sums would be twice as large.
+func DCGMHandler(host string) func(snapshot func(context.Context) (*api.Snapshot, error)) http.Handler {
+	return func(snapshot func(context.Context) (*api.Snapshot, error)) http.Handler {
+		return handler(snapshot, func(s *api.Snapshot) ([]*dto.MetricFamily, error) { return gatherDCGM(s, host), nil })
+	}
 }
 
 // dcgmDocument is the part of docs/metrics.md that lists them.

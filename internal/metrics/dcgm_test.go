@@ -17,7 +17,7 @@ import (
 func scrapeDCGM(t *testing.T, s *api.Snapshot) (lines []string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	DCGMHandler(func(context.Context) (*api.Snapshot, error) { return s, nil }, "node-1").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/dcgm", nil))
+	DCGMHandler("node-1")(func(context.Context) (*api.Snapshot, error) { return s, nil }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/dcgm", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}

@@ -107,18 +107,23 @@ func gather(s *api.Snapshot) []*dto.MetricFamily {
 func Handler(snapshot func(context.Context) (*api.Snapshot, error)) http.Handler {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return handler(snapshot, func(s *api.Snapshot) ([]*dto.MetricFamily, error) {
+		own, err := process.Gather()
+		families := append(gather(s), own...)
+		slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+		return families, err
+	})
+}
+
+// handler answers scrapes with what gather makes of a snapshot.
+func handler(snapshot func(context.Context) (*api.Snapshot, error), gather func(*api.Snapshot) ([]*dto.MetricFamily, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, err := snapshot(r.Context())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		all := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			own, err := process.Gather()
-			families := append(gather(s), own...)
-			slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
-			return families, err
-		})
+		all := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return gather(s) })
 		promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
