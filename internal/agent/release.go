@@ -23,9 +23,6 @@ const (
 	releaseLast     = 250 * time.Millisecond
 	releaseGiveUp   = 10 * time.Second // on one that lives on: the next comparison finds it
 	holdersAfter    = 100 * time.Millisecond
-	// One that is being ended has its socket closed before its driver's files: asked at
-	// once, the driver would still hold everything, and be busy when it lets go.
-	releaseDetached = 100 * time.Microsecond
 	// At most half of the fast time is spent asking, and after it one part in so many,
 	// unless the driver is this slow.
 	releaseAskPart = 4
@@ -73,11 +70,7 @@ func (l *loop) watchEnded() {
 		if !any || w.asking && !e.Since.Equal(l.now) {
 			continue
 		}
-		pause := time.Duration(0)
-		if e.State == core.Detached && !w.asking {
-			pause = releaseDetached
-		}
-		l.askAgain(w, pause)
+		l.askAgain(w, 0)
 	}
 }
 
