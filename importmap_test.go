@@ -162,7 +162,7 @@ var rooms = []room{
 			"internal/selector", "internal/socket", "internal/share", "internal/signals", "internal/simgpu", "internal/simgpu/condition", "internal/simgpu/silicon", "internal/size", "internal/urgency", "internal/usage", "internal/web", "internal/wire",
 		},
 		tests:      []string{"internal/partition/fakekernel"},
-		thirdParty: []string{"github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
+		thirdParty: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 		executes:   true,
 	},
 	{path: "tools/symgen"},

@@ -163,7 +163,7 @@ func (c *question) simulator() (do, undo []string) {
 	return []string{
 			"mkdir -m 700 " + simulatedFolder,
 			"export DIVVY_SIMULATOR=" + simulatedFolder + "/simulator.sock",
-			"divvy simulate --cards " + c.inv.Simulated + ` --socket "$DIVVY_SIMULATOR" >` + simulatedFolder + "/simulator.log 2>&1 & echo $! >" + simulatedFolder + "/simulator.pid",
+			"divvy simulate --gpus " + c.inv.Simulated + ` --socket "$DIVVY_SIMULATOR" >` + simulatedFolder + "/simulator.log 2>&1 & echo $! >" + simulatedFolder + "/simulator.pid",
 			`until [ -S "$DIVVY_SIMULATOR" ]; do sleep 0.1; done`,
 		}, []string{
 			"kill $(cat " + simulatedFolder + "/simulator.pid)", "rm -rf " + simulatedFolder,

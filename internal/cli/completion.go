@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/divvy-gpu/divvy/internal/client"
 )
@@ -86,6 +87,16 @@ func complete(cmd *cobra.Command, flag string, by completer) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
 		panic(err)
 	}
+}
+
+// formerly has a flag answer to the name that it had before.
+func formerly(cmd *cobra.Command, old, flag string) {
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == old {
+			name = flag
+		}
+		return pflag.NormalizedName(name)
+	})
 }
 
 func fileCompletion(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -70,9 +70,10 @@ func (a *app) faultCommand() *cobra.Command {
 func (a *app) faultFlags(cmd *cobra.Command, t *faultTarget) {
 	flags := cmd.Flags()
 	flags.StringVar(&t.socket, "socket", "", "`path` of the simulator; default: that of the agent")
-	flags.StringVar(&t.card, "card", "", "`GPU` by number or UUID (or its start)")
+	flags.StringVar(&t.card, "gpu", "", "`GPU` by number or UUID (or its start)")
 	complete(cmd, "socket", fileCompletion)
-	complete(cmd, "card", a.completeCards)
+	complete(cmd, "gpu", a.completeCards)
+	formerly(cmd, "card", "gpu")
 	a.targetFlags(cmd)
 }
 
@@ -88,7 +89,7 @@ func (a *app) faultInjectCommand() *cobra.Command {
 counters count, and NVML tells of it. docs/simulated-faults.md has the table of
 kinds and XIDs. Faults that hit one process need --process, unless one alone is on
 the GPU.`,
-		Example: `  divvy simulate fault inject --card 0 --kind card-lost`,
+		Example: `  divvy simulate fault inject --gpu 0 --kind card-lost`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
@@ -108,7 +109,7 @@ the GPU.`,
 			}
 			if what.Card < 0 {
 				if len(cards) > 1 {
-					return withHint(usage(fmt.Errorf("the simulator has %d GPUs: say which", len(cards))), "--card 0")
+					return withHint(usage(fmt.Errorf("the simulator has %d GPUs: say which", len(cards))), "--gpu 0")
 				}
 				what.Card = 0
 			}
@@ -217,7 +218,7 @@ func (a *app) faultClearCommand() *cobra.Command {
 		Short: "Reset simulated GPUs: what was lost is back",
 		Long: `Resets a GPU, or all: a lost GPU is back, slowdowns end, volatile counters are 0
 and repairs of memory are done. Contexts that a fault has ended stay ended.`,
-		Example: `  divvy simulate fault clear --card 0`,
+		Example: `  divvy simulate fault clear --gpu 0`,
 		Args:    noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
@@ -313,7 +314,7 @@ func (t faultTarget) index(cards []simgpu.CardState) (int, error) {
 			continue
 		}
 		if found >= 0 {
-			return 0, usage(fmt.Errorf("--card: %q means more than one GPU", t.card))
+			return 0, usage(fmt.Errorf("--gpu: %q means more than one GPU", t.card))
 		}
 		found = i
 	}

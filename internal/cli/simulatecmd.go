@@ -37,8 +37,8 @@ func (a *app) simulateCommand() *cobra.Command {
 		Short: "Run simulated GPUs in the foreground",
 		Long: `Runs the simulator behind the stand-in driver (lib/divvy/standin): the GPUs,
 their capacity and who holds what. divvy run --simulate starts one by itself.`,
-		Example: `  divvy simulate --cards 2xA100-40GB,L4 --socket /tmp/simulator.sock
-  divvy simulate --cards 8xH100-80GB --topology dgx`,
+		Example: `  divvy simulate --gpus 2xA100-40GB,L4 --socket /tmp/simulator.sock
+  divvy simulate --gpus 8xH100-80GB --topology dgx`,
 		Args: noArguments,
 	}
 	cmd.RunE = a.action(func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +85,7 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 		return server.Serve(ctx)
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.Cards, "cards", silicon.DefaultSpec, "`GPUs`, like 2xA100-40GB or H100-80GB,L4")
+	flags.StringVar(&cfg.Cards, "gpus", silicon.DefaultSpec, "`GPUs`, like 2xA100-40GB or H100-80GB,L4")
 	flags.StringVar(&cfg.Topology, "topology", silicon.Topologies()[0], "`name`: "+strings.Join(silicon.Topologies(), ", "))
 	flags.StringVar(&cfg.Driver, "driver", simgpu.DefaultDriver, "CUDA `version` to play: 11.8, 12.2, 13.0 or 13.1")
 	flags.StringVar(&cfg.Socket, "socket", "", "`path` to listen on (default: simulator.sock in your private folder)")
@@ -95,7 +95,8 @@ their capacity and who holds what. divvy run --simulate starts one by itself.`,
 	flags.BoolVar(&cfg.PlainNames, "plain-names", false, "leave out \"(simulated)\" behind the GPUs' names")
 	flags.BoolVar(&asPrivate, "private", false, "be the simulator of a private agent")
 	hide(cmd, "private")
-	complete(cmd, "cards", a.completeModels)
+	complete(cmd, "gpus", a.completeModels)
+	formerly(cmd, "cards", "gpus")
 	complete(cmd, "mig-profiles", fileCompletion)
 	complete(cmd, "topology", words(silicon.Topologies()...))
 	complete(cmd, "driver", words("11.8", "12.2", "13.0", "13.1"))

@@ -77,7 +77,7 @@ func (e *explainer) condition(c *api.SnapshotCard) {
 	case c.Health == "unshareable":
 		command = "divvy partition show"
 	case c.Simulated:
-		command = "divvy simulate fault clear --card " + c.UUID
+		command = "divvy simulate fault clear --gpu " + c.UUID
 	}
 	e.add(Cause{Cause: is.cause, rank: rankBroken, Percent: percent(100), CardUUID: c.UUID, Command: command,
 		Evidence: fmt.Sprintf("%s (%s) is %s: %s%s", c.Name, short(c.UUID), c.Health, c.HealthDetail,
@@ -99,7 +99,7 @@ func (e *explainer) hot(c *api.SnapshotCard) {
 	}
 	command := fmt.Sprintf("divvy devices cordon %s --reason \"slowed down\"", c.UUID)
 	if c.Simulated {
-		command = "divvy simulate fault clear --card " + c.UUID
+		command = "divvy simulate fault clear --gpu " + c.UUID
 	}
 	since := told(e.last(event.CardDegraded, func(found api.Event) bool { return found.CardUUID == c.UUID }))
 	switch {

@@ -304,7 +304,7 @@ var cases = []struct {
 		s.tell(event.CardLost, api.Event{})
 	}, "", LostCard, 100, []string{"fallen off the bus", "event 1, card-lost"}, "nvidia-smi --gpu-reset -i " + card},
 	{"lost card, simulated", func(s *scene) { s.now.Cards[0].Health, s.now.Cards[0].Simulated = "lost", true }, card, LostCard, 100, nil,
-		"divvy simulate fault clear --card " + card},
+		"divvy simulate fault clear --gpu " + card},
 	{"needs a reset", func(s *scene) { s.now.Cards[0].Health = "needs-reset" }, "10", NeedsReset, 100, nil, ""},
 	{"does not answer", func(s *scene) { s.now.Cards[0].Health = "unresponsive" }, "", Unresponsive, 100, nil, ""},
 	{"divided", func(s *scene) { s.now.Cards[0].Health = "unshareable" }, "", Unshareable, 100, nil, "divvy partition show"},

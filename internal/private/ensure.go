@@ -158,7 +158,7 @@ func (f *Folder) bringUp(ctx context.Context, program string, spec Spec) error {
 	if spec.Simulated() && !(known.Simulator.alive() && listens(f.simulatorSocket())) {
 		known.Simulator.stop(ctx)
 		_ = os.Remove(f.simulatorSocket())
-		args := []string{"simulate", "--cards", spec.Cards, "--socket", f.simulatorSocket(), "--private"}
+		args := []string{"simulate", "--gpus", spec.Cards, "--socket", f.simulatorSocket(), "--private"}
 		if spec.Driver != "" {
 			args = append(args, "--driver", spec.Driver)
 		}

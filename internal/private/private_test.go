@@ -46,7 +46,7 @@ func playDaemon(args []string) int {
 	network, socket := "unix", filepath.Join(value("--private"), "agent.sock")
 	if args[0] == "simulate" {
 		network, socket = "unixpacket", value("--socket")
-		if value("--cards") == "broken" {
+		if value("--gpus") == "broken" {
 			fmt.Fprintln(os.Stderr, "no such GPU: broken")
 			return 1
 		}

@@ -44,7 +44,7 @@ func (n *node) startDivvy(ctx context.Context) error {
 		}
 	}
 	if err := n.runAfter(folders(filepath.Dir(simulatorSocket)), "simulator",
-		divvy, "simulate", "--cards", n.cards, "--socket", simulatorSocket); err != nil {
+		divvy, "simulate", "--gpus", n.cards, "--socket", simulatorSocket); err != nil {
 		return err
 	}
 	if err := n.until(ctx, "the simulator", "simulator", func() error {

@@ -80,7 +80,7 @@ func TestHistory(t *testing.T) {
 				want uint64
 				of   []string
 			}{
-				{*slot.CardTimeNs, []string{"--share", "train"}}, {*slot.CardTimeNs, []string{"--tenant", "uni"}}, {s.Cards[0].ShareTimeNs, []string{"--card", "GPU-"}},
+				{*slot.CardTimeNs, []string{"--share", "train"}}, {*slot.CardTimeNs, []string{"--tenant", "uni"}}, {s.Cards[0].ShareTimeNs, []string{"--gpu", "GPU-"}},
 				{*slot.WaitNs, []string{"--share", "train", "--figure", "wait"}}, {*slot.Launches, []string{"--share", "train", "--figure", "launches"}},
 			} {
 				if shown, err := h.history(t, c.of...); err != nil || counted(shown) != c.want {

@@ -138,7 +138,7 @@ func newCards(t testing.TB, o hostOptions) *host {
 		ToolsDirectory:  built(t, "lib", "divvy", "tools"),
 	}}
 	h.client = client.New(h.AgentSocket)
-	h.simulate = []string{"simulate", "--cards", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
+	h.simulate = []string{"simulate", "--gpus", o.cards, "--socket", h.SimulatorSocket, "--driver", o.generation.name}
 	if o.topology != "" {
 		h.simulate = append(h.simulate, "--topology", o.topology)
 	}

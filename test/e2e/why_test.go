@@ -173,7 +173,7 @@ func TestWhy(t *testing.T) {
 				}
 				h.because(t, "a", want)
 				c := h.because(t, a.CardUUID, want)
-				if c.Command != "divvy simulate fault clear --card "+a.CardUUID {
+				if c.Command != "divvy simulate fault clear --gpu "+a.CardUUID {
 					t.Errorf("%+v", c)
 				}
 				if out := run(t, append(h.Unheld(), "DIVVY_AGENT="+h.AgentSocket), divvy(t), strings.Fields(c.Command)[1:]...); out.code != 0 {
