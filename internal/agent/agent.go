@@ -203,8 +203,8 @@ func newLoop(ctx context.Context, cfg Config, source gpu.Source, store *socket.S
 			return nil, fmt.Errorf("GPU %s: %w", c.Name, err)
 		}
 		described = append(described, core.Card{
-			UUID: c.UUID, UUIDBytes: uuid, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: c.DriverVersion,
-			Simulated: c.Simulated, UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c), Island: islands[i],
+			UUID: c.UUID, UUIDBytes: uuid, Name: c.Name, PCIAddress: c.PCIAddress,
+			UsableBytes: c.MemoryBytes, ContextBytes: cfg.contextBytes(c), Island: islands[i],
 		})
 	}
 	l := &loop{

@@ -372,9 +372,10 @@ func (l *loop) snapshotShare(v core.ShareView) api.SnapshotShare {
 // snapshotCards is the loop's part of the cards.
 func (l *loop) snapshotCards(read *api.Snapshot, r *readings) {
 	silent := l.unresponsive()
-	for _, c := range l.core.Cards() {
+	for i, c := range l.core.Cards() {
+		told := l.cards[i] // the core has them in the same order
 		card := api.SnapshotCard{
-			UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: c.DriverVersion, Vendor: "nvidia", Simulated: c.Simulated, Managed: true,
+			UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, DriverVersion: told.DriverVersion, Vendor: "nvidia", Simulated: told.Simulated, Managed: true,
 			Answers: !slices.Contains(silent, c.UUID) && c.Condition != core.ConditionLost, Health: string(c.Condition), HealthDetail: c.Detail,
 			MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes, FreeToBookBytes: c.FreeToBookBytes,
 			UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes, CoresBooked: c.CoresBooked, Shares: c.Shares, Time: l.timeOf(c.UUID),

@@ -27,7 +27,7 @@ func (h handlers) getDevices(w http.ResponseWriter, r *http.Request, _ asker) er
 		for i, c := range l.core.Cards() {
 			told := l.cards[i] // the core has them in the same order
 			devices.Cards = append(devices.Cards, api.Card{
-				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated, DriverVersion: c.DriverVersion,
+				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: told.Simulated, DriverVersion: told.DriverVersion,
 				MemoryBytes: c.UsableBytes, UsedBytes: c.DriverUsedBytes, BookedBytes: c.BookedBytes,
 				FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked,
 				Shares: c.Shares, UnledgeredBytes: c.UnledgeredBytes, DriftBytes: c.DriftBytes,

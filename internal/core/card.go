@@ -17,17 +17,15 @@ import (
 	"github.com/divvy-gpu/divvy/internal/size"
 )
 
-// Card describes one card.
+// Card is what the ledger has to know of a card.
 type Card struct {
-	UUID          string // GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx
-	UUIDBytes     [16]byte
-	Name          string
-	PCIAddress    string
-	DriverVersion string
-	Simulated     bool
-	UsableBytes   uint64
-	ContextBytes  uint64 // what one context costs
-	Island        int    // cards of one number are linked (NVLink, XGMI)
+	UUID         string // GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx
+	UUIDBytes    [16]byte
+	Name         string
+	PCIAddress   string
+	UsableBytes  uint64
+	ContextBytes uint64 // what one context costs
+	Island       int    // cards of one number are linked (NVLink, XGMI)
 }
 
 type card struct {

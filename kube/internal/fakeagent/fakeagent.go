@@ -44,7 +44,7 @@ func New(memoryBytes uint64, uuids ...string) *Agent {
 	for i, uuid := range uuids {
 		cards = append(cards, core.Card{
 			UUID: uuid, Name: "A100", PCIAddress: fmt.Sprintf("0000:%02x:00.0", 0x65+i), UsableBytes: memoryBytes, ContextBytes: contextBytes,
-			Island: i, Simulated: true, DriverVersion: "535.0",
+			Island: i,
 		})
 	}
 	config := core.Config{MaxShares: 1000, MaxClients: 1000, MaxShareClients: 1000, EphemeralGrace: time.Hour, ShrinkDeadline: time.Hour}
@@ -76,7 +76,7 @@ func (a *Agent) Devices(context.Context) (devices api.Devices, err error) {
 			}
 			island := c.Island
 			devices.Cards = append(devices.Cards, api.Card{
-				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: c.Simulated, DriverVersion: c.DriverVersion, MemoryBytes: c.UsableBytes,
+				UUID: c.UUID, Name: c.Name, PCIAddress: c.PCIAddress, Simulated: true, DriverVersion: "535.0", MemoryBytes: c.UsableBytes,
 				BookedBytes: c.BookedBytes, FreeToBookBytes: c.FreeToBookBytes, ContextBytes: c.ContextBytes, CoresBooked: c.CoresBooked, Shares: c.Shares,
 				Health: health, Enforcement: share.EnforcedFront, Island: &island,
 			})
