@@ -37,8 +37,8 @@ const (
 	mostBuckets          = 4096
 )
 
-// ofCard is true of events about a share that its user does not cause.
-func ofCard(kind event.Kind) bool {
+// notOfUser is true of events about a share that its user does not cause.
+func notOfUser(kind event.Kind) bool {
 	return slices.Contains([]event.Kind{event.ShareUsable, event.ShareUnusable, event.ShareLost, event.EventsDropped}, kind)
 }
 
@@ -65,7 +65,7 @@ func (c *Core) MayTell(now time.Time, e Event) bool {
 	} else if s := c.byName[e.Share]; s != nil {
 		user, known = s.user(), true
 	}
-	if !known || c.trusted(user) || ofCard(e.Kind) {
+	if !known || c.trusted(user) || notOfUser(e.Kind) {
 		return true
 	}
 	if e.PID != 0 && !bucketOf(&f.processes, e.PID).take(now) ||
