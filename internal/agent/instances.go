@@ -34,6 +34,7 @@ const settleAgain = 5 * time.Second
 // Bounds of what is asked for, and of the placement units of any GPU.
 const (
 	maxProfileBytes = 40
+	maxDeviceBytes  = 100 // MIG-, a GPU's UUID, and two numbers, in the form of before driver 470
 	mostUnits       = 64
 )
 
@@ -141,7 +142,10 @@ func checkInstance(spec api.InstanceSpec) error {
 	if err := share.CheckName(spec.Name); err != nil {
 		return fmt.Errorf("an instance has a name as a share has: %w", err)
 	}
-	if spec.Profile == "" || len(spec.Profile) > maxProfileBytes {
+	if len(spec.Device) > maxDeviceBytes {
+		return fmt.Errorf("device %.50q... is no UUID", spec.Device)
+	}
+	if spec.Profile == "" && spec.Device == "" || len(spec.Profile) > maxProfileBytes {
 		return fmt.Errorf("profile %.50q is none, as 1g.5gb is", spec.Profile)
 	}
 	if spec.Start != nil && (*spec.Start < 0 || *spec.Start >= mostUnits) {

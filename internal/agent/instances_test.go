@@ -74,6 +74,7 @@ func TestInstances(t *testing.T) {
 		"no name":      {func(s *api.InstanceSpec) { s.Name = "Pod!" }, api.CodeUsage, "letter or digit"},
 		"no profile":   {func(s *api.InstanceSpec) { s.Profile = "" }, api.CodeUsage, "profile"},
 		"a long one":   {func(s *api.InstanceSpec) { s.Profile = strings.Repeat("g", 41) }, api.CodeUsage, "profile"},
+		"no device":    {func(s *api.InstanceSpec) { s.Device = strings.Repeat("M", 101) }, api.CodeUsage, "UUID"},
 		"before all":   {func(s *api.InstanceSpec) { *s.Start = -1 }, api.CodeUsage, "unit -1"},
 		"behind all":   {func(s *api.InstanceSpec) { *s.Start = 64 }, api.CodeUsage, "unit 64"},
 		"an odd label": {func(s *api.InstanceSpec) { s.Labels = share.Labels{"a b": ""} }, api.CodeUsage, "label"},

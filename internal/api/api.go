@@ -298,13 +298,14 @@ type Shares struct {
 	Unresponsive []string `json:"unresponsive,omitempty"`
 }
 
-// InstanceSpec asks for a MIG instance of a GPU in MIG mode, made for who asks. Its name is of
-// the same kind as a share's.
+// InstanceSpec asks for a MIG instance of a GPU in MIG mode, made for who asks, or for a MIG device
+// that is there and stays. Its name is of the same kind as a share's.
 type InstanceSpec struct {
-	Name    string       `json:"name,omitempty"`  // that of the path
-	GPU     string       `json:"gpu"`             // UUID
-	Profile string       `json:"profile"`         // 1g.5gb
-	Start   *int         `json:"start,omitempty"` // placement unit; absent: where it leaves the most room
+	Name    string       `json:"name,omitempty"`   // that of the path
+	GPU     string       `json:"gpu"`              // UUID
+	Device  string       `json:"device,omitempty"` // UUID (MIG-...) of one that is there; absent: it is made
+	Profile string       `json:"profile"`          // 1g.5gb; of one that is there it may be absent
+	Start   *int         `json:"start,omitempty"`  // placement unit; absent: where it leaves the most room
 	Labels  share.Labels `json:"labels,omitempty"`
 }
 

@@ -85,7 +85,7 @@ func (i *instances) change(ctx context.Context, f func(*machine.Machine, *machin
 }
 
 func (i *instances) Ensure(ctx context.Context, spec api.InstanceSpec) (made api.Instance, isNew bool, err error) {
-	want := machine.Booking{Name: spec.Name, Card: spec.GPU, Profile: spec.Profile, Start: mig.Anywhere, Labels: spec.Labels}
+	want := machine.Booking{Name: spec.Name, Card: spec.GPU, Profile: spec.Profile, Start: mig.Anywhere, Device: spec.Device, Labels: spec.Labels}
 	if spec.Start != nil {
 		want.Start = *spec.Start
 	}
@@ -113,12 +113,21 @@ func (i *instances) Ensure(ctx context.Context, spec api.InstanceSpec) (made api
 	return made, isNew, instanceError(err)
 }
 
+// bookedDevices are the UUIDs of what is booked.
+func bookedDevices(b machine.Booking) []string {
+	if b.Device != "" {
+		return []string{b.Device}
+	}
+	return slices.Concat([]string{}, b.Devices)
+}
+
 // offer lets containers have an instance.
 func offer(offers *cdi.Offers, b machine.Booking) error {
-	if len(b.Devices) != 1 {
-		return fmt.Errorf("instance %q has %d MIG devices, and containers can have one", b.Name, len(b.Devices))
+	devices := bookedDevices(b)
+	if len(devices) != 1 {
+		return fmt.Errorf("instance %q has %d MIG devices, and containers can have one", b.Name, len(devices))
 	}
-	return offers.Instance(b.Name, b.Devices[0])
+	return offers.Instance(b.Name, devices[0])
 }
 
 func (i *instances) Delete(ctx context.Context, name string) error {
@@ -267,8 +276,8 @@ func amounts(slices int, e facts.Engines) api.MIGAmounts {
 
 func (i *instances) instance(b machine.Booking) api.Instance {
 	made := api.Instance{
-		InstanceSpec: api.InstanceSpec{Name: b.Name, GPU: b.Card, Profile: b.Profile, Start: &b.Start, Labels: b.Labels},
-		Devices:      slices.Concat([]string{}, b.Devices),
+		InstanceSpec: api.InstanceSpec{Name: b.Name, GPU: b.Card, Device: b.Device, Profile: b.Profile, Start: &b.Start, Labels: b.Labels},
+		Devices:      bookedDevices(b),
 	}
 	if i.offers != nil {
 		made.CDIDevice = cdi.Name(cdi.ClassInstance, b.Name)
@@ -286,7 +295,7 @@ func instanceError(err error) error {
 	switch {
 	case errors.Is(err, mig.ErrNoRoom):
 		e.Code = api.CodeNoRoom
-	case errors.Is(err, machine.ErrNotBooked), errors.Is(err, gpu.ErrNoCard):
+	case errors.Is(err, machine.ErrNotBooked), errors.Is(err, machine.ErrNoDevice), errors.Is(err, gpu.ErrNoCard):
 		e.Code = api.CodeNotFound
 	case errors.Is(err, partition.ErrInUse), errors.Is(err, partition.ErrImpossible):
 		e.Code = api.CodeNotAllowed

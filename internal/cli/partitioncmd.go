@@ -329,6 +329,8 @@ func (a *app) printPlan(plan partition.Plan) {
 			case c.Refused != partition.RefusedInUse:
 			case len(c.Before.Shares) > 0:
 				fmt.Fprintf(a.stdout, "  hint: divvy share delete %s\n", oneLine(c.Before.Shares[0]))
+			case slices.ContainsFunc(mig.Of(c.Before).Instances, func(i mig.Instance) bool { return i.Booked != "" }):
+				fmt.Fprintln(a.stdout, "  hint: end these processes, and what has booked (a pod's claim), first")
 			default:
 				fmt.Fprintln(a.stdout, "  hint: end these processes first")
 			}

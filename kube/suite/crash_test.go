@@ -93,7 +93,10 @@ func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string,
 				if len(again) > 0 {
 					t.Logf("pod %s was started again after exit codes %v", name, again)
 				}
-				slowest = max(slowest, time.Since(since))
+				took := time.Since(since)
+				if slowest = max(slowest, took); took > longStart {
+					c.why(name, since)
+				}
 				delete(began, i)
 				done++
 				c.deletePod(name)
@@ -113,6 +116,22 @@ func (c *cluster) comeAndGo(kills func() map[string]int, begin func(name string,
 	}
 	t.Logf("%d pods, the slowest took %.1f s, %d were refused; kills: %v", pods, slowest.Seconds(), refused, kills())
 	c.until("nothing is left over", patience, c.noShares)
+}
+
+// longStart is what a pod may take that is started meanwhile; what kept one for longer is told.
+const longStart = 30 * time.Second
+
+// why logs what Kubernetes says of a pod.
+func (c *cluster) why(pod string, since time.Time) {
+	c.t.Helper()
+	events, err := c.kube.CoreV1().Events(c.space).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	if err != nil {
+		c.t.Log(err)
+		return
+	}
+	for _, e := range events.Items {
+		c.t.Logf("pod %s: %5.1f to %5.1f s: %dx %s: %s", pod, e.FirstTimestamp.Sub(since).Seconds(), e.LastTimestamp.Sub(since).Seconds(), e.Count, e.Reason, e.Message)
+	}
 }
 
 // notTaken says whether the kubelet has refused a pod because it has no devices for it, or their plugin does not answer.

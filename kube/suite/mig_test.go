@@ -64,6 +64,13 @@ func (c *cluster) divided(folder, rule, undo string) {
 			}
 			return err
 		})
+		c.wait(ctx, "no MIG device is booked", func() error { // a pod that is deleted at once is gone before it has ended
+			all, err := client.New("/run/divvy/agent.sock").Instances(ctx)
+			if err == nil && len(all.Instances) > 0 {
+				err = fmt.Errorf("%+v are", all.Instances)
+			}
+			return err
+		})
 		c.divide(ctx, folder, undo)
 	})
 	c.divide(c.t.Context(), folder, rule)
@@ -106,10 +113,30 @@ func TestPluginMIG(t *testing.T) {
 		c.limited(name, profile)
 		c.seesPart(name)
 	}
+	c.booked(2)
 	c.limited("three", profile)
 	c.warned("three", "Insufficient "+profile)
 	c.deletePod("one")
 	c.says("three", "main", "sees 1 ")
+	c.deletePod("two")
+	c.booked(1)
+}
+
+// booked waits until so many MIG devices that were there are on the agent's ledger, all 3g.20gb.
+func (c *cluster) booked(want int) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("%d MIG devices are booked", want), patience, func() error {
+		all, err := client.New("/run/divvy/agent.sock").Instances(c.t.Context())
+		if err != nil || len(all.Instances) != want {
+			return fmt.Errorf("%+v (%w)", all.Instances, err)
+		}
+		for _, i := range all.Instances {
+			if i.Device == "" || i.Profile != "3g.20gb" {
+				return fmt.Errorf("%+v", i)
+			}
+		}
+		return nil
+	})
 }
 
 // publishedMIG waits until so many MIG devices of a profile are published, and no others, and none
@@ -196,6 +223,7 @@ func TestMIGClaims(t *testing.T) {
 		c.pod(name, container{name: "main", claim: name, command: looks()})
 		c.seesPart(name)
 	}
+	c.booked(2)
 	claim, err := c.kube.ResourceV1().ResourceClaims(c.space).Get(t.Context(), "one", metav1.GetOptions{})
 	if err != nil || len(claim.Status.Devices) != 1 || !strings.Contains(string(claim.Status.Devices[0].Data.Raw), `"profile":"3g.20gb"`) {
 		t.Errorf("%+v (%v)", claim.Status, err)
@@ -211,6 +239,8 @@ func TestMIGClaims(t *testing.T) {
 	c.says("share", "main", fmt.Sprintf("sees 1 1 %d", 2*gib))
 	c.deletePod("one")
 	c.seesPart("three")
+	c.deletePod("two")
+	c.booked(1)
 }
 
 // On a GPU in MIG mode they are made for claims, and are gone after: of two that do not go together the

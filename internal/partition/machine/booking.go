@@ -15,7 +15,7 @@ import (
 	"github.com/divvy-gpu/divvy/internal/partition/mig"
 )
 
-// Booking is one MIG instance that is made for somebody, by a name.
+// Booking is one MIG instance that is made for somebody, by a name, or a MIG device that was there.
 type Booking struct {
 	Name    string            `json:"name"`
 	Card    string            `json:"card"` // UUID
@@ -25,7 +25,10 @@ type Booking struct {
 	// Devices are the UUIDs of its compute instances, by which nothing else is taken for it;
 	// where the driver tells.
 	Devices []string `json:"devices,omitempty"`
-	Stage   Stage    `json:"stage"`
+	// Device is the UUID of the one that was there before, and stays; empty: it is made. Then
+	// profile, start and devices are those of its instance, which others may have parts of.
+	Device string `json:"device,omitempty"`
+	Stage  Stage  `json:"stage"`
 }
 
 // Stage is how far a booking has got, as it is kept.
@@ -46,6 +49,8 @@ const MaxBookings = 1024
 var (
 	// ErrOther says that a booking of this name is of another instance.
 	ErrOther = errors.New("another is booked under this name")
+	// ErrNoDevice says that a GPU has no MIG device of a UUID.
+	ErrNoDevice = errors.New("no such MIG device")
 	// ErrNotBooked says that there is no booking of a name.
 	ErrNotBooked = errors.New("not booked")
 )
@@ -58,8 +63,9 @@ func (b Booking) instance() mig.Instance {
 func (b Booking) Differs(want Booking) []string {
 	var names []string
 	for name, same := range map[string]bool{
-		"gpu": b.Card == want.Card, "profile": b.Profile == want.Profile, "labels": maps.Equal(b.Labels, want.Labels),
-		"start": b.Start == want.Start || want.Start == mig.Anywhere,
+		"gpu": b.Card == want.Card, "device": b.Device == want.Device, "labels": maps.Equal(b.Labels, want.Labels),
+		"profile": b.Profile == want.Profile || want.Device != "" && want.Profile == "",
+		"start":   b.Start == want.Start || want.Start == mig.Anywhere,
 	} {
 		if !same {
 			names = append(names, name)
@@ -70,7 +76,8 @@ func (b Booking) Differs(want Booking) []string {
 }
 
 // Book makes one MIG instance, with a compute instance of all its slices, for who books it, or
-// finds it made; made says which. One that is gone meanwhile, by a reset or by force, is made
+// finds it made; made says which. Of a device that is wanted nothing is made: ErrNoDevice says
+// that it is not there, mig.ErrNoRoom that another has it. One that is gone meanwhile, by a reset or by force, is made
 // anew. No other instance is touched: mig.ErrNoRoom says that it does not fit beside them. The
 // card's mode must be on. Where a step fails, the card is as it was; after a crash the next change
 // of cards sees to it.
@@ -94,6 +101,10 @@ func (m *Machine) Book(ctx context.Context, j *Journal, want Booking) (b Booking
 	if known && mig.Of(c).Find(b.instance()) >= 0 {
 		return b, false, nil
 	}
+	if want.Device != "" {
+		b, err := j.take(c, want)
+		return b, err == nil, err
+	}
 	after, one, err := m.add(c, want)
 	if err != nil {
 		return Booking{}, false, fmt.Errorf("make %s on GPU %s: %w", want.Profile, c.UUID, err)
@@ -111,6 +122,27 @@ func (m *Machine) Book(ctx context.Context, j *Journal, want Booking) (b Booking
 		return Booking{}, false, errors.Join(fmt.Errorf("make %s at %d: %w", b.Profile, b.Start, err), again)
 	}
 	return b, true, nil
+}
+
+// take books a device that is there.
+func (j *Journal) take(c partition.Card, want Booking) (Booking, error) {
+	all := mig.Of(c).Instances
+	at := slices.IndexFunc(all, func(i mig.Instance) bool { return slices.Contains(i.Devices, want.Device) })
+	if at < 0 {
+		return Booking{}, fmt.Errorf("GPU %s: %w: %s", c.UUID, ErrNoDevice, want.Device)
+	}
+	i := all[at]
+	for _, b := range j.Bookings() {
+		if b.Name != want.Name && b.Stage != stageGone && slices.Contains(b.Devices, want.Device) && (b.Device == "" || b.Device == want.Device) {
+			return Booking{}, fmt.Errorf("%w: %s is booked by %s", mig.ErrNoRoom, want.Device, b.Name)
+		}
+	}
+	b := want
+	b.Profile, b.Start, b.Devices, b.Stage = i.Profile, i.Start, i.Devices, StageMade
+	if differs := b.Differs(want); len(differs) > 0 {
+		return Booking{}, fmt.Errorf("%w: %s is %s at %d", partition.ErrImpossible, want.Device, i.Profile, i.Start)
+	}
+	return b, j.note(b)
 }
 
 // add is a card with what is wanted.
@@ -139,8 +171,8 @@ func (m *Machine) keep(ctx context.Context, j *Journal, b Booking) (Booking, err
 	return b, j.note(b)
 }
 
-// Release destroys the instance of a booking, and the booking; one that is gone, or has another
-// in its place, is left out. partition.ErrInUse: a program uses it. ErrNotBooked: there is no
+// Release destroys the instance of a booking, and the booking; one that is gone, has another in
+// its place, or was there before is left out. partition.ErrInUse: a program uses it. ErrNotBooked: there is no
 // such booking.
 func (m *Machine) Release(ctx context.Context, j *Journal, name string) error {
 	if _, err := m.Recover(ctx, j); err != nil {
@@ -165,8 +197,13 @@ func (m *Machine) release(ctx context.Context, j *Journal, b Booking) error {
 	if err != nil && !errors.Is(err, gpu.ErrNoCard) {
 		return err
 	}
-	if at := mig.Of(c).Find(b.instance()); at >= 0 && len(mig.Of(c).Instances[at].Processes) > 0 {
+	// Whose part of an instance a program uses nobody tells.
+	if at := mig.Of(c).Find(b.instance()); at >= 0 && len(b.Devices) <= 1 && len(mig.Of(c).Instances[at].Processes) > 0 {
 		return inUse(mig.Of(c).Instances[at])
+	}
+	if b.Device != "" {
+		b.Stage = stageGone
+		return j.note(b)
 	}
 	return m.drop(ctx, j, b)
 }

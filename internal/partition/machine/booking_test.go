@@ -178,6 +178,56 @@ func TestApplyLeavesBooked(t *testing.T) {
 	}
 }
 
+// TestBookDevice: a MIG device that is there is booked as it is, by one, and stays when it is released.
+func TestBookDevice(t *testing.T) {
+	b := newBookings(t)
+	must(t, b.driver.CreateInstance("", 2, 0)) // 3g.40gb at 0, of two compute instances
+	must(t, b.driver.CreateCompute("", 2, 0, 1))
+	must(t, b.driver.CreateCompute("", 2, 0, 2))
+	made := b.book("pod", "1g.10gb", mig.Anywhere)
+	c, err := b.Observe(t.Context(), h100)
+	must(t, err)
+	there := mig.Of(c).Instances[0]
+	if len(there.Devices) != 2 {
+		t.Fatalf("%+v", there)
+	}
+	want := func(name, device, profile string) machine.Booking {
+		w := wanted(name, profile, mig.Anywhere)
+		w.Device = device
+		return w
+	}
+	for i, name := range []string{"one", "two"} {
+		for _, isNew := range []bool{true, false} {
+			got, is, err := b.Book(t.Context(), b.j, want(name, there.Devices[i], ""))
+			if err != nil || is != isNew || got.Device != there.Devices[i] || got.Profile != "3g.40gb" || got.Start != 0 || got.Stage != machine.StageMade {
+				t.Errorf("%s: %+v, new %v, %v", name, got, is, err)
+			}
+			b.again()
+		}
+	}
+	for _, refused := range []struct {
+		want machine.Booking
+		why  error
+	}{
+		{want("other", there.Devices[0], ""), mig.ErrNoRoom}, {want("other", made.Devices[0], ""), mig.ErrNoRoom},
+		{want("other", "MIG-none", ""), machine.ErrNoDevice}, {want("one", there.Devices[1], ""), machine.ErrOther},
+	} {
+		b.refused(refused.why, refused.want)
+	}
+	b.layout("MIG on 00:3g.40gb[1 2] 06:1g.10gb[1]")
+	if c, err = b.Observe(t.Context(), h100); err != nil || mig.Of(c).Instances[0].Booked == "" {
+		t.Errorf("%+v, %v", mig.Of(c).Instances, err)
+	}
+	b.release("one", nil)
+	b.refused(partition.ErrImpossible, want("other", there.Devices[0], "1g.10gb"))
+	b.release("two", nil)
+	b.release("pod", nil)
+	b.layout("MIG on 00:3g.40gb[1 2]")
+	if left := b.j.Bookings(); len(left) > 0 {
+		t.Errorf("%+v", left)
+	}
+}
+
 // TestBookingDies: wherever the driver dies, the next booking finds the card as it was, and makes
 // or destroys to its end what was begun.
 func TestBookingDies(t *testing.T) {

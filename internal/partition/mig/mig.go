@@ -9,6 +9,7 @@ package mig
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -503,8 +504,8 @@ func (s State) Find(o Instance) int {
 func Book(c partition.Card, bookings map[string]Instance) partition.Card {
 	s := Of(c)
 	s.Instances = slices.Clone(s.Instances)
-	for name, of := range bookings {
-		if i := s.Find(of); i >= 0 {
+	for _, name := range slices.Sorted(maps.Keys(bookings)) {
+		if i := s.Find(bookings[name]); i >= 0 {
 			s.Instances[i].Booked = name
 		}
 	}

@@ -155,7 +155,7 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	driver, err := dra.New(dra.Config{
-		Node: f.node, Agent: nodeagent.New(f.agent), Instances: client.New(f.agent), MIG: f.migDevices(), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
+		Node: f.node, Agent: nodeagent.New(f.agent), Instances: client.New(f.agent), MIG: f.migDevices(names.ByDRA), Server: server.New(kube), Log: log, Settle: f.settle, Patience: patience,
 		Fatal: func(err error) { cancel(err) },
 	})
 	if err != nil {
@@ -193,6 +193,9 @@ func serveDRA(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *
 	return nil
 }
 
+// checkpoint is the file in which the kubelet keeps whose devices are.
+const checkpoint = "kubelet_internal_checkpoint"
+
 func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, log *slog.Logger) error {
 	folder := filepath.Join(f.kubelet, "device-plugins")
 	if err := waitFor(ctx, folder); err != nil {
@@ -205,7 +208,7 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 	defer runtime.Close()
 	plugin, err := deviceplugin.New(deviceplugin.Config{
 		Node: f.node, Slots: f.slots, Agent: nodeagent.New(f.agent), Server: server.New(kube), Runtime: runtime,
-		Checkpoint: filepath.Join(folder, "kubelet_internal_checkpoint"), Log: log, Patience: patience,
+		Checkpoint: filepath.Join(folder, checkpoint), Log: log, Patience: patience,
 	})
 	if err != nil {
 		return err
@@ -218,7 +221,10 @@ func servePlugin(ctx context.Context, f nodeFlags, kube kubernetes.Interface, lo
 	}()
 	defer func() { <-watched }()
 	replicas := &deviceplugin.Files{Folders: cdiFolders(), Blind: f.inPod(), Class: cdi.ClassReplica}
-	parts := &deviceplugin.MIG{Devices: f.migDevices(), Log: log}
+	parts := &deviceplugin.MIG{
+		Devices: f.migDevices(names.ByPlugin), Instances: client.New(f.agent), Runtime: runtime,
+		Checkpoint: filepath.Join(folder, checkpoint), Patience: patience, Log: log,
+	}
 	served := make(chan error, 2)
 	go func() { served <- deviceplugin.Serve(ctx, folder, names.ResourceReplica, replicas, log) }()
 	go func() { served <- parts.Serve(ctx, folder) }()
@@ -233,8 +239,8 @@ func (f nodeFlags) inPod() bool { return f.kubeconfig == "" }
 func cdiFolders() []cdi.Folder { return []cdi.Folder{cdi.StaticFolder, cdi.DynamicFolder} }
 
 // migDevices are those that the agent knows and CDI files name, but for those that it made for
-// somebody.
-func (f nodeFlags) migDevices() *mig.Devices {
+// somebody, and those that are booked by others than this one.
+func (f nodeFlags) migDevices(by string) *mig.Devices {
 	return &mig.Devices{Folders: cdiFolders(), Blind: f.inPod(), Agent: func(ctx context.Context) (mig.Answer, error) {
 		agent := client.New(f.agent)
 		snapshot, err := agent.Snapshot(ctx)
@@ -248,7 +254,7 @@ func (f nodeFlags) migDevices() *mig.Devices {
 		taken := map[string]bool{}
 		for _, i := range made.Instances {
 			for _, device := range i.Devices {
-				taken[device] = true
+				taken[device] = i.Device == "" || i.Labels[names.LabelBy] != by
 			}
 		}
 		told := mig.Answer{At: snapshot.Time}

@@ -3,6 +3,8 @@
 package deviceplugin
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,7 +12,10 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/divvy-gpu/divvy/internal/cdi"
+	"github.com/divvy-gpu/divvy/kube/internal/cri"
+	"github.com/divvy-gpu/divvy/kube/internal/fakeagent"
 	"github.com/divvy-gpu/divvy/kube/internal/mig"
+	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
 // writeCDI writes files of devices and returns their folder.
@@ -92,5 +97,52 @@ func TestMIG(t *testing.T) {
 	m.learn([]mig.Device{{ID: "MIG-a", Profile: "1g.5gb"}})
 	if answer, err := small.Allocate(t.Context(), ask); err == nil {
 		t.Errorf("one that is gone: %v", answer)
+	}
+}
+
+// A MIG device is on the agent's ledger from its container's start, by a second call too, until its pod
+// has ended; and the next pod's after.
+func TestMIGBooked(t *testing.T) {
+	const resource, id = "divvy.dev/mig-1g.5gb", "MIG-5404041a-04cf-1ccf-9e70-f139a9b1e23c"
+	agent := fakeagent.New(10*gib, gpu1)
+	n, _ := newNode(t, agent)
+	m := &MIG{Devices: &mig.Devices{}, Instances: agent, Runtime: n, Checkpoint: n.checkpoint, Log: slog.New(slog.DiscardHandler)}
+	served := m.serve(resource)
+	if options, err := served.GetDevicePluginOptions(t.Context(), nil); err != nil || !options.PreStartRequired {
+		t.Errorf("%v %v", options, err)
+	}
+	start := func() error {
+		_, err := served.PreStartContainer(t.Context(), &pluginapi.PreStartContainerRequest{DevicesIds: []string{id}})
+		return err
+	}
+	n.holdsOf(t, resource, uid, "main", id)
+	if err := start(); err == nil {
+		t.Error("one that is not known was booked")
+	}
+	m.learn([]mig.Device{{ID: id, Profile: "1g.5gb", CardUUID: gpu1}})
+	booked := func(pod string) {
+		t.Helper()
+		made := agent.Made()
+		if len(made) != 1 || made[0].Device != id || made[0].GPU != gpu1 || made[0].Labels[names.LabelPod] != pod || made[0].Labels[names.LabelBy] != names.ByPlugin {
+			t.Errorf("%+v", made)
+		}
+	}
+	for range 2 {
+		if err := errors.Join(start(), m.reap(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		booked(uid)
+	}
+	const next = "0c9f7a6e-3c1b-4a58-9d0e-2b8a4f6c1d36"
+	n.entries = nil
+	n.holdsOf(t, resource, next, "main", id)
+	n.sandboxes[next] = cri.Sandbox{ID: "t", UID: next, Ready: true}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	booked(next)
+	delete(n.sandboxes, next)
+	if err := m.reap(t.Context()); err != nil || len(agent.Made()) > 0 {
+		t.Errorf("%+v (%v)", agent.Made(), err)
 	}
 }

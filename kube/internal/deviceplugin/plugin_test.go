@@ -65,8 +65,13 @@ func (n *fakeNode) Containers(context.Context, string) (map[string]cri.Container
 // holds writes into the check-point that a container has slots.
 func (n *fakeNode) holds(t *testing.T, pod, container string, ids ...string) {
 	t.Helper()
+	n.holdsOf(t, names.ResourceGPU, pod, container, ids...)
+}
+
+func (n *fakeNode) holdsOf(t *testing.T, resource, pod, container string, ids ...string) {
+	t.Helper()
 	n.entries = append(n.entries, map[string]any{
-		"PodUID": pod, "ContainerName": container, "ResourceName": names.ResourceGPU, "DeviceIDs": map[string]any{"-1": ids}, "AllocResp": "",
+		"PodUID": pod, "ContainerName": container, "ResourceName": resource, "DeviceIDs": map[string]any{"-1": ids}, "AllocResp": "",
 	})
 	raw, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": n.entries}, "Checksum": 1})
 	if err != nil {

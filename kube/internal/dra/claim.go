@@ -37,8 +37,7 @@ type parameters struct {
 // wanted is one share that a claim was given, and the devices of which it is made; or a MIG device.
 type wanted struct {
 	spec    api.ShareSpec     // of a share
-	mig     string            // UUID of a MIG device that is there; empty: it is none
-	part    *api.InstanceSpec // of a MIG device that is to be made; nil: it is none
+	part    *api.InstanceSpec // of a MIG device that is to be made, or is there: then its GPU is not known yet; nil: it is none
 	devices []kubeletplugin.Device
 }
 
@@ -77,7 +76,7 @@ func translate(claim *resourceapi.ResourceClaim, pool string) ([]wanted, error) 
 
 // join makes a share one over the GPU of another result of its request too.
 func (w *wanted) join(other wanted) error {
-	if w.mig != "" || other.mig != "" || w.part != nil || other.part != nil {
+	if w.part != nil || other.part != nil {
 		return errors.New("it has several MIG devices, or one and a share: a container has one, so ask for each by a request of its own")
 	}
 	if slices.Contains(strings.Split(w.spec.GPU, ","), other.spec.GPU) {
@@ -101,16 +100,16 @@ func translateResult(claim *resourceapi.ResourceClaim, result resourceapi.Device
 	if result.AdminAccess != nil && *result.AdminAccess {
 		return wanted{}, errors.New("a share has no administrator's access: remove adminAccess")
 	}
-	if uuid, ok := names.MIG(result.Device); ok {
-		return translateMIG(claim, result, wanted{mig: uuid}, mig.CDI(uuid))
-	}
 	name, err := names.Share(string(claim.UID), n)
 	if err != nil {
 		return wanted{}, err
 	}
+	if uuid, ok := names.MIG(result.Device); ok {
+		return translateMIG(claim, result, api.InstanceSpec{Name: name, Device: uuid, Labels: labels(claim)}, mig.CDI(uuid))
+	}
 	if uuid, profile, start, ok := names.PartOf(result.Device); ok {
 		spec := api.InstanceSpec{Name: name, GPU: uuid, Profile: profile, Start: &start, Labels: labels(claim)}
-		return translateMIG(claim, result, wanted{part: &spec}, names.CDIInstance+name)
+		return translateMIG(claim, result, spec, names.CDIInstance+name)
 	}
 	uuid, ok := names.UUID(result.Device)
 	if !ok {
@@ -144,7 +143,7 @@ func translateResult(claim *resourceapi.ResourceClaim, result resourceapi.Device
 	return w, nil
 }
 
-func translateMIG(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, w wanted, cdi string) (wanted, error) {
+func translateMIG(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, part api.InstanceSpec, cdi string) (wanted, error) {
 	p, err := parametersOf(claim.Status.Allocation.Devices.Config, result.Request)
 	if err != nil {
 		return wanted{}, err
@@ -152,10 +151,9 @@ func translateMIG(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReq
 	if p != (parameters{}) {
 		return wanted{}, fmt.Errorf("a MIG device has no %s: leave them out", names.ParametersKind)
 	}
-	w.devices = []kubeletplugin.Device{{
+	return wanted{part: &part, devices: []kubeletplugin.Device{{
 		Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device, CDIDeviceIDs: []string{cdi},
-	}}
-	return w, nil
+	}}}, nil
 }
 
 // labels are those of a claim's shares.

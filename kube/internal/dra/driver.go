@@ -148,33 +148,38 @@ type given struct {
 	since       time.Time
 }
 
-// give makes the share or the MIG device of one request of a claim, or looks whether its MIG device is
-// there.
+// give makes the share or the MIG device of one request of a claim, or books a MIG device that is there.
 func (d *Driver) give(ctx context.Context, claim *resourceapi.ResourceClaim, w wanted) (given, error) {
 	since := claim.CreationTimestamp
 	if t := claim.Status.Allocation.AllocationTimestamp; t != nil {
 		since = *t
 	}
-	if w.part != nil {
-		i, err := nodeagent.EnsureInstance(ctx, d.config.Instances, *w.part, d.config.Patience)
-		return given{devices: w.devices, status: partStatusOf(i), enforcement: share.EnforcedMIG, since: since.Time}, err
-	}
-	if w.mig == "" {
+	if w.part == nil {
 		s, err := nodeagent.Ensure(ctx, d.config.Agent, w.spec, d.config.Patience)
 		return given{devices: w.devices, status: statusOf(s), enforcement: s.Enforcement, since: s.Created}, err
 	}
-	known, err := d.config.MIG.List(ctx)
-	if err != nil {
-		return given{}, err
+	g := given{devices: w.devices, enforcement: share.EnforcedMIG, since: since.Time}
+	part := *w.part
+	if part.Device != "" {
+		known, err := d.config.MIG.List(ctx)
+		if err != nil {
+			return given{}, err
+		}
+		at := slices.IndexFunc(known, func(m mig.Device) bool { return m.ID == part.Device })
+		if at < 0 || !known[at].Ready {
+			return given{}, fmt.Errorf("MIG device %s is not there, or lacks something of the host (divvy cdi list on node %s)", part.Device, d.config.Node)
+		}
+		part.GPU, g.status = known[at].CardUUID, migStatusOf(known[at])
 	}
-	at := slices.IndexFunc(known, func(m mig.Device) bool { return m.ID == w.mig })
-	if at < 0 || !known[at].Ready {
-		return given{}, fmt.Errorf("MIG device %s is not there, or lacks something of the host (divvy cdi list on node %s)", w.mig, d.config.Node)
+	i, err := nodeagent.EnsureInstance(ctx, d.config.Instances, part, d.config.Patience)
+	if part.Device == "" {
+		g.status = partStatusOf(i)
 	}
-	return given{devices: w.devices, status: migStatusOf(known[at]), enforcement: share.EnforcedMIG, since: since.Time}, nil
+	return g, err
 }
 
-// UnprepareResourceClaims removes the shares of claims, and the MIG devices that were made for them.
+// UnprepareResourceClaims removes the shares of claims, the MIG devices that were made for them, and the
+// bookings of others.
 // Their programs have ended by then; what the driver has not taken back yet stays booked until it has.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}

@@ -498,12 +498,15 @@ func TestPrepareMIG(t *testing.T) {
 		if raw := string(server.written.Devices[0].Data.Raw); !strings.Contains(raw, `"profile":"1g.5gb"`) || !strings.Contains(raw, `"enforcement":"mig"`) {
 			t.Errorf("%s", raw)
 		}
+		if made := agent.Made(); len(made) != 1 || made[0].Device != migUUID || made[0].GPU != gpuUUID || made[0].Labels[names.LabelBy] != names.ByDRA {
+			t.Errorf("the agent has booked %+v", made)
+		}
 	}
 	if len(agent.Held()) != 0 {
 		t.Errorf("%+v", agent.Held())
 	}
-	if err := d.unprepareOne(t.Context()); err != nil {
-		t.Error(err)
+	if err := d.unprepareOne(t.Context()); err != nil || len(agent.Made()) > 0 {
+		t.Errorf("%+v (%v)", agent.Made(), err)
 	}
 	if r := d.prepareOne(t.Context(), migClaim("r0", "r0")); r.Err == nil || !strings.Contains(r.Err.Error(), "several MIG devices") {
 		t.Errorf("%v: two of one request", r.Err)

@@ -52,7 +52,7 @@ func (a amounts) counters() map[string]resourceapi.Counter {
 func parts(cards []api.Card, made api.Instances) (sets []resourceapi.CounterSet, devices []resourceapi.Device) {
 	ours := map[string]bool{}
 	for _, i := range made.Instances {
-		ours[i.Name] = i.Labels[names.LabelBy] == names.ByDRA
+		ours[i.Name] = i.Device == "" && i.Labels[names.LabelBy] == names.ByDRA
 	}
 	for _, c := range made.Cards {
 		at := slices.IndexFunc(cards, func(card api.Card) bool { return card.UUID == c.CardUUID })

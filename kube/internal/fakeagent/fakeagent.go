@@ -5,9 +5,11 @@
 package fakeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -130,22 +132,22 @@ func (a *Agent) Instances(context.Context) (all api.Instances, err error) {
 	})
 }
 
-// EnsureInstance makes one, or finds it as asked for; no other starts at its place.
+// EnsureInstance makes one, or books one that is there, or finds it as asked for; no other has its place.
 func (a *Agent) EnsureInstance(_ context.Context, spec api.InstanceSpec) (made api.Instance, isNew bool, err error) {
 	err = a.question(func() error {
 		for _, i := range a.made {
-			same := i.GPU == spec.GPU && *i.Start == *spec.Start && i.Profile == spec.Profile
+			place := i.GPU == spec.GPU && i.Device == spec.Device && (i.Device != "" || *i.Start == *spec.Start)
 			switch {
-			case i.Name == spec.Name && same:
+			case i.Name == spec.Name && place && i.Profile == spec.Profile && maps.Equal(i.Labels, spec.Labels):
 				made = i
 				return nil
 			case i.Name == spec.Name:
 				return &api.Error{Code: api.CodeExists, Message: "another"}
-			case i.GPU == spec.GPU && *i.Start == *spec.Start:
+			case place:
 				return &api.Error{Code: api.CodeNoRoom, Message: "no room"}
 			}
 		}
-		made, isNew = api.Instance{InstanceSpec: spec, Devices: []string{"MIG-" + spec.Name}}, true
+		made, isNew = api.Instance{InstanceSpec: spec, Devices: []string{cmp.Or(spec.Device, "MIG-"+spec.Name)}}, true
 		a.made = append(a.made, made)
 		return nil
 	})

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mig knows the MIG devices of a node that pods can have: those that a CDI file names and
-// that the agent knows. It makes none. The cluster's books are the only ones of them, since a GPU
-// in MIG mode takes no shares.
+// that the agent knows. It makes and books none.
 package mig
 
 import (

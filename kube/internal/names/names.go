@@ -107,6 +107,9 @@ func Share(claim string, n int) (string, error) {
 	return sharePrefix + claim + "-" + strconv.Itoa(n), nil
 }
 
+// Booking is the name under which the device plugin books a MIG device, by its UUID.
+func Booking(uuid string) string { return sharePrefix + Device(uuid) }
+
 // Slot is the device that the kubelet knows for the nth container with GPUs at a time, and
 // SlotShare the share of who has it.
 func Slot(n int) string { return slotPrefix + strconv.Itoa(n) }
