@@ -76,11 +76,13 @@ func (b Booking) Differs(want Booking) []string {
 }
 
 // Book makes one MIG instance, with a compute instance of all its slices, for who books it, or
-// finds it made; made says which. Of a device that is wanted nothing is made: ErrNoDevice says
-// that it is not there, mig.ErrNoRoom that another has it. One that is gone meanwhile, by a reset or by force, is made
+// finds it made; made says which. One that is gone meanwhile, by a reset or by force, is made
 // anew. No other instance is touched: mig.ErrNoRoom says that it does not fit beside them. The
 // card's mode must be on. Where a step fails, the card is as it was; after a crash the next change
 // of cards sees to it.
+//
+// Where a device is wanted, nothing is made: ErrNoDevice says that it is not there, mig.ErrNoRoom
+// that another booking has it.
 func (m *Machine) Book(ctx context.Context, j *Journal, want Booking) (b Booking, made bool, err error) {
 	if _, err := m.Recover(ctx, j); err != nil {
 		return Booking{}, false, err
@@ -133,7 +135,7 @@ func (j *Journal) take(c partition.Card, want Booking) (Booking, error) {
 	}
 	i := all[at]
 	for _, b := range j.Bookings() {
-		if b.Name != want.Name && b.Stage != stageGone && slices.Contains(b.Devices, want.Device) && (b.Device == "" || b.Device == want.Device) {
+		if b.Name != want.Name && slices.Contains(b.Devices, want.Device) && (b.Device == "" || b.Device == want.Device) {
 			return Booking{}, fmt.Errorf("%w: %s is booked by %s", mig.ErrNoRoom, want.Device, b.Name)
 		}
 	}
