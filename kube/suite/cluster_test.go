@@ -449,16 +449,25 @@ func (c *cluster) gone(name string) {
 	})
 }
 
+// eventsOf are what Kubernetes says of an object.
+func (c *cluster) eventsOf(object string) ([]corev1.Event, error) {
+	list, err := c.kube.CoreV1().Events(c.space).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
 // warned waits for a warning about an object that says something.
 func (c *cluster) warned(object, what string) {
 	c.t.Helper()
 	c.until(fmt.Sprintf("a warning about %s with %q", object, what), patience, func() error {
-		events, err := c.kube.CoreV1().Events(c.space).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		events, err := c.eventsOf(object)
 		if err != nil {
 			return err
 		}
 		var said []string
-		for _, e := range events.Items {
+		for _, e := range events {
 			if strings.Contains(e.Message, what) {
 				return nil
 			}

@@ -124,12 +124,11 @@ const longStart = 30 * time.Second
 // why logs what Kubernetes says of a pod.
 func (c *cluster) why(pod string, since time.Time) {
 	c.t.Helper()
-	events, err := c.kube.CoreV1().Events(c.space).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	events, err := c.eventsOf(pod)
 	if err != nil {
 		c.t.Log(err)
-		return
 	}
-	for _, e := range events.Items {
+	for _, e := range events {
 		c.t.Logf("pod %s: %5.1f to %5.1f s: %dx %s: %s", pod, e.FirstTimestamp.Sub(since).Seconds(), e.LastTimestamp.Sub(since).Seconds(), e.Count, e.Reason, e.Message)
 	}
 }

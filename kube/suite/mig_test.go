@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/divvy-gpu/divvy/internal/client"
 	"github.com/divvy-gpu/divvy/kube/internal/names"
 )
 
@@ -65,7 +64,7 @@ func (c *cluster) divided(folder, rule, undo string) {
 			return err
 		})
 		c.wait(ctx, "no MIG device is booked", func() error { // a pod that is deleted at once is gone before it has ended
-			all, err := client.New("/run/divvy/agent.sock").Instances(ctx)
+			all, err := c.agent.Instances(ctx)
 			if err == nil && len(all.Instances) > 0 {
 				err = fmt.Errorf("%+v are", all.Instances)
 			}
@@ -126,7 +125,7 @@ func TestPluginMIG(t *testing.T) {
 func (c *cluster) booked(want int) {
 	c.t.Helper()
 	c.until(fmt.Sprintf("%d MIG devices are booked", want), patience, func() error {
-		all, err := client.New("/run/divvy/agent.sock").Instances(c.t.Context())
+		all, err := c.agent.Instances(c.t.Context())
 		if err != nil || len(all.Instances) != want {
 			return fmt.Errorf("%+v (%w)", all.Instances, err)
 		}
@@ -248,11 +247,10 @@ func TestMIGClaims(t *testing.T) {
 func TestMIGMadeForClaims(t *testing.T) {
 	c, folder := newCluster(t), t.TempDir()
 	c.divided(folder, "mig: {enabled: true}", noParts)
-	agent := client.New("/run/divvy/agent.sock")
 	has := func(want string) {
 		t.Helper()
 		c.until("the GPU has "+want, patience, func() error {
-			all, err := agent.Instances(t.Context())
+			all, err := c.agent.Instances(t.Context())
 			if err != nil || len(all.Cards) != 1 {
 				return fmt.Errorf("%+v (%w)", all, err)
 			}

@@ -141,7 +141,12 @@ func TestMIGBooked(t *testing.T) {
 		t.Fatal(err)
 	}
 	booked(next)
+	if err := m.release(t.Context(), names.Booking(id), uid); err != nil { // decided before the next pod came
+		t.Fatal(err)
+	}
+	booked(next)
 	delete(n.sandboxes, next)
+	m = &MIG{Devices: m.Devices, Instances: agent, Runtime: n, Checkpoint: n.checkpoint, Log: m.Log} // started anew
 	if err := m.reap(t.Context()); err != nil || len(agent.Made()) > 0 {
 		t.Errorf("%+v (%v)", agent.Made(), err)
 	}

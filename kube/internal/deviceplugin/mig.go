@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -30,8 +31,12 @@ type MIG struct {
 	Patience   time.Duration
 	Log        *slog.Logger
 
+	turns  nodeagent.Locks // by a booking's name: one start, or one end, at a time
+	looked bool            // the bookings of an earlier life are known; only reap asks
+
 	mu    sync.Mutex           // guards everything below
 	known map[string]migDevice // by UUID
+	pods  map[string]string    // by booking: the UID of the pod that it is for
 }
 
 // migDevice is a MIG device and its resource.
@@ -127,42 +132,85 @@ func (m *MIG) book(ctx context.Context, resource string, ids []string) error {
 		return err
 	}
 	for _, id := range ids {
-		m.mu.Lock()
-		device, known := m.known[id]
-		m.mu.Unlock()
-		if !known {
-			return fmt.Errorf("MIG device %.80q is not there any more", id)
-		}
-		_, err := nodeagent.EnsureInstance(ctx, m.Instances, api.InstanceSpec{
-			Name: names.Booking(id), GPU: device.card, Device: id, Labels: share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: holders.pod},
-		}, m.Patience)
-		if err != nil {
+		if err := m.bookOne(ctx, id, holders.pod); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reap ends the bookings of pods that have ended. A sandbox is there before a container starts.
+func (m *MIG) bookOne(ctx context.Context, id, pod string) error {
+	m.mu.Lock()
+	device, known := m.known[id]
+	m.mu.Unlock()
+	if !known {
+		return fmt.Errorf("MIG device %.80q is not there any more", id)
+	}
+	name := names.Booking(id)
+	defer m.turns.Lock(name)()
+	_, err := nodeagent.EnsureInstance(ctx, m.Instances, api.InstanceSpec{
+		Name: name, GPU: device.card, Device: id, Labels: share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: pod},
+	}, m.Patience)
+	if err == nil {
+		m.note(name, pod)
+	}
+	return err
+}
+
+// note remembers whom a booking is for.
+func (m *MIG) note(name, pod string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pods == nil {
+		m.pods = map[string]string{}
+	}
+	m.pods[name] = pod
+}
+
+func (m *MIG) bookings() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.pods)
+}
+
+// reap ends the bookings of pods that have ended. The agent is asked once, for what an earlier life booked: its
+// answer takes a question to the driver.
 func (m *MIG) reap(ctx context.Context) error {
+	if !m.looked {
+		if err := m.look(ctx); err != nil {
+			return err
+		}
+		m.looked = true
+	}
+	return reapEnded(ctx, m.Runtime, m.bookings(), m.release)
+}
+
+func (m *MIG) look(ctx context.Context) error {
 	all, err := m.Instances.Instances(ctx)
 	if nodeagent.Code(err) == api.CodeNotFound { // an agent that makes none
 		return nil
 	}
-	if err != nil || len(all.Instances) == 0 {
-		return err
-	}
-	sandboxes, err := m.Runtime.Sandboxes(ctx)
-	if err != nil {
-		return err
-	}
+	booked := m.bookings()
 	for _, i := range all.Instances {
-		if i.Labels[names.LabelBy] != names.ByPlugin || sandboxes[i.Labels[names.LabelPod]].Ready {
-			continue
-		}
-		if failed := m.Instances.DeleteInstance(ctx, i.Name); nodeagent.Code(failed) != api.CodeNotFound {
-			err = errors.Join(err, failed)
+		if _, known := booked[i.Name]; !known && i.Labels[names.LabelBy] == names.ByPlugin {
+			m.note(i.Name, i.Labels[names.LabelPod])
 		}
 	}
 	return err
+}
+
+// release ends a booking, unless it is another pod's by now, or its own pod's again.
+func (m *MIG) release(ctx context.Context, name, pod string) error {
+	defer m.turns.Lock(name)()
+	sandbox, _, err := m.Runtime.Sandbox(ctx, pod)
+	if err != nil || sandbox.Ready || m.bookings()[name] != pod {
+		return err
+	}
+	if err := m.Instances.DeleteInstance(ctx, name); err != nil && nodeagent.Code(err) != api.CodeNotFound {
+		return fmt.Errorf("booking %s: %w", name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, name)
+	return nil
 }

@@ -4,6 +4,8 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -114,22 +116,26 @@ func (p *Plugin) reap(ctx context.Context) {
 	p.mu.Lock()
 	pods := maps.Clone(p.pods)
 	p.mu.Unlock()
-	if len(pods) == 0 {
-		return
+	if err := reapEnded(ctx, p.config.Runtime, pods, p.release); err != nil {
+		p.config.Log.Warn("shares of pods that have ended cannot be removed", "error", err)
 	}
-	sandboxes, err := p.config.Runtime.Sandboxes(ctx)
+}
+
+// reapEnded has what pods had, by name, released where they have no sandbox any more that is ready.
+func reapEnded(ctx context.Context, runtime Runtime, pods map[string]string, release func(ctx context.Context, name, pod string) error) error {
+	if len(pods) == 0 {
+		return nil
+	}
+	sandboxes, err := runtime.Sandboxes(ctx)
 	if err != nil {
-		p.config.Log.Warn("shares of pods that have ended cannot be looked for", "error", err)
-		return
+		return err
 	}
 	for name, pod := range pods {
-		if sandboxes[pod].Ready {
-			continue
-		}
-		if err := p.release(ctx, name, pod); err != nil {
-			p.config.Log.Warn("a share cannot be removed", "share", name, "error", err)
+		if !sandboxes[pod].Ready {
+			err = errors.Join(err, release(ctx, name, pod))
 		}
 	}
+	return err
 }
 
 func (p *Plugin) release(ctx context.Context, name, pod string) error {
@@ -143,7 +149,7 @@ func (p *Plugin) release(ctx context.Context, name, pod string) error {
 	}
 	if err := nodeagent.Remove(ctx, p.config.Agent, share.Labels{names.LabelBy: names.ByPlugin, names.LabelPod: pod},
 		func(s api.Share) bool { return s.Name == name }); err != nil {
-		return err
+		return fmt.Errorf("share %s: %w", name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -79,7 +79,7 @@ func (c Config) Validate() error {
 type Driver struct {
 	config Config
 
-	claims claimLocks
+	claims nodeagent.Locks
 	// What was published of MIG; only Run knows.
 	migs  []mig.Device
 	parts api.Instances
@@ -105,7 +105,7 @@ func New(config Config) (*Driver, error) {
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
-		unlock := d.claims.lock(claim.UID)
+		unlock := d.claims.Lock(string(claim.UID))
 		devices, err := d.prepare(ctx, claim)
 		unlock()
 		if err != nil {
@@ -179,12 +179,12 @@ func (d *Driver) give(ctx context.Context, claim *resourceapi.ResourceClaim, w w
 }
 
 // UnprepareResourceClaims removes the shares of claims, the MIG devices that were made for them, and the
-// bookings of others.
-// Their programs have ended by then; what the driver has not taken back yet stays booked until it has.
+// bookings of others. Their programs have ended by then; what the driver has not taken back yet stays booked
+// until it has.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	results := map[types.UID]error{}
 	for _, claim := range claims {
-		unlock := d.claims.lock(claim.UID)
+		unlock := d.claims.Lock(string(claim.UID))
 		of := share.Labels{names.LabelBy: names.ByDRA, names.LabelClaim: string(claim.UID)}
 		err := nodeagent.Remove(ctx, d.config.Agent, of, func(api.Share) bool { return true })
 		if err == nil {
@@ -292,36 +292,5 @@ func (d *Driver) HandleError(_ context.Context, err error, message string) {
 	d.config.Log.Error("publish the node's GPUs", "what", message, "error", err)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		d.config.Fatal(fmt.Errorf("%s: %w", message, err))
-	}
-}
-
-// claimLocks lets one call at a time work on a claim. Calls for different claims go on beside
-// each other: one may wait for what another gives back.
-type claimLocks struct {
-	mu   sync.Mutex
-	held map[types.UID]chan struct{}
-}
-
-// lock waits until nobody else works on a claim; the function that it returns ends this.
-func (l *claimLocks) lock(claim types.UID) func() {
-	for {
-		l.mu.Lock()
-		other := l.held[claim]
-		if other == nil {
-			if l.held == nil {
-				l.held = map[types.UID]chan struct{}{}
-			}
-			done := make(chan struct{})
-			l.held[claim] = done
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				delete(l.held, claim)
-				close(done)
-			}
-		}
-		l.mu.Unlock()
-		<-other
 	}
 }

@@ -207,7 +207,7 @@ func TestPrepareWaitsForRoom(t *testing.T) {
 		t.Error("there was no room and no patience")
 	}
 	d.config.Patience = time.Hour
-	unlock := d.claims.lock("another")
+	unlock := d.claims.Lock("another")
 	defer unlock()
 	if r := d.prepareOne(t.Context(), allocated([2]string{"4Gi", "30"})); r.Err != nil || agent.Full != 0 {
 		t.Errorf("%v, %d times more", r.Err, agent.Full)
