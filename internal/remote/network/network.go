@@ -71,8 +71,8 @@ func (l *Link) Address() string { return l.listener.Addr().String() }
 func (l *Link) Passed(d Direction) int64 { return l.ways[d].count() }
 
 // CutAfter cuts every connection after so many more bytes in a direction, of all connections
-// together. Connections that come later are passed on.
-func (l *Link) CutAfter(d Direction, bytes int64) { l.ways[d].cutAfter(bytes) }
+// together. Connections that come later are passed on. The channel is closed when it cuts.
+func (l *Link) CutAfter(d Direction, bytes int64) <-chan struct{} { return l.ways[d].cutAfter(bytes) }
 
 // Cut breaks every connection now.
 func (l *Link) Cut() {

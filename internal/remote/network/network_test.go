@@ -145,13 +145,14 @@ func TestLink(t *testing.T) {
 	l := led(t)
 	conn := reach(t, l)
 	echo(t, conn, "hello")
-	l.CutAfter(Down, 3)
+	cut := l.CutAfter(Down, 3)
 	if _, err := io.WriteString(conn, "lost"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(conn); string(got) != "los" || !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("%q, %v", got, err)
 	}
+	<-cut
 	if up, down := l.Passed(Up), l.Passed(Down); up != 9 || down != 8 {
 		t.Errorf("%d bytes there and %d back", up, down)
 	}

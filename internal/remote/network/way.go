@@ -23,8 +23,9 @@ type way struct {
 
 	mutex  sync.Mutex // guards what follows
 	passed int64
-	left   int64     // until all is cut; negative: no cut
-	free   time.Time // when the last byte so far has left
+	left   int64         // until all is cut; negative: no cut
+	cut    chan struct{} // closed when it is
+	free   time.Time     // when the last byte so far has left
 	silent bool
 }
 
@@ -38,10 +39,11 @@ func (w *way) count() int64 {
 	return w.passed
 }
 
-func (w *way) cutAfter(bytes int64) {
+func (w *way) cutAfter(bytes int64) <-chan struct{} {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.left = bytes
+	w.left, w.cut = bytes, make(chan struct{})
+	return w.cut
 }
 
 func (w *way) silence() {
@@ -156,6 +158,7 @@ func (w *way) arrive(bytes int) (arrives int, cut bool) {
 		w.left -= int64(arrives)
 		if cut = w.left == 0; cut {
 			w.left = -1
+			close(w.cut)
 		}
 	}
 	w.passed += int64(arrives)
